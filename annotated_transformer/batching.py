@@ -1,0 +1,103 @@
+"""Batching (section 5.1): sentence pairs of similar length, about `max_tokens` source and target tokens a batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, require
+
+TokenPair = tuple[Sequence[int], Sequence[int]]
+
+
+class Batch(NamedTuple):
+    """Token ids, padded on the right, and the number of real target tokens (eos included).
+
+    The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n eos): the outputs,
+    shifted right by one (section 3.1). The source ends in eos, so that no sentence is empty.
+    """
+
+    source: Int[Tensor, "B S"]
+    target_in: Int[Tensor, "B T"]
+    target_out: Int[Tensor, "B T"]
+    n_tokens: int
+
+    def to(self, device: torch.device | str) -> Self:
+        on_gpu = torch.device(device).type == "cuda"
+        moved = ((t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3])
+        return type(self)(*moved, self.n_tokens)
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Int[Tensor, "B L"]:
+    """Rows of ids as one tensor, filled up on the right."""
+    length = max(map(len, rows))
+    return torch.tensor([[*row, *[pad_id] * (length - len(row))] for row in rows])
+
+
+def pad_source(sentences: Sequence[Sequence[int]], eos_id: int = EOS_ID, pad_id: int = PAD_ID) -> Int[Tensor, "B S"]:
+    """Source sentences as the encoder reads them: eos at the end of each, then padding."""
+    return pad([[*sentence, eos_id] for sentence in sentences], pad_id)
+
+
+def make_batch(
+    pairs: Sequence[TokenPair], pad_id: int = PAD_ID, bos_id: int = BOS_ID, eos_id: int = EOS_ID
+) -> Batch:
+    """The batch of these pairs of ids (given without bos and eos)."""
+    return Batch(
+        source=pad_source([source for source, _ in pairs], eos_id, pad_id),
+        target_in=pad([[bos_id, *target] for _, target in pairs], pad_id),
+        target_out=pad([[*target, eos_id] for _, target in pairs], pad_id),
+        n_tokens=sum(len(target) + 1 for _, target in pairs),
+    )
+
+
+def group_by_length(lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random) -> list[list[int]]:
+    """Indices of pairs in groups of similar length; no side of a group exceeds `max_tokens` when padded.
+
+    `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties in random order,
+    and cut wherever the next pair would not fit.
+    """
+    order = list(range(len(lengths)))
+    generator.shuffle(order)
+    order.sort(key=lambda i: lengths[i][::-1])
+    groups: list[list[int]] = []
+    longest = 0
+    for i in order:
+        longest = max(longest, *lengths[i])
+        if not groups or longest * (len(groups[-1]) + 1) > max_tokens:
+            groups.append([])
+            longest = max(lengths[i])
+            require(longest <= max_tokens, f"max_tokens must hold the longest sentence, got {max_tokens} and {longest}")
+        groups[-1].append(i)
+    return groups
+
+
+def token_batches(
+    pairs: Sequence[TokenPair],
+    max_tokens: int,
+    *,
+    seed: int = 1,
+    epoch: int = 0,
+    shuffle: bool = True,
+    start: int = 0,
+    pad_id: int = PAD_ID,
+    bos_id: int = BOS_ID,
+    eos_id: int = EOS_ID,
+) -> Iterator[Batch]:
+    """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
+
+    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th batch. With
+    `shuffle=False` batches go from short to long. Raises ConfigError when a sentence is longer than `max_tokens`.
+    """
+    generator = random.Random(f"{seed} {epoch}")
+    lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
+    groups = group_by_length(lengths, max_tokens, generator)
+    if shuffle:
+        generator.shuffle(groups)
+    for group in groups[start:]:
+        yield make_batch([pairs[i] for i in group], pad_id, bos_id, eos_id)

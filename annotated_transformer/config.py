@@ -1,0 +1,195 @@
+"""Every size and switch in one place, named by the letters of Table 3 (section 6.2).
+
+Nothing here imports torch, so that a configuration can be read, checked and stored anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args, get_type_hints
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+"""The special ids: padding, beginning and end of sentence, unknown. Tokenizer and models take them from here."""
+
+Norm = Literal["post", "pre"]
+Positions = Literal["sinusoidal", "learned", "none"]
+Activation = Literal["relu", "gelu", "silu"]
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be: one line that names the value and the rule."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ConfigError with `message` unless `condition` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What the three configurations share: strict reading from a dictionary, and copies with changes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> Self:
+        """The configuration that `to_dict` wrote. Raises ConfigError for a name it does not know."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(settings) - known)
+        require(not unknown, f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        return cls(**settings)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed and all rules checked again."""
+        return self.from_dict({**self.to_dict(), **changes})
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Any:
+        """The value that `text` (from a command line) means for setting `name`. Raises ConfigError."""
+        hints = get_type_hints(cls)
+        require(name in hints, f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}")
+        options = get_args(hints[name])
+        kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
+        if any(isinstance(kind, str) for kind in kinds):
+            require(text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {text}")
+            return text
+        kind = kinds[0]
+        try:
+            if kind is bool:
+                return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            return kind(text)
+        except (KeyError, ValueError):
+            raise ConfigError(f"{name} must be {kind.__name__}, got {text!r}") from None
+
+
+@dataclass(frozen=True)
+class ModelConfig(_Settings):
+    """The model's shape. The defaults are the paper's base model; only `vocab_size` has none.
+
+    N layers a stack, model width d_model, feed-forward width d_ff, h heads of key width d_k and value width d_v
+    (d_model / h where not given), residual dropout p_drop. The fields after `p_drop` are departures from the paper,
+    all off by default, except the ids and `max_len`, the number of positions that `positions="learned"` has (the
+    sinusoids have no end).
+    """
+
+    vocab_size: int
+    N: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    h: int = 8
+    d_k: int | None = None
+    d_v: int | None = None
+    p_drop: float = 0.1
+    norm: Norm = "post"
+    positions: Positions = "sinusoidal"
+    activation: Activation = "relu"
+    bias: bool = False
+    attention_dropout: float = 0.0
+    ffn_dropout: float = 0.0
+    max_len: int = 1024
+    pad_id: int = PAD_ID
+    bos_id: int = BOS_ID
+    eos_id: int = EOS_ID
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "N", "d_model", "d_ff", "h", "max_len"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is None:
+                require(self.d_model % self.h == 0, f"d_model must be a multiple of h, got {self.d_model} and {self.h}")
+                object.__setattr__(self, name, self.d_model // self.h)
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("p_drop", "attention_dropout", "ffn_dropout"):
+            require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
+        for name, options in (("norm", Norm), ("positions", Positions), ("activation", Activation)):
+            value, allowed = getattr(self, name), get_args(options)
+            require(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value}")
+        require(self.positions != "sinusoidal" or self.d_model % 2 == 0,
+                f"sinusoidal positions need an even d_model, got {self.d_model}")
+        ids = (self.pad_id, self.bos_id, self.eos_id)
+        require(len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),
+                f"pad_id, bos_id and eos_id must be three ids below vocab_size {self.vocab_size}, got {ids}")
+
+    @classmethod
+    def tiny(cls, vocab_size: int, **changes: Any) -> Self:
+        """For a laptop and a few minutes: N 3, d_model 128."""
+        return cls(**{"vocab_size": vocab_size, "N": 3, "d_model": 128, "d_ff": 512, "h": 4, **changes})
+
+    @classmethod
+    def small(cls, vocab_size: int, **changes: Any) -> Self:
+        """For a small corpus and an hour, or a GPU and minutes: N 4, d_model 256, more dropout."""
+        return cls(**{"vocab_size": vocab_size, "N": 4, "d_model": 256, "d_ff": 1024, "h": 4, "p_drop": 0.3, **changes})
+
+    @classmethod
+    def base(cls, vocab_size: int, **changes: Any) -> Self:
+        """Table 3, row base."""
+        return cls(**{"vocab_size": vocab_size, **changes})
+
+    @classmethod
+    def big(cls, vocab_size: int, **changes: Any) -> Self:
+        """Table 3, row big, with its dropout for English-German (English-French: p_drop=0.1)."""
+        return cls(**{"vocab_size": vocab_size, "d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3, **changes})
+
+
+PRESETS = ("tiny", "small", "base", "big")
+
+
+@dataclass(frozen=True)
+class TrainConfig(_Settings):
+    """How to train. The defaults are section 5's, save the number of steps.
+
+    One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each side. Steps are
+    counted from 1. `precision="bf16"` runs the products in bfloat16 (weights stay float32); "auto" means bf16 on a
+    GPU that has it and float32 elsewhere.
+    """
+
+    train_steps: int = 100_000
+    max_tokens: int = 25_000
+    accumulate: int = 1
+    warmup_steps: int = 4000
+    lr_factor: float = 1.0
+    beta1: float = 0.9
+    beta2: float = 0.98
+    adam_eps: float = 1e-9
+    clip_norm: float = 0.0
+    eps_ls: float = 0.1
+    seed: int = 1
+    max_length: int = 256
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: bool = False
+    log_every: int = 50
+    validate_every: int = 1000
+    checkpoint_every: int = 1000
+    keep_checkpoints: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("train_steps", "max_tokens", "accumulate", "warmup_steps", "max_length", "log_every",
+                     "validate_every", "checkpoint_every", "keep_checkpoints"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("beta1", "beta2", "eps_ls"):
+            require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
+        for name in ("lr_factor", "adam_eps"):
+            require(getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}")
+        require(self.clip_norm >= 0.0, f"clip_norm must not be negative (0 is off), got {self.clip_norm}")
+        require(self.max_length <= self.max_tokens,
+                f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}")
+        require(self.precision in ("auto", "fp32", "bf16"), f"precision must be auto, fp32 or bf16, got {self.precision}")
+
+
+@dataclass(frozen=True)
+class DecodeConfig(_Settings):
+    """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens."""
+
+    beam_size: int = 4
+    alpha: float = 0.6
+    n_best: int = 1
+    max_extra: int = 50
+
+    def __post_init__(self) -> None:
+        require(self.beam_size >= 1, f"beam_size must be at least 1, got {self.beam_size}")
+        require(1 <= self.n_best <= self.beam_size,
+                f"n_best must be between 1 and beam_size, got {self.n_best} and {self.beam_size}")
+        require(self.max_extra >= 0, f"max_extra must not be negative, got {self.max_extra}")

@@ -1,0 +1,79 @@
+"""Embeddings and softmax (section 3.4), positional encoding (section 3.5)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated_transformer.config import ConfigError, require
+
+
+class SharedEmbedding(nn.Module):
+    """One matrix E (V, d_model) for the source embedding, the target embedding and the projection before the softmax.
+
+    `forward` gives E[token] * sqrt(d_model); `logits` gives x E^T, with no bias and no factor (section 3.4). With rows
+    drawn from N(0, 1 / d_model) both come out with a variance near 1; the paper leaves the initial values open.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / math.sqrt(d_model))
+
+    def forward(self, tokens: Int[Tensor, "*B"]) -> Float[Tensor, "*B D"]:
+        return F.embedding(tokens, self.weight) * math.sqrt(self.weight.size(1))
+
+    def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
+        return F.linear(x, self.weight)
+
+
+def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(the same), interleaved (section 3.5).
+
+    Angles are computed in float64 and rounded once, so that far positions are as exact as near ones. Raises
+    ConfigError for an odd d_model.
+    """
+    require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    wavelength = 10000.0 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    angle = position / wavelength
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Rows `start` to `start + length` of the table of `positional_encoding`, which grows when it must."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int, length: int = 256) -> None:
+        super().__init__()
+        self.register_buffer("table", positional_encoding(length, d_model), persistent=False)
+
+    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
+        if start + length > self.table.size(0):
+            longer = positional_encoding(2 * (start + length), self.table.size(1))
+            self.table = longer.to(self.table.device, self.table.dtype)
+        return self.table[start : start + length]
+
+
+class LearnedPositions(nn.Module):
+    """A trained vector for each of `max_len` positions (Table 3, row E). Raises ConfigError beyond the last."""
+
+    def __init__(self, d_model: int, max_len: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(max_len, d_model) / math.sqrt(d_model))
+
+    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
+        if start + length > self.weight.size(0):
+            raise ConfigError(f"learned positions end at max_len {self.weight.size(0)}, got length {start + length}")
+        return self.weight[start : start + length]
+
+
+class NoPositions(nn.Module):
+    """Zero for every position: the model that is blind to order, for experiments."""
+
+    def forward(self, length: int, start: int = 0) -> float:
+        return 0.0

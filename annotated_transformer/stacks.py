@@ -1,0 +1,182 @@
+"""Encoder and decoder stacks (section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from annotated_transformer.attention import MultiHeadAttention
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.feed_forward import PositionwiseFeedForward
+
+
+class AddNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))): the residual connection round every sub-layer (sections 3.1 and 5.4).
+
+    That is post-norm, the paper's. norm="pre" gives x + Dropout(Sublayer(LayerNorm(x))), and leaves the sum as it is.
+    """
+
+    def __init__(self, d_model: int, p_drop: float, norm: str) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(p_drop)
+        self.post = norm == "post"
+
+    def forward(
+        self, x: Float[Tensor, "B L D"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "B L D"]:
+        if self.post:
+            return self.norm(x + self.dropout(sublayer(x)))
+        return x + self.dropout(sublayer(self.norm(x)))
+
+
+def _attention(config: ModelConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        config.d_model, config.h, config.d_k, config.d_v, config.bias, config.attention_dropout
+    )
+
+
+def _feed_forward(config: ModelConfig) -> PositionwiseFeedForward:
+    return PositionwiseFeedForward(config.d_model, config.d_ff, config.activation, config.ffn_dropout)
+
+
+def _add_norm(config: ModelConfig) -> AddNorm:
+    return AddNorm(config.d_model, config.p_drop, config.norm)
+
+
+def _final_norm(config: ModelConfig) -> nn.Module:
+    """Pre-norm sums leave the stack unnormalised, so one LayerNorm follows; the paper's post-norm needs none."""
+    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each inside an AddNorm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention, self.add_norm_1 = _attention(config), _add_norm(config)
+        self.feed_forward, self.add_norm_2 = _feed_forward(config), _add_norm(config)
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B S D"]:
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask))
+        return self.add_norm_2(x, self.feed_forward)
+
+
+class Encoder(nn.Module):
+    """N encoder layers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
+        self.norm = _final_norm(config)
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B S D"]:
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
+
+
+@dataclass
+class LayerCache:
+    """What one decoder layer keeps between steps, for B sentences with W hypotheses each.
+
+    `keys` and `values` hold the positions decoded so far, one row a hypothesis. `memory_keys` and
+    `memory_values` hold the source, one row a *sentence*: its W hypotheses share them as W queries.
+    """
+
+    keys: Float[Tensor, "BW H T K"]
+    values: Float[Tensor, "BW H T Kv"]
+    memory_keys: Float[Tensor, "B H S K"]
+    memory_values: Float[Tensor, "B H S Kv"]
+
+    def append(self, keys: Float[Tensor, "BW H 1 K"], values: Float[Tensor, "BW H 1 Kv"]) -> None:
+        self.keys = torch.cat([self.keys, keys], dim=2)
+        self.values = torch.cat([self.values, values], dim=2)
+
+    def reorder(self, rows: Int[Tensor, "rows"]) -> None:
+        """Row i of the hypotheses becomes what row `rows[i]` was."""
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
+    def keep(self, sentences: Int[Tensor, "kept"]) -> None:
+        """Drop every sentence but these (their hypotheses are reordered separately)."""
+        self.memory_keys, self.memory_values = self.memory_keys[sentences], self.memory_values[sentences]
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, and feed-forward, each inside an AddNorm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention, self.add_norm_1 = _attention(config), _add_norm(config)
+        self.cross_attention, self.add_norm_2 = _attention(config), _add_norm(config)
+        self.feed_forward, self.add_norm_3 = _feed_forward(config), _add_norm(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T D"]:
+        """All target positions at once, each blind to the later ones."""
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, causal=True))
+        x = self.add_norm_2(x, lambda y: self.cross_attention(y, memory, memory_mask))
+        return self.add_norm_3(x, self.feed_forward)
+
+    def start(self, memory: Float[Tensor, "B S D"]) -> LayerCache:
+        """The cache before the first step: the source's keys and values, and no target positions."""
+        keys, values = self.self_attention.keys_and_values(memory[:, :0])
+        return LayerCache(keys, values, *self.cross_attention.keys_and_values(memory))
+
+    def step(
+        self, x: Float[Tensor, "B W D"], cache: LayerCache, memory_mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B W D"]:
+        """One new position of W hypotheses a sentence: what `forward` gives at that position."""
+
+        def self_attention(y: Tensor) -> Tensor:
+            y_rows = y.flatten(0, 1)[:, None]
+            cache.append(*self.self_attention.keys_and_values(y_rows))
+            return self.self_attention.attend(y_rows, cache.keys, cache.values).view_as(y)
+
+        def cross_attention(y: Tensor) -> Tensor:
+            return self.cross_attention.attend(y, cache.memory_keys, cache.memory_values, memory_mask)
+
+        x = self.add_norm_1(x, self_attention)
+        x = self.add_norm_2(x, cross_attention)
+        return self.add_norm_3(x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """N decoder layers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.N))
+        self.norm = _final_norm(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T D"]:
+        for layer in self.layers:
+            x = layer(x, memory, memory_mask)
+        return self.norm(x)
+
+    def start(self, memory: Float[Tensor, "B S D"]) -> list[LayerCache]:
+        return [layer.start(memory) for layer in self.layers]
+
+    def step(
+        self, x: Float[Tensor, "B W D"], caches: list[LayerCache], memory_mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B W D"]:
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer.step(x, cache, memory_mask)
+        return self.norm(x)

@@ -1,0 +1,119 @@
+"""The Transformer (section 3, Figure 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from annotated_transformer.attention import padding_mask
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.embedding import LearnedPositions, NoPositions, SharedEmbedding, SinusoidalPositions
+from annotated_transformer.stacks import Decoder, Encoder, LayerCache
+
+
+@dataclass
+class DecodingState:
+    """B sentences with W hypotheses each, all decoded up to the same position."""
+
+    caches: list[LayerCache]
+    memory_mask: Bool[Tensor, "B 1 1 S"] | None
+    position: int = 0
+
+    def reorder(self, parents: Int[Tensor, "B W"]) -> None:
+        """Hypothesis (b, w) continues what was hypothesis (b, parents[b, w]); W may change."""
+        n_sentences = parents.size(0)
+        n_hypotheses = self.caches[0].keys.size(0) // n_sentences
+        first = torch.arange(n_sentences, device=parents.device)[:, None] * n_hypotheses
+        rows = (first + parents).flatten()
+        for cache in self.caches:
+            cache.reorder(rows)
+
+    def keep(self, sentences: Int[Tensor, "kept"]) -> None:
+        """Drop every sentence but these, with all its hypotheses."""
+        n_hypotheses = self.caches[0].keys.size(0) // self.caches[0].memory_keys.size(0)
+        offsets = torch.arange(n_hypotheses, device=sentences.device)
+        rows = (sentences[:, None] * n_hypotheses + offsets).flatten()
+        for cache in self.caches:
+            cache.reorder(rows)
+            cache.keep(sentences)
+        if self.memory_mask is not None:
+            self.memory_mask = self.memory_mask[sentences]
+
+
+class Transformer(nn.Module):
+    """The encoder-decoder of Figure 1, from token ids to logits.
+
+    Both sides share one vocabulary and one embedding matrix, which is also the projection before the softmax. Ids are
+    padded on the right with `config.pad_id`; a sentence needs at least one real token. The target's own padding
+    needs no mask: it comes after every real position, which causal attention cannot see.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = SharedEmbedding(config.vocab_size, config.d_model)
+        self.positions = _positions(config)
+        self.dropout = nn.Dropout(config.p_drop)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        for name, parameter in self.named_parameters():
+            if name.startswith(("encoder.", "decoder.")) and parameter.dim() == 2:
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith(".bias"):
+                nn.init.zeros_(parameter)
+
+    def embed(self, tokens: Int[Tensor, "B L"], start: int = 0) -> Float[Tensor, "B L D"]:
+        """Dropout(E[tokens] * sqrt(d_model) + positions), the first token at position `start` (3.4, 3.5, 5.4)."""
+        return self.dropout(self.embedding(tokens) + self.positions(tokens.size(1), start))
+
+    def source_mask(self, source: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
+        return padding_mask(source, self.config.pad_id)
+
+    def encode(
+        self, source: Int[Tensor, "B S"], mask: Bool[Tensor, "B 1 1 S"] | None = None
+    ) -> Float[Tensor, "B S D"]:
+        """The encoder's output, one vector for each source token ("memory"). `mask` defaults to the padding's."""
+        return self.encoder(self.embed(source), self.source_mask(source) if mask is None else mask)
+
+    def decode(
+        self,
+        target_in: Int[Tensor, "B T"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T D"]:
+        """The decoder's output for target tokens that are shifted right: position i has seen tokens 0 to i."""
+        return self.decoder(self.embed(target_in), memory, memory_mask)
+
+    def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
+        """x E^T: the scores whose softmax is the distribution of the next token."""
+        return self.embedding.logits(x)
+
+    def forward(self, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each position of `target_in`, given the source and the target up to there."""
+        mask = self.source_mask(source)
+        return self.logits(self.decode(target_in, self.encode(source, mask), mask))
+
+    def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
+        """Encode the source once; the state before the first step, with one (empty) hypothesis a sentence."""
+        mask = self.source_mask(source)
+        return DecodingState(self.decoder.start(self.encode(source, mask)), mask)
+
+    def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
+        """Extend every hypothesis by one token; logits of the token after it.
+
+        Equal to `forward` at that position, from keys and values cached in `state`, which is updated. The first
+        token is bos_id.
+        """
+        n_hypotheses = tokens.size(1)
+        x = self.embed(tokens.reshape(-1, 1), start=state.position).view(-1, n_hypotheses, self.config.d_model)
+        state.position += 1
+        return self.logits(self.decoder.step(x, state.caches, state.memory_mask))
+
+
+def _positions(config: ModelConfig) -> nn.Module:
+    if config.positions == "learned":
+        return LearnedPositions(config.d_model, config.max_len)
+    return SinusoidalPositions(config.d_model) if config.positions == "sinusoidal" else NoPositions()
