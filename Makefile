@@ -1,0 +1,56 @@
+# Two commands: `make book` and `make test`. Python 3.11 or newer and pip are all they need.
+PYTHON ?= python3
+CHAPTER ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+MATHJAX := static/mathjax/tex-chtml-full.js
+BUILD := $(BIN)/jupyter-book build -n -W --keep-going --path-output .
+
+# One thread a process: chapters run side by side, and results do not depend on the number of cores.
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book html refresh corpus lint test clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@echo "  A variable names another Python: make book PYTHON=python3.12"
+
+book: $(INSTALLED) $(MATHJAX) corpus  ## train the book's model, run every chapter, build _build/html/index.html
+	$(BIN)/python tools/notebooks.py execute --to _build/executed
+	$(BUILD) _build/executed
+	@echo "Open _build/html/index.html"
+
+html: $(INSTALLED) $(MATHJAX)  ## build _build/html/index.html from the outputs that are stored in the notebooks
+	$(BUILD) .
+	@echo "Open _build/html/index.html"
+
+refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attention.py, and store its outputs in git's copy
+	$(BIN)/python tools/notebooks.py refresh $(CHAPTER)
+
+corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
+	$(BIN)/annotated-transformer prepare tatoeba-en-de
+
+lint: $(INSTALLED)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint corpus  ## ruff, mypy, every test, and every chapter against its stored outputs
+	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs
+
+clean:  ## remove what was built, but not the environment
+	rm -rf _build build dist *.egg-info static/mathjax .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -r requirements.txt
+	$(BIN)/python -m pip install --no-deps -e .
+	touch $@
+
+$(MATHJAX): $(INSTALLED) tools/vendor_mathjax.py
+	$(BIN)/python tools/vendor_mathjax.py static/mathjax

@@ -1,0 +1,82 @@
+"""What every test run has in common: one thread, checked shapes, and notebooks whose printed numbers are claims.
+
+Standing in the root, this file also puts the repository on `sys.path`, so the tests run from a bare checkout.
+"""
+
+import os
+import re
+from pathlib import Path
+
+# Before torch is imported. Notebook kernels inherit these, so one notebook means one thread on any machine.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+ROOT = str(Path(__file__).parent)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
+
+import pytest  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+# Every annotated shape in the package is checked in this process. Kernels and subprocesses run without the checks.
+install_import_hook("annotated_transformer", "beartype.beartype")
+
+DECIMAL = re.compile(r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+")
+RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")
+DEFAULT_RTOL = 1e-3
+SLOWEST_FIRST = ("6_1_translation.ipynb",)  # it trains a model: the other worker does the rest meanwhile
+
+
+class Printed(str):
+    """Printed text, equal to another where words and integers agree exactly and decimals agree closely.
+
+    Close means within `rtol` of the first number or within one unit of the last digit it shows. Runs of white space
+    count as one, since a tensor is aligned to its longest number.
+    """
+
+    rtol = DEFAULT_RTOL
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, str):
+            return NotImplemented
+        words, other_words = (DECIMAL.sub("#", text).split() for text in (self, other))
+        return words == other_words and all(map(self._close, DECIMAL.findall(self), DECIMAL.findall(other)))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def _close(self, one: str, two: str) -> bool:
+        mantissa, _, exponent = one.lower().partition("e")
+        last_digit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+        return abs(float(one) - float(two)) <= max(self.rtol * abs(float(one)), 1.01 * last_digit)
+
+
+def _compare_printed_numbers_closely() -> None:
+    """Let nbval compare what a cell prints as `Printed`; a tag such as nbval-rtol-0.1 widens one cell's tolerance."""
+    from nbval.plugin import IPyNbCell
+
+    exact = IPyNbCell.sanitize
+
+    def sanitize(self, output):
+        cleaned = exact(self, output)
+        if not isinstance(cleaned, str):
+            return cleaned
+        printed = Printed(cleaned)
+        for tag in self.cell.metadata.get("tags", []):
+            if match := RTOL_TAG.fullmatch(tag):
+                printed.rtol = float(match[1])
+        return printed
+
+    IPyNbCell.sanitize = sanitize
+
+
+_compare_printed_numbers_closely()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chapters before tests and the one that trains before all, so that two workers finish together."""
+    items.sort(key=lambda item: (item.path.name not in SLOWEST_FIRST, item.path.suffix != ".ipynb"))
+    for item in items:
+        if item.path.suffix == ".ipynb" and "stderr" not in item.parent.skip_compare:
+            item.parent.skip_compare += ("stderr",)  # progress goes there; it is neither stored nor compared
