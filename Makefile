@@ -20,10 +20,12 @@ help:  ## this list
 
 book: $(INSTALLED) $(MATHJAX) corpus  ## train the book's model, run every chapter, build _build/html/index.html
 	$(BIN)/python tools/notebooks.py execute --to _build/executed
+	rm -rf _build/html _build/.doctrees
 	$(BUILD) _build/executed
 	@echo "Open _build/html/index.html"
 
 html: $(INSTALLED) $(MATHJAX)  ## build _build/html/index.html from the outputs that are stored in the notebooks
+	rm -rf _build/html _build/.doctrees
 	$(BUILD) .
 	@echo "Open _build/html/index.html"
 
