@@ -23,10 +23,10 @@ HTML = Path(__file__).parents[1] / "_build" / "html"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PAGES = sorted(str(path.relative_to(HTML)) for path in HTML.rglob("*.html") if "_static" not in path.parts)
 WIDTHS = (360, 768, 1280)  # a phone, a tablet, a laptop: CSS pixels
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --remote-debugging-port=0"
-).split()
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-sync", "--disable-dev-shm-usage",
+    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
+]
 
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"),
@@ -100,32 +100,11 @@ class Browser:
 
 READY = "Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => true)"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-FACTS = """(() => {
-  const all = (selector) => [...document.querySelectorAll(selector)];
-  return {
-    formulas: all(".math").length,
-    typeset: all(".math mjx-container").length ? all(".math").filter((e) => e.querySelector("mjx-container")).length : 0,
-    wrong: all("mjx-merror").map((e) => e.textContent),
-    silent: all(".bd-article img").filter((e) => !e.alt || e.alt.startsWith("../")).map((e) => e.src),
-  };
-})()"""
-CONTRAST = """(() => {
-  const parse = (c) => { const v = c.match(/[\\d.]+/g).map(Number); return v.length < 4 ? [...v, 1] : v; };
-  const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-                         return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
-                            if (c[3] > 0.99) return c; } return [255, 255, 255, 1]; };
-  const ratio = (e) => { const a = light(parse(getComputedStyle(e).color)), b = light(behind(e));
-                         return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); };
-  const seen = [...document.querySelectorAll(
-    ".bd-article p, .bd-article a:not(.headerlink), .bd-article h1, .bd-article td, .bd-article pre, .bd-article pre span, .bd-article code")];
-  return seen.filter((e) => e.textContent.trim() && ratio(e) < 4.5)
-             .map((e) => `${e.tagName}.${e.className} ${ratio(e).toFixed(2)} ${e.textContent.trim().slice(0, 30)}`);
-})()"""
+PAGE_FACTS = Path(__file__).with_name("page_facts.js").read_text(encoding="utf-8")
 
 
 def visit(browser: Browser, address: str) -> Visit:
-    """Load the page at `address` and note what happens."""
+    """Load the page at `address`, look at it narrow and wide, light and dark, and note what happens."""
     seen = Visit()
     browser.events.clear()
     browser.call("Page.navigate", url=address)
@@ -134,10 +113,12 @@ def visit(browser: Browser, address: str) -> Visit:
     for width in WIDTHS:
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         seen.overflow[width] = browser.evaluate(OVERFLOW)
-    seen.facts = browser.evaluate(FACTS)
+    browser.evaluate(PAGE_FACTS)
+    seen.facts = browser.evaluate("bookTest.facts()")
     for theme in ("light", "dark"):
         browser.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        seen.facts[theme] = browser.evaluate(f"new Promise((r) => setTimeout(r, 300)).then(() => {CONTRAST})")
+        browser.evaluate("new Promise((done) => setTimeout(done, 300))")  # colours fade
+        seen.facts[theme] = browser.evaluate("bookTest.faint()")
     time.sleep(0.2)  # late requests
     browser.evaluate("1")
     for event in browser.events:
@@ -183,7 +164,9 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Visit
 
 
 def offenders(visits: dict[str, Visit], what: str) -> dict[str, object]:
-    return {page: found for page, seen in visits.items() if (found := seen.facts.get(what) or getattr(seen, what, None))}
+    """The pages where the list `what` is not empty."""
+    answers = {page: seen.facts[what] if what in seen.facts else getattr(seen, what) for page, seen in visits.items()}
+    return {page: answer for page, answer in answers.items() if answer}
 
 
 def test_no_page_asks_another_host(visits: dict[str, Visit]) -> None:

@@ -1,0 +1,214 @@
+"""The stored notebooks are what their sources say, were run from top to bottom, and keep the chapter's form.
+
+nbval compares what the cells print with a fresh run; it cannot see that a notebook was never run, or that a picture
+is older than its code. These tests can.
+"""
+
+import asyncio
+import base64
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from nbformat import NotebookNode
+
+from conftest import Printed
+from tools import notebooks
+
+ROOT = Path(__file__).parents[1]
+BOOK = ROOT / "book"
+CHAPTERS = notebooks.chapters()
+MAX_CELL_LINES = 15
+MAX_FIGURE_BYTES = 62_000  # about 60 kB
+ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+
+chapters = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+
+
+def stored(chapter: Path) -> NotebookNode:
+    return nbformat.read(chapter.with_suffix(".ipynb"), as_version=4)
+
+
+def code_cells(chapter: Path) -> list[NotebookNode]:
+    return [cell for cell in stored(chapter).cells if cell.cell_type == "code"]
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    return cell.metadata.get("tags", [])
+
+
+def toc_files(node: object) -> list[str]:
+    if isinstance(node, list):
+        return [name for child in node for name in toc_files(child)]
+    if isinstance(node, dict):
+        own = [node[key] for key in ("root", "file") if key in node]
+        return own + [name for child in node.values() for name in toc_files(child)]
+    return []
+
+
+def test_the_table_of_contents_has_every_page_once() -> None:
+    listed = toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
+    pages = [f"book/{path.stem}" for path in BOOK.iterdir() if path.suffix in (".md", ".ipynb")]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_every_chapter_is_text_and_notebook() -> None:
+    assert {path.stem for path in CHAPTERS} == {path.stem for path in BOOK.glob("*.ipynb")}
+
+
+@chapters
+def test_outputs_are_not_stale(chapter: Path) -> None:
+    assert not notebooks.is_stale(chapter), f"run: make refresh CHAPTER=book/{chapter.name}"
+    assert stored(chapter).metadata.book.source_hash == notebooks.source_hash(stored(chapter))
+
+
+@chapters
+def test_cells_were_run_from_top_to_bottom(chapter: Path) -> None:
+    cells = code_cells(chapter)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+
+
+@chapters
+def test_no_cell_failed(chapter: Path) -> None:
+    failed = [cell.source for cell in code_cells(chapter)
+              if "raises-exception" not in tags(cell) and any(out.output_type == "error" for out in cell.outputs)]
+    assert failed == []
+
+
+@chapters
+def test_nothing_is_exempt_from_being_run(chapter: Path) -> None:
+    sources = [cell.source + "\n# " + " ".join(tags(cell)) for cell in code_cells(chapter)]
+    assert [source for source in sources if "NBVAL_SKIP" in source or "nbval-skip" in source] == []
+
+
+@chapters
+def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
+    """A cell whose output is not compared asserts something about it, there or in the next code cell."""
+    cells = code_cells(chapter)
+    loose = [number for number, cell in enumerate(cells)
+             if ("nbval-ignore-output" in tags(cell) or "NBVAL_IGNORE_OUTPUT" in cell.source)
+             and not any("assert" in near.source for near in cells[number:number + 2])]
+    assert [cells[number].source for number in loose] == []
+
+
+@chapters
+def test_only_results_are_stored(chapter: Path) -> None:
+    noisy = [cell.source for cell in code_cells(chapter) if any(out.get("name") == "stderr" for out in cell.outputs)]
+    assert noisy == []
+    assert not any("execution" in cell.metadata for cell in code_cells(chapter))
+
+
+@chapters
+def test_cells_are_short(chapter: Path) -> None:
+    long = [cell.source for cell in code_cells(chapter) if len(cell.source.splitlines()) > MAX_CELL_LINES]
+    assert long == []
+
+
+@chapters
+def test_figures_are_light_and_have_words(chapter: Path) -> None:
+    for cell in code_cells(chapter):
+        for output in cell.outputs:
+            for kind, data in output.get("data", {}).items():
+                if not kind.startswith("image/"):
+                    continue
+                size = len(data.encode()) if kind == "image/svg+xml" else len(base64.b64decode(data))
+                assert size <= MAX_FIGURE_BYTES, f"{size} bytes: {cell.source}"
+                alternative = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
+                assert len(alternative.split()) >= 5, f"no alternative text: {cell.source}"
+        if cell.cell_type == "markdown":
+            assert "![](" not in cell.source
+
+
+@chapters
+def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
+    prose = [re.sub(r"```.*?```", "", cell.source, flags=re.S) for cell in stored(chapter).cells
+             if cell.cell_type == "markdown"]
+    titles = [line for source in prose for line in source.splitlines() if line.startswith("# ")]
+    assert len(titles) == 1
+    assert next(line for source in prose for line in source.splitlines() if line.startswith("#")) == titles[0]
+
+
+@chapters
+def test_colab_can_open_it(chapter: Path) -> None:
+    """The metadata that Colab reads, and first of all the cell that installs the book there and nothing elsewhere."""
+    metadata = stored(chapter).metadata
+    assert metadata.kernelspec.name == "python3"
+    assert (metadata.accelerator, metadata.colab.gpuType) == ("GPU", "T4")
+    first = code_cells(chapter)[0]
+    assert tags(first) == ["colab-install", "remove-cell"]
+    assert first.source == colab_cell()
+    assert first.outputs == []
+
+
+def colab_cell() -> str:
+    """The install cell as CONTRIBUTING.md gives it to authors, without its first line, the cell marker."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    cells = re.findall(r'```python\n# %% tags=\["colab-install", "remove-cell"\]\n(.*?)\n```', text, flags=re.S)
+    assert len(cells) == 1
+    return cells[0]
+
+
+def test_the_repository_has_one_address() -> None:
+    """_config.yml has it; everything else that names it agrees."""
+    for name in ("pyproject.toml", "CITATION.cff", "CONTRIBUTING.md", "README.md"):
+        text = (ROOT / name).read_text(encoding="utf-8").replace("https://github.com/harvardnlp/", "")
+        assert set(re.findall(r"https://github\.com/[\w-]+/annotated-transformer\b", text)) <= {ADDRESS}, name
+
+
+def test_every_work_in_the_references_has_a_key_of_its_own() -> None:
+    keys = re.findall(r"^@\w+\{([^,]+),", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.M)
+    assert len(keys) == len(set(keys)) > 0
+
+
+# The tools that make the notebooks
+
+SMALL = """# %% [markdown]
+# # A small chapter
+
+# %%
+import sys
+
+print("progress", file=sys.stderr)
+print("result", 1 + 1)
+"""
+
+
+def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
+    source.write_text(SMALL, encoding="utf-8")
+    assert notebooks.is_stale(source)
+    assert asyncio.run(notebooks.run(source, target))
+    first = target.read_bytes()
+    assert not notebooks.is_stale(source)
+    assert asyncio.run(notebooks.run(source, target))
+    assert target.read_bytes() == first
+    outputs = nbformat.read(target, as_version=4).cells[1].outputs
+    assert [(out.name, out.text) for out in outputs] == [("stdout", "result 2\n")]
+    for edited in (SMALL.replace("1 + 1", "1 + 2"), SMALL.replace("A small", "A tiny")):
+        source.write_text(edited, encoding="utf-8")
+        assert notebooks.is_stale(source)
+
+
+def test_a_failing_chapter_is_not_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
+    source.write_text(SMALL.replace("1 + 1", "1 / 0"), encoding="utf-8")
+    assert not asyncio.run(notebooks.run(source, target))
+    assert not target.exists()
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("one", "two", "same"), [
+    ("loss 1.70952", "loss  1.70953", True),  # one unit of the last digit
+    ("rate 1234.5", "rate 1235.6", True),  # 0.1 percent
+    ("loss 1.7095", "loss 1.7195", False),
+    ("at 1.2e-05", "at 1.3e-05", True),
+    ("at 1.2e-05", "at 1.5e-05", False),
+    ("100 parameters", "101 parameters", False),
+    ("cat 0.5", "dog 0.5", False),
+    ("[0.1, 0.2]", "[0.1, 0.2, 0.3]", False),
+])
+def test_decimals_are_compared_closely_and_the_rest_exactly(one: str, two: str, same: bool) -> None:
+    assert (Printed(one) == Printed(two)) is same
+    assert (Printed(one) != Printed(two)) is not same
