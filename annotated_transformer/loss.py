@@ -53,3 +53,57 @@ def label_smoothed_cross_entropy(
     loss_N, nll_N = _SmoothedCrossEntropy.apply(logits_NV, target_N, eps_ls)
     padding_N = target_N == pad_id
     return loss_N.masked_fill(padding_N, 0.0).sum(), nll_N.masked_fill(padding_N, 0.0).sum()
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Summed loss and nll of logits x E^T, a block of rows at a time; the gradient is computed on the way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, weight_VD: Tensor, target_N: Tensor, eps_ls: float, pad_id: int, block_rows: int
+    ) -> tuple[Tensor, Tensor]:
+        precision = torch.promote_types(x_ND.dtype, torch.float32)
+        loss, nll = x_ND.new_zeros(2, dtype=precision)
+        grad_x_ND, grad_weight_VD = torch.empty_like(x_ND), torch.zeros_like(weight_VD)
+        needs_grad = any(ctx.needs_input_grad)
+        for start in range(0, x_ND.size(0), block_rows):
+            rows = slice(start, start + block_rows)
+            real_M1 = (target_N[rows] != pad_id)[:, None]
+            logits_MV = (x_ND[rows] @ weight_VD.T).to(precision)
+            log_z_M1 = logits_MV.logsumexp(dim=-1, keepdim=True)
+            nll_M1 = (log_z_M1 - logits_MV.gather(-1, target_N[rows, None])) * real_M1
+            smooth_M1 = (log_z_M1 - logits_MV.mean(dim=-1, keepdim=True)) * real_M1
+            nll += nll_M1.sum()
+            loss += ((1 - eps_ls) * nll_M1 + eps_ls * smooth_M1).sum()
+            if needs_grad:
+                grad_MV = logits_MV.sub_(log_z_M1).exp_().sub_(eps_ls / weight_VD.size(0))
+                grad_MV.scatter_add_(-1, target_N[rows, None], torch.full_like(log_z_M1, eps_ls - 1)).mul_(real_M1)
+                grad_MV = grad_MV.to(x_ND.dtype)
+                grad_x_ND[rows] = grad_MV @ weight_VD
+                grad_weight_VD += grad_MV.T @ x_ND[rows]
+        ctx.save_for_backward(grad_x_ND, grad_weight_VD)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        grad_x_ND, grad_weight_VD = ctx.saved_tensors
+        return grad_x_ND * grad_loss, grad_weight_VD * grad_loss, None, None, None, None
+
+
+def linear_cross_entropy(
+    x: Float[Tensor, "*B D"],
+    weight: Float[Tensor, "V D"],
+    target_out: Int[Tensor, "*B"],
+    eps_ls: float = 0.1,
+    pad_id: int = 0,
+    block_elements: int = 2**18,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """`label_smoothed_cross_entropy` of the logits x weight^T, without ever holding all of them.
+
+    Logits exist for a block of rows only (`block_elements` numbers, which fit a core's cache), and their gradient
+    softmax(z) - q is multiplied into those of `x` and `weight` at once. Same sums and units; a test holds the two
+    equal, value and gradient.
+    """
+    block_rows = max(16, block_elements // weight.size(0))
+    return _LinearCrossEntropy.apply(x.flatten(0, -2), weight, target_out.flatten(), eps_ls, pad_id, block_rows)

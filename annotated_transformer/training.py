@@ -20,7 +20,7 @@ from torch import Tensor
 from annotated_transformer import checkpoint
 from annotated_transformer.batching import Batch, TokenPair, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
-from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
 from annotated_transformer.transformer import Transformer
 
@@ -125,8 +125,13 @@ class _Run:
         self.forward = torch.compile(self._forward, dynamic=True) if config.compile else self._forward
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        logits = self.model(batch.source, batch.target_in)
-        return label_smoothed_cross_entropy(logits, batch.target_out, self.config.eps_ls, self.model.config.pad_id)
+        model = self.model
+        mask = model.source_mask(batch.source)
+        x = model.decode(batch.target_in, model.encode(batch.source, mask), mask)
+        eps_ls, pad_id = self.config.eps_ls, model.config.pad_id
+        if self.device.type == "cpu":
+            return linear_cross_entropy(x, model.embedding.weight, batch.target_out, eps_ls, pad_id)
+        return label_smoothed_cross_entropy(model.logits(x), batch.target_out, eps_ls, pad_id)
 
     def batches(self, pairs: list[TokenPair]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand."""
