@@ -1,0 +1,166 @@
+"""Text to ids and back: one SentencePiece vocabulary for both languages (section 5.1).
+
+The paper encodes both sides with one byte-pair vocabulary of about 37,000 tokens. Here SentencePiece learns it, from
+raw text, so there is no separate word splitter and nothing to undo after decoding.
+
+**What survives a round trip.** Everything but what the normalisation NFKC changes: runs of spaces, leading and
+trailing spaces, tabs, line feeds, NUL and other control characters, emoji with joiners, marks of writing direction,
+soft hyphens, and text that looks like a special token ("</s>"). Characters outside the vocabulary become their bytes
+in UTF-8 (`byte_fallback`), so no text is ever unknown. NFKC composes a letter and its accent, turns no-break and
+ideographic spaces into plain ones, and replaces compatibility characters: a ligature "fi" by its two letters, a
+superscript two by 2, half-width kana by full-width, "…" by three full stops. So `decode(encode(text))` is
+`unicodedata.normalize("NFKC", text)` with two exceptions. SentencePiece's own mark for a space, U+2581, comes back as
+a space. And where a letter carries several accents typed one by one, SentencePiece does not sort them; the result
+looks and means the same.
+
+**Two choices.** `remove_extra_whitespaces=False`, or the round trip would lose spaces. `add_dummy_prefix=True` (the
+default) puts a space before the text and takes it away again, so that a word has one spelling wherever it stands.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, get_args
+
+import sentencepiece
+
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, require
+
+ModelType = Literal["bpe", "unigram"]
+
+
+class Tokenizer:
+    """Encodes and decodes with a SentencePiece model. Make one with `train`, `load` or `from_bytes`.
+
+    `encode` adds no special ids; batching puts bos and eos where they belong. Their numbers stand in `config`.
+    """
+
+    def __init__(self, model_bytes: bytes) -> None:
+        """Read a serialized SentencePiece model. Raises ConfigError if it is none, or has other special ids."""
+        try:
+            require(bool(model_bytes), "the tokenizer model is empty")
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+        except RuntimeError:
+            raise ConfigError("this is not a SentencePiece model") from None
+        self.model_bytes = model_bytes
+        """The serialized model, byte for byte what `train` made: a checkpoint stores it."""
+        p = self._processor
+        ids, expected = (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id()), (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+        require(ids == expected, f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}")
+
+    @classmethod
+    def train(cls, sentences: Iterable[str], vocab_size: int, path: str | os.PathLike[str] | None = None,
+              model_type: ModelType = "bpe") -> Tokenizer:
+        """A tokenizer learned from `sentences`, written to `path` (usually tokenizer.model) if one is given.
+
+        For the shared vocabulary of the paper, pass the sentences of both languages, of the training split only.
+        `vocab_size` counts everything: 4 special ids, 256 bytes, the characters and the merges. The result depends on
+        the sentences and their order alone. Sentences of more than 4,192 bytes are skipped in training (they are
+        encoded like any other). Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
+        """
+        require(model_type in get_args(ModelType), f"model_type must be bpe or unigram, got {model_type}")
+        written = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_not_blank(sentences), model_writer=written, vocab_size=vocab_size,
+                model_type=model_type, byte_fallback=True, normalization_rule_name="nfkc",
+                remove_extra_whitespaces=False, character_coverage=0.9999,
+                pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID,
+                num_threads=1, minloglevel=2)
+        except RuntimeError as error:
+            raise ConfigError(_explain(str(error), vocab_size)) from None
+        tokenizer = cls(written.getvalue())
+        if path is not None:
+            tokenizer.save(path)
+        return tokenizer
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer in file `path`. Raises ConfigError, with the path, if there is none."""
+        try:
+            return cls(Path(path).read_bytes())
+        except OSError as error:
+            raise ConfigError(f"cannot read the tokenizer {path}: {error.strerror}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_bytes(cls, model_bytes: bytes) -> Tokenizer:
+        """The tokenizer whose `model_bytes` these are."""
+        return cls(model_bytes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to `path`, making its directory if need be."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.model_bytes)
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the number of pieces with the special ids and the bytes: what `ModelConfig.vocab_size` must be."""
+        return int(self._processor.get_piece_size())
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without bos and eos. Empty text has none.
+
+        Half of a surrogate pair, which is no character, becomes U+FFFD.
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """`encode` of each text, in order, in one call of the library (about 100,000 short sentences a second)."""
+        texts = list(texts)
+        try:
+            return self._processor.encode(texts, num_threads=1)
+        except TypeError:
+            return self._processor.encode([_without_surrogates(text) for text in texts], num_threads=1)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`. The special ids are silent, save unk, which `encode` never makes: it reads " ⁇ ".
+
+        A line feed that was encoded comes back, and a model may make one of its own, as it may make any character: a
+        caller who writes one sentence a line replaces it. Bytes that are no UTF-8 come back as U+FFFD.
+        Raises ConfigError for an id outside the vocabulary.
+        """
+        ids = [int(i) for i in ids]
+        self._check(ids)
+        return self._processor.decode(ids)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """What each id stands for, to label an axis with: "▁house" (▁ is a space), "<0xF0>" (a byte), "</s>".
+
+        Raises ConfigError for an id outside the vocabulary.
+        """
+        ids = [int(i) for i in ids]
+        self._check(ids)
+        return [self._processor.id_to_piece(i) for i in ids]
+
+    def _check(self, ids: list[int]) -> None:
+        if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
+            wrong = next(i for i in ids if not 0 <= i < self.vocab_size)
+            raise ConfigError(f"a token id must be at least 0 and below vocab_size {self.vocab_size}, got {wrong}")
+
+
+def _not_blank(sentences: Iterable[str]) -> Iterator[str]:
+    return (_without_surrogates(sentence) for sentence in sentences if sentence.strip())
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _explain(error: str, vocab_size: int) -> str:
+    """SentencePiece's complaint about its training text in one line of ours."""
+    if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
+        return (f"vocab_size must be at most {found[1]} for this text, got {vocab_size}: "
+                "there is too little to learn from")
+    if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
+        return (f"vocab_size must be at least {found[1]} for this text, got {vocab_size}: "
+                "4 special ids, 256 bytes and every common character have a place")
+    if "sentences_.empty()" in error:
+        return "cannot train a tokenizer: the text has no sentences"
+    return f"cannot train a tokenizer: {error}"
