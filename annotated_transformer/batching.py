@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -27,10 +27,10 @@ class Batch(NamedTuple):
     target_out: Int[Tensor, "B T"]
     n_tokens: int
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> Batch:
         on_gpu = torch.device(device).type == "cuda"
         moved = ((t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3])
-        return type(self)(*moved, self.n_tokens)
+        return Batch(*moved, self.n_tokens)
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Int[Tensor, "B L"]:

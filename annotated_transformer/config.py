@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """The special ids: padding, beginning and end of sentence, unknown. Tokenizer and models take them from here."""
@@ -15,6 +15,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 Norm = Literal["post", "pre"]
 Positions = Literal["sinusoidal", "learned", "none"]
 Activation = Literal["relu", "gelu", "silu"]
+Settings = TypeVar("Settings", bound="_Settings")
 
 
 class ConfigError(ValueError):
@@ -35,14 +36,14 @@ class _Settings:
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> Self:
+    def from_dict(cls: type[Settings], settings: dict[str, Any]) -> Settings:
         """The configuration that `to_dict` wrote. Raises ConfigError for a name it does not know."""
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(settings) - known)
         require(not unknown, f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}")
         return cls(**settings)
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: Settings, **changes: Any) -> Settings:
         """A copy with some settings changed and all rules checked again."""
         return self.from_dict({**self.to_dict(), **changes})
 
@@ -114,22 +115,22 @@ class ModelConfig(_Settings):
                 f"pad_id, bos_id and eos_id must be three ids below vocab_size {self.vocab_size}, got {ids}")
 
     @classmethod
-    def tiny(cls, vocab_size: int, **changes: Any) -> Self:
+    def tiny(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a laptop and a few minutes: N 3, d_model 128."""
         return cls(**{"vocab_size": vocab_size, "N": 3, "d_model": 128, "d_ff": 512, "h": 4, **changes})
 
     @classmethod
-    def small(cls, vocab_size: int, **changes: Any) -> Self:
+    def small(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a small corpus and an hour, or a GPU and minutes: N 4, d_model 256, more dropout."""
         return cls(**{"vocab_size": vocab_size, "N": 4, "d_model": 256, "d_ff": 1024, "h": 4, "p_drop": 0.3, **changes})
 
     @classmethod
-    def base(cls, vocab_size: int, **changes: Any) -> Self:
+    def base(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """Table 3, row base."""
         return cls(**{"vocab_size": vocab_size, **changes})
 
     @classmethod
-    def big(cls, vocab_size: int, **changes: Any) -> Self:
+    def big(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """Table 3, row big, with its dropout for English-German (English-French: p_drop=0.1)."""
         return cls(**{"vocab_size": vocab_size, "d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3, **changes})
 
@@ -176,7 +177,8 @@ class TrainConfig(_Settings):
         require(self.clip_norm >= 0.0, f"clip_norm must not be negative (0 is off), got {self.clip_norm}")
         require(self.max_length <= self.max_tokens,
                 f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}")
-        require(self.precision in ("auto", "fp32", "bf16"), f"precision must be auto, fp32 or bf16, got {self.precision}")
+        require(self.precision in ("auto", "fp32", "bf16"),
+                f"precision must be auto, fp32 or bf16, got {self.precision}")
 
 
 @dataclass(frozen=True)
