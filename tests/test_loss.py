@@ -1,0 +1,80 @@
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from annotated_transformer.loss import label_smoothed_cross_entropy
+
+B, T, V = 2, 6, 9
+TARGET = torch.tensor([[3, 5, 8, 4, 2, 0], [1, 2, 0, 0, 0, 0]])
+
+
+def random_logits(dtype=torch.float32):
+    return (3 * torch.randn(B, T, V, generator=torch.Generator().manual_seed(1))).to(dtype).requires_grad_()
+
+
+@pytest.mark.parametrize("pad_id", [0, 4])
+@pytest.mark.parametrize("eps_ls", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+def test_value_and_gradient_equal_pytorchs_cross_entropy(dtype, tolerance, eps_ls, pad_id):
+    ours, theirs = random_logits(dtype), random_logits(dtype)
+    loss, nll = label_smoothed_cross_entropy(ours, TARGET, eps_ls, pad_id)
+    arguments = {"ignore_index": pad_id, "reduction": "sum"}
+    expected = F.cross_entropy(theirs.flatten(0, 1), TARGET.flatten(), label_smoothing=eps_ls, **arguments)
+    assert_close(loss, expected, rtol=tolerance, atol=tolerance)
+    assert_close(nll, F.cross_entropy(theirs.flatten(0, 1), TARGET.flatten(), **arguments), rtol=tolerance, atol=0)
+    loss.backward()
+    expected.backward()
+    assert_close(ours.grad, theirs.grad, rtol=tolerance, atol=tolerance)
+
+
+def test_cross_entropy_against_the_smoothed_distribution_by_hand():
+    logits = random_logits(torch.float64)
+    loss = 0.0
+    for b, t in (TARGET != 0).nonzero().tolist():
+        q = [0.1 / V + (0.9 if v == TARGET[b, t] else 0.0) for v in range(V)]
+        assert sum(q) == pytest.approx(1)
+        loss -= sum(q[v] * logits[b, t].softmax(-1)[v].log().item() for v in range(V))
+    assert label_smoothed_cross_entropy(logits, TARGET)[0].item() == pytest.approx(loss, rel=1e-12)
+
+
+def test_the_gradient_passes_gradcheck():
+    logits = random_logits(torch.float64)
+    assert torch.autograd.gradcheck(lambda x: label_smoothed_cross_entropy(x, TARGET)[0], logits)
+
+
+def test_padding_adds_nothing_and_has_no_gradient():
+    logits = random_logits()
+    loss, nll = label_smoothed_cross_entropy(logits, TARGET)
+    (7 * loss).backward()
+    assert torch.equal((logits.grad != 0).any(-1), TARGET != 0)
+    elsewhere = logits.detach().masked_fill((TARGET == 0)[..., None], 99.0)
+    assert torch.equal(torch.stack(label_smoothed_cross_entropy(elsewhere, TARGET)), torch.stack([loss, nll]).detach())
+    all_padding = label_smoothed_cross_entropy(logits, torch.zeros_like(TARGET))
+    assert [part.item() for part in all_padding] == [0.0, 0.0]
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+    logits = random_logits(torch.bfloat16)
+    loss, nll = label_smoothed_cross_entropy(logits, TARGET)
+    in_float32 = label_smoothed_cross_entropy(logits.detach().float(), TARGET)
+    assert loss.dtype == nll.dtype == torch.float32
+    assert torch.equal(torch.stack([loss, nll]).detach(), torch.stack(in_float32))
+    loss.backward()
+    assert logits.grad.dtype == torch.bfloat16
+
+
+def test_smoothing_is_best_served_by_the_smoothed_distribution():
+    """With smoothing a certain prediction costs more than a prediction of 1 - eps; without it certainty is free."""
+    target = torch.tensor([3])
+    certain = 100 * F.one_hot(target, V).double()
+    smoothed = (0.9 * F.one_hot(target, V).double() + 0.1 / V).log()
+    assert label_smoothed_cross_entropy(smoothed, target)[0] < label_smoothed_cross_entropy(certain, target)[0]
+    assert label_smoothed_cross_entropy(certain, target, 0.0)[0].item() == pytest.approx(0, abs=1e-12)
+    gradient = torch.autograd.grad(label_smoothed_cross_entropy(smoothed.requires_grad_(), target)[0], smoothed)[0]
+    assert_close(gradient, torch.zeros(1, V, dtype=torch.float64), atol=1e-15, rtol=0)
+
+
+def test_only_the_loss_has_a_gradient():
+    _, nll = label_smoothed_cross_entropy(random_logits(), TARGET)
+    assert not nll.requires_grad

@@ -1,0 +1,73 @@
+"""Small models, texts and random tensors that several tests share."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.transformer import Transformer
+
+SMALL: dict[str, Any] = {"vocab_size": 11, "N": 2, "d_model": 8, "d_ff": 12, "h": 2, "p_drop": 0.0}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre-norm": {"norm": "pre"},
+    "row B": {"d_k": 3, "d_v": 5},
+    "row E": {"positions": "learned", "max_len": 20},
+    "biases": {"bias": True, "activation": "gelu"},
+}
+"""Every switch that changes what is computed, on the small model."""
+
+
+def small_model(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
+    """A small model, ready to decode, whose every parameter is random, so that no zero bias hides a mistake."""
+    model = Transformer(ModelConfig(**{**SMALL, **changes})).to(dtype).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            spread = 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(1 + spread if parameter.dim() == 1 and bool((parameter == 1).all()) else 2 * spread)
+    return model
+
+
+def random_tokens(seed: int, *shape: int, low: int = 3, high: int = 11) -> Tensor:
+    """Ordinary ids: no pad, bos or eos."""
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def random_pairs(seed: int, n: int, longest: int = 12, high: int = 11) -> list[tuple[list[int], list[int]]]:
+    """Pairs of id lists with 1 to `longest` ids on each side."""
+    generator = random.Random(seed)
+
+    def sentence() -> list[int]:
+        return [generator.randrange(3, high) for _ in range(generator.randint(1, longest))]
+
+    return [(sentence(), sentence()) for _ in range(n)]
+
+
+def text_pairs(seed: int, n: int) -> list[tuple[str, str]]:
+    """A language of nine words, translated by turning each word round."""
+    generator = random.Random(seed)
+    words = ["tea", "bad", "cab", "deaf", "ebb", "fee", "gab", "head", "abed"]
+    sources = [" ".join(generator.choices(words, k=generator.randint(1, 6))) for _ in range(n)]
+    return [(source, " ".join(word[::-1] for word in source.split())) for source in sources]
+
+
+@functools.cache
+def toy_tokenizer() -> Tokenizer:
+    """A SentencePiece model of those words."""
+    return Tokenizer.train([side for pair in text_pairs(0, 200) for side in pair], 280)
+
+
+def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:
+    """A model and a way to train it that take a few milliseconds a step."""
+    model = ModelConfig(vocab_size=280, N=1, d_model=8, d_ff=12, h=2, p_drop=0.1)
+    settings = {"train_steps": 12, "max_tokens": 60, "max_length": 40, "warmup_steps": 6, "log_every": 2,
+                "validate_every": 1000, "checkpoint_every": 3, "keep_checkpoints": 5, "precision": "fp32", "seed": 3}
+    return model, TrainConfig(**{**settings, **changes})
