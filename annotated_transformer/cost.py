@@ -1,0 +1,69 @@
+"""What a model costs: its parameters (Table 3) and its training as Table 2 counts it (section 6.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from annotated_transformer.config import ConfigError, ModelConfig, require
+
+SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+"""Single-precision operations a second that the paper assumes of one GPU (footnote 5)."""
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """The number of weights of `Transformer(config)`, from its sizes alone.
+
+    With D = d_model: V D for the embedding, which three places share; h D (2 d_k + 2 d_v) for an attention; 2 D d_ff +
+    d_ff + D for a feed-forward network; 2 D for a LayerNorm. An encoder layer has 1, 1 and 2 of the last three, a
+    decoder layer 2, 1 and 3. The options add max_len D (learned positions), attention's biases, and a final LayerNorm
+    for each stack (pre-norm).
+    """
+    D, h = config.d_model, config.h
+    d_k, d_v = config.d_k or D // h, config.d_v or D // h
+    attention = h * D * (2 * d_k + 2 * d_v)
+    if config.bias:
+        attention += h * (2 * d_k + d_v) + D
+    feed_forward = 2 * D * config.d_ff + config.d_ff + D
+    layer_norm = 2 * D
+    encoder_layer = attention + feed_forward + 2 * layer_norm
+    decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
+    embedding = config.vocab_size * D
+    positions = config.max_len * D if config.positions == "learned" else 0
+    final_norms = 2 * layer_norm if config.norm == "pre" else 0
+    return embedding + positions + config.N * (encoder_layer + decoder_layer) + final_norms
+
+
+def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
+    """Time x GPUs x sustained rate: the floating-point operations of Table 2's last columns.
+
+    It measures how long the machines were held, not the operations performed. Raises ConfigError for a GPU that the
+    paper gives no rate for.
+    """
+    if gpu not in SUSTAINED_FLOPS:
+        raise ConfigError(f"gpu must be one of {', '.join(SUSTAINED_FLOPS)}, got {gpu}")
+    require(hours >= 0 and n_gpus >= 1, f"hours must not be negative and n_gpus at least 1, got {hours} and {n_gpus}")
+    return hours * 3600 * n_gpus * SUSTAINED_FLOPS[gpu]
+
+
+class System(NamedTuple):
+    """A line of Table 2, as printed: BLEU on newstest2014 and training cost in operations; None is a blank."""
+
+    name: str
+    bleu_en_de: float | None
+    bleu_en_fr: float | None
+    cost_en_de: float | None
+    cost_en_fr: float | None
+
+
+TABLE_2 = (
+    System("ByteNet", 23.75, None, None, None),
+    System("Deep-Att + PosUnk", None, 39.2, None, 1.0e20),
+    System("GNMT + RL", 24.6, 39.92, 2.3e19, 1.4e20),
+    System("ConvS2S", 25.16, 40.46, 9.6e18, 1.5e20),
+    System("MoE", 26.03, 40.56, 2.0e19, 1.2e20),
+    System("Deep-Att + PosUnk ensemble", None, 40.4, None, 8.0e20),
+    System("GNMT + RL ensemble", 26.30, 41.16, 1.8e20, 1.1e21),
+    System("ConvS2S ensemble", 26.36, 41.29, 7.7e19, 1.2e21),
+    System("Transformer (base)", 27.3, 38.1, 3.3e18, 3.3e18),
+    System("Transformer (big)", 28.4, 41.8, 2.3e19, 2.3e19),
+)

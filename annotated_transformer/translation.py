@@ -1,0 +1,131 @@
+"""Text in, text out (section 6.1): the model, the tokenizer and the search as one translator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import torch
+
+from annotated_transformer.batching import pad_source
+from annotated_transformer.beam_search import beam_search
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.config import DecodeConfig, require
+from annotated_transformer.transformer import Transformer
+
+if TYPE_CHECKING:
+    from annotated_transformer.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+class Translation(NamedTuple):
+    """One line of text, the score that ranks it, and log P in nats."""
+
+    text: str
+    score: float
+    log_p: float
+
+
+class Translator:
+    """Translates text, one sentence (or line) at a time or many; see `translate`, `n_best` and `translate_stream`.
+
+    A line that is empty, or only white space, is answered by an empty line, without asking the model. A line of more
+    than `max_source` tokens (eos included; learned positions may set a lower limit) is cut there, and a warning names
+    it. An answer never contains a line break of any kind: where a model makes one, it becomes a space.
+    """
+
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, device: torch.device | str = "cpu", max_source: int = 1024
+    ) -> None:
+        """`model` is moved to `device` and put into evaluation mode. Raises ConfigError for a max_source below 2."""
+        require(max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}")
+        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, torch.device(device)
+        learned = model.config.positions == "learned"
+        self.max_source = min(max_source, model.config.max_len) if learned else max_source
+
+    @classmethod
+    def from_checkpoint(cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024) -> Self:
+        """The translator in a checkpoint directory, which holds all it needs."""
+        return cls(*load_model(directory, device), device, max_source)
+
+    def translate(
+        self, sentences: Sequence[str], beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        max_tokens: int = 4096,
+    ) -> list[str]:
+        """The best translation of each sentence. The paper's search by default; beam 1 is greedy search.
+
+        `max_tokens` bounds a batch: beam_size hypotheses, each as long as its padded source. Raises ConfigError for
+        settings that cannot be.
+        """
+        return list(self.translate_stream(sentences, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens))
+
+    def n_best(
+        self, sentences: Sequence[str], n_best: int = 4, beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        max_tokens: int = 4096,
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each sentence, best first; fewer where the search found fewer."""
+        return list(self.n_best_stream(sentences, n_best, max(1, len(sentences)), beam_size, alpha, max_extra,
+                                       max_tokens))
+
+    def translate_stream(
+        self, lines: Iterable[str], window: int = 512, beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        max_tokens: int = 4096,
+    ) -> Iterator[str]:
+        """One line out for each line in, in order; no more than `window` lines are held at a time."""
+        for translations in self.n_best_stream(lines, 1, window, beam_size, alpha, max_extra, max_tokens):
+            yield translations[0].text
+
+    def n_best_stream(
+        self, lines: Iterable[str], n_best: int = 4, window: int = 512, beam_size: int = 4, alpha: float = 0.6,
+        max_extra: int = 50, max_tokens: int = 4096,
+    ) -> Iterator[list[Translation]]:
+        """`n_best` of each line, as they come."""
+        config = DecodeConfig(beam_size, alpha, n_best, max_extra)
+        require(window >= 1, f"window must be at least 1, got {window}")
+        require(max_tokens >= 1, f"max_tokens must be at least 1, got {max_tokens}")
+        lines, first = iter(lines), 1
+        while held := list(islice(lines, window)):
+            yield from self._window(held, first, config, max_tokens)
+            first += len(held)
+
+    def _window(self, lines: list[str], first: int, config: DecodeConfig, max_tokens: int) -> list[list[Translation]]:
+        """Translations of lines numbered from `first`: encoded, sorted by length, batched, put back in order."""
+        sources = self.tokenizer.encode_batch([line.strip() for line in lines])
+        for i, ids in enumerate(sources):
+            if len(ids) >= self.max_source:
+                log.warning("line %d has %d tokens, only the first %d are translated",
+                            first + i, len(ids), self.max_source - 1)
+                sources[i] = ids[: self.max_source - 1]
+        answers = [[Translation("", 0.0, 0.0)] for _ in lines]
+        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
+        for batch in _batches(order, sources, max_tokens // config.beam_size):
+            found = self._search([sources[i] for i in batch], config)
+            for i, translations in zip(batch, found, strict=True):
+                answers[i] = translations or answers[i]  # a model whose scores are NaN has no hypothesis
+        return answers
+
+    def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
+        ids = self.model.config
+        source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
+        found = beam_search(self.model, source, **config.to_dict())
+        return [[Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses] for hypotheses in found]
+
+    def _text(self, ids: list[int]) -> str:
+        """The text of `ids` on one line: every mark that Python, or a terminal, takes for a line's end is a space."""
+        return " ".join(self.tokenizer.decode(ids).splitlines())
+
+
+def _batches(order: list[int], sources: list[list[int]], max_tokens: int) -> Iterator[list[int]]:
+    """Cut `order` (short to long) into batches of at most `max_tokens` padded source tokens, or a single sentence."""
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(sources[i]) + 1) * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
