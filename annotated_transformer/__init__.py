@@ -6,7 +6,9 @@ loaded when it is first used, so that importing the package costs no more than i
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
@@ -57,3 +59,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME})
+
+
+class _FrontDoor(ModuleType):
+    """`beam_search` names a module and the function in it. Here it is the function, in whatever order they load."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _HOME and isinstance(value, ModuleType):  # the import system hangs a submodule on its package
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor
