@@ -1,0 +1,100 @@
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+from toys import random_pairs
+
+from annotated_transformer.batching import Batch, make_batch, token_batches
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
+
+PAIRS = random_pairs(0, 300)
+
+
+def pairs_of(batch):
+    """The pairs a batch was made of, read back from the source and from both targets."""
+    for rows in zip(*(tensor.tolist() for tensor in batch[:3])):
+        x, y, z = ([token for token in row if token != PAD_ID] for row in rows)
+        assert x[-1] == EOS_ID and y[0] == BOS_ID and z[-1] == EOS_ID and y[1:] == z[:-1]
+        yield tuple(x[:-1]), tuple(z[:-1])
+
+
+def as_lists(batches):
+    return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
+
+
+def test_outputs_are_shifted_right_by_one():
+    batch = make_batch([([5, 6, 7], [8, 9]), ([4], [3, 4, 5, 6])])
+    assert batch.source.tolist() == [[5, 6, 7, EOS_ID], [4, EOS_ID, PAD_ID, PAD_ID]]
+    assert batch.target_in.tolist() == [[BOS_ID, 8, 9, PAD_ID, PAD_ID], [BOS_ID, 3, 4, 5, 6]]
+    assert batch.target_out.tolist() == [[8, 9, EOS_ID, PAD_ID, PAD_ID], [3, 4, 5, 6, EOS_ID]]
+    assert batch.n_tokens == 3 + 5
+
+
+def test_special_ids_are_the_models():
+    batch = make_batch([([5], []), ([5, 6], [7])], pad_id=9, bos_id=10, eos_id=11)
+    assert batch.source.tolist() == [[5, 11, 9], [5, 6, 11]]
+    assert (batch.target_in.tolist(), batch.target_out.tolist()) == ([[10, 9], [10, 7]], [[11, 9], [7, 11]])
+    (from_epoch,) = token_batches([([5], [])], 10, pad_id=9, bos_id=10, eos_id=11)
+    assert as_lists([from_epoch]) == [[[[5, 11]], [[10]], [[11]]]]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_pair_comes_once_an_epoch(shuffle):
+    batches = list(token_batches(PAIRS, 60, shuffle=shuffle))
+    seen = Counter(pair for batch in batches for pair in pairs_of(batch))
+    assert seen == Counter((tuple(x), tuple(y)) for x, y in PAIRS)
+    assert sum(batch.n_tokens for batch in batches) == sum(len(y) + 1 for _, y in PAIRS)
+
+
+def test_no_side_exceeds_max_tokens_and_batches_are_full():
+    batches = list(token_batches(PAIRS, 60, shuffle=False))
+    assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
+    for batch, following in itertools.pairwise(batches):
+        next_pair = next(pairs_of(following))
+        longest = max(batch.source.size(1), batch.target_in.size(1), *(len(side) + 1 for side in next_pair))
+        assert longest * (batch.source.size(0) + 1) > 60  # the next pair would not have fitted
+
+
+def test_a_batch_holds_similar_lengths():
+    batches = list(token_batches(random_pairs(1, 2000, longest=40), 400))
+    real = sum(batch.n_tokens for batch in batches)
+    assert real > 0.9 * sum(batch.target_in.numel() for batch in batches)
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def epoch(**which):
+        return as_lists(token_batches(PAIRS, 60, **which))
+
+    torch.manual_seed(1)
+    one = epoch(seed=1, epoch=0)
+    torch.manual_seed(2)
+    assert epoch(seed=1, epoch=0) == one
+    assert epoch(seed=2, epoch=0) != one != epoch(seed=1, epoch=1)
+
+
+def test_shuffling_moves_whole_batches_and_pairs_between_them():
+    lengths = [batch.target_in.size(1) for batch in token_batches(PAIRS, 60)]
+    assert lengths != sorted(lengths)
+    in_order = [batch.target_in.size(1) for batch in token_batches(PAIRS, 60, shuffle=False)]
+    assert in_order == sorted(in_order)
+    epochs = [{frozenset(pairs_of(batch)) for batch in token_batches(PAIRS, 60, epoch=epoch)} for epoch in (0, 1)]
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("start", [1, 7])
+def test_an_epoch_resumes_after_any_batch(start):
+    whole = as_lists(token_batches(PAIRS, 60, seed=4, epoch=3))
+    assert as_lists(token_batches(PAIRS, 60, seed=4, epoch=3, start=start)) == whole[start:]
+
+
+def test_a_sentence_longer_than_a_batch_is_named():
+    with pytest.raises(ConfigError, match="max_tokens must hold the longest sentence, got 10 and 13"):
+        list(token_batches([([3] * 4, [3] * 12)], 10))
+
+
+def test_moving_a_batch_moves_its_tensors():
+    batch = make_batch(PAIRS[:3])
+    moved = batch.to("cpu")
+    assert isinstance(moved, Batch) and as_lists([moved]) == as_lists([batch]) and moved.n_tokens == batch.n_tokens
+    assert batch.to("meta").source.device.type == "meta"

@@ -1,0 +1,96 @@
+"""Numbers that are printed in the paper, or follow from what is printed there."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from annotated_transformer.attention import attention_weights, scaled_dot_product_attention
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.embedding import positional_encoding
+from annotated_transformer.feed_forward import PositionwiseFeedForward
+from annotated_transformer.optimizer import noam_learning_rate
+from annotated_transformer.transformer import Transformer
+
+TABLE_3_PARAMETERS = [  # row, changes from base, millions as printed
+    ("base", {}, 65),
+    ("B d_k 16", {"d_k": 16}, 58),
+    ("B d_k 32", {"d_k": 32}, 60),
+    ("C N 2", {"N": 2}, 36),
+    ("C N 4", {"N": 4}, 50),
+    ("C N 8", {"N": 8}, 80),
+    ("C d_model 256", {"d_model": 256, "d_k": 32, "d_v": 32}, 28),
+    ("C d_model 1024", {"d_model": 1024, "d_k": 128, "d_v": 128}, 168),
+    ("C d_ff 1024", {"d_ff": 1024}, 53),
+    ("C d_ff 4096", {"d_ff": 4096}, 90),
+]
+
+
+def count(config):
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Transformer(config).parameters())
+
+
+@pytest.mark.parametrize(("changes", "millions"), [row[1:] for row in TABLE_3_PARAMETERS],
+                         ids=[row[0] for row in TABLE_3_PARAMETERS])
+def test_table_3_parameters_with_one_vocabulary(changes, millions):
+    assert round(count(ModelConfig.base(vocab_size=41_100, **changes)) / 1e6) == millions
+
+
+def test_table_3_parameters_of_big_imply_another_vocabulary():
+    assert round(count(ModelConfig.big(vocab_size=36_000)) / 1e6) == 213
+    assert round(count(ModelConfig.big(vocab_size=41_100)) / 1e6) != 213
+
+
+def test_37_000_tokens_explain_none_of_table_3():
+    assert not [name for name, changes, millions in TABLE_3_PARAMETERS
+                if round(count(ModelConfig.base(vocab_size=37_000, **changes)) / 1e6) == millions]
+
+
+def test_equation_3_values():
+    rates = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4, 4000: 6.9877e-4, 10_000: 4.4194e-4, 100_000: 1.3975e-4}
+    for step, rate in rates.items():
+        assert float(f"{noam_learning_rate(step, 512, 4000):.4e}") == rate
+    assert f"{noam_learning_rate(4000, 1024, 4000):.4e}" == "4.9411e-04"
+
+
+def test_positions_shifted_by_k_are_positions_rotated():
+    """PE(pos + k) = M_k PE(pos): each pair (sin, cos) turns by k / wavelength, whatever pos is (section 3.5)."""
+    d_model, k = 512, 17
+    table = positional_encoding(400, d_model).double()
+    angle = torch.tensor([k / 10000 ** (2 * i / d_model) for i in range(d_model // 2)], dtype=torch.float64)
+    sine, cosine = table[:-k, 0::2], table[:-k, 1::2]
+    rotated = torch.stack([sine * angle.cos() + cosine * angle.sin(), cosine * angle.cos() - sine * angle.sin()], -1)
+    assert_close(table[k:], rotated.flatten(1), atol=1e-6, rtol=0)
+
+
+def test_wavelengths_run_from_2_pi_to_60_611():
+    """The printed formula never reaches 10000 * 2 pi = 62,832: its longest wavelength at d_model 512 is 60,611."""
+    steps = torch.asin(positional_encoding(2, 512)[1, 0::2].double())  # the angle from one position to the next
+    wavelengths = (2 * math.pi / steps).tolist()
+    assert wavelengths[0] == pytest.approx(2 * math.pi, rel=1e-6)
+    assert round(wavelengths[-1]) == 60_611
+    ratios = [b / a for a, b in zip(wavelengths, wavelengths[1:])]
+    assert min(ratios) == pytest.approx(max(ratios), rel=1e-5)  # a geometric progression
+
+
+def test_the_first_positions_of_a_narrow_table():
+    assert_close(positional_encoding(2, 4).tolist(), [[0.0, 1.0, 0.0, 1.0], [0.84147, 0.54030, 0.01, 0.99995]],
+                 atol=1e-5, rtol=0)
+
+
+def test_worked_example_of_attention():
+    """W1 of the book: three queries, three keys, two components."""
+    q = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    k = torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    v = torch.tensor([[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]])
+    weights = [[0.4011, 0.1978, 0.4011], [0.4011, 0.4011, 0.1978], [0.5035, 0.2483, 0.2483]]
+    assert_close(attention_weights(q, k).tolist(), weights, atol=5e-5, rtol=0)
+    output = [[1.0, 1.0], [0.7967, 1.2033], [0.7448, 1.2552]]
+    assert_close(scaled_dot_product_attention(q, k, v).tolist(), output, atol=5e-5, rtol=0)
+
+
+def test_feed_forward_sizes_of_the_base_model():
+    """Section 3.3: d_model 512 and d_ff 2048, with both biases."""
+    assert sum(p.numel() for p in PositionwiseFeedForward(512, 2048).parameters()) == 2 * 512 * 2048 + 2048 + 512
