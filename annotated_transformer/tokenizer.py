@@ -24,13 +24,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, get_args
 
 import sentencepiece
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, require
 
-ModelType = Literal["bpe", "unigram"]
+MODEL_TYPES = ("bpe", "unigram")
 
 
 class Tokenizer:
@@ -54,7 +53,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int, path: str | os.PathLike[str] | None = None,
-              model_type: ModelType = "bpe") -> Tokenizer:
+              model_type: str = "bpe") -> Tokenizer:
         """A tokenizer learned from `sentences`, written to `path` (usually tokenizer.model) if one is given.
 
         For the shared vocabulary of the paper, pass the sentences of both languages, of the training split only.
@@ -62,7 +61,7 @@ class Tokenizer:
         the sentences and their order alone. Sentences of more than 4,192 bytes are skipped in training (they are
         encoded like any other). Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
         """
-        require(model_type in get_args(ModelType), f"model_type must be bpe or unigram, got {model_type}")
+        require(model_type in MODEL_TYPES, f"model_type must be bpe or unigram, got {model_type}")
         written = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(

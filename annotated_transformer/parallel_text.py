@@ -1,0 +1,110 @@
+"""Parallel text: two files of one sentence a line, and splits of it that share no sentence (section 5.1).
+
+A line ends at "\\n" alone, whatever else Unicode may call a line end, so that two files stay parallel.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import sys
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+
+from annotated_transformer.config import ConfigError, require
+
+SPLITS = ("train", "valid", "test")
+Pair = tuple[str, str]
+PathLike = str | os.PathLike[str]
+
+
+def load_files(source_path: PathLike, target_path: PathLike) -> list[Pair]:
+    """The pairs of two parallel files of one sentence a line, in UTF-8, plain or compressed with gzip.
+
+    Line i of one file is the translation of line i of the other. Pairs with a blank side are left out, with a word on
+    standard error. Raises ConfigError for an empty file, unequal numbers of lines, or bytes that are not UTF-8.
+    """
+    sides = read_lines(source_path), read_lines(target_path)
+    return parallel((source_path, target_path), sides)
+
+
+def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str]:
+    """All of `stream_lines`. Raises ConfigError for an empty file too."""
+    lines = list(stream_lines(path, see))
+    require(bool(lines), f"{path} is empty")
+    return lines
+
+
+def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterator[str]:
+    """The lines of a UTF-8 text file, plain or gzip, one by one without their ends ("\\n", or "\\r\\n").
+
+    A byte order mark at the beginning is dropped. `see` is called with every line as it stands in the uncompressed
+    file. Raises ConfigError for a file that cannot be read, and with the number of the line for bytes that are no text.
+    """
+    number = 0
+    try:
+        with open(path, "rb") as raw:
+            file = gzip.GzipFile(fileobj=raw) if raw.read(2) == b"\x1f\x8b" else raw
+            raw.seek(0)
+            for number, line in enumerate(file, 1):
+                see(line)
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+                yield text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise ConfigError(f"{path} is a damaged gzip file") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]]) -> list[Pair]:
+    """The pairs of two lists of lines, without those that have a blank side. `files` are named in errors."""
+    counts = tuple(len(side) for side in sides)
+    require(counts[0] == counts[1],
+            f"parallel files must have equally many lines, got {counts[0]} in {files[0]} and {counts[1]} in {files[1]}")
+    pairs = [(source, target) for source, target in zip(*sides, strict=True) if source.strip() and target.strip()]
+    require(bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side")
+    if len(pairs) < counts[0]:
+        print(f"annotated-transformer: {counts[0] - len(pairs)} of {counts[0]} pairs in {files[0]} and {files[1]} "
+              "have a blank side: left out", file=sys.stderr)
+    return pairs
+
+
+def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, list[Pair]]:
+    """The pairs in three splits that share no sentence: `n_held_out` for valid, as many for test, the rest for train.
+
+    Two pairs are in one group if they share a sentence on either side, and so on through pairs of pairs; sentences
+    count as one if they differ only in case, punctuation, symbols and spaces. A group is never divided. Which split it
+    goes to hangs on a hash of its text, so neither on the order of the pairs nor on the machine. Repeated pairs are
+    dropped; each split keeps the order of `pairs`.
+    """
+    pairs = list(dict.fromkeys(pairs))
+    parents: dict[Pair, Pair] = {}
+
+    def root(node: Pair) -> Pair:
+        while parents.setdefault(node, node) != node:
+            parents[node] = node = parents[parents[node]]
+        return node
+
+    for english, other in pairs:
+        parents[root(("source", _fold(english)))] = root(("target", _fold(other)))
+    groups: dict[Pair, list[int]] = {}
+    for index, (english, _) in enumerate(pairs):
+        groups.setdefault(root(("source", _fold(english))), []).append(index)
+
+    def order(group: list[int]) -> bytes:
+        return hashlib.sha256(min("\t".join(pairs[index]) for index in group).encode()).digest()
+
+    chosen: dict[str, list[int]] = {split: [] for split in SPLITS}
+    for group in sorted(groups.values(), key=order):
+        room = (split for split in ("test", "valid") if len(chosen[split]) + len(group) <= n_held_out)
+        chosen[next(room, "train")] += group
+    return {split: [pairs[index] for index in sorted(indices)] for split, indices in chosen.items()}
+
+
+def _fold(sentence: str) -> str:
+    folded = unicodedata.normalize("NFKC", sentence).casefold()
+    return "".join(character for character in folded if character.isalnum()) or sentence
