@@ -1,0 +1,1603 @@
+# %% [markdown]
+# # 3.2 Attention
+#
+# *Section 3.2 of the paper {cite}`vaswani2017attention`: scaled dot-product attention, multi-head attention, and the
+# three places where the model uses them.*
+#
+# A sentence enters the model as one vector for each token. Take *Tom sold his car because it was old*. To translate
+# *it*, the model needs something that stands at another place: that *it* is the car. **Attention** is how a vector at
+# one position fetches what it needs from the vectors at other positions. In this model it is the only way: no
+# recurrence carries information along the sentence, and no convolution collects it from the neighbours.
+#
+# When you have read this chapter you can
+#
+# - compute attention with a pencil, and say what every row and column of its matrices means;
+# - explain why the paper divides by $\sqrt{d_k}$, and what happens without it;
+# - read, build and test masks, and find the ones that leak;
+# - say what $h$ heads do that one cannot, and what they cost;
+# - name the three attentions of the model, and where their queries, keys and values come from.
+#
+# You need matrix products and some Python. Each section goes the same way: a **question**, the **equation**, the
+# **code** that the package runs, a **check** by hand, a **picture**, something to **break**, and **where** to find it
+# all. Letters for shapes (B sentences, L positions, S source, T target, ...) are listed in [Notation](notation.md).
+
+# %% tags=["colab-install", "remove-cell"]
+import os
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
+    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
+    if not os.path.exists(home):
+        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
+    os.chdir(f"{home}/book")
+
+# %%
+import math
+
+import matplotlib.pyplot as plt
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from annotated_transformer.visualization import PALETTE, plot_attention, record_attention, show, use_style
+
+use_style()
+torch.set_printoptions(precision=4, sci_mode=False)
+
+# %% [markdown]
+# ## A dictionary with soft keys
+#
+# **Question.** How can one vector look something up among others, so that the answer changes smoothly with the
+# question?
+#
+# A Python dictionary answers a query only if it *equals* a key, and then gives one value. Nothing about it can be
+# learned by gradient descent: move the query a little, and either nothing changes or the key is not found.
+# Attention keeps the three parts and softens the comparison.
+#
+# - The **query** $q$ says what is looked for.
+# - Each item has a **key** $k_i$, the vector it is compared by.
+# - Each item has a **value** $v_i$, the vector it hands over.
+#
+# A **score** $f(k_i, q)$, any number, says how well key $i$ fits the query. The **softmax** turns the scores into
+# **attention weights** $\alpha_i$: positive numbers with sum one. The output is the mean of the values under these
+# weights.
+#
+# **Equation.**
+#
+# $$
+# \alpha_i = \frac{\exp f(k_i, q)}{\sum_j \exp f(k_j, q)},
+# \qquad
+# \text{output} = \sum_i \alpha_i v_i
+# $$ (generic-attention)
+#
+# **Code.** The package has no function for this general form, since the model uses one score only. Here it is in two
+# lines, to play with.
+
+# %%
+def attend(score, query, keys, values):
+    """The weights and the output of generic attention, for one query."""
+    alpha = torch.stack([score(key, query) for key in keys]).softmax(dim=0)
+    return alpha, alpha @ values
+
+# %% [markdown]
+# Our items are four winds. A wind's key is the direction it comes from, a vector of length 1; its value is the
+# temperature it brings. The score is the **dot product** $k \cdot q$, which is large when the two vectors point the
+# same way. The query points 30 degrees east of north; let us ask with queries of growing length.
+
+# %%
+def dot(key, query):
+    return key @ query
+
+winds = ["north", "east", "south", "west"]
+keys = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]])
+values = torch.tensor([[2.0], [8.0], [20.0], [12.0]])  # degrees Celsius
+direction = torch.tensor([math.sin(math.radians(30)), math.cos(math.radians(30))])
+
+for length in (0, 1, 4, 32):
+    alpha, output = attend(dot, length * direction, keys, values)
+    print(f"length {length:2d}  alpha", *(f"{a:.4f}" for a in alpha), f" output {output.item():.3f}")
+
+# %% [markdown]
+# A query of length 0 fits all keys alike and gets the plain mean, 10.5 degrees. The longer the query, the more the
+# best key takes, until at length 32 the softmax is a dictionary again: north, 2 degrees. In between lies what we
+# want.
+#
+# **Check.** The weights are a distribution; the output never leaves the range of the values; and the output has a
+# gradient with respect to the query, which a dictionary has not.
+
+# %%
+query = (4 * direction).requires_grad_()
+alpha, output = attend(dot, query, keys, values)
+assert (alpha > 0).all() and math.isclose(alpha.sum().item(), 1, rel_tol=1e-6)
+assert values.min() <= output <= values.max()
+output.backward()
+print("gradient of the output with respect to the query:", query.grad)
+
+# %% [markdown]
+# The signs make sense. A longer first coordinate (more east) warms the answer; a longer second one (more north) cools
+# it.
+#
+# **Picture.** Turn the query once round the compass. A short query blurs the four winds, a long one switches from one
+# to the next. The length of the query is the sharpness of the lookup, and training can choose it.
+
+# %% mystnb={"image": {"alt": "Two line charts of the attention weight of the four winds while the query turns from 0 to 360 degrees. With a query of length 1 the four curves are gentle waves between 0.1 and 0.5. With length 8 each wind in turn has a weight near 1, with steep crossings between them."}, "figure": {"caption": "Attention weights of four keys while the query turns round. Left: a query of length 1. Right: of length 8.", "name": "fig-winds"}}
+degrees = torch.arange(0, 361, 3)
+circle = torch.stack([degrees.deg2rad().sin(), degrees.deg2rad().cos()], dim=1)
+figure, axes = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True, layout="constrained")
+for ax, length in zip(axes, (1, 8)):
+    alphas = torch.stack([attend(dot, length * query, keys, values)[0] for query in circle])
+    for wind, alpha, color, dash in zip(winds, alphas.T, PALETTE, ("-", "--", "-.", ":")):
+        ax.plot(degrees, alpha, dash, color=color, label=wind)
+    ax.set(title=f"query of length {length}", xlabel="direction of the query (degrees)", xticks=range(0, 361, 90))
+axes[0].set_ylabel("attention weight")
+axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+plt.show()
+
+# %% [markdown]
+# **Break it.** Shuffle the items: pair 3 first, then 0, 2, 1. A list would give another element at each index.
+# Attention gives the same output to the last digit shown.
+
+# %%
+order = torch.tensor([3, 0, 2, 1])
+_, output = attend(dot, 4 * direction, keys, values)
+_, shuffled = attend(dot, 4 * direction, keys[order], values[order])
+assert_close(shuffled, output)
+print(f"{output.item():.4f} {shuffled.item():.4f}")
+
+# %% [markdown]
+# To attention, a sentence is a *set* of key and value pairs. That is why the model must write each token's position
+# into its vector; section 3.5 of the paper says how, and
+# `positional_encoding` in `annotated_transformer/embedding.py` does it.
+#
+# **Where.** The general form stands in no module. The model's own score is the subject of the next two sections.
+# Exercises {ref}`ex-shift` and {ref}`ex-order` go further.
+
+# %% [markdown]
+# ## Three ways to score
+#
+# **Question.** Which score $f(k, q)$ should it be?
+#
+# **Equation.** Section 3.2.1 compares three. Before the Transformer the usual one was *additive* attention
+# {cite}`bahdanau2015neural`: a small network with one hidden layer, of width $d_a$, looks at the query and the key
+# together. The second is the dot product, which has no parameters {cite}`luong2015effective`. The third is the
+# paper's: the dot product divided by the square root of its length.
+#
+# $$
+# \begin{aligned}
+# f_{\text{additive}}(k, q) &= w^\top \tanh(W_q\, q + W_k\, k) \\
+# f_{\text{dot}}(k, q) &= k \cdot q \\
+# f_{\text{scaled}}(k, q) &= \frac{k \cdot q}{\sqrt{d_k}}
+# \end{aligned}
+# $$ (three-scores)
+#
+# In the first, $w$, $W_q$ and $W_k$ are learned; $w$ has $d_a$ entries. Because of them, the query and the key may
+# even have different lengths. A dot product needs them equal: both have **$d_k$** entries.
+#
+# **Code.** One query and one key first, as the equation reads. The sizes are small and all different, so that a
+# mistake in the axes cannot hide.
+
+# %%
+torch.manual_seed(0)
+n_q, n_k, d_q, d_key, d_a = 3, 4, 5, 2, 6
+Q, K = torch.randn(n_q, d_q), torch.randn(n_k, d_key)
+W_q, W_k, w = torch.randn(d_q, d_a), torch.randn(d_key, d_a), torch.randn(d_a)
+
+def additive(key, query):
+    return torch.tanh(query @ W_q + key @ W_k) @ w
+
+loop = torch.stack([torch.stack([additive(key, query) for key in K]) for query in Q])
+print(loop.shape)
+
+# %% [markdown]
+# **Check.** All queries and keys at once. The projected queries are $n_q \times d_a$, the projected keys
+# $n_k \times d_a$, and every query must meet every key. So each gets an axis of size 1 where the other has its items,
+# and PyTorch repeats it along that axis (**broadcasting**) to an $n_q \times n_k \times d_a$ array.
+
+# %%
+hidden = torch.tanh((Q @ W_q)[:, None, :] + (K @ W_k)[None, :, :])
+print("hidden:", tuple(hidden.shape), " scores:", tuple((hidden @ w).shape))
+assert_close(hidden @ w, loop)
+
+# %% [markdown]
+# The two dot products differ by a factor and nothing else, as section 3.2.1 says.
+
+# %%
+def scaled_dot(key, query):
+    return key @ query / math.sqrt(len(query))
+
+key, query = torch.randn(2, 64)
+assert_close(dot(key, query), scaled_dot(key, query) * math.sqrt(64))
+
+# %% [markdown]
+# **What they cost.** The paper calls additive and dot-product attention similar in theoretical complexity, and the
+# dot product much faster and smaller in practice, since it is one matrix product. The size is easy to see: additive
+# attention has to hold the array `hidden`, $d_a$ numbers for each pair of query and key, and takes a tanh of every
+# one. The dot product holds one number for each pair. For 512 queries, 512 keys and a width of 64:
+
+# %%
+pairs = 512 * 512
+print(f"additive attention holds {pairs * 64:>10,} numbers")
+print(f"dot-product attention    {pairs:>10,}")
+
+# %% [markdown]
+# And quality? For small $d_k$ the two do about equally well; for large $d_k$, additive attention does better than
+# the dot product *without* a scale. The paper takes this from {cite:t}`britz2017massive`. Its own answer is to keep
+# the cheap score and repair it; the repair is the square root, two sections on.
+#
+# **Break it.** Leave out the two `None` axes. With 3 queries and 4 keys the addition fails, which is the good case.
+# With as many keys as queries it runs, and is wrong without a word: query 0 meets key 0 only, query 1 meets key 1
+# only.
+
+# %%
+try:
+    torch.tanh(Q @ W_q + K @ W_k)
+except RuntimeError as error:
+    print("3 queries, 4 keys:", type(error).__name__)
+wrong = torch.tanh(Q @ W_q + K[:3] @ W_k) @ w
+print("3 queries, 3 keys: scores of shape", tuple(wrong.shape), "instead of", tuple(loop[:, :3].shape))
+assert_close(wrong, loop[:, :3].diagonal())
+
+# %% [markdown]
+# This is why the tests of this package use unequal sizes everywhere.
+#
+# **Where.** Additive attention is not part of the Transformer and not in the package. In the next section the third
+# score becomes `scaled_dot_product_attention`.
+
+# %% [markdown]
+# ## Equation 1: scaled dot-product attention
+#
+# **Question.** A sentence asks one question from every position. How do we answer all of them at once?
+#
+# **Equation.** Stack the queries as the rows of a matrix $Q$, the keys as the rows of $K$, the values as the rows of
+# $V$. The matrix $QK^\top$ then has every query's dot product with every key: row $i$, column $j$ is $q_i \cdot k_j$.
+# Scale it, apply the softmax to each row, multiply by $V$. This is the paper's equation 1.
+#
+# $$
+# \mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right) V
+# $$ (attention)
+#
+# | matrix | shape | a row is | a column is |
+# |---|---|---|---|
+# | $Q$ | $L \times d_k$ | one query | |
+# | $K$ | $S \times d_k$ | one key | |
+# | $V$ | $S \times d_v$ | the value that belongs to that key | |
+# | $QK^\top$, weights | $L \times S$ | one query's view of all keys | one key, seen by all queries |
+# | output | $L \times d_v$ | the answer to one query | |
+#
+# Two sizes must agree: queries and keys in $d_k$, keys and values in their number $S$. The number of queries $L$ and
+# the width $d_v$ of the values are free.
+#
+# **Code.** The package has the equation in two functions, the weights and the whole.
+
+# %%
+from annotated_transformer.attention import attention_weights, scaled_dot_product_attention
+
+show(attention_weights)
+
+# %%
+show(scaled_dot_product_attention)
+
+# %% [markdown]
+# The three dots in the shapes are leading axes, such as sentences and heads: the last two axes are the matrices, and
+# everything before them is a batch. The `mask` has a section of its own below; without one, all keys are visible.
+#
+# **Check.** Loops, in Python floats, with nothing of PyTorch but the numbers: the equation as the letters say it.
+# Then the same from the package, and from PyTorch's own kernel, which was written by other people.
+
+# %%
+def attention_by_hand(Q, K, V):
+    output = []
+    for q in Q:
+        scores = [sum(a * b for a, b in zip(q, k)) / math.sqrt(len(k)) for k in K]
+        total = sum(math.exp(s) for s in scores)
+        alpha = [math.exp(s) / total for s in scores]
+        output.append([sum(a * v[c] for a, v in zip(alpha, V)) for c in range(len(V[0]))])
+    return torch.tensor(output, dtype=torch.float64)
+
+torch.manual_seed(0)
+L, S, d_k, d_v = 2, 3, 4, 5
+Q, K, V = (torch.randn(shape, dtype=torch.float64) for shape in ((L, d_k), (S, d_k), (S, d_v)))
+by_hand = attention_by_hand(Q.tolist(), K.tolist(), V.tolist())
+assert_close(by_hand, scaled_dot_product_attention(Q, K, V))
+assert_close(by_hand, F.scaled_dot_product_attention(Q, K, V))
+
+# %% [markdown]
+# And equation {eq}`generic-attention`, one query after the other, with the scaled dot product as its score, is the
+# same thing again.
+
+# %%
+one_by_one = torch.stack([attend(scaled_dot, query, K, V)[1] for query in Q])
+assert_close(one_by_one, by_hand)
+
+# %% [markdown]
+# Now you. Three examples, small enough for a pencil; they are W1 to W3 of a list that runs through this chapter.
+#
+# ```{exercise} W1: three queries, three keys
+# :label: ex-w1
+#
+# $$
+# Q = \begin{pmatrix} 1 & 0 \\ 0 & 1 \\ 1 & 1 \end{pmatrix} \quad
+# K = \begin{pmatrix} 1 & 1 \\ 0 & 1 \\ 1 & 0 \end{pmatrix} \quad
+# V = \begin{pmatrix} 0 & 2 \\ 1 & 1 \\ 2 & 0 \end{pmatrix}
+# $$
+#
+# Compute $QK^\top$, the weights and the output. What is $d_k$? Keep exact expressions such as $e^{1/\sqrt 2}$ until
+# the last step, and round then, to four places.
+# ```
+#
+# ```{solution} ex-w1
+# :class: dropdown
+#
+# Here $d_k = 2$. With $t = e^{1/\sqrt 2} = 2.0281$:
+#
+# $$
+# QK^\top = \begin{pmatrix} 1 & 0 & 1 \\ 1 & 1 & 0 \\ 2 & 1 & 1 \end{pmatrix}
+# \qquad
+# \alpha = \begin{pmatrix}
+# \frac{t}{2t+1} & \frac{1}{2t+1} & \frac{t}{2t+1} \\
+# \frac{t}{2t+1} & \frac{t}{2t+1} & \frac{1}{2t+1} \\
+# \frac{t}{t+2} & \frac{1}{t+2} & \frac{1}{t+2}
+# \end{pmatrix} = \begin{pmatrix}
+# 0.4011 & 0.1978 & 0.4011 \\ 0.4011 & 0.4011 & 0.1978 \\ 0.5035 & 0.2483 & 0.2483 \end{pmatrix}
+# $$
+#
+# The last row was $t^2 : t : t$, divided by $t$. The output is
+#
+# $$
+# \alpha V = \begin{pmatrix} 1 & 1 \\ 0.7967 & 1.2033 \\ 0.7448 & 1.2552 \end{pmatrix}
+# $$
+#
+# Each row of $V$ adds up to 2, so each row of the output does too.
+# ```
+#
+# The cell below holds the answer against the package.
+
+# %%
+Q1 = torch.tensor([[1.0, 0], [0, 1], [1, 1]])
+K1 = torch.tensor([[1.0, 1], [0, 1], [1, 0]])
+V1 = torch.tensor([[0.0, 2], [1, 1], [2, 0]])
+alpha, output = attention_weights(Q1, K1), scaled_dot_product_attention(Q1, K1, V1)
+
+t = math.exp(1 / math.sqrt(2))
+assert_close(alpha[1], torch.tensor([t, t, 1]) / (2 * t + 1))
+assert_close(alpha[2], torch.tensor([t, 1, 1]) / (t + 2))
+answer = torch.tensor([[1, 1], [0.7967, 1.2033], [0.7448, 1.2552]])
+assert_close(output, answer, atol=5e-5, rtol=0)
+print(alpha, output, sep="\n")
+
+# %% [markdown]
+# **Round last.** A walkthrough from which this example comes rounds $1/\sqrt 2$ to 0.71 and $\sqrt 2$ to 1.41 before
+# it takes the exponential, and finds 0.501 and 0.249 in the last row instead of 0.5035 and 0.2483. The softmax turns
+# a difference in a score into a *factor* in a weight, so an error in the third place of a score is an error in the
+# third place of the weight.
+
+# %%
+rounded = torch.tensor([1.41, 0.71, 0.71]).softmax(dim=0)
+print("rounded too early:", rounded, " exact:", alpha[2])
+
+# %% [markdown]
+# **Picture.** The same example, step by step. Read each matrix along its rows: a row belongs to one query.
+
+# %%
+def plot_numbers(matrix, queries, keys, ax, title):
+    """A heat map with its numbers written in."""
+    plot_attention(matrix, queries, keys, ax=ax, title=title)
+    for i, row in enumerate(matrix.tolist()):
+        for j, number in enumerate(row):
+            bright = number >= 0.5 * matrix.max()
+            ax.text(j, i, f"{number:.2f}", ha="center", va="center", color="black" if bright else "white")
+
+# %% mystnb={"image": {"alt": "Three annotated 3 by 3 grids in a row, queries down and keys across. The first holds the dot products: 1 0 1, 1 1 0, 2 1 1. The second holds the same divided by the square root of two: 0.71 where there was 1, 1.41 where there was 2. The third holds the attention weights: 0.40 0.20 0.40, 0.40 0.40 0.20, 0.50 0.25 0.25. Brighter cells hold larger numbers."}, "figure": {"caption": "Equation 1 on example W1: dot products, scaled scores, and the weights that the softmax makes of each row.", "name": "fig-equation-1"}}
+names = ["q1", "q2", "q3"], ["k1", "k2", "k3"]
+figure, axes = plt.subplots(1, 3, figsize=(7, 2.5), layout="constrained")
+plot_numbers(Q1 @ K1.T, *names, axes[0], "dot products")
+plot_numbers(Q1 @ K1.T / math.sqrt(2), *names, axes[1], "scaled")
+plot_numbers(alpha, *names, axes[2], "softmax of each row")
+plt.show()
+
+# %% [markdown]
+# ```{exercise} W2: one query, and a trap
+# :label: ex-w2
+#
+# $$
+# Q = \begin{pmatrix} 1 & 1 \end{pmatrix} \quad
+# K = \begin{pmatrix} 1 & 0 \\ 0 & 1 \end{pmatrix} \quad
+# V = \begin{pmatrix} 2 & 3 \\ 4 & 1 \end{pmatrix}
+# $$
+#
+# Compute the output. A text says: "Since $K$ is a square matrix, $K^\top = K$." Is that the reason?
+# ```
+#
+# ```{solution} ex-w2
+# :class: dropdown
+#
+# Both scores are $1/\sqrt 2$, so both weights are exactly one half, and the output is the mean of the two values:
+# $(3, 2)$. The reason is not that $K$ is square but that it is *symmetric*;
+# $\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$ is square too. Forget the transpose with such a $K$ and you get wrong
+# numbers without an error, because the shapes still fit.
+# ```
+#
+# ```{exercise} W3: four keys, and values that are plain numbers
+# :label: ex-w3
+#
+# $Q = (1, 1, 1, 1)$, $K$ the identity matrix of size 4, and the values 2, 4, 6, 8. What is the output? Which of $d_k$
+# and $d_v$ plays no part in it?
+# ```
+#
+# ```{solution} ex-w3
+# :class: dropdown
+#
+# Every score is $1/\sqrt 4 = 1/2$. Equal scores make equal weights whatever the scale, so $d_k$ plays no part here.
+# Each weight is $1/4$ and the output is the mean, **5**. ($d_v = 1$: the output has as many columns as $V$.)
+# ```
+
+# %%
+Q2, K2, V2 = torch.ones(1, 2), torch.eye(2), torch.tensor([[2.0, 3], [4, 1]])
+assert_close(scaled_dot_product_attention(Q2, K2, V2), torch.tensor([[3.0, 2]]))
+
+Q3, K3, V3 = torch.ones(1, 4), torch.eye(4), torch.tensor([[2.0], [4], [6], [8]])
+assert_close(scaled_dot_product_attention(Q3, K3, V3), torch.tensor([[5.0]]))
+
+K_square = torch.tensor([[1.0, 2], [3, 4]])
+print("K^T:", Q1 @ K_square.T, "K:", Q1 @ K_square, sep="\n")
+
+# %% [markdown]
+# **Break it.** Take the softmax over the wrong axis, the queries instead of the keys. No shape changes. But now each
+# *column* adds up to one: a query no longer spreads one unit of attention over the keys; the queries compete for each
+# key instead, and the output is no mean of values.
+
+# %%
+scores = Q1 @ K1.T / math.sqrt(2)
+wrong = scores.softmax(dim=-2)
+print("row sums, right:", alpha.sum(dim=-1), " wrong:", wrong.sum(dim=-1))
+print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
+
+# %% [markdown]
+# **Where.** `annotated_transformer/attention.py`. Tests: `test_equation_1_by_hand`,
+# `test_the_taught_function_equals_pytorchs_kernel` and `test_weights_are_distributions_over_visible_keys` in
+# `tests/test_attention.py`. Exercises {ref}`ex-w1` to {ref}`ex-w3` above, {ref}`ex-rank` at the end.
+
+# %% [markdown]
+# ## Why the square root
+#
+# **Question.** Why divide the scores by $\sqrt{d_k}$, and why by a root?
+#
+# **Equation.** The argument is footnote 4 of the paper. Let the entries of $q$ and $k$ be independent random numbers
+# with mean 0 and variance 1. Each product $q_c k_c$ then has mean $0 \cdot 0 = 0$ and variance
+# $\mathrm{E}[q_c^2]\,\mathrm{E}[k_c^2] = 1 \cdot 1 = 1$. Variances of independent terms add up:
+#
+# $$
+# \mathrm{E}[q \cdot k] = \sum_{c=1}^{d_k} \mathrm{E}[q_c]\,\mathrm{E}[k_c] = 0,
+# \qquad
+# \mathrm{Var}(q \cdot k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k
+# $$ (dot-product-variance)
+#
+# So scores have a standard deviation of $\sqrt{d_k}$: about 8 for the paper's $d_k = 64$. Divided by $\sqrt{d_k}$
+# they have standard deviation 1, however wide the vectors are. Dividing by $d_k$ would overshoot: the scores would
+# shrink to nothing as $d_k$ grows, and all weights become equal (exercise {ref}`ex-divide`).
+#
+# **Check.** 10,000 random pairs for each $d_k$. The estimate of a variance from 10,000 samples is off by 1 or 2
+# percent, and so are these.
+
+# %%
+torch.manual_seed(0)
+for d_k in (1, 4, 16, 64, 256):
+    q, k = torch.randn(2, 10_000, d_k)
+    scores = (q * k).sum(dim=-1)
+    variance, scaled_variance = scores.var(), (scores / math.sqrt(d_k)).var()
+    assert abs(scores.mean()) < 4 * math.sqrt(d_k / 10_000) and abs(variance / d_k - 1) < 0.1
+    print(f"d_k {d_k:3d}  variance of q.k {variance:6.1f}  of q.k / sqrt(d_k) {scaled_variance:.2f}")
+
+# %% [markdown]
+# Do queries in the model look like that? At the start of training, yes: the layer norm hands on vectors whose entries
+# have mean 0 and variance 1, and Glorot's initial values {cite}`glorot2010understanding`, which the package uses,
+# give a square projection a variance of $1/d_{\mathrm{model}}$ for each weight. $d_{\mathrm{model}}$ products of
+# variance $1/d_{\mathrm{model}}$ add up to 1.
+
+# %%
+torch.manual_seed(0)
+d_model, h = 512, 8
+W_Q = torch.nn.init.xavier_uniform_(torch.empty(d_model, d_model))
+x = F.layer_norm(torch.randn(1000, d_model), [d_model])
+print(f"variance of a weight times d_model {W_Q.var() * d_model:.2f}, of a query's entry {(x @ W_Q.T).var():.2f}")
+
+# %% [markdown]
+# After some training nobody promises that any more: the model moves queries and keys as it likes, and footnote 4 is
+# an argument about the start.
+#
+# **Why large scores are bad.** Softmax weights depend on the *differences* of scores. With differences of 8 and more,
+# the largest score takes nearly everything, and the softmax is a dictionary again, with a dictionary's fault: no
+# gradient. The derivative of the weights is
+#
+# $$
+# \frac{\partial \alpha_i}{\partial s_j} = \alpha_i \,(\delta_{ij} - \alpha_j)
+# $$ (softmax-jacobian)
+#
+# with $\delta_{ij} = 1$ if $i = j$ and 0 otherwise. If one weight is 1 and the rest are 0, every entry of this matrix
+# is 0. Autograd agrees with the formula:
+
+# %%
+def softmax_jacobian(alpha):
+    return torch.diag_embed(alpha) - alpha[..., :, None] * alpha[..., None, :]
+
+s = torch.tensor([2, -1, 0.5, 0], dtype=torch.float64)
+assert_close(softmax_jacobian(s.softmax(-1)), torch.autograd.functional.jacobian(lambda s: s.softmax(-1), s))
+for factor in (1, 4, 16):
+    print(f"scores times {factor:2d}: norm of the derivative {softmax_jacobian((factor * s).softmax(-1)).norm():.1e}")
+
+# %% [markdown]
+# **Picture.** One query and ten keys, drawn at random 1,000 times for each $d_k$: the largest of the ten weights, and
+# the size of the derivative {eq}`softmax-jacobian`, the median over the draws.
+
+# %%
+def saturation(d_k, scaled):
+    """(largest weight, norm of the derivative), the median of 1,000 random queries that see ten keys."""
+    torch.manual_seed(d_k)
+    q, k = torch.randn(1000, 1, d_k), torch.randn(1000, 10, d_k)
+    s = (q @ k.transpose(1, 2))[:, 0].double()
+    alpha = (s / math.sqrt(d_k) if scaled else s).softmax(dim=-1)
+    return alpha.amax(-1).median(), softmax_jacobian(alpha).flatten(1).norm(dim=1).median()
+
+widths = [2**e for e in range(11)]
+measured = {scaled: torch.tensor([saturation(d_k, scaled) for d_k in widths]) for scaled in (False, True)}
+for d_k in (1, 64, 512):
+    plain, scaled = (measured[key][widths.index(d_k)] for key in (False, True))
+    print(f"d_k {d_k:3d}  largest weight {plain[0]:.3f}, scaled {scaled[0]:.3f}"
+          f"   derivative {plain[1]:.4f}, scaled {scaled[1]:.4f}")
+
+# %% mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from 0.25 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, nothing changes.", "name": "fig-scale"}}
+figure, axes = plt.subplots(1, 2, figsize=(7, 2.8), layout="constrained")
+for column, (ax, title) in enumerate(zip(axes, ("largest of ten weights", "derivative of the softmax (norm)"))):
+    ax.plot(widths, measured[False][:, column], "o--", color=PALETTE[1], label="dot product")
+    ax.plot(widths, measured[True][:, column], "s-", color=PALETTE[0], label="scaled dot product")
+    ax.set_xscale("log", base=2)
+    ax.set(title=title, xlabel="$d_k$", ylabel="median of 1,000 draws")
+axes[0].set_ylim(0, 1.05)
+axes[1].set_yscale("log")
+axes[0].legend(loc="center right")
+plt.show()
+
+# %% [markdown]
+# How sure is the paper? It says "We suspect" {cite}`vaswani2017attention`, and reports no experiment: no row of its
+# Table 3 removes the scale, although some summaries claim so. And the median hides something. The *mean* gradient
+# that reaches the query does not vanish: without the scale most queries get nothing, and a few, whose two best keys
+# happen to tie, get a large one. Here are both, for the derivative of the weights with respect to $q$.
+
+# %%
+for d_k in (16, 64, 256):
+    torch.manual_seed(d_k)
+    q, k = torch.randn(1000, 1, d_k), torch.randn(1000, 10, d_k)
+    for name, scale in (("dot", 1), ("scaled", 1 / math.sqrt(d_k))):
+        alpha = (q @ k.transpose(1, 2) * scale)[:, 0].softmax(dim=-1)
+        gradient = (softmax_jacobian(alpha) @ k * scale).flatten(1).norm(dim=1)
+        print(f"d_k {d_k:3d}  {name:6}  mean {gradient.mean():.2f}  median {gradient.median():.3f}")
+
+# %% [markdown]
+# With the scale, mean and median agree: every query learns a little. Without it, at $d_k = 256$, a typical query gets
+# about a fortieth of the mean. What that does to the training of a whole model is an experiment, for the chapter on
+# section 6.2.
+#
+# **Break it.** The scale is one division. Take it away at the width of one head of the paper's base model, and look
+# at the weights of a single random query over six keys.
+
+# %%
+torch.manual_seed(3)
+q, k = torch.randn(1, 64), torch.randn(6, 64)
+print("scaled:  ", attention_weights(q, k)[0])
+print("unscaled:", (q @ k.T).softmax(dim=-1)[0])
+
+# %% [markdown]
+# **Where.** The division is in `attention_weights`, shown above. Test:
+# `test_dividing_by_sqrt_d_k_keeps_the_variance_of_scores_at_one` in `tests/test_attention.py`. Exercises
+# {ref}`ex-divide` and {ref}`ex-self-score`.
+
+# %% [markdown]
+# ## Masks, a small laboratory
+#
+# **Question.** How do you forbid a query to look at some of the keys?
+#
+# There are two reasons to do so. Sentences in a batch have different lengths, and the short ones are filled up with
+# **padding**, which means nothing and must not be looked at. And the decoder learns to predict the next token at
+# every position at once, so no position may look at what comes **after** it: that is what it has to predict.
+#
+# Masks fail silently. A model with a wrong mask runs, and often trains *better*, because it reads the answer. Among
+# the questions that readers of Transformer code ask in public, masks are one of the commonest, so this section is a
+# laboratory: build each mask, prove what it does, and see what leaks when it is wrong.
+#
+# **Equation.** A **mask** $M$ says for each query $i$ and key $j$ whether $i$ may look at $j$. A forbidden score
+# becomes minus infinity before the softmax (section 3.2.3), and $e^{-\infty} = 0$:
+#
+# $$
+# \alpha_{ij} = \frac{M_{ij}\, e^{s_{ij}}}{\sum_{j'} M_{ij'}\, e^{s_{ij'}}},
+# \qquad s_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}},
+# \qquad M_{ij} \in \{0, 1\}
+# $$ (masked-attention)
+#
+# The mask acts *before* the softmax, so the remaining weights still add up to one. Setting weights to zero afterwards
+# would not give that.
+#
+# **Code.** The two masks, and nothing more.
+
+# %%
+from annotated_transformer.attention import causal_mask, padding_mask
+
+show(padding_mask)
+show(causal_mask)
+
+# %% [markdown]
+# Three conventions make these readable.
+#
+# 1. **Polarity.** True means *may look*. This is also what `F.scaled_dot_product_attention` means by True. PyTorch's
+#    older `nn.MultiheadAttention` means the opposite: there, True hides. Check it every time you cross a border.
+# 2. **Rows and columns.** The last two axes are queries and keys, as in the scores. Padding hides *columns*: it is a
+#    property of keys. The causal mask is a triangle: what is hidden depends on both.
+# 3. **Combination.** Both conditions must hold, so masks are joined by `&`. The axes of size 1 in the shapes
+#    stand for "all heads" and "all queries", and broadcasting fills them.
+#
+# Our batch has two sentences, of five tokens and of three; 0 is padding. The cell prints the joint mask of the second
+# one.
+
+# %%
+tokens = torch.tensor([[11, 12, 13, 14, 15], [21, 22, 23, 0, 0]])
+padding, causal = padding_mask(tokens, pad_id=0), causal_mask(tokens.size(1))
+both = padding & causal
+print(tuple(padding.shape), "&", tuple(causal.shape), "->", tuple(both.shape))
+print(both[1, 0].int())
+
+# %% [markdown]
+# **Check.** By hand: query $i$ may look at key $j$ if $j$ is a real token, and $j \le i$.
+
+# %%
+for b, sentence in enumerate(tokens.tolist()):
+    for i in range(5):
+        for j in range(5):
+            assert both[b, 0, i, j].item() == (sentence[j] != 0 and j <= i)
+
+# %% [markdown]
+# Equation {eq}`masked-attention`, multiplied out with zeros and ones, equals the package with its minus infinities:
+
+# %%
+torch.manual_seed(0)
+q, k, v = torch.randn(3, 2, 1, 5, 4, dtype=torch.float64)  # each: 2 sentences, 1 head, 5 positions, 4 entries
+exponentials = both * torch.exp(q @ k.transpose(-2, -1) / math.sqrt(4))
+by_hand = exponentials / exponentials.sum(dim=-1, keepdim=True)
+alpha = attention_weights(q, k, both)
+assert_close(by_hand, alpha)
+assert (alpha.masked_select(~both) == 0).all()  # exactly zero, not merely small
+assert_close(scaled_dot_product_attention(q, k, v, both), F.scaled_dot_product_attention(q, k, v, attn_mask=both))
+
+# %% [markdown]
+# And the opposite polarity of `nn.MultiheadAttention`, as a fact that runs. Query 1 may look at keys 0 and 1. Handed
+# our mask as it is, PyTorch's module hides exactly these two; handed the negation, it agrees with us.
+
+# %%
+theirs = torch.nn.MultiheadAttention(embed_dim=4, num_heads=1, batch_first=True)
+x = torch.randn(1, 5, 4)
+for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
+    _, weights = theirs(x, x, x, attn_mask=mask)
+    assert (weights[0, 1][mask[1]] == 0).all()  # True hides
+    print(f"{name:9} weights of query 1:", weights[0, 1].detach())
+
+# %% [markdown]
+# **Picture.** Rows are queries, columns are keys: to see what a token may look at, find its row. The fourth mask is
+# the causal one with rows and columns exchanged, one of the commonest mistakes: there, a token sees itself and
+# everything that *follows*.
+
+# %% mystnb={"image": {"alt": "Four 5 by 5 grids, queries down, keys across, for the tokens start, Tom, ran, pad, pad. Padding: the first three columns are bright. Causal: the lower triangle with its diagonal is bright. Both: the lower triangle, without the last two columns. Transposed, which is wrong: the upper triangle with its diagonal is bright."}, "figure": {"caption": "What each query (row) may look at: the bright keys. The last panel is a mistake.", "name": "fig-masks"}}
+labels = ["<s>", "Tom", "ran", "<pad>", "<pad>"]
+panels = {"padding": padding[1, 0].expand(5, 5), "causal": causal[0, 0], "padding & causal": both[1, 0],
+          "transposed (wrong)": causal[0, 0].T}
+figure, axes = plt.subplots(1, 4, figsize=(8, 2.5), layout="constrained")
+for ax, (title, mask) in zip(axes, panels.items()):
+    plot_attention(mask.float(), labels, labels, ax=ax, title=title)
+plt.show()
+
+# %% [markdown]
+# **Break it: what leaks?** To judge a mask, do not look at the mask. Ask the model which outputs *change* when an
+# input changes. The derivative of every output with respect to every input says so.
+
+# %%
+def reach(attention, length, d_model=8):
+    """Entry (i, j) is True if output i depends on input j."""
+    torch.manual_seed(0)
+    x = torch.randn(1, length, d_model, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(attention, x)  # 1 L D 1 L D
+    return jacobian[0, :, :, 0].abs().sum(dim=(1, 3)) > 0
+
+def self_attention(mask):
+    return lambda x: scaled_dot_product_attention(x, x, x, mask)
+
+lower = torch.ones(5, 5, dtype=torch.bool).tril()
+assert torch.equal(reach(self_attention(lower), 5), lower)
+assert torch.equal(reach(self_attention(lower.T), 5), lower.T)
+print("causal:", reach(self_attention(lower), 5).int(), sep="\n")
+
+# %% [markdown]
+# Does one small hole matter? Let the triangle reach one column too far: position $i$ sees up to $i + 1$. And one
+# layer on another: what leaks by one in a layer leaks by two in two layers, and by six in six.
+
+# %%
+hole = torch.ones(5, 5, dtype=torch.bool).tril(diagonal=1)
+once = self_attention(hole[None])
+print("one layer:", reach(once, 5).int(), "two layers:", reach(lambda x: once(once(x)), 5).int(), sep="\n")
+assert torch.equal(reach(lambda x: self_attention(lower)(self_attention(lower)(x)), 5), lower)
+
+# %% [markdown]
+# Causal layers stay causal, however many there are. A hole grows.
+#
+# Now watch a leak *train*. The task cannot be learned: predict the next of six random symbols, drawn from eight.
+# Guessing one of eight costs $\ln 8 = 2.079$ **nats** (the unit of the natural logarithm), and whatever the model
+# does, its loss cannot stay below that. The decoder's input is the answer shifted right by one, so at position $i$
+# the answer stands in the input at position $i + 1$. (`MultiHeadAttention` is the subject of the next section; here
+# it is a layer that takes a mask.)
+
+# %%
+from annotated_transformer.attention import MultiHeadAttention
+from annotated_transformer.embedding import positional_encoding
+
+def train_on_noise(mask, steps=300, n_symbols=8, length=6, d_model=32):
+    torch.manual_seed(0)
+    embedding, output = torch.nn.Embedding(n_symbols + 1, d_model), torch.nn.Linear(d_model, n_symbols)
+    attention, positions = MultiHeadAttention(d_model, h=4), positional_encoding(length, d_model)
+    optimizer = torch.optim.Adam(torch.nn.ModuleList([embedding, attention, output]).parameters(), lr=0.01)
+    for _ in range(steps):
+        target_out = torch.randint(n_symbols, (64, length))
+        target_in = F.pad(target_out[:, :-1], (1, 0), value=n_symbols)  # shifted right behind a start symbol
+        x = embedding(target_in) + positions
+        loss = F.cross_entropy(output(attention(x, x, mask)).flatten(0, 1), target_out.flatten())
+        optimizer.zero_grad(), loss.backward(), optimizer.step()
+    return loss.item()
+
+# %% tags=["nbval-rtol-0.1"]
+right = train_on_noise(causal_mask(6))
+leaking = train_on_noise(torch.ones(1, 1, 6, 6, dtype=torch.bool).tril(diagonal=1))
+assert right > 2.0 and leaking < 0.6
+print(f"ln 8 = {math.log(8):.2f}  causal mask {right:.2f}  one column too far {leaking:.2f}")
+
+# %% [markdown]
+# With the hole the loss falls to about $\frac{1}{6}\ln 8 = 0.35$: five positions of six read their answer, and the
+# last one, whose answer stands nowhere, guesses. On real text such a model reports an accuracy near 100 percent in
+# training and writes nonsense, since at translation time the answer is not there to be read. **A loss that is too
+# good is a mask until proven otherwise.**
+
+# %% [markdown]
+# ### A query that may see nothing
+#
+# **Question.** What is the softmax of a row in which every score is $-\infty$?
+#
+# Equation {eq}`masked-attention` says $0 / 0$: there is no such distribution. Invert the causal mask (`~`, the
+# polarity mistake) and you make one, because the last position then sees nothing. What an implementation answers is a
+# matter of taste:
+
+# %%
+inverted = ~causal_mask(3)[0, 0]
+q = k = torch.eye(3)
+print("minus infinity:          ", attention_weights(q, k, inverted)[-1])
+scores = (q @ k.T / math.sqrt(3)).masked_fill(~inverted, -1e9)
+print("minus a thousand million:", scores.softmax(dim=-1)[-1])
+kernel = F.scaled_dot_product_attention(q[None], k[None], torch.eye(3)[None], attn_mask=inverted)
+print("PyTorch's fused kernel:  ", kernel[0, -1])
+
+# %% [markdown]
+# Three answers. Minus infinity gives **NaN** ("not a number"), which at least is honest. A large negative number,
+# found in much published code, spreads the weight evenly over all the keys that were *forbidden*. PyTorch's fused
+# kernel, in recent versions, gives zeros.
+#
+# NaN is contagious. One row of one sentence is enough: the next layer uses that row as a key and a value, and since
+# $0 \cdot \mathrm{NaN} = \mathrm{NaN}$, not even a mask keeps it out.
+
+# %%
+torch.manual_seed(0)
+x = torch.randn(1, 6, 4)
+for name, mask in (("inverted", ~causal_mask(6)[0]), ("causal", causal_mask(6)[0])):
+    x = scaled_dot_product_attention(x, x, x, mask)
+    print(f"after a layer with the {name} mask: {x.isnan().any(dim=-1).sum()} of 6 positions are NaN")
+
+# %% [markdown]
+# The package has no patch for this case, because its masks cannot produce it. The causal mask keeps its diagonal, so
+# every row has a key. The padding mask hides the *end* of a sentence only, and every sentence has at least one real
+# token, its end mark: under `padding & causal`, every row still sees position 0.
+
+# %%
+for lengths in ([5, 1], [3, 2], [1, 1]):
+    tokens = torch.tensor([[7] * n + [0] * (5 - n) for n in lengths])
+    both = padding_mask(tokens, pad_id=0) & causal_mask(5)
+    assert both.any(dim=-1).all() and both[..., 0].all()
+
+# %% [markdown]
+# ### Why the decoder needs no padding mask
+#
+# **Question.** `DecoderLayer` passes `causal=True` to its self-attention and no mask for the target's padding. Is
+# that a bug?
+#
+# No. Padding stands on the right, so a real token at position $i$ sees keys $0$ to $i$, and all of them are real. A
+# padded query does look at padding, but nobody reads its output: no earlier position can see it, and the loss leaves
+# it out. Let us hold that against the model itself: append padding to the target, and the **logits** (the scores over
+# the vocabulary, the model's output) at the real positions must not change. (The model is untrained; masks are not
+# learned.)
+
+# %%
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.transformer import Transformer
+
+torch.manual_seed(0)
+config = ModelConfig(vocab_size=20, N=2, d_model=16, d_ff=32, h=2)
+model = Transformer(config).eval()
+source, target_in = torch.tensor([[4, 5, 6, 7, 2]]), torch.tensor([[1, 8, 9]])
+padded = F.pad(target_in, (0, 4), value=config.pad_id)
+with torch.no_grad():
+    assert_close(model(source, padded)[:, :3], model(source, target_in))
+
+# %% [markdown]
+# The *source* is another matter: the encoder is not causal, and the decoder looks at the whole source. Without the
+# padding mask, the same sentence would be translated differently in a batch with a longer one.
+
+# %%
+padded_source = F.pad(source, (0, 4), value=config.pad_id)
+everything = torch.ones(1, 1, 1, 9, dtype=torch.bool)
+with torch.no_grad():
+    memory = model.encode(source)
+    masked, unmasked = model.encode(padded_source)[:, :5], model.encode(padded_source, everything)[:, :5]
+assert_close(masked, memory)
+print(f"largest change of the memory by 4 padding tokens: masked {(masked - memory).abs().max():.2f},"
+      f" unmasked {(unmasked - memory).abs().max():.2f}")
+
+# %% [markdown]
+# **Where.** `padding_mask` and `causal_mask` in `annotated_transformer/attention.py`; who gets which, in
+# `annotated_transformer/stacks.py`. Tests: `test_true_means_may_look` and
+# `test_the_masks_we_build_leave_every_query_a_key` in `tests/test_attention.py`. Exercises {ref}`ex-left-padding`,
+# {ref}`ex-half` {ref}`ex-heads-axis` and {ref}`ex-which-mask`.
+
+# %% [markdown]
+# ## Multi-head attention
+#
+# **Question.** A query gets one mean of the values. What if it needs two things at once?
+#
+# Go back to the winds. The query is north-east, and we want to know the temperature of *both* winds. One attention
+# gives one mean, 5 degrees, and from the mean nobody can tell the two apart. Two attentions with their own queries
+# give both numbers.
+
+# %%
+northeast = torch.tensor([1.0, 1.0])
+_, mixed = attend(dot, 20 * northeast, keys, values)
+_, north = attend(dot, 20 * northeast * torch.tensor([0, 1]), keys, values)
+_, east = attend(dot, 20 * northeast * torch.tensor([1, 0]), keys, values)
+print(f"one head: {mixed.item():.2f}  two heads: {north.item():.2f} and {east.item():.2f}")
+
+# %% [markdown]
+# The two queries were made from the one by two matrices, each of which keeps one coordinate. That is the idea of
+# **multi-head attention**: $h$ attentions side by side, the **heads**, each with its own learned projections of
+# queries, keys and values. The paper: with a single head, "averaging inhibits this".
+#
+# **Equation.**
+#
+# $$
+# \begin{aligned}
+# \mathrm{MultiHead}(Q, K, V) &= \mathrm{Concat}(\mathrm{head}_1, \ldots, \mathrm{head}_h)\, W^O \\
+# \mathrm{head}_i &= \mathrm{Attention}(Q W_i^Q,\; K W_i^K,\; V W_i^V)
+# \end{aligned}
+# $$ (multi-head)
+#
+# | matrix | shape | base model |
+# |---|---|---|
+# | $Q$, $K$, $V$ | $L \times d_{\mathrm{model}}$, $S \times d_{\mathrm{model}}$, $S \times d_{\mathrm{model}}$ | $d_{\mathrm{model}} = 512$ |
+# | $W_i^Q$, $W_i^K$ | $d_{\mathrm{model}} \times d_k$ | $512 \times 64$ |
+# | $W_i^V$ | $d_{\mathrm{model}} \times d_v$ | $512 \times 64$ |
+# | $\mathrm{head}_i$ | $L \times d_v$ | |
+# | $W^O$ | $h\,d_v \times d_{\mathrm{model}}$ | $512 \times 512$ |
+#
+# Here $Q$, $K$ and $V$ are what enters the layer, not yet queries, keys and values; the projections make them that.
+# The base model has $h = 8$ heads with $d_k = d_v = d_{\mathrm{model}} / h = 64$.
+#
+# **Code.** The $h$ matrices $W_i^Q$ stand side by side in one matrix `W_Q`, so one product makes the queries of all
+# heads. Then the last axis is cut into $h$ pieces and the heads' axis is moved forward, where it is one more batch
+# axis.
+
+# %%
+show(MultiHeadAttention)
+
+# %% [markdown]
+# Three things to note. Queries come from `x`, keys and values from `memory`; in self-attention they are the same
+# tensor. The projections have no bias, as in the equation. And the kernel is PyTorch's own, which computes equation
+# {eq}`attention` without storing the weights.
+#
+# **Check.** Head by head. `nn.Linear` keeps its matrix transposed, rows being outputs, so head $i$ owns rows $i\,d_k$
+# to $(i+1)\,d_k$ of `W_Q.weight`. The sizes are unequal on purpose: three heads, and a $d_k$ and a $d_v$ that are not
+# $d_{\mathrm{model}} / h$, as in row (B) of the paper's Table 3.
+
+# %%
+def head_by_head(layer, x, memory, mask, h):
+    W_Q, W_K, W_V = (W.weight.chunk(h) for W in (layer.W_Q, layer.W_K, layer.W_V))
+    heads = [scaled_dot_product_attention(x @ W_Q[i].T, memory @ W_K[i].T, memory @ W_V[i].T, mask) for i in range(h)]
+    return torch.cat(heads, dim=-1) @ layer.W_O.weight.T
+
+torch.manual_seed(0)
+layer = MultiHeadAttention(d_model=10, h=3, d_k=4, d_v=2)
+x, memory, mask = torch.randn(2, 5, 10), torch.randn(2, 7, 10), torch.rand(2, 5, 7) < 0.7
+mask[..., 0] = True  # no query without a key
+with torch.no_grad():
+    assert_close(head_by_head(layer, x, memory, mask, h=3), layer(x, memory, mask[:, None]))
+print({name: tuple(weight.shape) for name, weight in layer.named_parameters()})
+
+# %% [markdown]
+# ```{exercise} W4: shapes
+# :label: ex-w4
+#
+# Three tokens, $d_{\mathrm{model}} = 4$, two heads, $d_k = d_v = d_{\mathrm{model}} / h$. Give the shape of
+# $W_1^Q$, of $QW_1^Q$, of the weights of one head, of one head's output, of their concatenation, of $W^O$ and of
+# the result.
+# ```
+#
+# ```{solution} ex-w4
+# :class: dropdown
+#
+# $d_k = 2$. $W_1^Q$: $4 \times 2$; $QW_1^Q$: $3 \times 2$; weights: $3 \times 3$; a head: $3 \times 2$;
+# concatenation: $3 \times 4$; $W^O$: $4 \times 4$; result: $3 \times 4$, the shape that came in.
+# ```
+#
+# ```{exercise} W5: two heads with numbers
+# :label: ex-w5
+#
+# The cell below has the inputs and all projections of a layer with $d_{\mathrm{model}} = 4$ and two heads. Compute by
+# hand $Q_1 = QW_1^Q$, $K_1$, $V_1$ and $Q_2$, $K_2$, $V_2$; then both matrices of dot products. If you have patience,
+# go on to the weights, the heads and the output. Unlike in the package, $K$ and $V$ are different matrices here.
+# ```
+
+# %%
+def integers(text):
+    return torch.tensor([[float(digit) for digit in row] for row in text.split()], dtype=torch.float64)
+
+Q, K, V = integers("1210 0111 1021"), integers("1102 2110 0111"), integers("1100 0211 1122")
+W_Q = integers("10 01 10 01"), integers("01 10 11 00")  # head 1, head 2
+W_K = integers("10 01 01 10"), integers("01 10 10 11")
+W_V = integers("10 01 10 01"), integers("01 11 01 10")
+W_O = integers("1001 0110 1010 0101")
+print(Q, W_Q[0], sep="\n")
+
+# %% [markdown]
+# ```{solution} ex-w5
+# :class: dropdown
+#
+# | | head 1 | head 2 |
+# |---|---|---|
+# | $Q_i$ | $\begin{pmatrix} 2&2\\1&2\\3&1 \end{pmatrix}$ | $\begin{pmatrix} 3&2\\2&1\\2&3 \end{pmatrix}$ |
+# | $K_i$ | $\begin{pmatrix} 3&1\\2&2\\1&2 \end{pmatrix}$ | $\begin{pmatrix} 3&3\\2&2\\3&1 \end{pmatrix}$ |
+# | $V_i$ | $\begin{pmatrix} 1&1\\1&3\\3&3 \end{pmatrix}$ | $\begin{pmatrix} 1&2\\3&3\\3&4 \end{pmatrix}$ |
+# | $Q_iK_i^\top$ | $\begin{pmatrix} 8&8&6\\5&6&5\\10&8&5 \end{pmatrix}$ | $\begin{pmatrix} 15&10&11\\9&6&7\\15&10&9 \end{pmatrix}$ |
+# | head | $\begin{pmatrix} 1.2168&2.1084\\1.4965&2.5035\\1.0458&1.4280 \end{pmatrix}$ | $\begin{pmatrix} 1.1622&2.1354\\1.5326&2.4447\\1.0834&2.0555 \end{pmatrix}$ |
+#
+# The output, $\mathrm{Concat}(\mathrm{head}_1, \mathrm{head}_2)\, W^O$:
+#
+# $$
+# \begin{pmatrix}
+# 2.3790 & 4.2438 & 3.2706 & 3.3522 \\
+# 3.0291 & 4.9482 & 4.0361 & 3.9412 \\
+# 2.1292 & 3.4835 & 2.5114 & 3.1013
+# \end{pmatrix}
+# $$
+# ```
+#
+# Every step, asserted: first the integers, exactly.
+
+# %%
+Q_1, K_1, V_1 = Q @ W_Q[0], K @ W_K[0], V @ W_V[0]
+Q_2, K_2, V_2 = Q @ W_Q[1], K @ W_K[1], V @ W_V[1]
+assert torch.equal(Q_1, integers("22 12 31")) and torch.equal(Q_2, integers("32 21 23"))
+assert torch.equal(K_1, integers("31 22 12")) and torch.equal(K_2, integers("33 22 31"))
+assert torch.equal(V_1, integers("11 13 33")) and torch.equal(V_2, integers("12 33 34"))
+assert (Q_1 @ K_1.T).tolist() == [[8, 8, 6], [5, 6, 5], [10, 8, 5]]
+assert (Q_2 @ K_2.T).tolist() == [[15, 10, 11], [9, 6, 7], [15, 10, 9]]
+
+# %%
+head_1, head_2 = scaled_dot_product_attention(Q_1, K_1, V_1), scaled_dot_product_attention(Q_2, K_2, V_2)
+expected_1 = torch.tensor([[1.2168, 2.1084], [1.4965, 2.5035], [1.0458, 1.4280]], dtype=torch.float64)
+expected_2 = torch.tensor([[1.1622, 2.1354], [1.5326, 2.4447], [1.0834, 2.0555]], dtype=torch.float64)
+assert_close(head_1, expected_1, atol=5e-5, rtol=0)
+assert_close(head_2, expected_2, atol=5e-5, rtol=0)
+output = torch.cat([head_1, head_2], dim=-1) @ W_O
+print(output)
+
+# %% [markdown]
+# Now the package's layer, with these projections copied in. Its `forward` takes keys and values from one tensor, as
+# the model always does; the example has two, so we call its two halves ourselves.
+
+# %%
+layer = MultiHeadAttention(d_model=4, h=2).double()
+for linear, weights in ((layer.W_Q, W_Q), (layer.W_K, W_K), (layer.W_V, W_V), (layer.W_O, [W_O])):
+    linear.weight.data = torch.cat(weights, dim=1).T
+keys_HSK, values_HSK = layer.split_heads(layer.W_K(K[None])), layer.split_heads(layer.W_V(V[None]))
+assert_close(layer.attend(Q[None], keys_HSK, values_HSK)[0], output)
+answer = [[2.3790, 4.2438, 3.2706, 3.3522], [3.0291, 4.9482, 4.0361, 3.9412], [2.1292, 3.4835, 2.5114, 3.1013]]
+assert_close(output, torch.tensor(answer, dtype=torch.float64), atol=5e-5, rtol=0)
+
+# %% [markdown]
+# (The source of this example prints head values from weights that were rounded to two places first; the largest is
+# off by 0.02. Round last.)
+#
+# **Picture.** The weights of the two heads of W5. Same tokens, two opinions: the first token divides its attention in
+# head 1 and not in head 2.
+
+# %% mystnb={"image": {"alt": "Two annotated 3 by 3 heat maps, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "Example W5: the attention weights of its two heads.", "name": "fig-heads"}}
+words = ["token 1", "token 2", "token 3"]
+figure, axes = plt.subplots(1, 2, figsize=(6, 3), layout="constrained")
+for ax, Q_i, K_i, title in zip(axes, (Q_1, Q_2), (K_1, K_2), ("head 1", "head 2")):
+    plot_numbers(attention_weights(Q_i, K_i), words, words, ax, title)
+plt.show()
+
+# %% [markdown]
+# ### What heads cost
+#
+# **Question.** Are eight heads eight times as dear as one?
+#
+# No. With $d_k = d_v = d_{\mathrm{model}} / h$ the projections are $d_{\mathrm{model}} \times d_{\mathrm{model}}$
+# whatever $h$ is, and $h$ score matrices at $d_{\mathrm{model}} / h$ multiplications an entry need what one needs at
+# $d_{\mathrm{model}}$. PyTorch's counter counts the operations that are really done (two for each multiplication with
+# its addition), here for 10 tokens.
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+n, d_model = 10, 64
+for h in (1, 2, 8):
+    layer, x = MultiHeadAttention(d_model, h), torch.randn(1, n, d_model)
+    with FlopCounterMode(display=False) as counter:
+        q, (k, v) = layer.split_heads(layer.W_Q(x)), layer.keys_and_values(x)
+        layer.W_O(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+    n_parameters = sum(weight.numel() for weight in layer.parameters())
+    assert n_parameters == 4 * d_model**2
+    assert counter.get_total_flops() == 2 * (4 * n * d_model**2 + 2 * n**2 * d_model)
+    print(f"h {h}  parameters {n_parameters:,}  operations {counter.get_total_flops():,}  weights {h * n * n}")
+
+# %% [markdown]
+# The last column is the fine print: the number of *weights*, and of exponentials, does grow with $h$. A kernel that
+# stores them needs $h$ times the memory.
+#
+# What do you lose with more heads? Each gets narrower: at $h = 32$ a head of the base model compares by 16 numbers.
+# The paper measured it (Table 3, row A, numbers quoted from there): 24.9 BLEU with one head, 25.8 with 8 and with 16,
+# 25.4 with 32.
+#
+# ```{exercise} W6: three heads for four dimensions
+# :label: ex-w6
+#
+# A text proposes $h = 3$ heads for $d_{\mathrm{model}} = 4$, of "dimension 4/3". What does the package say, and what
+# are your choices?
+# ```
+#
+# ```{solution} ex-w6
+# :class: dropdown
+#
+# A dimension is a whole number, so it refuses. Change $h$ (1, 2, 4) or $d_{\mathrm{model}}$ (3, 6, 9), or say which
+# $d_k$ and $d_v$ you want: nothing in equation {eq}`multi-head` demands $h\,d_k = d_{\mathrm{model}}$, since $W^O$
+# brings any $h\,d_v$ columns back to $d_{\mathrm{model}}$.
+# ```
+
+# %%
+try:
+    MultiHeadAttention(d_model=4, h=3)
+except ValueError as error:
+    print(error)
+free = MultiHeadAttention(d_model=4, h=3, d_k=2, d_v=5)
+print("W_O:", tuple(free.W_O.weight.T.shape), " result:", tuple(free(torch.randn(1, 3, 4), torch.randn(1, 3, 4)).shape))
+
+# %% [markdown]
+# **Break it.** Cutting the heads takes two steps: `unflatten` the last axis into (h, d_k), then move the heads' axis
+# before the positions. A popular slip does it in one `view` that has the right shape, and so raises nothing. Watch
+# what it does to the causal mask.
+
+# %%
+class WrongSplit(MultiHeadAttention):
+    def split_heads(self, x):
+        return x.view(x.size(0), self.h, x.size(1), -1)  # the right shape, from the wrong axes
+
+for kind in (MultiHeadAttention, WrongSplit):
+    torch.manual_seed(0)
+    layer = kind(d_model=8, h=2).double()
+    print(kind.__name__, reach(lambda x, layer=layer: layer(x, x, causal=True), 4).int(), sep="\n")
+
+# %% [markdown]
+# The causal mask is there and correct, and yet the first position depends on later ones. The wrong `view` runs along
+# the memory: with two heads, the first head gets the first half of the *positions*, each cut in two. So its
+# "positions" are not tokens any more, and masking them means nothing. The reach test sees what a shape test cannot.
+#
+# **Where.** `MultiHeadAttention` in `annotated_transformer/attention.py`. Tests:
+# `test_multi_head_attention_is_a_loop_over_heads` and `test_equals_pytorchs_multi_head_attention` in
+# `tests/test_attention.py`. Exercises {ref}`ex-w4` to {ref}`ex-w6` above; {ref}`ex-base-parameters`,
+# {ref}`ex-sum-of-heads` and {ref}`ex-rank` at the end.
+
+# %% [markdown]
+# ## Three uses in the model
+#
+# **Question.** Equation {eq}`multi-head` has three inputs. What does the Transformer put there?
+#
+# **Equation.** Section 3.2.3 lists three uses. Write $X$ for the vectors of the source inside the encoder, $Y$ for
+# those of the target inside the decoder, and $M$ for the encoder's output, its **memory**.
+#
+# $$
+# \begin{aligned}
+# \text{encoder self-attention:} \quad & \mathrm{MultiHead}(X, X, X) \\
+# \text{decoder self-attention:} \quad & \mathrm{MultiHead}(Y, Y, Y) \text{, causal} \\
+# \text{encoder-decoder attention:} \quad & \mathrm{MultiHead}(Y, M, M)
+# \end{aligned}
+# $$ (three-uses)
+#
+# | use | queries | keys, values | weights | who may look where | in the code |
+# |---|---|---|---|---|---|
+# | encoder self-attention | source | source | $S \times S$ | every token at every real source token | `EncoderLayer.self_attention` |
+# | decoder self-attention | target | target | $T \times T$ | every token at itself and what comes before | `DecoderLayer.self_attention` |
+# | encoder-decoder attention | target | memory | $T \times S$ | every target token at every real source token | `DecoderLayer.cross_attention` |
+#
+# In **self-attention** one sentence asks itself. In encoder-decoder attention, also called **cross-attention**, the
+# target asks the source; it is the only bridge between the two sentences. The keys and values come from the encoder,
+# the queries from the decoder: what is asked depends on what has been written so far.
+#
+# **Code.**
+
+# %%
+from annotated_transformer.stacks import DecoderLayer, EncoderLayer
+
+show(EncoderLayer.forward)
+show(DecoderLayer.forward)
+
+# %% [markdown]
+# `add_norm_1` and its sisters wrap each step in a residual connection and a layer norm; section 3.1 has them.
+#
+# **Check.** `record_attention` notes every weight matrix while the model runs. Our model is small and untrained, so
+# *which* token looks at which means nothing yet. But where it may *not* look is settled, and that we can check: each
+# row is a distribution, the decoder's future is dark, and so is the source's padding, in the encoder and in the
+# cross-attention.
+
+# %%
+source_words, target_words = ["Tom", "sold", "it", "</s>", "<pad>", "<pad>"], ["<s>", "Tom", "hat", "es", "verkauft"]
+source, target_in = torch.tensor([[4, 5, 6, 2, 0, 0]]), torch.tensor([[1, 4, 7, 8, 9]])
+with record_attention(model) as weights, torch.no_grad():
+    model(source, target_in)
+
+for name, alpha in weights.items():
+    assert_close(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]))
+    forbidden = alpha.triu(1) if name.startswith("decoder") and name.endswith("self_attention") else alpha[..., 4:]
+    print(f"{name:33} {tuple(alpha.shape)}  on forbidden keys: {forbidden.sum():.1f}")
+
+# %% [markdown]
+# **Picture.** The first head of the first layer, for each use. Rows ask, columns are looked at. Note the shapes: the
+# third is $T \times S$, five target tokens down, six source tokens across.
+
+# %% mystnb={"image": {"alt": "Three heat maps. Encoder self-attention: 6 by 6 source tokens, the last two columns, which are padding, are empty. Decoder self-attention: 5 by 5 target tokens, only the lower triangle is filled. Encoder-decoder attention: 5 target tokens down by 6 source tokens across, the last two columns are empty."}, "figure": {"caption": "The three attentions of an untrained model: what is dark for good is decided by the masks, the rest by training.", "name": "fig-three-uses"}}
+figure, axes = plt.subplots(1, 3, figsize=(8.5, 3), width_ratios=(6, 5, 6), layout="constrained")
+uses = {"encoder.layers.0.self_attention": (source_words, source_words),
+        "decoder.layers.0.self_attention": (target_words, target_words),
+        "decoder.layers.0.cross_attention": (target_words, source_words)}
+for ax, (name, (rows, columns)) in zip(axes, uses.items()):
+    plot_attention(weights[name][0, 0], rows, columns, ax=ax, title=name.replace(".layers.0.", ", "))
+plt.show()
+
+# %% [markdown]
+# **Break it.** Exchange the two inputs of the cross-attention: let the source ask the target. Nothing complains. But
+# an output has as many rows as there are queries, so we get a vector for each *source* token, where the decoder needs
+# one for each target token.
+
+# %%
+cross_attention = model.decoder.layers[0].cross_attention
+y, memory = torch.randn(1, 5, 16), torch.randn(1, 6, 16)
+print("right:", tuple(cross_attention(y, memory).shape), " wrong:", tuple(cross_attention(memory, y).shape))
+
+# %% [markdown]
+# Had source and target been of equal length, as they are in many a test, the slip would have passed unseen.
+#
+# What does one logit of the whole model depend on? The reach test again, now from the logits to the embedded target
+# tokens: position $i$ of the output is reached by positions 0 to $i$ of the *input*. Since the input is shifted
+# right, these are the tokens *before* the predicted one, as the paper says: the prediction for position $i$ can
+# depend only on the known outputs at positions less than $i$.
+
+# %%
+memory = torch.randn(1, 6, 16, dtype=torch.float64)
+decoder = Transformer(config).double().eval().decoder
+reached = reach(lambda y: decoder(y, memory, None), length=5, d_model=16)
+assert torch.equal(reached, torch.ones(5, 5, dtype=torch.bool).tril())
+print("predicts   input that reaches it")
+for i, word in enumerate([*target_words[1:], "</s>"]):
+    print(f"{word:10}", " ".join(w for w, seen in zip(target_words, reached[i]) if seen))
+
+# %% [markdown]
+# **Where.** `annotated_transformer/stacks.py` wires the three; `annotated_transformer/transformer.py` makes the
+# masks. `record_attention` is in `annotated_transformer/visualization.py`. TESTS-USES Exercise {ref}`ex-which-mask`.
+#
+# A caution about pictures of attention. A weight says how much of a *value* was taken at one place in one layer; it
+# does not say why the model gave its answer. How far such maps explain a model is disputed, and both sides have good
+# arguments {cite}`jain2019attention,wiegreffe2019attention`.
+
+# %% [markdown]
+# ## Worked examples
+#
+# The eight examples of this book's list, with the place of each. The first six you have met; two point ahead, to the
+# feed-forward network and the learning rate.
+#
+# - {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3`: equation 1.
+# - {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6`: multi-head attention.
+# - {ref}`ex-w7`, below: the feed-forward network of section 3.3, which follows attention in every layer.
+# - {ref}`ex-w8`, below: the learning rate of section 5.3.
+#
+# ```{exercise} W7: a feed-forward network
+# :label: ex-w7
+#
+# Equation 2 of the paper is $\mathrm{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$, applied to each row of $x$ alone.
+# Compute it for
+#
+# $$
+# x = \begin{pmatrix} 1&0\\0&1\\1&1 \end{pmatrix} \quad
+# W_1 = \begin{pmatrix} 1&1\\0&1 \end{pmatrix} \quad b_1 = (0, 1) \quad
+# W_2 = \begin{pmatrix} 1&0\\2&1 \end{pmatrix} \quad b_2 = (1, -1)
+# $$
+# ```
+#
+# ```{solution} ex-w7
+# :class: dropdown
+#
+# $xW_1 + b_1 = \begin{pmatrix} 1&2\\0&2\\1&3 \end{pmatrix}$; nothing is negative, so the maximum changes nothing;
+# times $W_2$ plus $b_2$: $\begin{pmatrix} 6&1\\5&1\\8&2 \end{pmatrix}$.
+# ```
+
+# %%
+from annotated_transformer.feed_forward import PositionwiseFeedForward
+
+ffn = PositionwiseFeedForward(d_model=2, d_ff=2)
+ffn.W_1.weight.data, ffn.W_1.bias.data = torch.tensor([[1.0, 1], [0, 1]]).T, torch.tensor([0.0, 1])
+ffn.W_2.weight.data, ffn.W_2.bias.data = torch.tensor([[1.0, 0], [2, 1]]).T, torch.tensor([1.0, -1])
+assert ffn(torch.tensor([[1.0, 0], [0, 1], [1, 1]])).tolist() == [[6, 1], [5, 1], [8, 2]]
+
+# %% [markdown]
+# ```{exercise} W8: the learning rate
+# :label: ex-w8
+#
+# Equation 3 of the paper gives the rate of step $s$ as
+# $d_{\mathrm{model}}^{-0.5} \min(s^{-0.5},\; s \cdot \mathit{warmup\_steps}^{-1.5})$. For the base model
+# ($d_{\mathrm{model}} = 512$, 4,000 warm-up steps), compute it at steps 1, 100, 1,000, 4,000, 10,000 and 100,000.
+# Where is it largest?
+# ```
+#
+# ```{solution} ex-w8
+# :class: dropdown
+#
+# | step | 1 | 100 | 1,000 | 4,000 | 10,000 | 100,000 |
+# |---|---|---|---|---|---|---|
+# | rate | 1.7469e-7 | 1.7469e-5 | 1.7469e-4 | 6.9877e-4 | 4.4194e-4 | 1.3975e-4 |
+#
+# Both terms of the minimum are equal at the last warm-up step, 4,000, and there is the peak. Before, the rate grows
+# by the same amount each step; after, it falls with the root of the step.
+# ```
+
+# %%
+from annotated_transformer.optimizer import noam_learning_rate
+
+answers = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4, 4000: 6.9877e-4, 10_000: 4.4194e-4, 100_000: 1.3975e-4}
+for step, answer in answers.items():
+    rate = noam_learning_rate(step, d_model=512, warmup_steps=4000)
+    assert math.isclose(rate, answer, rel_tol=5e-5)
+    print(f"step {step:7,}  rate {rate:.4e}")
+
+# %% [markdown]
+# Two questions from a course on the paper belong here as well.
+#
+# ```{exercise} The size of a query
+# :label: ex-query-size
+#
+# "What is the dimensionality of the Transformer's query embeddings?" Give both answers, and say what each one counts.
+# ```
+#
+# ```{solution} ex-query-size
+# :class: dropdown
+#
+# A query of one head has $d_k = 64$ entries. All eight heads' queries of one token together have $h\,d_k = 512$,
+# which is also $d_{\mathrm{model}}$, the size of the vector they are made from. The question does not say which it
+# means.
+# ```
+#
+# ```{exercise} The probability of the right token
+# :label: ex-smoothing
+#
+# With label smoothing of $\epsilon_{ls} = 0.1$ (section 5.4), which probability does the target distribution give to
+# the right token, in a vocabulary of $V = 37{,}000$?
+#
+# *Hint.* Does the share that is spread out also reach the right token?
+# ```
+#
+# ```{solution} ex-smoothing
+# :class: dropdown
+#
+# It depends on the convention. Spread over the whole vocabulary, the right token included, as
+# {cite:t}`szegedy2016rethinking`, PyTorch and this package do: $0.9 + 0.1 / 37000 = 0.9000027$. The authors' own code
+# spreads it over the $V - 1$ *other* tokens: 0.9.
+# ```
+
+# %%
+from annotated_transformer.loss import label_smoothed_cross_entropy
+
+# The loss is linear in the target distribution: raising the right token's log-probability by 1 lowers it by that share.
+V = 37_000
+logits = torch.zeros(1, 1, V, dtype=torch.float64, requires_grad=True)
+loss, _ = label_smoothed_cross_entropy(logits, torch.tensor([[5]]), eps_ls=0.1)
+loss.backward()
+share = 1 / V - logits.grad[0, 0, 5].item()  # the gradient is softmax minus target distribution
+assert math.isclose(share, 0.9 + 0.1 / V, rel_tol=1e-9)
+print(f"{share:.7f}")
+
+# %% [markdown]
+# ## Exercises
+#
+# Each has a hint, and a solution that stays closed until you open it. Where the answer can be computed, a folded cell
+# below the exercise computes it.
+#
+# ```{exercise} A constant more
+# :label: ex-shift
+#
+# Add the same number $c$ to all scores of one query. What happens to the weights? Implementations of the softmax
+# subtract the largest score first; why, and why may they?
+#
+# *Hint.* Write $e^{s + c} = e^s e^c$. What is $e^{1000}$ in floating point?
+# ```
+#
+# ```{solution} ex-shift
+# :class: dropdown
+#
+# Nothing: $e^c$ is a factor of the numerator and of every term of the denominator. Only differences of scores count.
+# With the largest score subtracted, every exponent is at most 0, so nothing overflows.
+# ```
+
+# %% tags=["hide-cell"]
+s = torch.tensor([1000.0, 999, 990])
+assert_close(s.softmax(-1), (s - 1000).softmax(-1))
+assert (s.exp() / s.exp().sum()).isnan().all()  # infinity by infinity
+
+# %% [markdown]
+# ```{exercise} Order
+# :label: ex-order
+#
+# Let $P$ permute the rows of $X$. How does self-attention $\mathrm{Attention}(PX, PX, PX)$ relate to
+# $\mathrm{Attention}(X, X, X)$? Does the same hold with a causal mask?
+#
+# *Hint.* $(PX)(PX)^\top = P\,XX^\top P^\top$, and the softmax of a row does not care about order.
+# ```
+#
+# ```{solution} ex-order
+# :class: dropdown
+#
+# $\mathrm{Attention}(PX, PX, PX) = P\,\mathrm{Attention}(X, X, X)$: the outputs are permuted with the inputs and not
+# changed otherwise (self-attention is *equivariant*). A causal mask breaks it, since it is tied to positions, not to
+# tokens. A causal model therefore knows something of the order even without positional encoding.
+# ```
+
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+X, order = torch.randn(5, 4), torch.tensor([3, 0, 4, 1, 2])
+attention = scaled_dot_product_attention
+assert_close(attention(X[order], X[order], X[order]), attention(X, X, X)[order])
+mask = causal_mask(5)[0, 0]
+assert not torch.allclose(attention(X[order], X[order], X[order], mask), attention(X, X, X, mask)[order])
+
+# %% [markdown]
+# ```{exercise} Divide by $d_k$
+# :label: ex-divide
+#
+# Replace $\sqrt{d_k}$ by $d_k$. What do the weights over ten keys look like for random $q$ and $k$ with $d_k = 1024$?
+# Is that a disaster like the missing scale?
+#
+# *Hint.* What is the standard deviation of the scores now?
+# ```
+#
+# ```{solution} ex-divide
+# :class: dropdown
+#
+# The scores have standard deviation $\sqrt{d_k} / d_k = 1/32$, so all weights are near $1/10$: attention starts as a
+# plain mean. The softmax is not saturated and has a healthy derivative, so the model can learn its way out. It is a
+# worse start, not a dead one. {cite:t}`yang2021tuning` even argue for $1/d_k$, because in training queries and keys
+# become correlated.
+# ```
+
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+q, k = torch.randn(1000, 1, 1024), torch.randn(1000, 10, 1024)
+alpha = (q @ k.transpose(1, 2) / 1024).softmax(dim=-1)
+assert ((alpha - 0.1).abs() < 0.02).all()
+
+# %% [markdown]
+# ```{exercise} A query that is its own key
+# :label: ex-self-score
+#
+# Suppose $q = k$, with independent entries of mean 0 and variance 1. What is the mean of $q \cdot k$, and of
+# $q \cdot k / \sqrt{d_k}$? Which condition of footnote 4 fails?
+#
+# *Hint.* $q \cdot q$ is a sum of squares.
+# ```
+#
+# ```{solution} ex-self-score
+# :class: dropdown
+#
+# $\mathrm{E}[q \cdot q] = d_k$, and scaled $\sqrt{d_k}$, which grows. Query and key are not independent. In
+# self-attention with $W^Q = W^K$ every token would look mostly at itself; two separate matrices avoid that.
+# ```
+
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+q = torch.randn(10_000, 64)
+assert abs((q * q).sum(-1).mean() / 64 - 1) < 0.01
+
+# %% [markdown]
+# ```{exercise} Padding on the left
+# :label: ex-left-padding
+#
+# Pad the *target* on the left instead of the right. Which rows of `padding & causal` are without a key? What would
+# go wrong if you kept the causal mask alone?
+#
+# *Hint.* Draw the mask for two padding tokens and three words.
+# ```
+#
+# ```{solution} ex-left-padding
+# :class: dropdown
+#
+# The rows of the padding tokens: what they may see by the causal mask (themselves and what is left of them) is all
+# padding. With minus infinity they become NaN, and NaN spreads. With the causal mask alone there is no NaN, but every
+# real token now looks at the padding before it, so a sentence's translation depends on how much padding its batch
+# needed.
+# ```
+
+# %% tags=["hide-cell"]
+left = torch.tensor([[0, 0, 7, 8, 9]])
+both = padding_mask(left, pad_id=0) & causal_mask(5)
+assert both.any(dim=-1).flatten().tolist() == [False, False, True, True, True]
+
+# %% [markdown]
+# ```{exercise} Minus one thousand million
+# :label: ex-half
+#
+# Old code writes `scores.masked_fill(mask == 0, -1e9)`. Name two ways in which this differs from minus infinity. What
+# happens in half precision (float16)?
+#
+# *Hint.* The largest float16 is 65,504. What is $e^{-10^9}$ in float32?
+# ```
+#
+# ```{solution} ex-half
+# :class: dropdown
+#
+# With at least one visible key there is no difference in float32: $e^{-10^9}$ rounds to 0. A row without a visible
+# key becomes uniform instead of NaN, so the mistake goes unnoticed. And $-10^9$ does not fit into float16: PyTorch
+# raises an error, other libraries turn it into minus infinity.
+# ```
+
+# %% tags=["hide-cell"]
+s, mask = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([True, True, False])
+assert torch.equal(s.masked_fill(~mask, -1e9).softmax(-1), s.masked_fill(~mask, -math.inf).softmax(-1))
+assert_close(s.masked_fill(torch.ones(3, dtype=torch.bool), -1e9).softmax(-1), torch.ones(3) / 3)
+try:
+    s.half().masked_fill(~mask, -1e9)
+except RuntimeError as error:
+    print(type(error).__name__)
+
+# %% [markdown]
+# ```{exercise} The heads' axis
+# :label: ex-heads-axis
+#
+# Somebody hands `MultiHeadAttention` a mask of shape (B, L, L) instead of (B, 1, L, L). For which B and $h$ does this
+# fail, and for which does it run? What does it compute then?
+#
+# *Hint.* Scores are (B, h, L, L). Broadcasting lines shapes up from the right.
+# ```
+#
+# ```{solution} ex-heads-axis
+# :class: dropdown
+#
+# The mask's B lands on the heads' axis. With B = 1 it runs and is right. With B = $h$ it runs and is wrong: *head*
+# $b$ of every sentence gets the mask of *sentence* $b$. Otherwise it fails.
+# ```
+
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+layer, x = MultiHeadAttention(d_model=8, h=2), torch.randn(2, 3, 8)
+mask = padding_mask(torch.tensor([[7, 7, 7], [7, 7, 0]]), pad_id=0).expand(2, 1, 3, 3)
+assert not torch.allclose(layer(x, x, mask[:, 0]), layer(x, x, mask))  # B = h = 2: no error, other numbers
+try:
+    layer(x[[0, 1, 1]], x[[0, 1, 1]], mask[[0, 1, 1], 0])
+except RuntimeError as error:
+    print("B 3, h 2:", type(error).__name__)
+
+# %% [markdown]
+# ```{exercise} Which mask, where?
+# :label: ex-which-mask
+#
+# For each of the model's three attentions: which of its masks would you lose first without noticing, if all your
+# tests had batches of one sentence and no padding? Which test of this chapter would still catch it?
+#
+# *Hint.* With one sentence there is no padding to hide.
+# ```
+#
+# ```{solution} ex-which-mask
+# :class: dropdown
+#
+# The two source padding masks (in the encoder and in the encoder-decoder attention): with no padding, all of their
+# entries are True. The causal mask would be missed at once. "Append padding, and nothing at the real positions may
+# change" finds the other two, which is why that law is a test of this package.
+# ```
+#
+# ```{exercise} The parameters of attention
+# :label: ex-base-parameters
+#
+# How many parameters has one `MultiHeadAttention` of the base model? How many with $d_k = 16$, as in row (B) of Table
+# 3? How many such layers has the model, and what share of its 65 million parameters are they?
+#
+# *Hint.* Each encoder layer has one, each decoder layer two. In row (B), $d_v$ stays 64.
+# ```
+#
+# ```{solution} ex-base-parameters
+# :class: dropdown
+#
+# $4 \cdot 512^2 = 1{,}048{,}576$. With $d_k = 16$: $2 \cdot 512 \cdot 128 + 2 \cdot 512 \cdot 512 = 655{,}360$. There
+# are 18, 18.9 million in all, or 29 percent.
+# ```
+
+# %% tags=["hide-cell"]
+for d_k, expected in ((64, 1_048_576), (16, 655_360)):
+    layer = MultiHeadAttention(d_model=512, h=8, d_k=d_k, d_v=64)
+    assert sum(weight.numel() for weight in layer.parameters()) == expected
+assert round(18 * 1_048_576 / 65e6, 2) == 0.29
+
+# %% [markdown]
+# ```{exercise} Concatenation is a sum
+# :label: ex-sum-of-heads
+#
+# Show that $\mathrm{MultiHead} = \sum_i \mathrm{head}_i\, W_i^O$, where $W_i^O$ is the $i$-th block of $d_v$ rows of
+# $W^O$. What would the model lose without $W^O$?
+#
+# *Hint.* Multiply a row of blocks by a column of blocks.
+# ```
+#
+# ```{solution} ex-sum-of-heads
+# :class: dropdown
+#
+# $[\mathrm{head}_1, \ldots, \mathrm{head}_h]$ times the blocks stacked is the sum of the products. So each head
+# *adds* its own contribution to the output, and no head need know of the others. Without $W^O$, head $i$ could write
+# only to its own $d_v$ of the output's columns.
+# ```
+
+# %% tags=["hide-cell"]
+blocks = W_O.split(2)
+assert_close(head_1 @ blocks[0] + head_2 @ blocks[1], torch.cat([head_1, head_2], dim=-1) @ W_O)
+
+# %% [markdown]
+# ```{exercise} How rich is a narrow head?
+# :label: ex-rank
+#
+# The scores of a head are $X W^Q (X W^K)^\top = X\,A\,X^\top$ with $A = W^Q {W^K}^\top$. What is the largest possible
+# rank of $A$? Could one head with $d_k = 1$ tell ten tokens apart as freely as one with $d_k = 64$?
+#
+# *Hint.* The rank of a product is at most the rank of each factor.
+# ```
+#
+# ```{solution} ex-rank
+# :class: dropdown
+#
+# At most $d_k$. With $d_k = 1$ the scores are $a_i b_j$, one number for each query times one for each key: every
+# query with $a_i > 0$ ranks the keys alike. Narrow heads are limited in *what they compare*, and row (B) of Table 3
+# finds that a smaller $d_k$ costs quality.
+# ```
+
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+layer = MultiHeadAttention(d_model=32, h=4)
+A = layer.W_Q.weight[:8].T @ layer.W_K.weight[:8]
+assert torch.linalg.matrix_rank(A) == 8
+
+# %% [markdown]
+# ## What to remember
+#
+# - Attention is a lookup with soft keys: scores, softmax, mean of the values (equation {eq}`generic-attention`).
+# - The scaled dot product is a matrix product and a division; the division keeps the scores' variance at 1 whatever
+#   $d_k$ is, and the softmax out of the region where it has no gradient (equations {eq}`attention` and
+#   {eq}`dot-product-variance`).
+# - A mask is True where a query may look; rows are queries, columns are keys. Test masks by what *reaches* what. A loss
+#   that is too good is a mask until proven otherwise.
+# - $h$ heads are $h$ lookups for the price of one, joined by $W^O$ (equation {eq}`multi-head`).
+# - The model uses attention in three places (equation {eq}`three-uses`), and only the encoder-decoder attention joins
+#   source and target.
+#
+# In [the chapter on translation](6_1_translation.ipynb) these layers are trained, and their weights become worth
+# looking at.
