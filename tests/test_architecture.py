@@ -8,13 +8,15 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "annotated_transformer"
 LAYERS = [  # lower first: a module imports only from layers above it in this list
     {"config"},
-    {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing"},
+    {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing",
+     "parallel_text", "downloads"},
     {"stacks", "corpus", "visualization"},
     {"transformer"},
     {"checkpoint", "cost", "evaluation"},
     {"translation"},
     {"training"},
     {"interop", "variations"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]
