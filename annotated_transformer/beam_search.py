@@ -6,7 +6,7 @@ log P(y | x) / lp(|y|), lp(n) = ((5 + n) / 6)^alpha (Wu et al. 2016, equation 14
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +25,7 @@ class State(Protocol):
         """Drop the other sentences."""
 
 
+@runtime_checkable
 class StepModel(Protocol):
     """A model that search can drive: `Transformer` is one."""
 
@@ -189,7 +190,7 @@ def beam_search(
 
 def _next_inputs(
     alive: list[list[tuple[list[int], float]]], width: int, source: Int[Tensor, "B S"]
-) -> tuple[Int[Tensor, "B W"], Float[Tensor, "B W"]]:
+) -> tuple[Int[Tensor, "running W"], Float[Tensor, "running W"]]:
     """Last tokens and log P of the live hypotheses; a place that has ended gets log P of minus infinity."""
     tokens = [[h[0][-1] for h in row] + [0] * (width - len(row)) for row in alive]
     log_p = [[h[1] for h in row] + [-float("inf")] * (width - len(row)) for row in alive]
