@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -48,7 +48,9 @@ class Translator:
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
     @classmethod
-    def from_checkpoint(cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024) -> Self:
+    def from_checkpoint(
+        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024
+    ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs."""
         return cls(*load_model(directory, device), device, max_source)
 
