@@ -29,8 +29,10 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device | str) -> Batch:
         on_gpu = torch.device(device).type == "cuda"
-        moved = ((t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3])
-        return Batch(*moved, self.n_tokens)
+        source, target_in, target_out = (
+            (t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3]
+        )
+        return Batch(source, target_in, target_out, self.n_tokens)
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Int[Tensor, "B L"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -158,7 +158,9 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.N))
+        self.layers: Iterable[DecoderLayer] = nn.ModuleList(  # type: ignore[assignment]
+            DecoderLayer(config) for _ in range(config.N)
+        )
         self.norm = _final_norm(config)
 
     def forward(

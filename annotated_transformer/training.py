@@ -77,9 +77,10 @@ def train(
                 log.write()
             if last or run.step % train_config.validate_every == 0:
                 log.write(validate(run.model, tokenizer, valid_pairs, run.device))
-            if last or run.step % train_config.checkpoint_every == 0 or interrupted:
+            stop = bool(interrupted)  # read once: a signal after this line waits for the next step
+            if last or stop or run.step % train_config.checkpoint_every == 0:
                 run.save(state_file)
-            if interrupted:
+            if stop:
                 raise KeyboardInterrupt
     return run.model.eval()
 
@@ -171,9 +172,14 @@ class _Run:
         return noam_learning_rate(self.step, d_model, self.config.warmup_steps, self.config.lr_factor)
 
     def save(self, path: Path) -> None:
-        """The state to resume from, the weights to average, and the weights to use, each file atomically."""
+        """The weights to average, the weights to use, and the state to resume from, each file atomically.
+
+        The state comes last: a run that is killed in between goes back one checkpoint and writes the others again.
+        """
+        checkpoint.save_weights(self.out / "checkpoints" / f"step-{self.step:08d}.safetensors", self.model)
+        checkpoint.save_weights(self.out / "model.safetensors", self.model)
         parameters = dict(self.model.named_parameters())
-        tensors = {f"model.{name}": tensor for name, tensor in parameters.items()}
+        tensors: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in parameters.items()}
         for name, parameter in parameters.items():
             for key, value in self.optimizer.state[parameter].items():
                 tensors[f"adam.{key}.{name}"] = value
@@ -183,16 +189,15 @@ class _Run:
         counters = {"step": self.step, "epoch": self.epoch, "n_batches": self.n_batches}
         metadata = {"counters": json.dumps(counters), "train": json.dumps(self.config.to_dict())}
         checkpoint.save_tensors(path, tensors, metadata)
-        checkpoint.save_weights(self.out / "checkpoints" / f"step-{self.step:08d}.safetensors", self.model)
-        checkpoint.save_weights(self.out / "model.safetensors", self.model)
         for old in checkpoint.step_checkpoints(self.out)[: -self.config.keep_checkpoints]:
             old.unlink()
 
     def restore(self, path: Path) -> None:
         tensors, metadata = checkpoint.load_tensors(path)
-        before, now = json.loads(metadata["train"]), self.config.to_dict()
+        before = {**checkpoint.read_config(self.out)["model"], **json.loads(metadata["train"])}
+        now = {**self.model.config.to_dict(), **self.config.to_dict()}
         changed = [name for name in now if now[name] != before.get(name) and name not in CAN_CHANGE]
-        require(not changed, f"{self.out} was trained with another {', '.join(changed)}: it cannot be resumed with these")
+        require(not changed, f"{self.out} was trained with another {', '.join(changed)}: it cannot go on with this one")
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         checkpoint.load_weights(self.model, weights, path)
         names = [name for name, _ in self.model.named_parameters()]
@@ -215,7 +220,7 @@ class _Log:
         if self.path.exists():  # a killed run may have logged steps that its last checkpoint does not have
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= run.step]
-            self.path.write_text("".join(kept), encoding="utf-8")
+            checkpoint.write_atomically(self.path, lambda new: new.write_text("".join(kept), encoding="utf-8"))
 
     def __enter__(self) -> _Log:
         from tqdm import tqdm
