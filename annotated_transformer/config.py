@@ -144,7 +144,8 @@ class TrainConfig(_Settings):
 
     One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each side. Steps are
     counted from 1. `precision="bf16"` runs the products in bfloat16 (weights stay float32); "auto" means bf16 on a
-    GPU that has it and float32 elsewhere.
+    GPU that has it and float32 elsewhere. `bpe_dropout` is a regulariser the paper does not have, for small corpora:
+    the chance that a merge is left out when the training text is encoded, anew in every epoch.
     """
 
     train_steps: int = 100_000
@@ -157,6 +158,7 @@ class TrainConfig(_Settings):
     adam_eps: float = 1e-9
     clip_norm: float = 0.0
     eps_ls: float = 0.1
+    bpe_dropout: float = 0.0
     seed: int = 1
     max_length: int = 256
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -170,7 +172,7 @@ class TrainConfig(_Settings):
         for name in ("train_steps", "max_tokens", "accumulate", "warmup_steps", "max_length", "log_every",
                      "validate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("beta1", "beta2", "eps_ls"):
+        for name in ("beta1", "beta2", "eps_ls", "bpe_dropout"):
             require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
         for name in ("lr_factor", "adam_eps"):
             require(getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}")

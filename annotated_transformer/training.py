@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,10 +65,15 @@ def train(
         require(not state_file.exists(), f"{out} already holds a run: resume it, or name another directory")
         extra = {"train": train_config.to_dict(), "corpus": corpus}
         checkpoint.write_directory(run.out, model_config, tokenizer, extra)
-    pairs = encode_pairs(tokenizer, train_pairs, train_config.max_length)
-    require(bool(pairs), f"no training pair has 1 to {train_config.max_length} tokens on each side")
+
+    def epoch_pairs(epoch: int) -> list[TokenPair]:
+        seed = train_config.seed * 100_003 + epoch
+        pairs = encode_pairs(tokenizer, train_pairs, train_config.max_length, train_config.bpe_dropout, seed)
+        require(bool(pairs), f"no training pair has 1 to {train_config.max_length} tokens on each side")
+        return pairs
+
     with _Log(run, tensorboard, progress) as log, _deferred_interrupt() as interrupted:
-        batches = run.batches(pairs)
+        batches = run.batches(epoch_pairs)
         while run.step < train_config.train_steps:
             loss, nll, n_tokens = run.update([next(batches) for _ in range(train_config.accumulate)])
             log.add(loss, nll, n_tokens)
@@ -85,10 +90,12 @@ def train(
     return run.model.eval()
 
 
-def encode_pairs(tokenizer: Tokenizer, pairs: TextPairs, max_length: int) -> list[TokenPair]:
+def encode_pairs(
+    tokenizer: Tokenizer, pairs: TextPairs, max_length: int, bpe_dropout: float = 0.0, seed: int = 0
+) -> list[TokenPair]:
     """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side."""
-    sources = tokenizer.encode_batch([source for source, _ in pairs])
-    targets = tokenizer.encode_batch([target for _, target in pairs])
+    sources = tokenizer.encode_batch([source for source, _ in pairs], bpe_dropout, 2 * seed)
+    targets = tokenizer.encode_batch([target for _, target in pairs], bpe_dropout, 2 * seed + 1)
     both = zip(sources, targets, strict=True)
     return [(x, y) for x, y in both if x and y and len(x) < max_length and len(y) < max_length]
 
@@ -134,9 +141,10 @@ class _Run:
             return linear_cross_entropy(x, model.embedding.weight, batch.target_out, eps_ls, pad_id)
         return label_smoothed_cross_entropy(model.logits(x), batch.target_out, eps_ls, pad_id)
 
-    def batches(self, pairs: list[TokenPair]) -> Iterator[Batch]:
-        """Epoch after epoch, from where the counters stand."""
+    def batches(self, epoch_pairs: Callable[[int], list[TokenPair]]) -> Iterator[Batch]:
+        """Epoch after epoch, from where the counters stand; `epoch_pairs` gives an epoch's pairs."""
         ids = {name: getattr(self.model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
+        pairs = epoch_pairs(self.epoch)
         while True:
             for batch in token_batches(
                 pairs, self.config.max_tokens, seed=self.config.seed, epoch=self.epoch, start=self.n_batches, **ids
@@ -144,6 +152,8 @@ class _Run:
                 self.n_batches += 1
                 yield batch
             self.epoch, self.n_batches = self.epoch + 1, 0
+            if self.config.bpe_dropout:
+                pairs = epoch_pairs(self.epoch)
 
     def update(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         """One Adam step on the mean loss over all real target tokens of `batches`: summed loss, nll, and tokens.

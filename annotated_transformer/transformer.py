@@ -59,9 +59,20 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(config.p_drop)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
+        self._initialize()
+
+    def _initialize(self) -> None:
+        """Glorot's uniform values and zero biases; the paper leaves both open.
+
+        Matrices on the way through a sub-layer (W_V, W_O, W_1, W_2) are smaller by (8N)^(-1/4), so that at first the
+        residual path dominates; without it post-norm hardly learns in its first thousand steps (Wang et al. 2022,
+        "DeepNet", use this factor for the same reason).
+        """
+        small = (8 * self.config.N) ** -0.25
         for name, parameter in self.named_parameters():
             if name.startswith(("encoder.", "decoder.")) and parameter.dim() == 2:
-                nn.init.xavier_uniform_(parameter)
+                gain = small if name.split(".")[-2] in ("W_V", "W_O", "W_1", "W_2") else 1.0
+                nn.init.xavier_uniform_(parameter, gain)
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
 
