@@ -77,6 +77,8 @@ def parser() -> argparse.ArgumentParser:
     r.add_argument("--input", metavar="FILE", help="read this file instead")
     r.add_argument("--output", metavar="FILE", help="write this file instead")
     r.add_argument("--n-best", type=int, default=1, help="more than 1: lines of number, score and text, by tabs")
+    r.add_argument("--max-source", type=int, default=1024, metavar="N",
+                   help="cut longer lines after N tokens, with a warning (default 1024)")
     r.add_argument("--window", type=int, help="lines to hold at a time (default 512; 1 at a terminal)")
 
     e = _add(verbs, commands.evaluate, "translate and score: BLEU, chrF, perplexity",

@@ -149,7 +149,7 @@ def translate(args: Namespace) -> None:
                  Path(args.input).samefile(args.output)), f"--output would overwrite the input {args.input}")
     with ExitStack() as files:
         source = files.enter_context(open(args.input, "rb")) if args.input else sys.stdin.buffer
-        translator = _translator(args)
+        translator = _translator(args, args.max_source)
         target = files.enter_context(open(args.output, "wb")) if args.output else sys.stdout.buffer
         window = args.window or (1 if source.isatty() else 512)
         n_best = search.pop("n_best")
@@ -179,7 +179,7 @@ def evaluate(args: Namespace) -> None:
         require(not args.corpus, "give --corpus, or --source and --reference, not both")
         pairs = corpus.load_files(args.source, args.reference)
     else:
-        require(args.corpus or name in corpus.names(), "there is nothing to translate: give --corpus NAME, "
+        require(bool(args.corpus) or name in corpus.names(), "there is nothing to translate: give --corpus NAME, "
                 "or --source and --reference")
         pairs = list(corpus.load(name, args.split, args.data_dir))
     translator = _translator(args)
@@ -262,8 +262,8 @@ def _search(args: Namespace) -> dict[str, Any]:
     return search
 
 
-def _translator(args: Namespace) -> Translator:
+def _translator(args: Namespace, max_source: int = 1024) -> Translator:
     from annotated_transformer.translation import Translator
 
-    logging.basicConfig(format=f"{PROGRAM}: %(levelname)s: %(message)s", level=logging.WARNING)
-    return Translator.from_checkpoint(args.directory, _device(args.device))
+    logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
+    return Translator.from_checkpoint(args.directory, _device(args.device), max_source)

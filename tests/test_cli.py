@@ -1,0 +1,272 @@
+"""The command line says what it did on standard output, and what the user got wrong in one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+from toys import small_model, text_pairs, toy_tokenizer
+
+from annotated_transformer import checkpoint, cli, commands, corpus, evaluation
+from annotated_transformer.config import ConfigError, ModelConfig
+from annotated_transformer.translation import Translator
+from annotated_transformer.variations import TABLE_3
+
+VERBS = ["prepare", "train", "average", "translate", "evaluate", "variations", "export"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """An untrained model as a checkpoint directory."""
+    path = tmp_path_factory.mktemp("cli") / "model"
+    tokenizer = toy_tokenizer()
+    model = small_model(vocab_size=tokenizer.vocab_size).float()
+    checkpoint.write_directory(path, model.config, tokenizer, {"corpus": "reverse"})
+    checkpoint.save_weights(path / "model.safetensors", model)
+    return path
+
+
+@pytest.fixture
+def run_directory(directory, tmp_path):
+    """A directory that looks like a training run's."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.json", "tokenizer.model", "model.safetensors"):
+        (run / name).write_bytes((directory / name).read_bytes())
+    (run / "training.safetensors").write_bytes(b"precious")
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two parallel files."""
+    sources, targets = zip(*text_pairs(4, 5), strict=True)
+    for name, lines in (("source", sources), ("reference", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path / "source", tmp_path / "reference"
+
+
+def run(capsys, *arguments):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main([str(argument) for argument in arguments])
+    except SystemExit as leaving:
+        status = leaving.code
+    return status, *capsys.readouterr()
+
+
+def refused(capsys, *arguments):
+    """The one line that a mistake gets."""
+    status, out, err = run(capsys, *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("annotated-transformer: error: ")
+    return err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_an_example(capsys, verb):
+    status, out, _ = run(capsys, verb, "--help")
+    assert status == 0
+    assert f"example: annotated-transformer {verb} " in " ".join(out.split())
+
+
+def test_the_example_command_lines_are_understood():
+    for verb in VERBS:
+        parser = cli.parser()._subparsers._group_actions[0].choices[verb]
+        arguments = parser.epilog.partition("annotated-transformer ")[2].partition("<")[0].split()
+        assert cli.parser().parse_args(arguments).run is getattr(commands, verb)
+
+
+def test_help_needs_neither_torch_nor_a_corpus():
+    code = ("import sys; from annotated_transformer.cli import parser; parser().format_help();"
+            "sys.exit(bool({'torch', 'numpy', 'sentencepiece', 'annotated_transformer.corpus'} & {*sys.modules}))")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ([], "the following arguments are required: VERB"),
+    (["frobnicate"], "invalid choice: 'frobnicate'"),
+    (["train", "--corpus", "copy"], "required: --out"),
+    (["train", "--out", "new"], "there is nothing to train on"),
+    (["train", "--out", "new", "--corpus", "nope"], "there is no corpus nope"),
+    (["train", "--out", "new", "--train", "a", "b"], "--train and --valid go together"),
+    (["train", "--out", "new", "--corpus", "copy", "--train", "a", "b", "--valid", "c", "d"], "not both"),
+    (["train", "--out", "new", "--train", "a", "b", "--valid", "c", "d"], "No such file"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "d_model"], "--set takes name=value, got d_model"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "d_modle=8"], "there is no setting d_modle"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "pad_id=3"], "there is no setting pad_id"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "N=six"], "N must be int, got 'six'"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "d_model=7"], "d_model must be a multiple of h"),
+    (["train", "--out", "new", "--corpus", "copy", "--vocab-size", "270"], "vocab_size must be at least"),
+    (["train", "--out", "new", "--resume"], "new is not a checkpoint directory"),
+    (["translate", "nowhere"], "nowhere is not a checkpoint directory"),
+    (["translate", "nowhere", "--beam-size", "0"], "beam_size must be at least 1, got 0"),
+    (["translate", "nowhere", "--n-best", "5"], "n_best must be between 1 and beam_size, got 5 and 4"),
+    (["translate", "nowhere", "--window", "0"], "--window must be at least 1, got 0"),
+    (["translate", "nowhere", "--input", "absent"], "absent: No such file or directory"),
+    (["evaluate", "nowhere", "--corpus", "copy"], "nowhere is not a checkpoint directory"),
+    (["average", "nowhere"], "nowhere is not a checkpoint directory"),
+    (["export", "nowhere", "--out", "new"], "nowhere is not a checkpoint directory"),
+    (["prepare", "nope"], "there is no corpus nope"),
+])
+def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    err = refused(capsys, *arguments) if "--vocab-size" not in arguments else run(capsys, *arguments)[2]
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "PyTorch sees no GPU" in refused(capsys, "translate", directory, "--device", "cuda")
+    assert commands._device("auto") == "cpu"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert (commands._device("auto"), commands._device("cpu")) == ("cuda", "cpu")
+
+
+def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
+    assert "already holds a model" in refused(capsys, "train", "--corpus", "copy", "--out", run_directory)
+    assert "already holds a model" in refused(capsys, "train", "--corpus", "copy", "--out", directory)
+    assert "holds a training run" in refused(capsys, "export", directory, "--out", run_directory)
+    assert "holds a training run" in refused(capsys, "average", directory, "--out", run_directory)
+    assert "a directory of its own" in refused(capsys, "export", directory, "--out", directory)
+    assert (run_directory / "training.safetensors").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--set", "d_ff=64"], "has another d_ff"),
+    (["--preset", "tiny"], "has another N, d_model, d_ff, h"),
+    (["--vocab-size", "300"], "has another vocab_size"),
+    (["--corpus", "copy"], "was trained on reverse, it cannot be resumed on copy"),
+])
+def test_a_run_is_resumed_as_what_it_was(capsys, run_directory, arguments, message):
+    path = run_directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "train": {}}))
+    assert message in refused(capsys, "train", "--resume", "--out", run_directory, *arguments)
+
+
+def test_settings_go_to_the_model_or_to_the_training():
+    model, training = commands._settings(["N=2", "train_steps=7", "norm=pre", "bias=true", "eps_ls=0.2"])
+    assert (model, training) == ({"N": 2, "norm": "pre", "bias": True}, {"train_steps": 7, "eps_ls": 0.2})
+
+
+def test_translate_keeps_lines_whatever_the_bytes(capsys, caplog, directory, tmp_path):
+    content = b"tea bad\r\n\n  \nfee\x00\xff\xfe\nbad\xe2\x80\xa8cab\rtea\n\xf0\x9f\x98\x80\n"
+    content += b"tea " * 10_000 + b"\ncab"
+    (tmp_path / "in").write_bytes(content)
+    status, _, err = run(capsys, "translate", directory, "--input", tmp_path / "in", "--output", tmp_path / "out",
+                         "--beam-size", 1, "--max-extra", 0, "--window", 3, "--max-source", 30)
+    out = (tmp_path / "out").read_bytes()
+    assert status == 0, err
+    assert out.count(b"\n") == content.count(b"\n") + 1
+    lines = out.decode("utf-8").split("\n")
+    assert (lines[1], lines[2], lines[-1]) == ("", "", "")
+    assert not {character for line in lines for character in line} & {*"\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+    assert [message.split(" has")[0] for message in caplog.messages] == ["line 7"]
+
+
+def test_n_best_lists_number_score_and_text(capsys, directory, files, tmp_path):
+    status, _, _ = run(capsys, "translate", directory, "--input", files[0], "--output", tmp_path / "out",
+                       "--n-best", 2, "--beam-size", 3, "--max-extra", 2)
+    rows = [line.split("\t") for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()]
+    sources = files[0].read_text(encoding="utf-8").splitlines()
+    expected = Translator.from_checkpoint(directory).n_best(sources, n_best=2, beam_size=3, max_extra=2)
+    assert status == 0
+    assert [row[0] for row in rows] == [str(i) for i in range(1, 6) for _ in range(2)]
+    assert [row[2] for row in rows] == [best.text for found in expected for best in found]
+
+
+def test_the_input_is_not_overwritten(capsys, directory, files):
+    before = files[0].read_bytes()
+    assert "would overwrite" in refused(capsys, "translate", directory, "--input", files[0], "--output", files[0])
+    assert files[0].read_bytes() == before
+
+
+def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_path):
+    arguments = ["evaluate", directory, "--source", files[0], "--reference", files[1], "--max-extra", 2, "--quiet"]
+    status, out, _ = run(capsys, *arguments, "--json", "--output", tmp_path / "out")
+    scores = json.loads(out)
+    hypotheses, references = ((path.read_text(encoding="utf-8").splitlines()) for path in (tmp_path / "out", files[1]))
+    assert status == 0
+    assert scores["BLEU"] == evaluation.bleu(hypotheses, references)._asdict()
+    assert scores["chrF2"] == evaluation.chrf(hypotheses, references)._asdict()
+    assert scores["perplexity"] > 1
+    assert (scores["sentences"], scores["beam_size"], scores["alpha"]) == (5, 4, 0.6)
+    _, text, _ = run(capsys, *arguments)
+    assert all(str(scores[name]["signature"]) in text for name in ("BLEU", "chrF2"))
+    assert f"{scores['perplexity']:.2f}" in text
+
+
+def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monkeypatch):
+    asked = []
+
+    def load(name, split, data_dir=None):
+        asked.append((name, split))
+        return text_pairs(1, 3)
+
+    monkeypatch.setattr(corpus, "load", load)
+    status, _, err = run(capsys, "evaluate", directory, "--max-extra", 1, "--quiet", "--beam-size", 1)
+    assert status == 0, err
+    assert asked == [("reverse", "test")]
+
+
+def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
+    out = tmp_path / "given away"
+    status, printed, _ = run(capsys, "export", directory, "--out", out, "--dtype", "float16", "--notes", "BLEU 7.")
+    assert (status, printed) == (0, f"{out}\n")
+    assert {path.name for path in out.iterdir()} == {"README.md", "config.json", "model.safetensors", "tokenizer.model"}
+    assert {str(tensor.dtype) for tensor in load_file(out / "model.safetensors").values()} == {"torch.float16"}
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "BLEU 7." in card
+    assert corpus.card("reverse") in card
+    before, after = (dict(checkpoint.load_model(path)[0].state_dict()) for path in (directory, out))
+    assert all(float((after[name] - before[name]).abs().max()) < 1e-3 for name in before)
+
+
+def test_variations_prints_every_row_and_the_vocabulary_it_implies(capsys):
+    status, out, _ = run(capsys, "variations")
+    assert status == 0
+    assert all(row.name in out for row in TABLE_3)
+    assert "41,004 to 41,208" in out
+    assert f"{TABLE_3[0].count(37_000):,}" in run(capsys, "variations", "--vocab-size", 37_000)[1]
+
+
+def test_prepare_prints_the_card_and_the_counts(capsys):
+    status, out, _ = run(capsys, "prepare", "reverse")
+    assert status == 0
+    assert out.startswith(corpus.card("reverse"))
+    assert json.loads(out.splitlines()[-1])["train"] == len(corpus.load("reverse", "train"))
+    assert run(capsys, "prepare", "--list")[1].split() == corpus.names()
+
+
+@pytest.mark.parametrize(("error", "status", "line"), [
+    (KeyboardInterrupt(), 130, ""),
+    (ConfigError("one and two"), 2, "annotated-transformer: error: one and two\n"),
+    (PermissionError(13, "Denied", "/there"), 2, "annotated-transformer: error: /there: Denied\n"),
+    (OSError("no name"), 2, "annotated-transformer: error: no name\n"),
+])
+def test_what_stops_a_verb_has_a_status(capsys, monkeypatch, error, status, line):
+    def fail(args):
+        raise error
+
+    fail.__name__ = "variations"
+    monkeypatch.setattr(commands, "variations", fail)
+    assert run(capsys, "variations") == (status, "", line)
+
+
+def test_a_bug_is_not_hidden(capsys, monkeypatch):
+    def fail(args):
+        raise KeyError("a bug of ours")
+
+    fail.__name__ = "variations"
+    monkeypatch.setattr(commands, "variations", fail)
+    with pytest.raises(KeyError):
+        cli.main(["variations"])
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "base", "big"])
+def test_every_preset_can_be_asked_for(name):
+    assert cli.parser().parse_args(["train", "--out", "x", "--preset", name]).preset == name
+    assert getattr(ModelConfig, name)(300)
