@@ -41,7 +41,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.visualization import PALETTE, plot_attention, record_attention, show, use_style
+from annotated_transformer.visualization import PALETTE, plot_attention, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -97,7 +97,8 @@ direction = torch.tensor([math.sin(math.radians(30)), math.cos(math.radians(30))
 
 for length in (0, 1, 4, 32):
     alpha, output = attend(dot, length * direction, keys, values)
-    print(f"length {length:2d}  alpha", *(f"{a:.4f}" for a in alpha), f" output {output.item():.3f}")
+    weights = " ".join(f"{a:.4f}" for a in alpha)
+    print(f"length {length:2d}  alpha {weights}  output {output.item():.3f}")
 
 # %% [markdown]
 # A query of length 0 fits all keys alike and gets the plain mean, 10.5 degrees. The longer the query, the more the
@@ -116,7 +117,7 @@ output.backward()
 print("gradient of the output with respect to the query:", query.grad)
 
 # %% [markdown]
-# The signs make sense. A longer first coordinate (more east) warms the answer; a longer second one (more north) cools
+# The signs make sense. A larger first coordinate (more east) warms the answer; a larger second one (more north) cools
 # it.
 #
 # **Picture.** Turn the query once round the compass. A short query blurs the four winds, a long one switches from one
@@ -127,10 +128,11 @@ degrees = torch.arange(0, 361, 3)
 circle = torch.stack([degrees.deg2rad().sin(), degrees.deg2rad().cos()], dim=1)
 figure, axes = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True, layout="constrained")
 for ax, length in zip(axes, (1, 8)):
-    alphas = torch.stack([attend(dot, length * query, keys, values)[0] for query in circle])
-    for wind, alpha, color, dash in zip(winds, alphas.T, PALETTE, ("-", "--", "-.", ":")):
-        ax.plot(degrees, alpha, dash, color=color, label=wind)
-    ax.set(title=f"query of length {length}", xlabel="direction of the query (degrees)", xticks=range(0, 361, 90))
+    alphas = [attend(dot, length * query, keys, values)[0] for query in circle]
+    for alpha, wind, dash in zip(torch.stack(alphas).T, winds, ("-", "--", "-.", ":")):
+        ax.plot(degrees, alpha, dash, label=wind)
+    ax.set(title=f"query of length {length}", xticks=range(0, 361, 90))
+    ax.set_xlabel("direction of the query (degrees)")
 axes[0].set_ylabel("attention weight")
 axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
 plt.show()
@@ -151,8 +153,10 @@ print(f"{output.item():.4f} {shuffled.item():.4f}")
 # into its vector; section 3.5 of the paper says how, and
 # `positional_encoding` in `annotated_transformer/embedding.py` does it.
 #
-# **Where.** The general form stands in no module. The model's own score is the subject of the next two sections.
-# Exercises {ref}`ex-shift` and {ref}`ex-order` go further.
+# **Where.**
+#
+# - Code: none in the package, which has one score only; the next two sections lead to it.
+# - Exercises: {ref}`ex-shift`, {ref}`ex-order`.
 
 # %% [markdown]
 # ## Three ways to score
@@ -162,7 +166,7 @@ print(f"{output.item():.4f} {shuffled.item():.4f}")
 # **Equation.** Section 3.2.1 compares three. Before the Transformer the usual one was *additive* attention
 # {cite}`bahdanau2015neural`: a small network with one hidden layer, of width $d_a$, looks at the query and the key
 # together. The second is the dot product, which has no parameters {cite}`luong2015effective`. The third is the
-# paper's: the dot product divided by the square root of its length.
+# paper's: the dot product divided by the square root of the number of its terms.
 #
 # $$
 # \begin{aligned}
@@ -173,7 +177,7 @@ print(f"{output.item():.4f} {shuffled.item():.4f}")
 # $$ (three-scores)
 #
 # In the first, $w$, $W_q$ and $W_k$ are learned; $w$ has $d_a$ entries. Because of them, the query and the key may
-# even have different lengths. A dot product needs them equal: both have **$d_k$** entries.
+# even differ in their number of entries. A dot product needs as many in one as in the other: **$d_k$**.
 #
 # **Code.** One query and one key first, as the equation reads. The sizes are small and all different, so that a
 # mistake in the axes cannot hide.
@@ -187,7 +191,7 @@ W_q, W_k, w = torch.randn(d_q, d_a), torch.randn(d_key, d_a), torch.randn(d_a)
 def additive(key, query):
     return torch.tanh(query @ W_q + key @ W_k) @ w
 
-loop = torch.stack([torch.stack([additive(key, query) for key in K]) for query in Q])
+loop = torch.tensor([[additive(key, query) for key in K] for query in Q])
 print(loop.shape)
 
 # %% [markdown]
@@ -212,7 +216,7 @@ assert_close(dot(key, query), scaled_dot(key, query) * math.sqrt(64))
 
 # %% [markdown]
 # **What they cost.** The paper calls additive and dot-product attention similar in theoretical complexity, and the
-# dot product much faster and smaller in practice, since it is one matrix product. The size is easy to see: additive
+# dot product much faster and smaller in practice, since it is one matrix product. The size can be counted: additive
 # attention has to hold the array `hidden`, $d_a$ numbers for each pair of query and key, and takes a tanh of every
 # one. The dot product holds one number for each pair. For 512 queries, 512 keys and a width of 64:
 
@@ -236,14 +240,16 @@ try:
 except RuntimeError as error:
     print("3 queries, 4 keys:", type(error).__name__)
 wrong = torch.tanh(Q @ W_q + K[:3] @ W_k) @ w
-print("3 queries, 3 keys: scores of shape", tuple(wrong.shape), "instead of", tuple(loop[:, :3].shape))
+print("3 queries, 3 keys:", tuple(wrong.shape), "instead of", tuple(loop[:, :3].shape))
 assert_close(wrong, loop[:, :3].diagonal())
 
 # %% [markdown]
 # This is why the tests of this package use unequal sizes everywhere.
 #
-# **Where.** Additive attention is not part of the Transformer and not in the package. In the next section the third
-# score becomes `scaled_dot_product_attention`.
+# **Where.**
+#
+# - Code: additive attention is not part of the Transformer, so the package has none; the third score becomes
+#   `scaled_dot_product_attention`.
 
 # %% [markdown]
 # ## Equation 1: scaled dot-product attention
@@ -272,15 +278,17 @@ assert_close(wrong, loop[:, :3].diagonal())
 # **Code.** The package has the equation in two functions, the weights and the whole.
 
 # %%
-from annotated_transformer.attention import attention_weights, scaled_dot_product_attention
+from annotated_transformer.attention import attention_weights
 
 show(attention_weights)
 
 # %%
+from annotated_transformer.attention import scaled_dot_product_attention
+
 show(scaled_dot_product_attention)
 
 # %% [markdown]
-# The three dots in the shapes are leading axes, such as sentences and heads: the last two axes are the matrices, and
+# The `*B` in the shapes stands for leading axes, such as sentences and heads: the last two axes are the matrices, and
 # everything before them is a batch. The `mask` has a section of its own below; without one, all keys are visible.
 #
 # **Check.** Loops, in Python floats, with nothing of PyTorch but the numbers: the equation as the letters say it.
@@ -293,12 +301,15 @@ def attention_by_hand(Q, K, V):
         scores = [sum(a * b for a, b in zip(q, k)) / math.sqrt(len(k)) for k in K]
         total = sum(math.exp(s) for s in scores)
         alpha = [math.exp(s) / total for s in scores]
-        output.append([sum(a * v[c] for a, v in zip(alpha, V)) for c in range(len(V[0]))])
+        output.append([sum(a * v for a, v in zip(alpha, column)) for column in zip(*V)])
     return torch.tensor(output, dtype=torch.float64)
 
+# %%
 torch.manual_seed(0)
 L, S, d_k, d_v = 2, 3, 4, 5
-Q, K, V = (torch.randn(shape, dtype=torch.float64) for shape in ((L, d_k), (S, d_k), (S, d_v)))
+Q = torch.randn(L, d_k, dtype=torch.float64)
+K = torch.randn(S, d_k, dtype=torch.float64)
+V = torch.randn(S, d_v, dtype=torch.float64)
 by_hand = attention_by_hand(Q.tolist(), K.tolist(), V.tolist())
 assert_close(by_hand, scaled_dot_product_attention(Q, K, V))
 assert_close(by_hand, F.scaled_dot_product_attention(Q, K, V))
@@ -334,7 +345,9 @@ assert_close(one_by_one, by_hand)
 #
 # $$
 # QK^\top = \begin{pmatrix} 1 & 0 & 1 \\ 1 & 1 & 0 \\ 2 & 1 & 1 \end{pmatrix}
-# \qquad
+# $$
+#
+# $$
 # \alpha = \begin{pmatrix}
 # \frac{t}{2t+1} & \frac{1}{2t+1} & \frac{t}{2t+1} \\
 # \frac{t}{2t+1} & \frac{t}{2t+1} & \frac{1}{2t+1} \\
@@ -352,13 +365,14 @@ assert_close(one_by_one, by_hand)
 # Each row of $V$ adds up to 2, so each row of the output does too.
 # ```
 #
-# The cell below holds the answer against the package.
+# The folded cell holds the answer against the package.
 
-# %%
+# %% tags=["hide-cell"]
 Q1 = torch.tensor([[1.0, 0], [0, 1], [1, 1]])
 K1 = torch.tensor([[1.0, 1], [0, 1], [1, 0]])
 V1 = torch.tensor([[0.0, 2], [1, 1], [2, 0]])
-alpha, output = attention_weights(Q1, K1), scaled_dot_product_attention(Q1, K1, V1)
+alpha = attention_weights(Q1, K1)
+output = scaled_dot_product_attention(Q1, K1, V1)
 
 t = math.exp(1 / math.sqrt(2))
 assert_close(alpha[1], torch.tensor([t, t, 1]) / (2 * t + 1))
@@ -369,13 +383,13 @@ print(alpha, output, sep="\n")
 
 # %% [markdown]
 # **Round last.** A walkthrough from which this example comes rounds $1/\sqrt 2$ to 0.71 and $\sqrt 2$ to 1.41 before
-# it takes the exponential, and finds 0.501 and 0.249 in the last row instead of 0.5035 and 0.2483. The softmax turns
-# a difference in a score into a *factor* in a weight, so an error in the third place of a score is an error in the
-# third place of the weight.
+# it takes the exponential. The softmax turns a difference in a score into a *factor* in a weight: the two roundings
+# together are off by 0.007, so the ratio of two weights is off by 0.7 percent, and the third digit is wrong.
 
 # %%
 rounded = torch.tensor([1.41, 0.71, 0.71]).softmax(dim=0)
-print("rounded too early:", rounded, " exact:", alpha[2])
+print("rounded too early:", rounded)
+print("rounded last:     ", alpha[2])
 
 # %% [markdown]
 # **Picture.** The same example, step by step. Read each matrix along its rows: a row belongs to one query.
@@ -386,8 +400,8 @@ def plot_numbers(matrix, queries, keys, ax, title):
     plot_attention(matrix, queries, keys, ax=ax, title=title)
     for i, row in enumerate(matrix.tolist()):
         for j, number in enumerate(row):
-            bright = number >= 0.5 * matrix.max()
-            ax.text(j, i, f"{number:.2f}", ha="center", va="center", color="black" if bright else "white")
+            color = "black" if number >= 0.5 * matrix.max() else "white"
+            ax.text(j, i, f"{number:.2f}", ha="center", va="center", color=color)
 
 # %% mystnb={"image": {"alt": "Three annotated 3 by 3 grids in a row, queries down and keys across. The first holds the dot products: 1 0 1, 1 1 0, 2 1 1. The second holds the same divided by the square root of two: 0.71 where there was 1, 1.41 where there was 2. The third holds the attention weights: 0.40 0.20 0.40, 0.40 0.40 0.20, 0.50 0.25 0.25. Brighter cells hold larger numbers."}, "figure": {"caption": "Equation 1 on example W1: dot products, scaled scores, and the weights that the softmax makes of each row.", "name": "fig-equation-1"}}
 names = ["q1", "q2", "q3"], ["k1", "k2", "k3"]
@@ -433,7 +447,7 @@ plt.show()
 # Each weight is $1/4$ and the output is the mean, **5**. ($d_v = 1$: the output has as many columns as $V$.)
 # ```
 
-# %%
+# %% tags=["hide-cell"]
 Q2, K2, V2 = torch.ones(1, 2), torch.eye(2), torch.tensor([[2.0, 3], [4, 1]])
 assert_close(scaled_dot_product_attention(Q2, K2, V2), torch.tensor([[3.0, 2]]))
 
@@ -441,7 +455,7 @@ Q3, K3, V3 = torch.ones(1, 4), torch.eye(4), torch.tensor([[2.0], [4], [6], [8]]
 assert_close(scaled_dot_product_attention(Q3, K3, V3), torch.tensor([[5.0]]))
 
 K_square = torch.tensor([[1.0, 2], [3, 4]])
-print("K^T:", Q1 @ K_square.T, "K:", Q1 @ K_square, sep="\n")
+print("with the transpose:", Q1 @ K_square.T, "without:", Q1 @ K_square, sep="\n")
 
 # %% [markdown]
 # **Break it.** Take the softmax over the wrong axis, the queries instead of the keys. No shape changes. But now each
@@ -455,9 +469,12 @@ print("row sums, right:", alpha.sum(dim=-1), " wrong:", wrong.sum(dim=-1))
 print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
 
 # %% [markdown]
-# **Where.** `annotated_transformer/attention.py`. Tests: `test_equation_1_by_hand`,
-# `test_the_taught_function_equals_pytorchs_kernel` and `test_weights_are_distributions_over_visible_keys` in
-# `tests/test_attention.py`. Exercises {ref}`ex-w1` to {ref}`ex-w3` above, {ref}`ex-rank` at the end.
+# **Where.**
+#
+# - Code: `attention_weights` and `scaled_dot_product_attention` in `annotated_transformer/attention.py`.
+# - Tests: `test_equation_1_by_hand`, `test_the_taught_function_equals_pytorchs_kernel`,
+#   `test_weights_are_distributions_over_visible_keys` in `tests/test_attention.py`.
+# - Exercises: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3` above; {ref}`ex-rank`.
 
 # %% [markdown]
 # ## Why the square root
@@ -478,7 +495,7 @@ print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
 # they have standard deviation 1, however wide the vectors are. Dividing by $d_k$ would overshoot: the scores would
 # shrink to nothing as $d_k$ grows, and all weights become equal (exercise {ref}`ex-divide`).
 #
-# **Check.** 10,000 random pairs for each $d_k$. The estimate of a variance from 10,000 samples is off by 1 or 2
+# **Check.** 10,000 random pairs for each $d_k$. The estimate of a variance from 10,000 samples is off by a few
 # percent, and so are these.
 
 # %%
@@ -487,12 +504,13 @@ for d_k in (1, 4, 16, 64, 256):
     q, k = torch.randn(2, 10_000, d_k)
     scores = (q * k).sum(dim=-1)
     variance, scaled_variance = scores.var(), (scores / math.sqrt(d_k)).var()
-    assert abs(scores.mean()) < 4 * math.sqrt(d_k / 10_000) and abs(variance / d_k - 1) < 0.1
-    print(f"d_k {d_k:3d}  variance of q.k {variance:6.1f}  of q.k / sqrt(d_k) {scaled_variance:.2f}")
+    assert abs(scores.mean()) < 4 * math.sqrt(d_k / 10_000)
+    assert abs(variance / d_k - 1) < 0.1
+    print(f"d_k {d_k:3d}  variance {variance:6.1f}  after division {scaled_variance:.2f}")
 
 # %% [markdown]
-# Do queries in the model look like that? At the start of training, yes: the layer norm hands on vectors whose entries
-# have mean 0 and variance 1, and Glorot's initial values {cite}`glorot2010understanding`, which the package uses,
+# Do queries in the model look like that? At the start of training, yes: from the second layer on, a layer norm
+# hands on vectors whose entries have mean 0 and variance 1, and Glorot's initial values {cite}`glorot2010understanding`, which the package uses,
 # give a square projection a variance of $1/d_{\mathrm{model}}$ for each weight. $d_{\mathrm{model}}$ products of
 # variance $1/d_{\mathrm{model}}$ add up to 1.
 
@@ -501,7 +519,8 @@ torch.manual_seed(0)
 d_model, h = 512, 8
 W_Q = torch.nn.init.xavier_uniform_(torch.empty(d_model, d_model))
 x = F.layer_norm(torch.randn(1000, d_model), [d_model])
-print(f"variance of a weight times d_model {W_Q.var() * d_model:.2f}, of a query's entry {(x @ W_Q.T).var():.2f}")
+print(f"d_model times the variance of a weight: {W_Q.var() * d_model:.2f}")
+print(f"variance of a query's entries: {(x @ W_Q.T).var():.2f}")
 
 # %% [markdown]
 # After some training nobody promises that any more: the model moves queries and keys as it likes, and footnote 4 is
@@ -523,9 +542,11 @@ def softmax_jacobian(alpha):
     return torch.diag_embed(alpha) - alpha[..., :, None] * alpha[..., None, :]
 
 s = torch.tensor([2, -1, 0.5, 0], dtype=torch.float64)
-assert_close(softmax_jacobian(s.softmax(-1)), torch.autograd.functional.jacobian(lambda s: s.softmax(-1), s))
+by_autograd = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), s)
+assert_close(softmax_jacobian(s.softmax(-1)), by_autograd)
 for factor in (1, 4, 16):
-    print(f"scores times {factor:2d}: norm of the derivative {softmax_jacobian((factor * s).softmax(-1)).norm():.1e}")
+    derivative = softmax_jacobian((factor * s).softmax(-1))
+    print(f"scores times {factor:2d}: norm of the derivative {derivative.norm():.1e}")
 
 # %% [markdown]
 # **Picture.** One query and ten keys, drawn at random 1,000 times for each $d_k$: the largest of the ten weights, and
@@ -533,29 +554,30 @@ for factor in (1, 4, 16):
 
 # %%
 def saturation(d_k, scaled):
-    """(largest weight, norm of the derivative), the median of 1,000 random queries that see ten keys."""
+    """(largest weight, norm of the derivative): medians of 1,000 random queries."""
     torch.manual_seed(d_k)
     q, k = torch.randn(1000, 1, d_k), torch.randn(1000, 10, d_k)
     s = (q @ k.transpose(1, 2))[:, 0].double()
     alpha = (s / math.sqrt(d_k) if scaled else s).softmax(dim=-1)
-    return alpha.amax(-1).median(), softmax_jacobian(alpha).flatten(1).norm(dim=1).median()
+    derivative = softmax_jacobian(alpha).flatten(1)
+    return alpha.amax(dim=-1).median().item(), derivative.norm(dim=1).median().item()
 
-widths = [2**e for e in range(11)]
-measured = {scaled: torch.tensor([saturation(d_k, scaled) for d_k in widths]) for scaled in (False, True)}
 for d_k in (1, 64, 512):
-    plain, scaled = (measured[key][widths.index(d_k)] for key in (False, True))
-    print(f"d_k {d_k:3d}  largest weight {plain[0]:.3f}, scaled {scaled[0]:.3f}"
-          f"   derivative {plain[1]:.4f}, scaled {scaled[1]:.4f}")
+    for name, scaled in (("dot", False), ("scaled", True)):
+        weight, derivative = saturation(d_k, scaled)
+        print(f"d_k {d_k:3d}  {name:6}  largest weight {weight:.3f}  derivative {derivative:.4f}")
 
-# %% mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from 0.25 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, nothing changes.", "name": "fig-scale"}}
+# %% mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from about 0.2 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, nothing changes.", "name": "fig-scale"}}
+widths = [2**e for e in range(11)]
 figure, axes = plt.subplots(1, 2, figsize=(7, 2.8), layout="constrained")
-for column, (ax, title) in enumerate(zip(axes, ("largest of ten weights", "derivative of the softmax (norm)"))):
-    ax.plot(widths, measured[False][:, column], "o--", color=PALETTE[1], label="dot product")
-    ax.plot(widths, measured[True][:, column], "s-", color=PALETTE[0], label="scaled dot product")
-    ax.set_xscale("log", base=2)
-    ax.set(title=title, xlabel="$d_k$", ylabel="median of 1,000 draws")
-axes[0].set_ylim(0, 1.05)
-axes[1].set_yscale("log")
+for name, scaled, style in (("dot product", False, "o--"), ("scaled dot product", True, "s-")):
+    measured = zip(*[saturation(d_k, scaled) for d_k in widths])
+    for ax, values_of_d_k in zip(axes, measured):
+        ax.plot(widths, values_of_d_k, style, color=PALETTE[not scaled], label=name)
+        ax.set_xscale("log", base=2)
+        ax.set(xlabel="$d_k$", ylabel="median of 1,000 draws")
+axes[0].set(title="largest of ten weights", ylim=(0, 1.05))
+axes[1].set(title="derivative of the softmax (norm)", yscale="log")
 axes[0].legend(loc="center right")
 plt.show()
 
@@ -572,7 +594,8 @@ for d_k in (16, 64, 256):
     for name, scale in (("dot", 1), ("scaled", 1 / math.sqrt(d_k))):
         alpha = (q @ k.transpose(1, 2) * scale)[:, 0].softmax(dim=-1)
         gradient = (softmax_jacobian(alpha) @ k * scale).flatten(1).norm(dim=1)
-        print(f"d_k {d_k:3d}  {name:6}  mean {gradient.mean():.2f}  median {gradient.median():.3f}")
+        mean, median = gradient.mean(), gradient.median()
+        print(f"d_k {d_k:3d}  {name:6}  mean {mean:.2f}  median {median:.3f}")
 
 # %% [markdown]
 # With the scale, mean and median agree: every query learns a little. Without it, at $d_k = 256$, a typical query gets
@@ -589,9 +612,11 @@ print("scaled:  ", attention_weights(q, k)[0])
 print("unscaled:", (q @ k.T).softmax(dim=-1)[0])
 
 # %% [markdown]
-# **Where.** The division is in `attention_weights`, shown above. Test:
-# `test_dividing_by_sqrt_d_k_keeps_the_variance_of_scores_at_one` in `tests/test_attention.py`. Exercises
-# {ref}`ex-divide` and {ref}`ex-self-score`.
+# **Where.**
+#
+# - Code: one division in `attention_weights`, shown above.
+# - Tests: `test_dividing_by_sqrt_d_k_keeps_the_variance_of_scores_at_one` in `tests/test_attention.py`.
+# - Exercises: {ref}`ex-divide`, {ref}`ex-self-score`.
 
 # %% [markdown]
 # ## Masks, a small laboratory
@@ -621,9 +646,13 @@ print("unscaled:", (q @ k.T).softmax(dim=-1)[0])
 # **Code.** The two masks, and nothing more.
 
 # %%
-from annotated_transformer.attention import causal_mask, padding_mask
+from annotated_transformer.attention import padding_mask
 
 show(padding_mask)
+
+# %%
+from annotated_transformer.attention import causal_mask
+
 show(causal_mask)
 
 # %% [markdown]
@@ -660,13 +689,15 @@ for b, sentence in enumerate(tokens.tolist()):
 
 # %%
 torch.manual_seed(0)
-q, k, v = torch.randn(3, 2, 1, 5, 4, dtype=torch.float64)  # each: 2 sentences, 1 head, 5 positions, 4 entries
+# 2 sentences, 1 head, 5 positions, d_k = 4
+q, k, v = torch.randn(3, 2, 1, 5, 4, dtype=torch.float64)
 exponentials = both * torch.exp(q @ k.transpose(-2, -1) / math.sqrt(4))
 by_hand = exponentials / exponentials.sum(dim=-1, keepdim=True)
 alpha = attention_weights(q, k, both)
 assert_close(by_hand, alpha)
-assert (alpha.masked_select(~both) == 0).all()  # exactly zero, not merely small
-assert_close(scaled_dot_product_attention(q, k, v, both), F.scaled_dot_product_attention(q, k, v, attn_mask=both))
+assert (alpha.masked_select(~both) == 0).all()  # zero, not merely small
+theirs = F.scaled_dot_product_attention(q, k, v, attn_mask=both)
+assert_close(scaled_dot_product_attention(q, k, v, both), theirs)
 
 # %% [markdown]
 # And the opposite polarity of `nn.MultiheadAttention`, as a fact that runs. Query 1 may look at keys 0 and 1. Handed
@@ -687,8 +718,8 @@ for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
 
 # %% mystnb={"image": {"alt": "Four 5 by 5 grids, queries down, keys across, for the tokens start, Tom, ran, pad, pad. Padding: the first three columns are bright. Causal: the lower triangle with its diagonal is bright. Both: the lower triangle, without the last two columns. Transposed, which is wrong: the upper triangle with its diagonal is bright."}, "figure": {"caption": "What each query (row) may look at: the bright keys. The last panel is a mistake.", "name": "fig-masks"}}
 labels = ["<s>", "Tom", "ran", "<pad>", "<pad>"]
-panels = {"padding": padding[1, 0].expand(5, 5), "causal": causal[0, 0], "padding & causal": both[1, 0],
-          "transposed (wrong)": causal[0, 0].T}
+panels = {"padding": padding[1, 0].expand(5, 5), "causal": causal[0, 0],
+          "padding & causal": both[1, 0], "transposed (wrong)": causal[0, 0].T}
 figure, axes = plt.subplots(1, 4, figsize=(8, 2.5), layout="constrained")
 for ax, (title, mask) in zip(axes, panels.items()):
     plot_attention(mask.float(), labels, labels, ax=ax, title=title)
@@ -720,9 +751,10 @@ print("causal:", reach(self_attention(lower), 5).int(), sep="\n")
 
 # %%
 hole = torch.ones(5, 5, dtype=torch.bool).tril(diagonal=1)
-once = self_attention(hole[None])
-print("one layer:", reach(once, 5).int(), "two layers:", reach(lambda x: once(once(x)), 5).int(), sep="\n")
-assert torch.equal(reach(lambda x: self_attention(lower)(self_attention(lower)(x)), 5), lower)
+leaky, causal_layer = self_attention(hole), self_attention(lower)
+print("one layer:", reach(leaky, 5).int(), sep="\n")
+print("two layers:", reach(lambda x: leaky(leaky(x)), 5).int(), sep="\n")
+assert torch.equal(reach(lambda x: causal_layer(causal_layer(x)), 5), lower)
 
 # %% [markdown]
 # Causal layers stay causal, however many there are. A hole grows.
@@ -734,27 +766,41 @@ assert torch.equal(reach(lambda x: self_attention(lower)(self_attention(lower)(x
 # it is a layer that takes a mask.)
 
 # %%
+from torch import nn
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.embedding import positional_encoding
 
-def train_on_noise(mask, steps=300, n_symbols=8, length=6, d_model=32):
+class NextSymbol(nn.Module):
+    def __init__(self, n_symbols=8, length=6, d_model=32):
+        super().__init__()
+        self.embedding = nn.Embedding(n_symbols + 1, d_model)  # and a start symbol
+        self.positions = positional_encoding(length, d_model)
+        self.attention = MultiHeadAttention(d_model, h=4)
+        self.output = nn.Linear(d_model, n_symbols)
+
+    def forward(self, target_in, mask):
+        x = self.embedding(target_in) + self.positions
+        return self.output(self.attention(x, x, mask))
+
+# %%
+def train_on_noise(mask, steps=300):
     torch.manual_seed(0)
-    embedding, output = torch.nn.Embedding(n_symbols + 1, d_model), torch.nn.Linear(d_model, n_symbols)
-    attention, positions = MultiHeadAttention(d_model, h=4), positional_encoding(length, d_model)
-    optimizer = torch.optim.Adam(torch.nn.ModuleList([embedding, attention, output]).parameters(), lr=0.01)
+    toy = NextSymbol()
+    optimizer = torch.optim.Adam(toy.parameters(), lr=0.01)
     for _ in range(steps):
-        target_out = torch.randint(n_symbols, (64, length))
-        target_in = F.pad(target_out[:, :-1], (1, 0), value=n_symbols)  # shifted right behind a start symbol
-        x = embedding(target_in) + positions
-        loss = F.cross_entropy(output(attention(x, x, mask)).flatten(0, 1), target_out.flatten())
-        optimizer.zero_grad(), loss.backward(), optimizer.step()
+        target_out = torch.randint(8, (64, 6))
+        target_in = F.pad(target_out[:, :-1], (1, 0), value=8)  # shifted right by one
+        loss = F.cross_entropy(toy(target_in, mask).flatten(0, 1), target_out.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     return loss.item()
 
 # %% tags=["nbval-rtol-0.1"]
 right = train_on_noise(causal_mask(6))
 leaking = train_on_noise(torch.ones(1, 1, 6, 6, dtype=torch.bool).tril(diagonal=1))
 assert right > 2.0 and leaking < 0.6
-print(f"ln 8 = {math.log(8):.2f}  causal mask {right:.2f}  one column too far {leaking:.2f}")
+print(f"ln 8 = {math.log(8):.2f}  causal {right:.2f}  one column too far {leaking:.2f}")
 
 # %% [markdown]
 # With the hole the loss falls to about $\frac{1}{6}\ln 8 = 0.35$: five positions of six read their answer, and the
@@ -777,7 +823,7 @@ q = k = torch.eye(3)
 print("minus infinity:          ", attention_weights(q, k, inverted)[-1])
 scores = (q @ k.T / math.sqrt(3)).masked_fill(~inverted, -1e9)
 print("minus a thousand million:", scores.softmax(dim=-1)[-1])
-kernel = F.scaled_dot_product_attention(q[None], k[None], torch.eye(3)[None], attn_mask=inverted)
+kernel = F.scaled_dot_product_attention(q[None], k[None], q[None], attn_mask=inverted)
 print("PyTorch's fused kernel:  ", kernel[0, -1])
 
 # %% [markdown]
@@ -791,9 +837,11 @@ print("PyTorch's fused kernel:  ", kernel[0, -1])
 # %%
 torch.manual_seed(0)
 x = torch.randn(1, 6, 4)
-for name, mask in (("inverted", ~causal_mask(6)[0]), ("causal", causal_mask(6)[0])):
+right = causal_mask(6)[0]
+for name, mask in (("inverted", ~right), ("causal", right)):
     x = scaled_dot_product_attention(x, x, x, mask)
-    print(f"after a layer with the {name} mask: {x.isnan().any(dim=-1).sum()} of 6 positions are NaN")
+    n_nan = x.isnan().any(dim=-1).sum()
+    print(f"after a layer with the {name} mask: {n_nan} of 6 positions are NaN")
 
 # %% [markdown]
 # The package has no patch for this case, because its masks cannot produce it. The causal mask keeps its diagonal, so
@@ -839,16 +887,22 @@ padded_source = F.pad(source, (0, 4), value=config.pad_id)
 everything = torch.ones(1, 1, 1, 9, dtype=torch.bool)
 with torch.no_grad():
     memory = model.encode(source)
-    masked, unmasked = model.encode(padded_source)[:, :5], model.encode(padded_source, everything)[:, :5]
+    masked = model.encode(padded_source)[:, :5]
+    unmasked = model.encode(padded_source, everything)[:, :5]
 assert_close(masked, memory)
-print(f"largest change of the memory by 4 padding tokens: masked {(masked - memory).abs().max():.2f},"
-      f" unmasked {(unmasked - memory).abs().max():.2f}")
+print("largest change of the memory by four padding tokens")
+print(f"masked {(masked - memory).abs().max():.2f}")
+print(f"unmasked {(unmasked - memory).abs().max():.2f}")
 
 # %% [markdown]
-# **Where.** `padding_mask` and `causal_mask` in `annotated_transformer/attention.py`; who gets which, in
-# `annotated_transformer/stacks.py`. Tests: `test_true_means_may_look` and
-# `test_the_masks_we_build_leave_every_query_a_key` in `tests/test_attention.py`. Exercises {ref}`ex-left-padding`,
-# {ref}`ex-half` {ref}`ex-heads-axis` and {ref}`ex-which-mask`.
+# **Where.**
+#
+# - Code: `padding_mask` and `causal_mask` in `annotated_transformer/attention.py`; who gets which, in
+#   `annotated_transformer/stacks.py`.
+# - Tests: `test_true_means_may_look`, `test_the_masks_we_build_leave_every_query_a_key` in
+#   `tests/test_attention.py`; `test_the_future_is_invisible`, `test_padding_added_to_a_batch_changes_nothing` in
+#   `tests/test_transformer.py`.
+# - Exercises: {ref}`ex-left-padding`, {ref}`ex-half`, {ref}`ex-heads-axis`, {ref}`ex-which-mask`.
 
 # %% [markdown]
 # ## Multi-head attention
@@ -864,7 +918,8 @@ northeast = torch.tensor([1.0, 1.0])
 _, mixed = attend(dot, 20 * northeast, keys, values)
 _, north = attend(dot, 20 * northeast * torch.tensor([0, 1]), keys, values)
 _, east = attend(dot, 20 * northeast * torch.tensor([1, 0]), keys, values)
-print(f"one head: {mixed.item():.2f}  two heads: {north.item():.2f} and {east.item():.2f}")
+print(f"one head: {mixed.item():.2f}")
+print(f"two heads: {north.item():.2f} and {east.item():.2f}")
 
 # %% [markdown]
 # The two queries were made from the one by two matrices, each of which keeps one coordinate. That is the idea of
@@ -891,18 +946,32 @@ print(f"one head: {mixed.item():.2f}  two heads: {north.item():.2f} and {east.it
 # Here $Q$, $K$ and $V$ are what enters the layer, not yet queries, keys and values; the projections make them that.
 # The base model has $h = 8$ heads with $d_k = d_v = d_{\mathrm{model}} / h = 64$.
 #
-# **Code.** The $h$ matrices $W_i^Q$ stand side by side in one matrix `W_Q`, so one product makes the queries of all
-# heads. Then the last axis is cut into $h$ pieces and the heads' axis is moved forward, where it is one more batch
-# axis.
+# **Code.** The $h$ matrices $W_i^Q$ stand side by side in one matrix, `W_Q`, so that one product makes the queries of
+# all heads; so do the others. The projections have no bias, as in the equation, and no attention weight is dropped:
+# section 5.4 of the paper applies dropout elsewhere. `bias` and `dropout` are options for later variants.
 
 # %%
-show(MultiHeadAttention)
+show(MultiHeadAttention.__init__)
 
 # %% [markdown]
-# Three things to note. Queries come from `x`, keys and values from `memory`; in self-attention they are the same
-# tensor. The projections have no bias, as in the equation. And the kernel is PyTorch's own, which computes equation
-# {eq}`attention` without storing the weights.
-#
+# After the product the last axis is cut into $h$ pieces, and the heads' axis is moved forward, where it is one more
+# batch axis to equation {eq}`attention`.
+
+# %%
+show(MultiHeadAttention.split_heads)
+
+# %% [markdown]
+# `forward` projects and attends. Its queries come from `x`, its keys and values from `memory`; in self-attention the two
+# are the same tensor. In between runs PyTorch's own kernel, which computes equation {eq}`attention` without ever storing
+# the weights.
+
+# %%
+show(MultiHeadAttention.forward)
+
+# %%
+show(MultiHeadAttention.attend)
+
+# %% [markdown]
 # **Check.** Head by head. `nn.Linear` keeps its matrix transposed, rows being outputs, so head $i$ owns rows $i\,d_k$
 # to $(i+1)\,d_k$ of `W_Q.weight`. The sizes are unequal on purpose: three heads, and a $d_k$ and a $d_v$ that are not
 # $d_{\mathrm{model}} / h$, as in row (B) of the paper's Table 3.
@@ -910,16 +979,22 @@ show(MultiHeadAttention)
 # %%
 def head_by_head(layer, x, memory, mask, h):
     W_Q, W_K, W_V = (W.weight.chunk(h) for W in (layer.W_Q, layer.W_K, layer.W_V))
-    heads = [scaled_dot_product_attention(x @ W_Q[i].T, memory @ W_K[i].T, memory @ W_V[i].T, mask) for i in range(h)]
+    heads = []
+    for i in range(h):
+        q, k, v = x @ W_Q[i].T, memory @ W_K[i].T, memory @ W_V[i].T
+        heads.append(scaled_dot_product_attention(q, k, v, mask))
     return torch.cat(heads, dim=-1) @ layer.W_O.weight.T
 
+# %%
 torch.manual_seed(0)
 layer = MultiHeadAttention(d_model=10, h=3, d_k=4, d_v=2)
-x, memory, mask = torch.randn(2, 5, 10), torch.randn(2, 7, 10), torch.rand(2, 5, 7) < 0.7
+x, memory = torch.randn(2, 5, 10), torch.randn(2, 7, 10)
+mask = torch.rand(2, 5, 7) < 0.7
 mask[..., 0] = True  # no query without a key
-with torch.no_grad():
-    assert_close(head_by_head(layer, x, memory, mask, h=3), layer(x, memory, mask[:, None]))
-print({name: tuple(weight.shape) for name, weight in layer.named_parameters()})
+fused = layer(x, memory, mask[:, None])
+assert_close(head_by_head(layer, x, memory, mask, h=3), fused)
+for name, weight in layer.named_parameters():
+    print(name, tuple(weight.shape))
 
 # %% [markdown]
 # ```{exercise} W4: shapes
@@ -947,9 +1022,13 @@ print({name: tuple(weight.shape) for name, weight in layer.named_parameters()})
 
 # %%
 def integers(text):
-    return torch.tensor([[float(digit) for digit in row] for row in text.split()], dtype=torch.float64)
+    """The matrix whose rows are the words of `text`, digit by digit."""
+    rows = [[float(digit) for digit in row] for row in text.split()]
+    return torch.tensor(rows, dtype=torch.float64)
 
-Q, K, V = integers("1210 0111 1021"), integers("1102 2110 0111"), integers("1100 0211 1122")
+Q = integers("1210 0111 1021")
+K = integers("1102 2110 0111")
+V = integers("1100 0211 1122")
 W_Q = integers("10 01 10 01"), integers("01 10 11 00")  # head 1, head 2
 W_K = integers("10 01 01 10"), integers("01 10 10 11")
 W_V = integers("10 01 10 01"), integers("01 11 01 10")
@@ -981,36 +1060,48 @@ print(Q, W_Q[0], sep="\n")
 #
 # Every step, asserted: first the integers, exactly.
 
-# %%
+# %% tags=["hide-cell"]
 Q_1, K_1, V_1 = Q @ W_Q[0], K @ W_K[0], V @ W_V[0]
 Q_2, K_2, V_2 = Q @ W_Q[1], K @ W_K[1], V @ W_V[1]
-assert torch.equal(Q_1, integers("22 12 31")) and torch.equal(Q_2, integers("32 21 23"))
-assert torch.equal(K_1, integers("31 22 12")) and torch.equal(K_2, integers("33 22 31"))
-assert torch.equal(V_1, integers("11 13 33")) and torch.equal(V_2, integers("12 33 34"))
+assert torch.equal(Q_1, integers("22 12 31"))
+assert torch.equal(K_1, integers("31 22 12"))
+assert torch.equal(V_1, integers("11 13 33"))
+assert torch.equal(Q_2, integers("32 21 23"))
+assert torch.equal(K_2, integers("33 22 31"))
+assert torch.equal(V_2, integers("12 33 34"))
 assert (Q_1 @ K_1.T).tolist() == [[8, 8, 6], [5, 6, 5], [10, 8, 5]]
 assert (Q_2 @ K_2.T).tolist() == [[15, 10, 11], [9, 6, 7], [15, 10, 9]]
 
-# %%
-head_1, head_2 = scaled_dot_product_attention(Q_1, K_1, V_1), scaled_dot_product_attention(Q_2, K_2, V_2)
-expected_1 = torch.tensor([[1.2168, 2.1084], [1.4965, 2.5035], [1.0458, 1.4280]], dtype=torch.float64)
-expected_2 = torch.tensor([[1.1622, 2.1354], [1.5326, 2.4447], [1.0834, 2.0555]], dtype=torch.float64)
-assert_close(head_1, expected_1, atol=5e-5, rtol=0)
-assert_close(head_2, expected_2, atol=5e-5, rtol=0)
-output = torch.cat([head_1, head_2], dim=-1) @ W_O
+# %% tags=["hide-cell"]
+head_1 = scaled_dot_product_attention(Q_1, K_1, V_1)
+head_2 = scaled_dot_product_attention(Q_2, K_2, V_2)
+concatenated = torch.cat([head_1, head_2], dim=-1)
+answer = torch.tensor([[1.2168, 2.1084, 1.1622, 2.1354],
+                       [1.4965, 2.5035, 1.5326, 2.4447],
+                       [1.0458, 1.4280, 1.0834, 2.0555]], dtype=torch.float64)
+assert_close(concatenated, answer, atol=5e-5, rtol=0)
+
+# %% tags=["hide-cell"]
+output = concatenated @ W_O
+answer = torch.tensor([[2.3790, 4.2438, 3.2706, 3.3522],
+                       [3.0291, 4.9482, 4.0361, 3.9412],
+                       [2.1292, 3.4835, 2.5114, 3.1013]], dtype=torch.float64)
+assert_close(output, answer, atol=5e-5, rtol=0)
 print(output)
 
 # %% [markdown]
 # Now the package's layer, with these projections copied in. Its `forward` takes keys and values from one tensor, as
-# the model always does; the example has two, so we call its two halves ourselves.
+# the model always does; the example has two, so we call its parts ourselves.
 
 # %%
 layer = MultiHeadAttention(d_model=4, h=2).double()
-for linear, weights in ((layer.W_Q, W_Q), (layer.W_K, W_K), (layer.W_V, W_V), (layer.W_O, [W_O])):
-    linear.weight.data = torch.cat(weights, dim=1).T
-keys_HSK, values_HSK = layer.split_heads(layer.W_K(K[None])), layer.split_heads(layer.W_V(V[None]))
-assert_close(layer.attend(Q[None], keys_HSK, values_HSK)[0], output)
-answer = [[2.3790, 4.2438, 3.2706, 3.3522], [3.0291, 4.9482, 4.0361, 3.9412], [2.1292, 3.4835, 2.5114, 3.1013]]
-assert_close(output, torch.tensor(answer, dtype=torch.float64), atol=5e-5, rtol=0)
+layer.W_Q.weight.data = torch.cat(W_Q, dim=1).T
+layer.W_K.weight.data = torch.cat(W_K, dim=1).T
+layer.W_V.weight.data = torch.cat(W_V, dim=1).T
+layer.W_O.weight.data = W_O.T
+keys_of_heads, _ = layer.keys_and_values(K[None])
+_, values_of_heads = layer.keys_and_values(V[None])
+assert_close(layer.attend(Q[None], keys_of_heads, values_of_heads)[0], output)
 
 # %% [markdown]
 # (The source of this example prints head values from weights that were rounded to two places first; the largest is
@@ -1022,8 +1113,8 @@ assert_close(output, torch.tensor(answer, dtype=torch.float64), atol=5e-5, rtol=
 # %% mystnb={"image": {"alt": "Two annotated 3 by 3 heat maps, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "Example W5: the attention weights of its two heads.", "name": "fig-heads"}}
 words = ["token 1", "token 2", "token 3"]
 figure, axes = plt.subplots(1, 2, figsize=(6, 3), layout="constrained")
-for ax, Q_i, K_i, title in zip(axes, (Q_1, Q_2), (K_1, K_2), ("head 1", "head 2")):
-    plot_numbers(attention_weights(Q_i, K_i), words, words, ax, title)
+plot_numbers(attention_weights(Q_1, K_1), words, words, axes[0], "head 1")
+plot_numbers(attention_weights(Q_2, K_2), words, words, axes[1], "head 2")
 plt.show()
 
 # %% [markdown]
@@ -1032,8 +1123,8 @@ plt.show()
 # **Question.** Are eight heads eight times as dear as one?
 #
 # No. With $d_k = d_v = d_{\mathrm{model}} / h$ the projections are $d_{\mathrm{model}} \times d_{\mathrm{model}}$
-# whatever $h$ is, and $h$ score matrices at $d_{\mathrm{model}} / h$ multiplications an entry need what one needs at
-# $d_{\mathrm{model}}$. PyTorch's counter counts the operations that are really done (two for each multiplication with
+# whatever $h$ is, and $h$ score matrices, whose entries take $d_{\mathrm{model}} / h$ multiplications each, cost as much as
+# one whose entries take $d_{\mathrm{model}}$. PyTorch's counter counts the operations that are really done (two for each multiplication with
 # its addition), here for 10 tokens.
 
 # %%
@@ -1046,9 +1137,10 @@ for h in (1, 2, 8):
         q, (k, v) = layer.split_heads(layer.W_Q(x)), layer.keys_and_values(x)
         layer.W_O(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
     n_parameters = sum(weight.numel() for weight in layer.parameters())
+    n_operations = counter.get_total_flops()
     assert n_parameters == 4 * d_model**2
-    assert counter.get_total_flops() == 2 * (4 * n * d_model**2 + 2 * n**2 * d_model)
-    print(f"h {h}  parameters {n_parameters:,}  operations {counter.get_total_flops():,}  weights {h * n * n}")
+    assert n_operations == 2 * (4 * n * d_model**2 + 2 * n**2 * d_model)
+    print(f"h {h}  parameters {n_parameters:,}  operations {n_operations:,}  weights {h * n**2}")
 
 # %% [markdown]
 # The last column is the fine print: the number of *weights*, and of exponentials, does grow with $h$. A kernel that
@@ -1079,7 +1171,8 @@ try:
 except ValueError as error:
     print(error)
 free = MultiHeadAttention(d_model=4, h=3, d_k=2, d_v=5)
-print("W_O:", tuple(free.W_O.weight.T.shape), " result:", tuple(free(torch.randn(1, 3, 4), torch.randn(1, 3, 4)).shape))
+x = torch.randn(1, 3, 4)
+print("W_O:", tuple(free.W_O.weight.T.shape), " result:", tuple(free(x, x).shape))
 
 # %% [markdown]
 # **Break it.** Cutting the heads takes two steps: `unflatten` the last axis into (h, d_k), then move the heads' axis
@@ -1089,22 +1182,26 @@ print("W_O:", tuple(free.W_O.weight.T.shape), " result:", tuple(free(torch.randn
 # %%
 class WrongSplit(MultiHeadAttention):
     def split_heads(self, x):
-        return x.view(x.size(0), self.h, x.size(1), -1)  # the right shape, from the wrong axes
+        return x.view(x.size(0), self.h, x.size(1), -1)  # right shape, wrong axes
 
 for kind in (MultiHeadAttention, WrongSplit):
     torch.manual_seed(0)
     layer = kind(d_model=8, h=2).double()
-    print(kind.__name__, reach(lambda x, layer=layer: layer(x, x, causal=True), 4).int(), sep="\n")
+    reached = reach(lambda x, layer=layer: layer(x, x, causal=True), length=4)
+    print(kind.__name__, reached.int(), sep="\n")
 
 # %% [markdown]
-# The causal mask is there and correct, and yet the first position depends on later ones. The wrong `view` runs along
-# the memory: with two heads, the first head gets the first half of the *positions*, each cut in two. So its
+# The causal mask is there and correct, and yet the first position depends on later ones. The wrong `view` reads the
+# numbers in the order in which they are stored: with two heads, the first head gets the first half of the *positions*, each cut in two. So its
 # "positions" are not tokens any more, and masking them means nothing. The reach test sees what a shape test cannot.
 #
-# **Where.** `MultiHeadAttention` in `annotated_transformer/attention.py`. Tests:
-# `test_multi_head_attention_is_a_loop_over_heads` and `test_equals_pytorchs_multi_head_attention` in
-# `tests/test_attention.py`. Exercises {ref}`ex-w4` to {ref}`ex-w6` above; {ref}`ex-base-parameters`,
-# {ref}`ex-sum-of-heads` and {ref}`ex-rank` at the end.
+# **Where.**
+#
+# - Code: `MultiHeadAttention` in `annotated_transformer/attention.py`.
+# - Tests: `test_multi_head_attention_is_a_loop_over_heads`, `test_equals_pytorchs_multi_head_attention` in
+#   `tests/test_attention.py`.
+# - Exercises: {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6` above; {ref}`ex-base-parameters`, {ref}`ex-sum-of-heads`,
+#   {ref}`ex-rank`.
 
 # %% [markdown]
 # ## Three uses in the model
@@ -1122,54 +1219,60 @@ for kind in (MultiHeadAttention, WrongSplit):
 # \end{aligned}
 # $$ (three-uses)
 #
-# | use | queries | keys, values | weights | who may look where | in the code |
-# |---|---|---|---|---|---|
-# | encoder self-attention | source | source | $S \times S$ | every token at every real source token | `EncoderLayer.self_attention` |
-# | decoder self-attention | target | target | $T \times T$ | every token at itself and what comes before | `DecoderLayer.self_attention` |
-# | encoder-decoder attention | target | memory | $T \times S$ | every target token at every real source token | `DecoderLayer.cross_attention` |
+# | use | queries | keys, values | weights | a token may look at |
+# |---|---|---|---|---|
+# | encoder self-attention | source | source | $S \times S$ | real source tokens |
+# | decoder self-attention | target | target | $T \times T$ | itself and what is before it |
+# | encoder-decoder attention | target | memory | $T \times S$ | real source tokens |
 #
 # In **self-attention** one sentence asks itself. In encoder-decoder attention, also called **cross-attention**, the
 # target asks the source; it is the only bridge between the two sentences. The keys and values come from the encoder,
 # the queries from the decoder: what is asked depends on what has been written so far.
 #
-# **Code.**
+# **Code.** Each line below is one step of a layer. `add_norm_1` and its sisters wrap it in a residual connection and a
+# layer norm; section 3.1 of the paper has them.
 
 # %%
 from annotated_transformer.stacks import DecoderLayer, EncoderLayer
 
 show(EncoderLayer.forward)
+
+# %%
 show(DecoderLayer.forward)
 
 # %% [markdown]
-# `add_norm_1` and its sisters wrap each step in a residual connection and a layer norm; section 3.1 has them.
-#
 # **Check.** `record_attention` notes every weight matrix while the model runs. Our model is small and untrained, so
 # *which* token looks at which means nothing yet. But where it may *not* look is settled, and that we can check: each
 # row is a distribution, the decoder's future is dark, and so is the source's padding, in the encoder and in the
 # cross-attention.
 
 # %%
-source_words, target_words = ["Tom", "sold", "it", "</s>", "<pad>", "<pad>"], ["<s>", "Tom", "hat", "es", "verkauft"]
+from annotated_transformer.visualization import record_attention
+
+source_words = ["Tom", "sold", "it", "</s>", "<pad>", "<pad>"]
+target_words = ["<s>", "Tom", "hat", "es", "verkauft"]
 source, target_in = torch.tensor([[4, 5, 6, 2, 0, 0]]), torch.tensor([[1, 4, 7, 8, 9]])
 with record_attention(model) as weights, torch.no_grad():
     model(source, target_in)
 
 for name, alpha in weights.items():
     assert_close(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]))
-    forbidden = alpha.triu(1) if name.startswith("decoder") and name.endswith("self_attention") else alpha[..., 4:]
-    print(f"{name:33} {tuple(alpha.shape)}  on forbidden keys: {forbidden.sum():.1f}")
+    causal = name.startswith("decoder") and name.endswith("self_attention")
+    forbidden = alpha.triu(diagonal=1) if causal else alpha[..., 4:]
+    print(f"{name:33} {tuple(alpha.shape)}  forbidden: {forbidden.sum():.1f}")
 
 # %% [markdown]
 # **Picture.** The first head of the first layer, for each use. Rows ask, columns are looked at. Note the shapes: the
 # third is $T \times S$, five target tokens down, six source tokens across.
 
-# %% mystnb={"image": {"alt": "Three heat maps. Encoder self-attention: 6 by 6 source tokens, the last two columns, which are padding, are empty. Decoder self-attention: 5 by 5 target tokens, only the lower triangle is filled. Encoder-decoder attention: 5 target tokens down by 6 source tokens across, the last two columns are empty."}, "figure": {"caption": "The three attentions of an untrained model: what is dark for good is decided by the masks, the rest by training.", "name": "fig-three-uses"}}
-figure, axes = plt.subplots(1, 3, figsize=(8.5, 3), width_ratios=(6, 5, 6), layout="constrained")
+# %% mystnb={"image": {"alt": "Three heat maps. Encoder self-attention: 6 by 6 source tokens, the last two columns, which are padding, are dark. Decoder self-attention: 5 by 5 target tokens, all above the diagonal is dark. Encoder-decoder attention: 5 target tokens down by 6 source tokens across, the last two columns are dark."}, "figure": {"caption": "The three attentions of an untrained model. The masks decide what stays dark, training will decide the rest.", "name": "fig-three-uses"}}
+figure, axes = plt.subplots(1, 3, figsize=(8.5, 3), layout="constrained")
 uses = {"encoder.layers.0.self_attention": (source_words, source_words),
         "decoder.layers.0.self_attention": (target_words, target_words),
         "decoder.layers.0.cross_attention": (target_words, source_words)}
 for ax, (name, (rows, columns)) in zip(axes, uses.items()):
-    plot_attention(weights[name][0, 0], rows, columns, ax=ax, title=name.replace(".layers.0.", ", "))
+    title = name.replace(".layers.0.", ", ").replace("_", " ")
+    plot_attention(weights[name][0, 0], rows, columns, ax=ax, title=title)
 plt.show()
 
 # %% [markdown]
@@ -1180,15 +1283,16 @@ plt.show()
 # %%
 cross_attention = model.decoder.layers[0].cross_attention
 y, memory = torch.randn(1, 5, 16), torch.randn(1, 6, 16)
-print("right:", tuple(cross_attention(y, memory).shape), " wrong:", tuple(cross_attention(memory, y).shape))
+print("right:", tuple(cross_attention(y, memory).shape))
+print("wrong:", tuple(cross_attention(memory, y).shape))
 
 # %% [markdown]
 # Had source and target been of equal length, as they are in many a test, the slip would have passed unseen.
 #
-# What does one logit of the whole model depend on? The reach test again, now from the logits to the embedded target
-# tokens: position $i$ of the output is reached by positions 0 to $i$ of the *input*. Since the input is shifted
-# right, these are the tokens *before* the predicted one, as the paper says: the prediction for position $i$ can
-# depend only on the known outputs at positions less than $i$.
+# What does one prediction depend on? The reach test again, now on the whole decoder; the logits of position $i$ are
+# computed from its output $i$ alone. Output $i$ is reached by positions 0 to $i$ of the *input*. Since the input is
+# shifted right, these are the tokens *before* the predicted one, as the paper says: the prediction for position $i$
+# can depend only on the known outputs at positions less than $i$.
 
 # %%
 memory = torch.randn(1, 6, 16, dtype=torch.float64)
@@ -1197,11 +1301,17 @@ reached = reach(lambda y: decoder(y, memory, None), length=5, d_model=16)
 assert torch.equal(reached, torch.ones(5, 5, dtype=torch.bool).tril())
 print("predicts   input that reaches it")
 for i, word in enumerate([*target_words[1:], "</s>"]):
-    print(f"{word:10}", " ".join(w for w, seen in zip(target_words, reached[i]) if seen))
+    inputs = [w for w, seen in zip(target_words, reached[i]) if seen]
+    print(f"{word:10}", *inputs)
 
 # %% [markdown]
-# **Where.** `annotated_transformer/stacks.py` wires the three; `annotated_transformer/transformer.py` makes the
-# masks. `record_attention` is in `annotated_transformer/visualization.py`. TESTS-USES Exercise {ref}`ex-which-mask`.
+# **Where.**
+#
+# - Code: `annotated_transformer/stacks.py` wires the three, `annotated_transformer/transformer.py` makes the masks,
+#   `record_attention` is in `annotated_transformer/visualization.py`.
+# - Tests: `test_the_future_is_invisible`, `test_every_position_sees_itself_its_past_and_the_whole_source` in
+#   `tests/test_transformer.py`.
+# - Exercises: {ref}`ex-which-mask`.
 #
 # A caution about pictures of attention. A weight says how much of a *value* was taken at one place in one layer; it
 # does not say why the model gave its answer. How far such maps explain a model is disputed, and both sides have good
@@ -1213,10 +1323,10 @@ for i, word in enumerate([*target_words[1:], "</s>"]):
 # The eight examples of this book's list, with the place of each. The first six you have met; two point ahead, to the
 # feed-forward network and the learning rate.
 #
-# - {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3`: equation 1.
-# - {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6`: multi-head attention.
-# - {ref}`ex-w7`, below: the feed-forward network of section 3.3, which follows attention in every layer.
-# - {ref}`ex-w8`, below: the learning rate of section 5.3.
+# - W1, W2, W3, equation 1: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3`.
+# - W4, W5, W6, multi-head attention: {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6`.
+# - W7, the feed-forward network of section 3.3, which follows attention in every layer: {ref}`ex-w7`.
+# - W8, the learning rate of section 5.3: {ref}`ex-w8`.
 #
 # ```{exercise} W7: a feed-forward network
 # :label: ex-w7
@@ -1225,7 +1335,10 @@ for i, word in enumerate([*target_words[1:], "</s>"]):
 # Compute it for
 #
 # $$
-# x = \begin{pmatrix} 1&0\\0&1\\1&1 \end{pmatrix} \quad
+# x = \begin{pmatrix} 1&0\\0&1\\1&1 \end{pmatrix}
+# $$
+#
+# $$
 # W_1 = \begin{pmatrix} 1&1\\0&1 \end{pmatrix} \quad b_1 = (0, 1) \quad
 # W_2 = \begin{pmatrix} 1&0\\2&1 \end{pmatrix} \quad b_2 = (1, -1)
 # $$
@@ -1238,13 +1351,16 @@ for i, word in enumerate([*target_words[1:], "</s>"]):
 # times $W_2$ plus $b_2$: $\begin{pmatrix} 6&1\\5&1\\8&2 \end{pmatrix}$.
 # ```
 
-# %%
+# %% tags=["hide-cell"]
 from annotated_transformer.feed_forward import PositionwiseFeedForward
 
 ffn = PositionwiseFeedForward(d_model=2, d_ff=2)
-ffn.W_1.weight.data, ffn.W_1.bias.data = torch.tensor([[1.0, 1], [0, 1]]).T, torch.tensor([0.0, 1])
-ffn.W_2.weight.data, ffn.W_2.bias.data = torch.tensor([[1.0, 0], [2, 1]]).T, torch.tensor([1.0, -1])
-assert ffn(torch.tensor([[1.0, 0], [0, 1], [1, 1]])).tolist() == [[6, 1], [5, 1], [8, 2]]
+ffn.W_1.weight.data = torch.tensor([[1.0, 1], [0, 1]]).T
+ffn.W_1.bias.data = torch.tensor([0.0, 1])
+ffn.W_2.weight.data = torch.tensor([[1.0, 0], [2, 1]]).T
+ffn.W_2.bias.data = torch.tensor([1.0, -1])
+x = torch.tensor([[1.0, 0], [0, 1], [1, 1]])
+assert ffn(x).tolist() == [[6, 1], [5, 1], [8, 2]]
 
 # %% [markdown]
 # ```{exercise} W8: the learning rate
@@ -1267,10 +1383,11 @@ assert ffn(torch.tensor([[1.0, 0], [0, 1], [1, 1]])).tolist() == [[6, 1], [5, 1]
 # by the same amount each step; after, it falls with the root of the step.
 # ```
 
-# %%
+# %% tags=["hide-cell"]
 from annotated_transformer.optimizer import noam_learning_rate
 
-answers = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4, 4000: 6.9877e-4, 10_000: 4.4194e-4, 100_000: 1.3975e-4}
+answers = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4,
+           4000: 6.9877e-4, 10_000: 4.4194e-4, 100_000: 1.3975e-4}
 for step, answer in answers.items():
     rate = noam_learning_rate(step, d_model=512, warmup_steps=4000)
     assert math.isclose(rate, answer, rel_tol=5e-5)
@@ -1310,15 +1427,14 @@ for step, answer in answers.items():
 # spreads it over the $V - 1$ *other* tokens: 0.9.
 # ```
 
-# %%
+# %% tags=["hide-cell"]
 from annotated_transformer.loss import label_smoothed_cross_entropy
 
-# The loss is linear in the target distribution: raising the right token's log-probability by 1 lowers it by that share.
 V = 37_000
 logits = torch.zeros(1, 1, V, dtype=torch.float64, requires_grad=True)
 loss, _ = label_smoothed_cross_entropy(logits, torch.tensor([[5]]), eps_ls=0.1)
-loss.backward()
-share = 1 / V - logits.grad[0, 0, 5].item()  # the gradient is softmax minus target distribution
+loss.backward()  # the gradient is softmax minus target distribution
+share = 1 / V - logits.grad[0, 0, 5].item()
 assert math.isclose(share, 0.9 + 0.1 / V, rel_tol=1e-9)
 print(f"{share:.7f}")
 
@@ -1373,7 +1489,8 @@ X, order = torch.randn(5, 4), torch.tensor([3, 0, 4, 1, 2])
 attention = scaled_dot_product_attention
 assert_close(attention(X[order], X[order], X[order]), attention(X, X, X)[order])
 mask = causal_mask(5)[0, 0]
-assert not torch.allclose(attention(X[order], X[order], X[order], mask), attention(X, X, X, mask)[order])
+masked = attention(X[order], X[order], X[order], mask)
+assert not torch.allclose(masked, attention(X, X, X, mask)[order])
 
 # %% [markdown]
 # ```{exercise} Divide by $d_k$
@@ -1466,8 +1583,9 @@ assert both.any(dim=-1).flatten().tolist() == [False, False, True, True, True]
 
 # %% tags=["hide-cell"]
 s, mask = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([True, True, False])
-assert torch.equal(s.masked_fill(~mask, -1e9).softmax(-1), s.masked_fill(~mask, -math.inf).softmax(-1))
-assert_close(s.masked_fill(torch.ones(3, dtype=torch.bool), -1e9).softmax(-1), torch.ones(3) / 3)
+large, infinite = s.masked_fill(~mask, -1e9), s.masked_fill(~mask, -math.inf)
+assert torch.equal(large.softmax(-1), infinite.softmax(-1))
+assert_close(torch.full((3,), -1e9).softmax(-1), torch.ones(3) / 3)
 try:
     s.half().masked_fill(~mask, -1e9)
 except RuntimeError as error:
@@ -1493,8 +1611,9 @@ except RuntimeError as error:
 # %% tags=["hide-cell"]
 torch.manual_seed(0)
 layer, x = MultiHeadAttention(d_model=8, h=2), torch.randn(2, 3, 8)
-mask = padding_mask(torch.tensor([[7, 7, 7], [7, 7, 0]]), pad_id=0).expand(2, 1, 3, 3)
-assert not torch.allclose(layer(x, x, mask[:, 0]), layer(x, x, mask))  # B = h = 2: no error, other numbers
+tokens = torch.tensor([[7, 7, 7], [7, 7, 0]])
+mask = padding_mask(tokens, pad_id=0).expand(2, 1, 3, 3)
+assert not torch.allclose(layer(x, x, mask[:, 0]), layer(x, x, mask))  # B = h = 2
 try:
     layer(x[[0, 1, 1]], x[[0, 1, 1]], mask[[0, 1, 1], 0])
 except RuntimeError as error:
@@ -1514,7 +1633,7 @@ except RuntimeError as error:
 # :class: dropdown
 #
 # The two source padding masks (in the encoder and in the encoder-decoder attention): with no padding, all of their
-# entries are True. The causal mask would be missed at once. "Append padding, and nothing at the real positions may
+# entries are True. Without the causal mask the reach test fails at once. "Append padding, and nothing at the real positions may
 # change" finds the other two, which is why that law is a test of this package.
 # ```
 #
@@ -1560,7 +1679,7 @@ assert round(18 * 1_048_576 / 65e6, 2) == 0.29
 
 # %% tags=["hide-cell"]
 blocks = W_O.split(2)
-assert_close(head_1 @ blocks[0] + head_2 @ blocks[1], torch.cat([head_1, head_2], dim=-1) @ W_O)
+assert_close(head_1 @ blocks[0] + head_2 @ blocks[1], concatenated @ W_O)
 
 # %% [markdown]
 # ```{exercise} How rich is a narrow head?
