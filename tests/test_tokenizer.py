@@ -92,6 +92,34 @@ def test_batch_equals_single(tokenizer):
     assert tokenizer.encode_batch(iter(["", "sea"])) == [[], tokenizer.encode("sea")]
 
 
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_dropout_varies_the_ids_and_never_the_text(model_type):
+    tokenizer = Tokenizer.train(SENTENCES, 300, model_type=model_type)
+    texts = UNCHANGED[:-1] + SENTENCES * 5
+    plain = tokenizer.encode_batch(texts)
+    first = tokenizer.encode_batch(texts, dropout=0.2, seed=1)
+    assert [tokenizer.decode(ids) for ids in first] == texts
+    tokenizer.encode_batch(texts[:7], dropout=0.5, seed=9)
+    assert tokenizer.encode_batch(texts, dropout=0.2, seed=1) == first != plain
+    assert tokenizer.encode_batch(texts, dropout=0.2, seed=2) != first
+    assert tokenizer.encode_batch(texts) == plain
+    assert tokenizer.decode(tokenizer.encode_batch(["a\ud83d b"], dropout=0.2)[0]) == "a\ufffd b"
+
+
+def test_bpe_dropout_leaves_out_merges(tokenizer):
+    """The more is left out the more pieces there are, up to one a character."""
+    lengths = [sum(map(len, tokenizer.encode_batch(SENTENCES * 9, dropout=p, seed=1))) for p in (0.0, 0.1, 0.4, 0.99)]
+    assert lengths == sorted(set(lengths))
+    n_characters = sum(len(sentence) + 1 for sentence in SENTENCES * 9)  # and the space put before each
+    assert lengths[-1] == pytest.approx(n_characters, rel=0.02)
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_dropout_is_a_probability(tokenizer, dropout):
+    with pytest.raises(ConfigError, match=r"^dropout must be in \[0, 1\), got "):
+        tokenizer.encode_batch(["sea"], dropout=dropout)
+
+
 def test_half_a_surrogate_pair_becomes_the_replacement_character(tokenizer):
     assert tokenizer.decode(tokenizer.encode("a\ud83d b")) == "a\ufffd b"
     assert Tokenizer.train([*SENTENCES, "a\udcff"], 340).vocab_size == 340
