@@ -204,9 +204,10 @@ class _Run:
 
     def restore(self, path: Path) -> None:
         tensors, metadata = checkpoint.load_tensors(path)
-        before = {**checkpoint.read_config(self.out)["model"], **json.loads(metadata["train"])}
+        model_config = ModelConfig.from_dict(checkpoint.read_config(self.out)["model"])
+        before = {**model_config.to_dict(), **TrainConfig.from_dict(json.loads(metadata["train"])).to_dict()}
         now = {**self.model.config.to_dict(), **self.config.to_dict()}
-        changed = [name for name in now if now[name] != before.get(name) and name not in CAN_CHANGE]
+        changed = [name for name in now if now[name] != before[name] and name not in CAN_CHANGE]
         require(not changed, f"{self.out} was trained with another {', '.join(changed)}: it cannot go on with this one")
         weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
         checkpoint.load_weights(self.model, weights, path)

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 
 B, T, V = 2, 6, 9
 TARGET = torch.tensor([[3, 5, 8, 4, 2, 0], [1, 2, 0, 0, 0, 0]])
@@ -78,3 +78,22 @@ def test_smoothing_is_best_served_by_the_smoothed_distribution():
 def test_only_the_loss_has_a_gradient():
     _, nll = label_smoothed_cross_entropy(random_logits(), TARGET)
     assert not nll.requires_grad
+
+
+@pytest.mark.parametrize("eps_ls", [0.0, 0.1])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, eps_ls):
+    """45 rows in blocks of 16, of which the last is not full and the padding falls anywhere."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(5, 9, 4, generator=generator, dtype=dtype).requires_grad_()
+    weight = torch.randn(V, 4, generator=generator, dtype=dtype).requires_grad_()
+    target = torch.randint(0, V, (5, 9), generator=generator)
+    loss, nll = linear_cross_entropy(x, weight, target, eps_ls, pad_id=0, block_elements=1)
+    logits = (x @ weight.T).flatten(0, 1)
+    arguments = {"ignore_index": 0, "reduction": "sum"}
+    expected = F.cross_entropy(logits, target.flatten(), label_smoothing=eps_ls, **arguments)
+    assert_close(loss, expected, rtol=tolerance, atol=0)
+    assert_close(nll, F.cross_entropy(logits, target.flatten(), **arguments).detach(), rtol=tolerance, atol=0)
+    ours, theirs = (torch.autograd.grad(3 * total, (x, weight)) for total in (loss, expected))
+    assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+    assert not ours[0][target == 0].any()

@@ -176,8 +176,8 @@ def test_the_seed_decides_everything(tmp_path):
 
 @pytest.mark.parametrize("stop", random.Random(0).sample(range(1, 12), 3))
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
-    """Across epochs (some 17 batches), with dropout, accumulation and clipping."""
-    changes = {"accumulate": 2, "clip_norm": 1.0, "log_every": 1}
+    """Across epochs (some 17 batches), with dropout, BPE-dropout, accumulation and clipping."""
+    changes = {"accumulate": 2, "clip_norm": 1.0, "log_every": 1, "bpe_dropout": 0.1}
     run(tmp_path / "whole", **changes)
     run(tmp_path / "parts", train_steps=stop, **changes)
     run(tmp_path / "parts", resume=True, **changes)
