@@ -24,7 +24,8 @@ MAX_CELL_LINES = 15
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
 ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
 
-chapters = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+NOTEBOOKS = [path for path in CHAPTERS if path.with_suffix(".ipynb").exists()]  # one test says which are missing
+in_notebooks = pytest.mark.parametrize("chapter", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def stored(chapter: Path) -> NotebookNode:
@@ -58,32 +59,31 @@ def test_every_chapter_is_text_and_notebook() -> None:
     assert {path.stem for path in CHAPTERS} == {path.stem for path in BOOK.glob("*.ipynb")}
 
 
-@chapters
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_outputs_are_not_stale(chapter: Path) -> None:
     assert not notebooks.is_stale(chapter), f"run: make refresh CHAPTER=book/{chapter.name}"
-    assert stored(chapter).metadata.book.source_hash == notebooks.source_hash(stored(chapter))
 
 
-@chapters
+@in_notebooks
 def test_cells_were_run_from_top_to_bottom(chapter: Path) -> None:
     cells = code_cells(chapter)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
-@chapters
+@in_notebooks
 def test_no_cell_failed(chapter: Path) -> None:
     failed = [cell.source for cell in code_cells(chapter)
               if "raises-exception" not in tags(cell) and any(out.output_type == "error" for out in cell.outputs)]
     assert failed == []
 
 
-@chapters
+@in_notebooks
 def test_nothing_is_exempt_from_being_run(chapter: Path) -> None:
     sources = [cell.source + "\n# " + " ".join(tags(cell)) for cell in code_cells(chapter)]
     assert [source for source in sources if "NBVAL_SKIP" in source or "nbval-skip" in source] == []
 
 
-@chapters
+@in_notebooks
 def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
     """A cell whose output is not compared asserts something about it, there or in the next code cell."""
     cells = code_cells(chapter)
@@ -93,20 +93,20 @@ def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
     assert [cells[number].source for number in loose] == []
 
 
-@chapters
+@in_notebooks
 def test_only_results_are_stored(chapter: Path) -> None:
     noisy = [cell.source for cell in code_cells(chapter) if any(out.get("name") == "stderr" for out in cell.outputs)]
     assert noisy == []
     assert not any("execution" in cell.metadata for cell in code_cells(chapter))
 
 
-@chapters
+@in_notebooks
 def test_cells_are_short(chapter: Path) -> None:
     long = [cell.source for cell in code_cells(chapter) if len(cell.source.splitlines()) > MAX_CELL_LINES]
     assert long == []
 
 
-@chapters
+@in_notebooks
 def test_figures_are_light_and_have_words(chapter: Path) -> None:
     for cell in code_cells(chapter):
         for output in cell.outputs:
@@ -121,7 +121,7 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
             assert "![](" not in cell.source
 
 
-@chapters
+@in_notebooks
 def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
     prose = [re.sub(r"```.*?```", "", cell.source, flags=re.S) for cell in stored(chapter).cells
              if cell.cell_type == "markdown"]
@@ -130,7 +130,7 @@ def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
     assert next(line for source in prose for line in source.splitlines() if line.startswith("#")) == titles[0]
 
 
-@chapters
+@in_notebooks
 def test_colab_can_open_it(chapter: Path) -> None:
     """The metadata that Colab reads, and first of all the cell that installs the book there and nothing elsewhere."""
     metadata = stored(chapter).metadata
