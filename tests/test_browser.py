@@ -63,7 +63,7 @@ class Browser:
                 raise RuntimeError("chromium did not start")
             time.sleep(0.1)
         port, path = address.read_text().splitlines()
-        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", suppress_origin=True, timeout=60)
+        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", suppress_origin=True, timeout=120)
         self.count, self.session, self.events = 0, None, []
         tab = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
