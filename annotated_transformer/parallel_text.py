@@ -89,7 +89,7 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
             parents[node] = node = parents[parents[node]]
         return node
 
-    nodes = [(("source", _fold(source)), ("target", _fold(target))) for source, target in pairs]
+    nodes = [(("source", fold(source)), ("target", fold(target))) for source, target in pairs]
     for source, target in nodes:
         parents[root(source)] = root(target)
     groups: dict[Pair, list[int]] = {}
@@ -106,6 +106,7 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
     return {split: [pairs[index] for index in sorted(indices)] for split, indices in chosen.items()}
 
 
-def _fold(sentence: str) -> str:
+def fold(sentence: str) -> str:
+    """A sentence without case, punctuation and spaces: what two sentences share that are almost the same."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
     return "".join(character for character in folded if character.isalnum()) or sentence
