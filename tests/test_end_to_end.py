@@ -1,0 +1,147 @@
+"""From two text files to a translated sentence, as a user does it: the command line in processes of its own."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "annotated_transformer"]
+PAIRS = [
+    ("A man rides a bike.", "Ein Mann fährt Fahrrad."),
+    ("The dog sleeps.", "Der Hund schläft."),
+    ("I am hungry.", "Ich habe Hunger."),
+    ("Where is the station?", "Wo ist der Bahnhof?"),
+    ("She reads a book.", "Sie liest ein Buch."),
+    ("It is raining.", "Es regnet."),
+    ("We drink coffee.", "Wir trinken Kaffee."),
+    ("Good morning!", "Guten Morgen!"),
+]
+SETTINGS = ["N=1", "d_model=64", "d_ff=64", "p_drop=0", "max_tokens=512", "warmup_steps=60", "lr_factor=0.5",
+            "train_steps=150", "checkpoint_every=10", "keep_checkpoints=4", "log_every=10", "validate_every=1000"]
+SOURCES, TARGETS = (["".join(f"{pair[side]}\n" for pair in PAIRS) for side in (0, 1)])
+
+
+def run(*arguments, stdin=b"", status=0):
+    """Standard output as bytes; the process must end with `status`."""
+    done = subprocess.run([*PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, check=False)
+    assert done.returncode == status, done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two text files, one of them compressed."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "train.en").write_text(SOURCES, encoding="utf-8")
+    with gzip.open(folder / "train.de.gz", "wt", encoding="utf-8") as file:
+        file.write(TARGETS)
+    return folder / "train.en", folder / "train.de.gz"
+
+
+def training(files, out, *settings):
+    changes = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
+    return ["train", "--train", *files, "--valid", *files, "--out", out, "--vocab-size", 330, "--device", "cpu",
+            *changes]
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+    """A run of the `train` command, and what it printed."""
+    out = tmp_path_factory.mktemp("runs") / "de"
+    return out, run(*training(files, out)).decode()
+
+
+@pytest.fixture(scope="module")
+def averaged(trained):
+    return run("average", trained[0], "--last", 3).decode().strip()
+
+
+def test_train_prints_one_line_of_results_and_logs_the_rest(trained):
+    out, printed = trained
+    summary = json.loads(printed)
+    assert printed.count("\n") == 1
+    assert (summary["step"], summary["out"]) == (150, str(out))
+    assert summary["valid_ppl"] < 1.5
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert log[0]["nll"] > 3 > 0.5 > summary["nll"]
+
+
+def test_two_text_files_become_translated_sentences(averaged):
+    assert run("translate", averaged, "--device", "cpu", stdin=SOURCES.encode()).decode() == TARGETS
+
+
+def test_lines_stay_in_their_places_between_lines_that_are_none(averaged):
+    lines = [b"", b"The dog sleeps.", b" \t ", b"\xff\x00", b"It is raining.\r", "😀\u2028".encode(), b"I am hungry."]
+    out = run("translate", averaged, "--window", 2, stdin=b"\n".join(lines)).decode()
+    answers = out.split("\n")
+    assert len(answers) == len(lines) + 1
+    assert [answers[i] for i in (0, 2, 7)] == [""] * 3
+    assert [answers[i] for i in (1, 4, 6)] == ["Der Hund schläft.", "Es regnet.", "Ich habe Hunger."]
+
+
+def test_evaluate_finds_what_was_learned(averaged, files):
+    scores = json.loads(run("evaluate", averaged, "--source", files[0], "--reference", files[1], "--json"))
+    assert scores["BLEU"]["score"] == pytest.approx(100)
+    assert 1 < scores["perplexity"] < 1.5
+
+
+def test_an_exported_model_translates_alone(averaged, tmp_path):
+    run("export", averaged, "--out", tmp_path / "model", "--dtype", "float16")
+    assert run("translate", tmp_path / "model", stdin=b"Good morning!").decode() == "Guten Morgen!\n"
+
+
+def test_ctrl_c_saves_and_resume_goes_on(files, tmp_path):
+    out = tmp_path / "run"
+    process = subprocess.Popen([*PROGRAM, *map(str, training(files, out, "train_steps=100000", "log_every=1"))],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 240
+    while not (out / "log.jsonl").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 130, stderr.decode()
+    assert stdout == b""
+    assert "is saved, and --resume goes on" in stderr.decode()
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    step = log[-1]["step"]
+    again = training(files, out, "log_every=1", f"train_steps={step + 2}")
+    assert json.loads(run(*again, "--resume"))["step"] == step + 2
+    steps = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert sorted({*steps}) == list(range(1, step + 3))
+
+
+def test_a_reader_that_leaves_is_no_error(averaged):
+    process = subprocess.Popen([*PROGRAM, "translate", averaged, "--window", "1"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    try:
+        process.stdin.write(b"It is raining.\n" * 5)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+    process.stdin = None
+    process.stdout = None
+    _, stderr = process.communicate(timeout=240)
+    assert (process.returncode, stderr) == (141, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
+def test_memory_does_not_grow_with_the_input(averaged, tmp_path):
+    """60 MB of lines, none of which the model need see, take no more than the first 512 of them."""
+    code = ("import resource, sys; from annotated_transformer.cli import main; status = main(sys.argv[1:]);"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(status)")
+    peaks = []
+    for n_lines in (512, 60_000):
+        with (tmp_path / "in").open("wb") as file:
+            file.writelines(b" " * 1000 + b"\n" for _ in range(n_lines))
+        command = [sys.executable, "-c", code, "translate", averaged, "--input", str(tmp_path / "in"),
+                   "--output", str(tmp_path / "out")]
+        peaks.append(int(subprocess.run(command, capture_output=True, check=True, env=os.environ).stdout))
+        assert (tmp_path / "out").read_bytes() == b"\n" * n_lines
+    assert peaks[1] - peaks[0] < 15_000  # kB
