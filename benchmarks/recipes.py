@@ -1,0 +1,162 @@
+"""Long training runs, each one command: train, average, evaluate, and a JSON file with everything measured.
+
+    python benchmarks/recipes.py                     list the recipes
+    python benchmarks/recipes.py book_model          run one; a run that was interrupted goes on where it stopped
+    python benchmarks/recipes.py book_model --score  only score and record a run that is finished
+
+A run lies in runs/NAME (checkpoints, log) and its result in book/results/NAME.json. Every step is the command line of
+the package, so what is timed and scored here is what a user gets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """`train` are the arguments of `annotated-transformer train`; the last `average` checkpoints make the model.
+
+    With `export`, the averaged weights go there in float16. `about` says in a sentence what the run is for.
+    """
+
+    about: str
+    corpus: str
+    train: tuple[str, ...]
+    average: int
+    export: str = ""
+
+
+def _set(**settings: Any) -> tuple[str, ...]:
+    return tuple(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
+
+
+RECIPES = {
+    "book_model": Recipe(
+        "The model in book/model: an hour on one CPU core.",
+        "tatoeba-en-de",
+        ("--vocab-size", "3500", *_set(
+            N=3, d_model=192, d_ff=768, h=6, p_drop=0.2, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
+            train_steps=14000, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)),
+        average=10,
+        export="book/model",
+    ),
+    "multi30k_small_cpu": Recipe(
+        "Preset small on Multi30k: the best that 30 minutes on one CPU core give.",
+        "multi30k-en-de",
+        ("--preset", "small", "--vocab-size", "6000", *_set(
+            p_drop=0.1, max_tokens=768, warmup_steps=400, lr_factor=0.65,
+            train_steps=4000, validate_every=1000, checkpoint_every=100, keep_checkpoints=20)),
+        average=10,
+    ),
+    "multi30k_small_gpu": Recipe(
+        "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
+        "multi30k-en-de",
+        ("--preset", "small", "--vocab-size", "6000", "--device", "cuda", *_set(
+            max_tokens=4096, warmup_steps=1500, bpe_dropout=0.1,
+            train_steps=9000, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)),
+        average=10,
+    ),
+}
+
+
+def command(*words: str) -> str:
+    """Run a verb of the command line; what it printed on standard output."""
+    print("$ annotated-transformer", *words, file=sys.stderr, flush=True)
+    call = [sys.executable, "-m", "annotated_transformer", *words]
+    return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout.strip()
+
+
+def train(recipe: Recipe, run: Path) -> None:
+    """Train to the end, from the last checkpoint if there is one, and note the commit and the time it took."""
+    resume = (run / "training.safetensors").exists()
+    began = time.time()
+    if not resume:
+        run.mkdir(parents=True, exist_ok=True)
+        changed = git("status", "--porcelain", "--", "annotated_transformer")
+        (run / "commit").write_text(git("rev-parse", "HEAD") + (" with changes" if changed else "") + "\n")
+    command("train", "--corpus", recipe.corpus, "--out", str(run), *recipe.train, *(["--resume"] if resume else []))
+    with (run / "seconds").open("a") as file:
+        file.write(f"{time.time() - began:.0f}\n")
+
+
+def hardware() -> str:
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"CPU: {name}, {os.cpu_count()} cores, {os.environ.get('OMP_NUM_THREADS', 'default')} threads"
+
+
+def score(recipe: Recipe, run: Path, name: str) -> dict[str, Any]:
+    """Average, evaluate on both held-out splits, export, and the record of it all."""
+    averaged = run.with_name(run.name + "-averaged")
+    command("average", str(run), "--last", str(recipe.average), "--out", str(averaged))
+    config = json.loads((averaged / "config.json").read_text())
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    record: dict[str, Any] = {
+        "recipe": name, "about": recipe.about, "corpus": recipe.corpus, "seed": config["train"]["seed"],
+        "settings": {key: config[key] for key in ("model", "train")}, "averaged": len(config["averaged"]),
+        "steps": log[-1]["step"], "train_seconds": sum(map(int, (run / "seconds").read_text().split())),
+        "train_tokens_per_s": round(sorted(line["tokens_per_s"] for line in log if "loss" in line)[len(log) // 2]),
+        "validation_log": [line for line in log if "valid_bleu" in line],
+    }  # fmt: skip
+    if recipe.export:
+        command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", recipe.about)
+    for split in ("valid", "test"):
+        place = recipe.export or str(averaged)
+        record[split] = json.loads(command("evaluate", place, "--corpus", recipe.corpus, "--split", split, "--json"))
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", choices=RECIPES)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)")
+    parser.add_argument("--score", action="store_true", help="do not train, only score and record")
+    args = parser.parse_args()
+    if not args.name:
+        print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
+        return
+    recipe, run = RECIPES[args.name], args.runs / args.name
+    if not args.score:
+        train(recipe, run)
+    record = score(recipe, run, args.name)
+    result = {
+        "command": f"python benchmarks/recipes.py {args.name}",
+        "commit": (run / "commit").read_text().strip(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "hardware": hardware(),
+        "versions": {package: version(package) for package in ("torch", "sentencepiece", "sacrebleu")}
+        | {"python": platform.python_version()},
+        "records": [record],
+    }
+    out = ROOT / "book" / "results" / f"{args.name}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({split: record[split] for split in ("valid", "test")}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
