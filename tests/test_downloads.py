@@ -97,7 +97,7 @@ def test_web_file_is_checked_and_kept(tmp_path, capsys):
     (b"<html>", r"^cannot download .*Not a gzipped file"),
     (gzip.compress(b"words\n")[:-3], r"^cannot download "),
     (gzip.compress(b"other words\n"), r"text\.gz has SHA-256 [0-9a-f]{16}\.\.\., expected [0-9a-f]{16}"),
-])
+], ids=["missing", "not gzip", "cut", "other"])
 def test_web_file_that_is_missing_or_wrong_is_one_line_and_not_kept(tmp_path, content, words):
     served = tmp_path / "text.gz"
     if content is not None:

@@ -13,6 +13,8 @@ from annotated_transformer.parallel_text import load_files, read_lines, split_by
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
 
+ZIPPED = gzip.compress(b"1\n" * 99, mtime=0)
+
 
 def write(path, content: str | bytes):
     content = content.encode("utf-8") if isinstance(content, str) else content
@@ -59,9 +61,11 @@ def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
     ("1\n", b"Stra\xdfe\n", r"mine\.de, line 1: byte 0xdf is not UTF-8$"),
     (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"mine\.en, line 3: byte 0xff is not UTF-8$"),
     (b"\x1f\x8bnonsense", "1\n", r"mine\.en is a damaged gzip file$"),
-    (gzip.compress(b"1\n" * 99)[:-9], "1\n", r"mine\.en is a damaged gzip file$"),
-    (gzip.compress(b"1\n")[:-5] + b"abcde", "1\n", r"mine\.en is a damaged gzip file$"),
-])
+    (ZIPPED[:-9], "1\n", r"mine\.en is a damaged gzip file$"),
+    (ZIPPED[:-5] + b"abcde", "1\n", r"mine\.en is a damaged gzip file$"),
+    (ZIPPED[:10] + b"\xff" * 20, "1\n", r"mine\.en is a damaged gzip file$"),
+], ids=["unequal", "first empty", "second empty", "blank", "Latin-1", "third line",
+        "not gzip", "cut", "wrong sum", "wrong body"])
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path, source, target, words):
     with pytest.raises(ConfigError, match=words) as caught:
         load_files(write(tmp_path / "mine.en", source), write(tmp_path / "mine.de", target))

@@ -174,14 +174,15 @@ def test_id_outside_the_vocabulary_is_refused(tokenizer):
             tokenizer.pieces([5, wrong])
 
 
-def test_file_that_is_no_tokenizer_is_refused(tmp_path):
+def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
     with pytest.raises(ConfigError, match=r"cannot read the tokenizer .*missing\.model: No such file"):
         Tokenizer.load(tmp_path / "missing.model")
-    for content in (b"", b"not a model"):
+    for content, words in ((b"", "the tokenizer model is empty"), (b"not a model", "not a SentencePiece model")):
         path = tmp_path / "other.model"
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=r"other\.model: "):
+        with pytest.raises(ConfigError, match=rf"other\.model: .*{words}$"):
             Tokenizer.load(path)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_model_with_other_special_ids_is_refused():
