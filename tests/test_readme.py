@@ -1,0 +1,66 @@
+"""README says what is so: its Python runs, its command lines parse, its make targets and files exist."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from annotated_transformer import corpus
+from annotated_transformer.cli import parser
+from annotated_transformer.commands import PROGRAM
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.M | re.S)
+MADE_LATER = ("_build/", "runs/")  # what the commands themselves write
+
+
+def command_lines() -> list[str]:
+    return [line for kind, block in BLOCKS if kind != "python" for line in block.splitlines()]
+
+
+def arguments(line: str) -> list[str]:
+    """The words after the program's name, without comment and redirections."""
+    words = shlex.split(line, comments=True)
+    assert words[0] == PROGRAM
+    ends = [i for i, word in enumerate(words) if word in ("<", ">", "|")]
+    return words[1 : min(ends, default=len(words))]
+
+
+def test_its_python_runs_from_first_block_to_last() -> None:
+    code = "\n".join(block for kind, block in BLOCKS if kind == "python")
+    assert "Translator.from_checkpoint" in code
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_its_command_lines_parse(line: str) -> None:
+    chosen = parser().parse_args(arguments(line))
+    if getattr(chosen, "corpus", None):
+        assert chosen.corpus in corpus.names()
+
+
+def test_every_verb_is_shown() -> None:
+    assert {arguments(line)[0] for line in command_lines()} == {
+        "prepare", "train", "average", "translate", "evaluate", "variations", "export"}
+
+
+def test_its_make_targets_exist() -> None:
+    targets = set(re.findall(r"\bmake ([a-z]+)\b(?= |`)", README))
+    rules = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+    assert targets and targets <= rules
+
+
+def test_the_files_it_names_exist() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    paths = [word for word in re.findall(r"`([\w./-]+/[\w./-]*)`", README) if not word.startswith(MADE_LATER)]
+    assert "LICENSE" in links and "book/model" in paths
+    assert [name for name in links + paths if not (ROOT / name).exists()] == []
+
+
+def test_it_credits_tatoeba() -> None:
+    assert "Tatoeba contributors, tatoeba.org, CC BY 2.0 FR" in " ".join(README.split())
