@@ -474,7 +474,7 @@ print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
 # - Code: `attention_weights` and `scaled_dot_product_attention` in `annotated_transformer/attention.py`.
 # - Tests: `test_equation_1_by_hand`, `test_the_taught_function_equals_pytorchs_kernel`,
 #   `test_weights_are_distributions_over_visible_keys` in `tests/test_attention.py`.
-# - Exercises: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3` above; {ref}`ex-rank`.
+# - Exercises: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3` above; {ref}`ex-narrow-head`.
 
 # %% [markdown]
 # ## Why the square root
@@ -1201,7 +1201,7 @@ for kind in (MultiHeadAttention, WrongSplit):
 # - Tests: `test_multi_head_attention_is_a_loop_over_heads`, `test_equals_pytorchs_multi_head_attention` in
 #   `tests/test_attention.py`.
 # - Exercises: {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6` above; {ref}`ex-base-parameters`, {ref}`ex-sum-of-heads`,
-#   {ref}`ex-rank`.
+#   {ref}`ex-narrow-head`.
 
 # %% [markdown]
 # ## Three uses in the model
@@ -1415,8 +1415,12 @@ for step, answer in answers.items():
 #
 # With label smoothing of $\epsilon_{ls} = 0.1$ (section 5.4), which probability does the target distribution give to
 # the right token, in a vocabulary of $V = 37{,}000$?
+# ```
 #
-# *Hint.* Does the share that is spread out also reach the right token?
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Does the share that is spread out also reach the right token?
 # ```
 #
 # ```{solution} ex-smoothing
@@ -1441,16 +1445,20 @@ print(f"{share:.7f}")
 # %% [markdown]
 # ## Exercises
 #
-# Each has a hint, and a solution that stays closed until you open it. Where the answer can be computed, a folded cell
-# below the exercise computes it.
+# Each has a hint and a solution, and both stay closed until you open them. Where the answer can be computed, a folded
+# cell below the exercise computes it.
 #
 # ```{exercise} A constant more
 # :label: ex-shift
 #
 # Add the same number $c$ to all scores of one query. What happens to the weights? Implementations of the softmax
 # subtract the largest score first; why, and why may they?
+# ```
 #
-# *Hint.* Write $e^{s + c} = e^s e^c$. What is $e^{1000}$ in floating point?
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Write $e^{s + c} = e^s e^c$. What is $e^{1000}$ in floating point?
 # ```
 #
 # ```{solution} ex-shift
@@ -1471,8 +1479,12 @@ assert (s.exp() / s.exp().sum()).isnan().all()  # infinity by infinity
 #
 # Let $P$ permute the rows of $X$. How does self-attention $\mathrm{Attention}(PX, PX, PX)$ relate to
 # $\mathrm{Attention}(X, X, X)$? Does the same hold with a causal mask?
+# ```
 #
-# *Hint.* $(PX)(PX)^\top = P\,XX^\top P^\top$, and the softmax of a row does not care about order.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# $(PX)(PX)^\top = P\,XX^\top P^\top$, and the softmax of a row does not care about order.
 # ```
 #
 # ```{solution} ex-order
@@ -1498,8 +1510,12 @@ assert not torch.allclose(masked, attention(X, X, X, mask)[order])
 #
 # Replace $\sqrt{d_k}$ by $d_k$. What do the weights over ten keys look like for random $q$ and $k$ with $d_k = 1024$?
 # Is that a disaster like the missing scale?
+# ```
 #
-# *Hint.* What is the standard deviation of the scores now?
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# What is the standard deviation of the scores now?
 # ```
 #
 # ```{solution} ex-divide
@@ -1523,8 +1539,12 @@ assert ((alpha - 0.1).abs() < 0.02).all()
 #
 # Suppose $q = k$, with independent entries of mean 0 and variance 1. What is the mean of $q \cdot k$, and of
 # $q \cdot k / \sqrt{d_k}$? Which condition of footnote 4 fails?
+# ```
 #
-# *Hint.* $q \cdot q$ is a sum of squares.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# $q \cdot q$ is a sum of squares.
 # ```
 #
 # ```{solution} ex-self-score
@@ -1545,8 +1565,12 @@ assert abs((q * q).sum(-1).mean() / 64 - 1) < 0.01
 #
 # Pad the *target* on the left instead of the right. Which rows of `padding & causal` are without a key? What would
 # go wrong if you kept the causal mask alone?
+# ```
 #
-# *Hint.* Draw the mask for two padding tokens and three words.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Draw the mask for two padding tokens and three words.
 # ```
 #
 # ```{solution} ex-left-padding
@@ -1569,8 +1593,12 @@ assert both.any(dim=-1).flatten().tolist() == [False, False, True, True, True]
 #
 # Old code writes `scores.masked_fill(mask == 0, -1e9)`. Name two ways in which this differs from minus infinity. What
 # happens in half precision (float16)?
+# ```
 #
-# *Hint.* The largest float16 is 65,504. What is $e^{-10^9}$ in float32?
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# The largest float16 is 65,504. What is $e^{-10^9}$ in float32?
 # ```
 #
 # ```{solution} ex-half
@@ -1597,8 +1625,12 @@ except RuntimeError as error:
 #
 # Somebody hands `MultiHeadAttention` a mask of shape (B, L, L) instead of (B, 1, L, L). For which B and $h$ does this
 # fail, and for which does it run? What does it compute then?
+# ```
 #
-# *Hint.* Scores are (B, h, L, L). Broadcasting lines shapes up from the right.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Scores are (B, h, L, L). Broadcasting lines shapes up from the right.
 # ```
 #
 # ```{solution} ex-heads-axis
@@ -1625,8 +1657,12 @@ except RuntimeError as error:
 #
 # For each of the model's three attentions: which of its masks would you lose first without noticing, if all your
 # tests had batches of one sentence and no padding? Which test of this chapter would still catch it?
+# ```
 #
-# *Hint.* With one sentence there is no padding to hide.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# With one sentence there is no padding to hide.
 # ```
 #
 # ```{solution} ex-which-mask
@@ -1642,8 +1678,12 @@ except RuntimeError as error:
 #
 # How many parameters has one `MultiHeadAttention` of the base model? How many with $d_k = 16$, as in row (B) of Table
 # 3? How many such layers has the model, and what share of its 65 million parameters are they?
+# ```
 #
-# *Hint.* Each encoder layer has one, each decoder layer two. In row (B), $d_v$ stays 64.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Each encoder layer has one, each decoder layer two. In row (B), $d_v$ stays 64.
 # ```
 #
 # ```{solution} ex-base-parameters
@@ -1665,8 +1705,12 @@ assert round(18 * 1_048_576 / 65e6, 2) == 0.29
 #
 # Show that $\mathrm{MultiHead} = \sum_i \mathrm{head}_i\, W_i^O$, where $W_i^O$ is the $i$-th block of $d_v$ rows of
 # $W^O$. What would the model lose without $W^O$?
+# ```
 #
-# *Hint.* Multiply a row of blocks by a column of blocks.
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Multiply a row of blocks by a column of blocks.
 # ```
 #
 # ```{solution} ex-sum-of-heads
@@ -1683,15 +1727,19 @@ assert_close(head_1 @ blocks[0] + head_2 @ blocks[1], concatenated @ W_O)
 
 # %% [markdown]
 # ```{exercise} How rich is a narrow head?
-# :label: ex-rank
+# :label: ex-narrow-head
 #
 # The scores of a head are $X W^Q (X W^K)^\top = X\,A\,X^\top$ with $A = W^Q {W^K}^\top$. What is the largest possible
 # rank of $A$? Could one head with $d_k = 1$ tell ten tokens apart as freely as one with $d_k = 64$?
-#
-# *Hint.* The rank of a product is at most the rank of each factor.
 # ```
 #
-# ```{solution} ex-rank
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# The rank of a product is at most the rank of each factor.
+# ```
+#
+# ```{solution} ex-narrow-head
 # :class: dropdown
 #
 # At most $d_k$. With $d_k = 1$ the scores are $a_i b_j$, one number for each query times one for each key: every
