@@ -1,0 +1,80 @@
+"""The map of the paper leads somewhere: every chapter, symbol and test that it names exists, and no part is missing."""
+
+import ast
+import re
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BOOK = ROOT / "book"
+TEXT = (BOOK / "paper_map.md").read_text(encoding="utf-8")
+
+
+def rows() -> list[list[str]]:
+    """The cells of every table row, without heads and rules."""
+    lines = [line for line in TEXT.splitlines() if line.startswith("|")]
+    below_a_rule = [line for line, next_line in zip(lines, [*lines[1:], ""])
+                    if not line.startswith("|---") and not next_line.startswith("|---")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in below_a_rule]
+
+
+MAPPED = [row for row in rows() if len(row) == 4]  # section, equation, table or figure | chapter | symbol | test
+NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]
+SYMBOLS, TESTS = ({name for cell in cells for name in cell} for cells in (NAMES[0::2], NAMES[1::2]))
+
+
+@cache
+def functions_in(name: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / name).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("symbol", sorted(SYMBOLS))
+def test_symbols_exist(symbol: str) -> None:
+    module, _, name = symbol.partition(".")
+    found = import_module(f"annotated_transformer.{module}")
+    assert not name or hasattr(found, name)
+
+
+@pytest.mark.parametrize("test", sorted(TESTS))
+def test_tests_exist(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert name in functions_in(file)
+
+
+@pytest.mark.parametrize("row", MAPPED, ids=lambda row: row[0])
+def test_chapters_exist_or_are_said_to_be_missing(row: list[str]) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", row[1])
+    assert links or row[1] == "not yet written"
+    assert [link for link in links if not (BOOK / link).exists()] == []
+
+
+@pytest.mark.parametrize("row", MAPPED, ids=lambda row: row[0])
+def test_code_without_a_test_is_not_listed(row: list[str]) -> None:
+    assert (row[2] == "none") == (row[3] == "none")
+
+
+def test_a_written_chapter_is_on_the_map() -> None:
+    linked = set(re.findall(r"\]\((\d\w*\.ipynb)\)", TEXT))
+    assert {path.name for path in BOOK.glob("[0-9]*.ipynb")} <= linked
+
+
+def test_a_chapter_that_exists_is_not_called_missing() -> None:
+    stems = [re.match(r"\d+(?:_\d+)*", path.stem) for path in BOOK.glob("[0-9]*.ipynb")]
+    written = {stem[0].replace("_", ".") for stem in stems if stem}
+    called_missing = {row[0].split()[0] for row in MAPPED if row[1].startswith("not yet written")}
+    assert not written & called_missing
+
+
+def test_every_part_of_the_paper_has_a_row() -> None:
+    first_words = [row[0].split(",")[0] for row in MAPPED]
+    numbers = [word.split()[0] for word in first_words]
+    sections = ["1", "2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "4", "5.1", "5.2", "5.3",
+                "5.4", "6.1", "6.2", "6.3", "7"]
+    assert [section for section in sections if section not in numbers] == []
+    assert [f"({n})" for n in (1, 2, 3) if f"({n})" not in numbers] == []
+    shown = [f"Table {n}" for n in (1, 2, 3, 4)] + [f"Figure {n}" for n in (1, 2, 3, 4, 5)]
+    assert [name for name in shown if name not in first_words] == []
