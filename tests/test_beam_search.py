@@ -173,12 +173,12 @@ def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
             assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected], rel=1e-9)
 
 
-@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("alpha", [-2.0, *ALPHAS])
 @pytest.mark.parametrize(("beam_size", "n_best"), [(2, 1), (3, 2), (4, 1)])
 def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
     source, saved = source_of(2, 0, 4), 0
     for seed in range(25):
-        with_it, without = TableModel(seed, 5), TableModel(seed, 5)
+        with_it, without = (TableModel(seed, 5, spread=1 + seed % 4) for _ in range(2))
         early = beam_search(with_it, source, beam_size, alpha, n_best, 5, early_stopping=True)
         assert early == beam_search(without, source, beam_size, alpha, n_best, 5, early_stopping=False)
         saved += sum(b * w for b, w in without.sizes) - sum(b * w for b, w in with_it.sizes)

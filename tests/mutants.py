@@ -1,0 +1,323 @@
+"""One-line departures from the paper and from our own rules, each with the tests that must notice it.
+
+`test_mutants.py` makes each change in a copy of the package and runs those tests on the copy. To keep this quick, one
+server process (`python mutants.py`) imports PyTorch once and runs every copy's tests in a fork of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """`original`, which occurs exactly once in `file` of the package, becomes `replacement`."""
+
+    name: str
+    file: str
+    original: str
+    replacement: str
+    tests: tuple[str, ...]
+
+    def apply(self, package: Path) -> None:
+        path = package / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.original) != 1:
+            raise ValueError(f"{self.name}: {self.file} must hold this exactly once, "
+                             f"it does {text.count(self.original)} times:\n{self.original}")
+        path.write_text(text.replace(self.original, self.replacement), encoding="utf-8")
+
+
+ATTENTION, STACKS, MODEL, EMBEDDING = "attention.py", "stacks.py", "transformer.py", "embedding.py"
+LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "beam_search.py"
+CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
+
+HEADS = "test_attention.py::test_multi_head_attention_is_a_loop_over_heads"
+BY_HAND = "test_attention.py::test_equation_1_by_hand"
+MASKS = "test_attention.py::test_true_means_may_look"
+POST_NORM = "test_stacks.py::test_post_norm_is_layer_norm_of_the_sum"
+DROPOUT = "test_stacks.py::test_dropout_is_where_section_5_4_puts_it_and_nowhere_else"
+DROPOUT_BEFORE_SUM = "test_stacks.py::test_dropout_falls_on_the_sublayers_output_before_the_sum"
+ORACLE = "test_oracles.py::test_the_whole_model_equals_pytorchs_transformer"
+GRADIENTS = "test_oracles.py::test_gradients_equal_pytorchs"
+STEPS = "test_transformer.py::test_cached_steps_equal_one_forward"
+FUTURE = "test_transformer.py::test_the_future_is_invisible"
+SEES = "test_transformer.py::test_every_position_sees_itself_its_past_and_the_whole_source"
+PADDING = "test_transformer.py::test_padding_added_to_a_batch_changes_nothing"
+TYING = "test_transformer.py::test_one_matrix_serves_three_times_and_gathers_every_gradient"
+TABLE_3 = "test_paper.py::test_table_3_parameters_with_one_vocabulary"
+FORMULA = "test_embedding.py::test_positional_encoding_is_the_printed_formula"
+ROTATION = "test_paper.py::test_positions_shifted_by_k_are_positions_rotated"
+SCALED = "test_embedding.py::test_embedding_is_scaled_by_sqrt_d_model_and_the_projection_is_not"
+LOSS_ORACLE = "test_loss.py::test_value_and_gradient_equal_pytorchs_cross_entropy"
+BLOCK_LOSS = "test_loss.py::test_the_loss_in_blocks_equals_pytorchs_over_all_logits"
+RATES = "test_training.py::test_the_first_update_has_the_rate_of_step_1"
+MEAN_LOSS = "test_training.py::test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens"
+HALVES = "test_training.py::test_two_half_batches_equal_one_whole_batch"
+RESUME = "test_training.py::test_a_stopped_run_resumes_bit_for_bit"
+SHIFTED = "test_batching.py::test_outputs_are_shifted_right_by_one"
+EPOCHS = "test_batching.py::test_shuffling_moves_whole_batches_and_pairs_between_them"
+EXHAUSTIVE = "test_beam_search.py::test_a_wide_beam_finds_what_exhaustive_search_finds"
+PLAIN = "test_beam_search.py::test_narrow_beams_equal_the_plain_algorithm"
+EARLY = "test_beam_search.py::test_early_stopping_loses_nothing"
+LIMITS = "test_beam_search.py::test_outputs_end_at_source_length_plus_max_extra"
+PENALTY = "test_beam_search.py::test_length_penalty_is_wu_et_al_equation_14"
+AVERAGE = "test_checkpoint.py::test_the_average_is_the_mean_of_the_last_checkpoints"
+DEFAULTS = "test_config.py::test_defaults_are_the_papers"
+DEPARTURES = "test_config.py::test_departures_from_the_paper_are_off"
+
+MUTANTS = [
+    # Attention (3.2)
+    Mutant("scores are not divided by sqrt(d_k)", ATTENTION,
+           "k.transpose(-2, -1) / math.sqrt(q.size(-1))", "k.transpose(-2, -1)",
+           (BY_HAND, "test_paper.py::test_worked_example_of_attention")),
+    Mutant("the model's scores are not divided by sqrt(d_k)", ATTENTION,
+           "is_causal=causal,", "is_causal=causal, scale=1.0,", (HEADS, ORACLE)),
+    Mutant("scores are divided by sqrt(d_model)", ATTENTION,
+           "is_causal=causal,", "is_causal=causal, scale=x.size(-1) ** -0.5,", (HEADS, ORACLE)),
+    Mutant("the softmax runs over the queries", ATTENTION, "softmax(dim=-1)", "softmax(dim=-2)", (BY_HAND,)),
+    Mutant("the mask is inverted", ATTENTION, "masked_fill(~mask", "masked_fill(mask", (BY_HAND,)),
+    Mutant("masked scores become 0 instead of minus infinity", ATTENTION,
+           "masked_fill(~mask, -math.inf)", "masked_fill(~mask, 0.0)",
+           (BY_HAND, "test_attention.py::test_weights_are_distributions_over_visible_keys")),
+    Mutant("the padding mask shows padding only", ATTENTION, "(tokens != pad_id)", "(tokens == pad_id)",
+           (MASKS, PADDING)),
+    Mutant("the causal mask hides the present", ATTENTION, ".tril()", ".tril(-1)", (MASKS,)),
+    Mutant("the causal mask shows the next token", ATTENTION, ".tril()", ".tril(1)", (MASKS,)),
+    Mutant("heads take every h-th column", ATTENTION,
+           "x.unflatten(-1, (self.h, -1)).transpose(1, 2)", "x.unflatten(-1, (-1, self.h)).permute(0, 3, 1, 2)",
+           (HEADS,)),
+    Mutant("attention weights are dropped in training", ATTENTION,
+           "self.dropout if self.training else 0.0", "0.1 if self.training else 0.0", (DROPOUT,)),
+    Mutant("projections have biases by default", CONFIG, "bias: bool = False", "bias: bool = True",
+           (DEPARTURES, "test_transformer.py::test_attention_has_no_bias_and_the_feed_forward_network_has")),
+    # Layers and stacks (3.1, 3.3, 5.4)
+    Mutant("pre-norm for post-norm", STACKS, "self.norm(x + self.dropout(sublayer(x)))",
+           "x + self.dropout(sublayer(self.norm(x)))", (POST_NORM, ORACLE)),
+    Mutant("no residual connection", STACKS, "self.norm(x + self.dropout(sublayer(x)))",
+           "self.norm(self.dropout(sublayer(x)))", (POST_NORM, ORACLE)),
+    Mutant("the norm is taken before the sum", STACKS, "self.norm(x + self.dropout(sublayer(x)))",
+           "x + self.norm(self.dropout(sublayer(x)))", (POST_NORM, ORACLE)),
+    Mutant("dropout falls on the sum", STACKS, "self.norm(x + self.dropout(sublayer(x)))",
+           "self.norm(self.dropout(x + sublayer(x)))", (DROPOUT, DROPOUT_BEFORE_SUM)),
+    Mutant("dropout falls twice", STACKS, "self.norm(x + self.dropout(sublayer(x)))",
+           "self.norm(x + self.dropout(self.dropout(sublayer(x))))", (DROPOUT,)),
+    Mutant("no dropout on sub-layers", STACKS, "self.norm(x + self.dropout(sublayer(x)))",
+           "self.norm(x + sublayer(x))", (DROPOUT, DROPOUT_BEFORE_SUM)),
+    Mutant("an extra norm after the post-norm stacks", STACKS,
+           'nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()', "nn.LayerNorm(config.d_model)",
+           ("test_stacks.py::test_every_stack_ends_in_one_normalisation",)),
+    Mutant("pre-norm stacks end without a norm", STACKS,
+           'nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()', "nn.Identity()",
+           ("test_stacks.py::test_every_stack_ends_in_one_normalisation",)),
+    Mutant("one layer instance N times", STACKS, "nn.ModuleList(EncoderLayer(config) for _ in range(config.N))",
+           "nn.ModuleList([EncoderLayer(config)] * config.N)",
+           ("test_stacks.py::test_layers_share_nothing", TABLE_3)),
+    Mutant("the decoder sees the future", STACKS, "self.self_attention(y, y, causal=True)",
+           "self.self_attention(y, y)", (FUTURE, STEPS, ORACLE)),
+    Mutant("cross-attention looks at the target", STACKS, "self.cross_attention(y, memory, memory_mask)",
+           "self.cross_attention(y, y, causal=True)", (SEES, ORACLE)),
+    Mutant("cross-attention sees the source's padding", STACKS, "self.cross_attention(y, memory, memory_mask)",
+           "self.cross_attention(y, memory)", (PADDING, ORACLE)),
+    Mutant("the encoder sees padding", STACKS, "self.self_attention(y, y, mask)", "self.self_attention(y, y)",
+           (PADDING, ORACLE)),
+    Mutant("a step sees the source's padding", STACKS, "cache.memory_values, memory_mask)", "cache.memory_values)",
+           (STEPS,)),
+    Mutant("the feed-forward network is linear", FEED_FORWARD, "self.activation(self.W_1(x))", "self.W_1(x)",
+           ("test_feed_forward.py::test_equation_2_by_hand", ORACLE)),
+    Mutant("dropout inside the feed-forward network", CONFIG, "ffn_dropout: float = 0.0", "ffn_dropout: float = 0.1",
+           (DEPARTURES,)),
+    Mutant("reordered hypotheses keep their old values", STACKS,
+           "self.keys[rows], self.values[rows]",
+           "self.keys[rows], self.values[torch.arange(len(rows)) % len(self.values)]",
+           ("test_transformer.py::test_reorder_makes_each_hypothesis_continue_its_parent",)),
+    Mutant("dropped sentences leave their memory behind", STACKS,
+           "self.memory_keys[sentences], self.memory_values[sentences]",
+           "self.memory_keys[: len(sentences)], self.memory_values[: len(sentences)]",
+           ("test_transformer.py::test_keep_drops_the_other_sentences",)),
+    # Embeddings, positions, softmax (3.4, 3.5)
+    Mutant("embeddings are not multiplied by sqrt(d_model)", EMBEDDING, " * math.sqrt(self.weight.size(1))", "",
+           (SCALED, ORACLE)),
+    Mutant("logits are multiplied by sqrt(d_model)", EMBEDDING, "return F.linear(x, self.weight)",
+           "return F.linear(x, self.weight) * math.sqrt(self.weight.size(1))", (SCALED, ORACLE)),
+    Mutant("positions use 2 * 2i", EMBEDDING, "torch.arange(0, d_model, 2, dtype=torch.float64) / d_model",
+           "2 * torch.arange(0, d_model, 2, dtype=torch.float64) / d_model",
+           (FORMULA, "test_paper.py::test_wavelengths_run_from_2_pi_to_60_611")),
+    Mutant("sine and cosine change places", EMBEDDING, "[angle.sin(), angle.cos()]", "[angle.cos(), angle.sin()]",
+           (FORMULA, ROTATION)),
+    Mutant("sines first, then cosines", EMBEDDING, "torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)",
+           "torch.cat([angle.sin(), angle.cos()], dim=-1)", (FORMULA, ROTATION)),
+    Mutant("wavelengths end at 1000", EMBEDDING, "10000.0 **", "1000.0 **", (FORMULA, ROTATION)),
+    Mutant("positions are counted from 1", EMBEDDING, "torch.arange(length, dtype=torch.float64)[:, None]",
+           "torch.arange(1, length + 1, dtype=torch.float64)[:, None]", (FORMULA,)),
+    Mutant("no dropout on embeddings", MODEL,
+           "self.dropout(self.embedding(tokens) + self.positions(tokens.size(1), start))",
+           "self.embedding(tokens) + self.positions(tokens.size(1), start)", (DROPOUT,)),
+    Mutant("positions are added after the dropout", MODEL,
+           "self.dropout(self.embedding(tokens) + self.positions(tokens.size(1), start))",
+           "self.dropout(self.embedding(tokens)) + self.positions(tokens.size(1), start)", (DROPOUT,)),
+    Mutant("the softmax has a matrix of its own", MODEL,
+           "self.embedding = SharedEmbedding(config.vocab_size, config.d_model)",
+           "self.embedding = SharedEmbedding(config.vocab_size, config.d_model); self.own = nn.Linear(config.d_model, "
+           "config.vocab_size, bias=False); self.embedding.logits = self.own.forward", (TYING, TABLE_3)),
+    Mutant("the softmax passes no gradient to the shared matrix", EMBEDDING, "return F.linear(x, self.weight)",
+           "return F.linear(x, self.weight.detach())", (TYING, GRADIENTS)),
+    Mutant("a step stands one position too far", MODEL, "start=state.position)", "start=state.position + 1)", (STEPS,)),
+    # Loss and schedule (5.3, 5.4)
+    Mutant("smoothing leaves out the true token", LOSS, "eps_ls * (log_z_N - logits_NV.mean(dim=-1))",
+           "eps_ls * (logits_NV.size(-1) * (log_z_N - logits_NV.mean(dim=-1)) - nll_N) / (logits_NV.size(-1) - 1)",
+           (LOSS_ORACLE,)),
+    Mutant("the gradient smooths over V - 1", LOSS, "ctx.eps_ls / logits_NV.size(-1)",
+           "ctx.eps_ls / (logits_NV.size(-1) - 1)", (LOSS_ORACLE, "test_loss.py::test_the_gradient_passes_gradcheck")),
+    Mutant("the blockwise gradient smooths over V - 1", LOSS, "sub_(eps_ls / weight_VD.size(0))",
+           "sub_(eps_ls / (weight_VD.size(0) - 1))", (BLOCK_LOSS,)),
+    Mutant("the true token gets eps and the others 1 - eps", LOSS,
+           "((1 - eps_ls) * nll_M1 + eps_ls * smooth_M1)", "(eps_ls * nll_M1 + (1 - eps_ls) * smooth_M1)",
+           (BLOCK_LOSS,)),
+    Mutant("padding is learned", LOSS, "return loss_N.masked_fill(padding_N, 0.0).sum()", "return loss_N.sum()",
+           (LOSS_ORACLE, "test_loss.py::test_padding_adds_nothing_and_has_no_gradient")),
+    Mutant("padding is learned on the CPU", LOSS, "(target_N[rows] != pad_id)", "(target_N[rows] >= 0)",
+           (BLOCK_LOSS, MEAN_LOSS)),
+    Mutant("the learning rate is one step late", TRAINING, "noam_learning_rate(self.step, d_model",
+           "noam_learning_rate(max(1, self.step - 1), d_model", (RATES,)),
+    Mutant("the first step is step 2", TRAINING, "noam_learning_rate(self.step, d_model",
+           "noam_learning_rate(self.step + 1, d_model", (RATES,)),
+    Mutant("the larger branch of equation 3", OPTIMIZER, "min(step**-0.5", "max(step**-0.5",
+           ("test_optimizer.py::test_equation_3", "test_paper.py::test_equation_3_values")),
+    Mutant("the rate does not depend on d_model", OPTIMIZER, "factor * d_model**-0.5 * min", "factor * min",
+           ("test_optimizer.py::test_equation_3", "test_paper.py::test_equation_3_values")),
+    Mutant("Adam's usual beta2", CONFIG, "beta2: float = 0.98", "beta2: float = 0.999", (DEFAULTS,)),
+    Mutant("Adam's usual eps", OPTIMIZER, "eps=config.adam_eps", "eps=1e-8", ("test_optimizer.py::test_adam_by_hand",)),
+    # Batches (5.1)
+    Mutant("padding counts as tokens", BATCHING, "n_tokens=sum(len(target) + 1 for _, target in pairs)",
+           "n_tokens=len(pairs) * (1 + max(len(target) for _, target in pairs))", (SHIFTED, MEAN_LOSS)),
+    Mutant("the target is not shifted", BATCHING,
+           "target_in=pad([[bos_id, *target]", "target_in=pad([[*target, eos_id]", (SHIFTED,)),
+    Mutant("the source has no eos", BATCHING, "[*sentence, eos_id]", "[*sentence]", (SHIFTED,)),
+    Mutant("every epoch has the same order", BATCHING, 'f"{seed} {epoch}"', 'f"{seed}"',
+           (EPOCHS, "test_batching.py::test_order_depends_on_seed_and_epoch_alone")),
+    Mutant("batches go from short to long", BATCHING, "generator.shuffle(groups)", "pass", (EPOCHS,)),
+    Mutant("batches may be one sentence too large", BATCHING, "longest * (len(groups[-1]) + 1)",
+           "longest * len(groups[-1])", ("test_batching.py::test_no_side_exceeds_max_tokens_and_batches_are_full",)),
+    Mutant("a resumed epoch starts again", BATCHING, "groups[start:]", "groups",
+           ("test_batching.py::test_an_epoch_resumes_after_any_batch", RESUME)),
+    # Training (5.2)
+    Mutant("each micro-batch is normalised alone", TRAINING, "(loss / n_tokens).backward()",
+           "(loss / batch.n_tokens / len(batches)).backward()", (HALVES, MEAN_LOSS)),
+    Mutant("gradients are never cleared", TRAINING, "self.optimizer.zero_grad()", "pass",
+           ("test_training.py::test_gradients_do_not_leak_into_the_next_step",)),
+    Mutant("Adam forgets its moments on resuming", TRAINING, "exp_avg_sq\")\n", "exp_avg_sq\")\n        return\n",
+           (RESUME,)),
+    Mutant("dropout's random state is not resumed", TRAINING, 'torch.set_rng_state(tensors["random.cpu"])', "pass",
+           (RESUME,)),
+    Mutant("dropout stays off after validation", TRAINING, "    model.train()\n", "",
+           ("test_training.py::test_validation_scores_held_out_text_and_changes_nothing",)),
+    # Averaging and checkpoints (6.1)
+    Mutant("the sum for the average", CHECKPOINT, "(tensor / len(paths))", "tensor", (AVERAGE,)),
+    Mutant("the first checkpoints are averaged", CHECKPOINT, "average(paths[-last:])", "average(paths[:last])",
+           (AVERAGE,)),
+    Mutant("files are moved before they are on disk", CHECKPOINT, "os.fsync(file.fileno())", "pass",
+           ("test_checkpoint.py::test_files_are_safe_on_disk_before_they_take_their_place",)),
+    # Search (6.1)
+    Mutant("a 6 for the 5 in the length penalty", SEARCH, "((5 + length) / 6) ** alpha", "((6 + length) / 6) ** alpha",
+           (PENALTY, EXHAUSTIVE)),
+    Mutant("the length penalty turned round", SEARCH, "((5 + length) / 6) ** alpha", "((5 + length) / 6) ** -alpha",
+           (PENALTY, EXHAUSTIVE)),
+    Mutant("eos is not counted in the length", SEARCH, "self._end(tokens, log_p, len(tokens) + 1)",
+           "self._end(tokens, log_p, len(tokens))", (EXHAUSTIVE, PLAIN)),
+    Mutant("early stopping looks one token ahead", SEARCH, "(len(tokens) + 1, self.limit)", "(len(tokens) + 1,)",
+           (EARLY,)),
+    Mutant("early stopping looks at the limit only", SEARCH, "(len(tokens) + 1, self.limit)", "(self.limit,)",
+           (EARLY,)),
+    Mutant("the search stops when n have ended", SEARCH, "return nth_best >= max(", "return nth_best <= 0 or max(",
+           (EARLY,)),
+    Mutant("early stopping asks for the best, not the n-th", SEARCH, "[self.config.n_best - 1]", "[0]", (EARLY,)),
+    Mutant("ended hypotheses give up their place", SEARCH, "self.config.beam_size - len(self.ended)",
+           "self.config.beam_size", (PLAIN,)),
+    Mutant("ended hypotheses are dropped", SEARCH, "self.ended.append(", "(", (EXHAUSTIVE, PLAIN)),
+    Mutant("unfinished hypotheses are lost at the limit", SEARCH,
+           "self._end([*tokens, token], log_p, self.limit)", "pass", (EXHAUSTIVE, LIMITS)),
+    Mutant("hypotheses are ranked by log P", SEARCH, "key=lambda h: -h.score", "key=lambda h: -h.log_p",
+           (EXHAUSTIVE, PLAIN)),
+    Mutant("the state does not follow the hypotheses", SEARCH, "state.reorder(torch.tensor(", "(torch.tensor(",
+           (PLAIN,)),
+    Mutant("padding and eos count in the source's length", SEARCH,
+           "(source != model.config.pad_id) & (source != model.config.eos_id)", "source >= 0", (LIMITS,)),
+    Mutant("greedy search goes one token too far", SEARCH, "len(outputs[sentence]) < limits[sentence]",
+           "len(outputs[sentence]) <= limits[sentence]", (LIMITS,)),
+    Mutant("finished sentences stay in greedy search", SEARCH, "if len(going_on) < len(alive):", "if not going_on:",
+           ("test_beam_search.py::test_a_finished_sentence_leaves_the_batch",)),
+    Mutant("at most source + 100", CONFIG, "max_extra: int = 50", "max_extra: int = 100", (DEFAULTS,)),
+]
+
+
+class Outcome(NamedTuple):
+    """How a copy's tests went: pytest's exit status, tests that failed in their own code, the package's directory."""
+
+    exit_status: int
+    failed: list[str]
+    package: str
+    output: str
+
+
+def copy_of_the_package(directory: Path) -> Path:
+    """A fresh copy of the package that this process imported, in `directory`."""
+    import annotated_transformer
+
+    source, package = Path(annotated_transformer.__file__).parent, directory / "annotated_transformer"
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    return package
+
+
+def _run_tests(directory: str, tests: list[str], output: str) -> Outcome:
+    """In a forked child: pytest over `tests`, with the package of `directory`."""
+    import pytest
+
+    class Recorder:
+        failed: list[str] = []
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed and report.when == "call":
+                self.failed.append(report.nodeid.partition("[")[0])
+
+    assert "annotated_transformer" not in sys.modules
+    sys.path.insert(0, directory)
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # a search that never ends is ended
+    with open(output, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-p", "no:xdist", "--noconftest", "-c", os.devnull]
+        status = pytest.main([*options, *tests], plugins=[Recorder()])
+    package = str(Path(sys.modules["annotated_transformer"].__file__ or "").parent)
+    return Outcome(int(status), sorted(set(Recorder.failed)), package, output)
+
+
+def serve() -> None:
+    """Answer each request on standard input (JSON: directory, tests, output) with a JSON Outcome."""
+    import jaxtyping  # noqa: F401
+    import pytest  # noqa: F401
+    import safetensors.torch  # noqa: F401
+    import sentencepiece  # noqa: F401
+    import torch  # noqa: F401
+
+    for line in sys.stdin:
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            os.close(reader)
+            outcome = _run_tests(*json.loads(line))
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(outcome, pipe)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            answer = pipe.read()
+        os.waitpid(child, 0)
+        print(answer or json.dumps(Outcome(-1, [], "", json.loads(line)[2])), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
