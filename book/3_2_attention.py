@@ -123,18 +123,18 @@ print("gradient of the output with respect to the query:", query.grad)
 # **Picture.** Turn the query once round the compass. A short query blurs the four winds, a long one switches from one
 # to the next. The length of the query is the sharpness of the lookup, and training can choose it.
 
-# %% mystnb={"image": {"alt": "Two line charts of the attention weight of the four winds while the query turns from 0 to 360 degrees. With a query of length 1 the four curves are gentle waves between 0.1 and 0.5. With length 8 each wind in turn has a weight near 1, with steep crossings between them."}, "figure": {"caption": "Attention weights of four keys while the query turns round. Left: a query of length 1. Right: of length 8.", "name": "fig-winds"}}
+# %% mystnb={"image": {"alt": "Two line charts of the attention weight of the four winds while the query turns from 0 to 360 degrees. With a query of length 1 the four curves are gentle waves between 0.1 and 0.5. With length 8 each wind in turn has a weight near 1, with steep crossings between them."}, "figure": {"caption": "Attention weights of four keys while the query turns round. Above: a query of length 1. Below: of length 8.", "name": "fig-winds"}}
 degrees = torch.arange(0, 361, 3)
 circle = torch.stack([degrees.deg2rad().sin(), degrees.deg2rad().cos()], dim=1)
-figure, axes = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True, layout="constrained")
+figure, axes = plt.subplots(2, figsize=(5, 3.8), sharex=True, layout="constrained")
 for ax, length in zip(axes, (1, 8)):
     alphas = [attend(dot, length * query, keys, values)[0] for query in circle]
     for alpha, wind, dash in zip(torch.stack(alphas).T, winds, ("-", "--", "-.", ":")):
         ax.plot(degrees, alpha, dash, label=wind)
     ax.set(title=f"query of length {length}", xticks=range(0, 361, 90))
-    ax.set_xlabel("direction of the query (degrees)")
-axes[0].set_ylabel("attention weight")
-axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    ax.set(ylabel="attention weight", ylim=(-0.05, 1.05))
+axes[1].set_xlabel("direction of the query (degrees)")
+axes[0].legend(loc="upper center", ncols=4)
 plt.show()
 
 # %% [markdown]
@@ -405,7 +405,7 @@ def plot_numbers(matrix, queries, keys, ax, title):
 
 # %% mystnb={"image": {"alt": "Three annotated 3 by 3 grids in a row, queries down and keys across. The first holds the dot products: 1 0 1, 1 1 0, 2 1 1. The second holds the same divided by the square root of two: 0.71 where there was 1, 1.41 where there was 2. The third holds the attention weights: 0.40 0.20 0.40, 0.40 0.40 0.20, 0.50 0.25 0.25. Brighter cells hold larger numbers."}, "figure": {"caption": "Equation 1 on example W1: dot products, scaled scores, and the weights that the softmax makes of each row.", "name": "fig-equation-1"}}
 names = ["q1", "q2", "q3"], ["k1", "k2", "k3"]
-figure, axes = plt.subplots(1, 3, figsize=(7, 2.5), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(5.8, 2.2), layout="constrained")
 plot_numbers(Q1 @ K1.T, *names, axes[0], "dot products")
 plot_numbers(Q1 @ K1.T / math.sqrt(2), *names, axes[1], "scaled")
 plot_numbers(alpha, *names, axes[2], "softmax of each row")
@@ -569,7 +569,7 @@ for d_k in (1, 64, 512):
 
 # %% mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from about 0.2 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, nothing changes.", "name": "fig-scale"}}
 widths = [2**e for e in range(11)]
-figure, axes = plt.subplots(1, 2, figsize=(7, 2.8), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(5.8, 2.6), layout="constrained")
 for name, scaled, style in (("dot product", False, "o--"), ("scaled dot product", True, "s-")):
     measured = zip(*[saturation(d_k, scaled) for d_k in widths])
     for ax, values_of_d_k in zip(axes, measured):
@@ -577,8 +577,8 @@ for name, scaled, style in (("dot product", False, "o--"), ("scaled dot product"
         ax.set_xscale("log", base=2)
         ax.set(xlabel="$d_k$", ylabel="median of 1,000 draws")
 axes[0].set(title="largest of ten weights", ylim=(0, 1.05))
-axes[1].set(title="derivative of the softmax (norm)", yscale="log")
-axes[0].legend(loc="center right")
+axes[1].set(title="derivative (norm)", yscale="log")
+axes[1].legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
@@ -716,12 +716,12 @@ for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
 # the causal one with rows and columns exchanged, one of the commonest mistakes: there, a token sees itself and
 # everything that *follows*.
 
-# %% mystnb={"image": {"alt": "Four 5 by 5 grids, queries down, keys across, for the tokens start, Tom, ran, pad, pad. Padding: the first three columns are bright. Causal: the lower triangle with its diagonal is bright. Both: the lower triangle, without the last two columns. Transposed, which is wrong: the upper triangle with its diagonal is bright."}, "figure": {"caption": "What each query (row) may look at: the bright keys. The last panel is a mistake.", "name": "fig-masks"}}
+# %% mystnb={"image": {"alt": "Four 5 by 5 grids in two rows, queries down, keys across, for the tokens start, Tom, ran, pad, pad. Padding: the first three columns are bright. Causal: the lower triangle with its diagonal is bright. Both: the lower triangle, without the last two columns. Transposed, which is wrong: the upper triangle with its diagonal is bright."}, "figure": {"caption": "What each query (row) may look at: the bright keys. The last panel is a mistake.", "name": "fig-masks"}}
 labels = ["<s>", "Tom", "ran", "<pad>", "<pad>"]
 panels = {"padding": padding[1, 0].expand(5, 5), "causal": causal[0, 0],
           "padding & causal": both[1, 0], "transposed (wrong)": causal[0, 0].T}
-figure, axes = plt.subplots(1, 4, figsize=(8, 2.5), layout="constrained")
-for ax, (title, mask) in zip(axes, panels.items()):
+figure, axes = plt.subplots(2, 2, figsize=(5, 4.6), layout="constrained")
+for ax, (title, mask) in zip(axes.flat, panels.items()):
     plot_attention(mask.float(), labels, labels, ax=ax, title=title)
 plt.show()
 
@@ -1112,7 +1112,7 @@ assert_close(layer.attend(Q[None], keys_of_heads, values_of_heads)[0], output)
 
 # %% mystnb={"image": {"alt": "Two annotated 3 by 3 heat maps, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "Example W5: the attention weights of its two heads.", "name": "fig-heads"}}
 words = ["token 1", "token 2", "token 3"]
-figure, axes = plt.subplots(1, 2, figsize=(6, 3), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(5.2, 2.7), layout="constrained")
 plot_numbers(attention_weights(Q_1, K_1), words, words, axes[0], "head 1")
 plot_numbers(attention_weights(Q_2, K_2), words, words, axes[1], "head 2")
 plt.show()
@@ -1266,12 +1266,12 @@ for name, alpha in weights.items():
 # third is $T \times S$, five target tokens down, six source tokens across.
 
 # %% mystnb={"image": {"alt": "Three heat maps. Encoder self-attention: 6 by 6 source tokens, the last two columns, which are padding, are dark. Decoder self-attention: 5 by 5 target tokens, all above the diagonal is dark. Encoder-decoder attention: 5 target tokens down by 6 source tokens across, the last two columns are dark."}, "figure": {"caption": "The three attentions of an untrained model. The masks decide what stays dark, training will decide the rest.", "name": "fig-three-uses"}}
-figure, axes = plt.subplots(1, 3, figsize=(8.5, 3), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(6.6, 2.6), layout="constrained")
 uses = {"encoder.layers.0.self_attention": (source_words, source_words),
         "decoder.layers.0.self_attention": (target_words, target_words),
         "decoder.layers.0.cross_attention": (target_words, source_words)}
 for ax, (name, (rows, columns)) in zip(axes, uses.items()):
-    title = name.replace(".layers.0.", ", ").replace("_", " ")
+    title = name.replace(".layers.0.", "\n").replace("_", " ")
     plot_attention(weights[name][0, 0], rows, columns, ax=ax, title=title)
 plt.show()
 
@@ -1366,10 +1366,14 @@ assert ffn(x).tolist() == [[6, 1], [5, 1], [8, 2]]
 # ```{exercise} W8: the learning rate
 # :label: ex-w8
 #
-# Equation 3 of the paper gives the rate of step $s$ as
-# $d_{\mathrm{model}}^{-0.5} \min(s^{-0.5},\; s \cdot \mathit{warmup\_steps}^{-1.5})$. For the base model
-# ($d_{\mathrm{model}} = 512$, 4,000 warm-up steps), compute it at steps 1, 100, 1,000, 4,000, 10,000 and 100,000.
-# Where is it largest?
+# Equation 3 of the paper gives the rate of step $s$, with $w$ warm-up steps, as
+#
+# $$
+# d_{\mathrm{model}}^{-0.5} \min(s^{-0.5},\; s \cdot w^{-1.5})
+# $$
+#
+# For the base model ($d_{\mathrm{model}} = 512$, $w = 4000$), compute it at steps 1, 100, 1,000, 4,000, 10,000 and
+# 100,000. Where is it largest?
 # ```
 #
 # ```{solution} ex-w8
