@@ -61,16 +61,16 @@ import torch
 from torch import nn
 
 def longest_chain(y):
-    """The most matrix products that must wait for one another before y is known."""
+    """Matrix products that wait for one another until y is known."""
     depth, stack = {None: 0}, [y.grad_fn]
     while stack:
         parents = [parent for parent, _ in stack[-1].next_functions]
-        if waiting := [parent for parent in parents if parent not in depth]:
+        if waiting := [p for p in parents if p not in depth]:
             stack += waiting
             continue
         node = stack.pop()
-        is_product = node.name().startswith(("Mm", "Addmm", "Convolution"))
-        depth[node] = is_product + max((depth[parent] for parent in parents), default=0)
+        product = node.name().startswith(("Mm", "Addmm", "Convolution"))
+        depth[node] = product + max([depth[p] for p in parents] or [0])
     return depth[y.grad_fn]
 
 # %% [markdown]
@@ -94,8 +94,13 @@ def attention(x, d=8):
 
 # %%
 def convolutions(x, dilated, d=8, k=3):
+    def sees_the_first(y):
+        last = y[:, -1].sum()
+        [grad] = torch.autograd.grad(last, x, retain_graph=True)
+        return grad[0].any()
+
     y, gap = x.T, 1
-    while not torch.autograd.grad(y[:, -1].sum(), x, retain_graph=True)[0][0].any():  # the first input is not seen
+    while not sees_the_first(y):
         padded = nn.functional.pad(y, ((k - 1) * gap, 0))
         y = nn.Conv1d(d, d, k, dilation=gap)(padded)
         gap = gap * k if dilated else 1
@@ -106,11 +111,12 @@ torch.manual_seed(0)
 print("   n  recurrent  convolutions  dilated  attention")
 for n in (9, 27, 81):
     x = torch.randn(n, 8, requires_grad=True)
-    outputs = recurrence(x), convolutions(x, dilated=False), convolutions(x, dilated=True), attention(x)
+    outputs = [recurrence(x), convolutions(x, dilated=False),
+               convolutions(x, dilated=True), attention(x)]
     counts = [longest_chain(y) for y in outputs]
     print("{:4d}  {:9d}  {:12d}  {:7d}  {:9d}".format(n, *counts))
-    logarithm = {9: 2, 27: 3, 81: 4}[n]
-    assert counts == [n, (n - 1) // 2, logarithm, 3]
+    log_3 = {9: 2, 27: 3, 81: 4}[n]
+    assert counts == [n, (n - 1) // 2, log_3, 3]
 
 # %% [markdown]
 # For 81 words the recurrent cell needs 81 products in a row, plain convolutions of width 3 need 40 layers, dilated
@@ -128,11 +134,12 @@ for n in (9, 27, 81):
 # These are the stations. The letters are the book's: $B$ sentences in a batch, $S$ source tokens, $T$ target tokens,
 # $D$ the width $d_{\text{model}}$ of the model, $V$ the size of the vocabulary ([notation](notation.md)).
 
-# %%
+# %% tags=["hide-input"]
 stations = {  # name: (column, row, text, who passes here)
     "pair": (0.5, 0, "a pair of sentences\n(str, str)", "both"),
     "ids": (0.5, 1, "token ids\nlist[int], list[int]", "both"),
-    "batch": (0.5, 2, "Batch: source (B, S)\ntarget_in, target_out (B, T)", "both"),
+    "batch": (0.5, 2, "Batch: source (B, S)\n"
+              "target_in, target_out (B, T)", "both"),
     "memory": (-0.15, 3.15, "embed, encode\nmemory (B, S, D)", "both"),
     "decoder": (1.1, 3.15, "embed, decode\n(B, T, D)", "both"),
     "logits": (1.1, 4.15, "logits\n(B, T, V)", "both"),
@@ -144,33 +151,38 @@ stations = {  # name: (column, row, text, who passes here)
     "bleu": (1.1, 7.15, "BLEU\nscore and signature", "write"),
 }
 
+# %% tags=["hide-input"]
+arrows = """pair ids, ids batch, batch memory, batch decoder, batch loss,
+    memory decoder, decoder logits, logits loss, logits search,
+    loss adam, adam weights, search out, out bleu, search decoder"""
+labels = {  # what some of them carry, and where that is written
+    "source": (-0.05, 2.55), "target_in": (1.1, 2.55),
+    "target_out": (0.0, 4.1), "the new\ntoken": (1.6, 4.3),
+}
+look = {  # Okabe and Ito's colours
+    "both": {"edgecolor": "black", "linestyle": "-"},
+    "learn": {"edgecolor": "#0072B2", "linestyle": "--"},
+    "write": {"edgecolor": "#D55E00", "linestyle": ":"},
+}
+
 # %% [markdown]
 # Read the figure from top to bottom. Stations with a solid frame are passed in any case; the dashed ones on the left
 # belong to learning, the dotted ones on the right to writing a translation.
 
-# %%
-arrows = [  # from, to, bend, what the arrow carries, where its name stands
-    ("pair", "ids", 0, "", None), ("ids", "batch", 0, "", None), ("memory", "decoder", 0, "", None),
-    ("batch", "memory", 0, "source", (-0.05, 2.55)), ("batch", "decoder", 0, "target_in", (1.1, 2.55)),
-    ("decoder", "logits", 0, "", None), ("logits", "loss", 0, "", None), ("logits", "search", 0, "", None),
-    ("batch", "loss", 0, "target_out", (0.0, 4.1)), ("loss", "adam", 0, "", None), ("adam", "weights", 0, "", None),
-    ("search", "decoder", 0.75, "the new\ntoken", (1.6, 4.3)), ("search", "out", 0, "", None),
-    ("out", "bleu", 0, "", None),
-]
-
 # %% tags=["hide-input"] mystnb={"image": {"alt": "A flow chart in two columns. A pair of sentences becomes token ids, then a Batch of source, target_in and target_out. The source goes to the encoder, whose memory goes to the decoder; target_in goes to the decoder; the decoder gives logits. On the left, for learning: logits and target_out give the loss, the loss an Adam step, the steps checkpoints that are averaged. On the right, for writing: logits feed the search, whose new token goes back to the decoder; its ids become text, and the text a BLEU score."}}
-import matplotlib.pyplot as plt
-
-look = {"both": ("black", "-"), "learn": ("#0072B2", "--"), "write": ("#D55E00", ":")}  # Okabe and Ito's colours
+from matplotlib import pyplot as plt
 figure, axes = plt.subplots(figsize=(5, 6.2), dpi=90, layout="constrained")
+centre = {"ha": "center", "va": "center"}
 for name, (x, y, text, who) in stations.items():
-    box = dict(boxstyle="round,pad=0.4", facecolor="white", edgecolor=look[who][0], linestyle=look[who][1])
-    stations[name] = axes.text(x, -y, text, ha="center", va="center", fontsize=9, bbox=box)
-for start, end, bend, label, at in arrows:
-    arrow = dict(arrowstyle="->", patchA=stations[start], patchB=stations[end], connectionstyle=f"arc3,rad={bend}")
-    axes.annotate("", stations[end].get_position(), stations[start].get_position(), arrowprops=arrow)
-    if label:
-        axes.text(at[0], -at[1], label, ha="center", va="center", fontsize=8, style="italic")
+    box = {"boxstyle": "round,pad=0.4", "facecolor": "white", **look[who]}
+    stations[name] = axes.text(x, -y, text, fontsize=9, bbox=box, **centre)
+for start, end in map(str.split, arrows.split(",")):
+    bend = 0.75 if (start, end) == ("search", "decoder") else 0
+    tips = {"patchA": stations[start], "patchB": stations[end], "arrowstyle": "->"}
+    ends = stations[end].get_position(), stations[start].get_position()
+    axes.annotate("", *ends, arrowprops={**tips, "connectionstyle": f"arc3,rad={bend}"})
+for label, (x, y) in labels.items():
+    axes.text(x, -y, label, fontsize=8, style="italic", **centre)
 axes.set(xlim=(-0.6, 1.75), ylim=(-7.5, 0.4), frame_on=False, xticks=[], yticks=[])
 plt.show()
 
@@ -209,7 +221,7 @@ He never forgets a name. | Er vergisst nie einen Namen.
 My grandmother tells the best stories. | Meine Großmutter erzählt die besten Geschichten.
 I did not understand the question. | Ich habe die Frage nicht verstanden."""
 
-# %%
+# %% tags=["hide-input"]
 at_home = """The small dog sleeps under the table. | Der kleine Hund schläft unter dem Tisch.
 The cat sees the bird. | Die Katze sieht den Vogel.
 The bird sees the cat. | Der Vogel sieht die Katze.
@@ -225,7 +237,7 @@ The light in the hall is on. | Das Licht im Flur ist an.
 The milk has gone sour. | Die Milch ist sauer geworden.
 Put the book on the shelf. | Stell das Buch ins Regal."""
 
-# %%
+# %% tags=["hide-input"]
 outdoors = """It is raining again. | Es regnet schon wieder.
 The train leaves at eight o'clock. | Der Zug fährt um acht Uhr ab.
 We missed the last bus. | Wir haben den letzten Bus verpasst.
@@ -242,11 +254,12 @@ The snow melts in the sun. | Der Schnee schmilzt in der Sonne.
 Did you take a photograph? | Hast du ein Foto gemacht?"""
 
 # %%
-pairs = [tuple(line.split(" | ")) for text in (people, at_home, outdoors) for line in text.splitlines()]
+lines = "\n".join((people, at_home, outdoors)).splitlines()
+pairs = [tuple(line.split(" | ")) for line in lines]
 source_text, target_text = pairs[2]
 
 print(len(pairs), "pairs; the one we follow:")
-print(source_text, "->", target_text)
+print(source_text, target_text, sep="\n")
 assert len(pairs) == 42 and all(len(pair) == 2 for pair in pairs)
 
 # %% [markdown]
@@ -264,15 +277,18 @@ assert len(pairs) == 42 and all(len(pair) == 2 for pair in pairs)
 # %%
 from annotated_transformer import Tokenizer
 
-tokenizer = Tokenizer.train([sentence for pair in pairs for sentence in pair], vocab_size=600)
-source_ids, target_ids = tokenizer.encode(source_text), tokenizer.encode(target_text)
+sentences = [sentence for pair in pairs for sentence in pair]
+tokenizer = Tokenizer.train(sentences, vocab_size=600)
+source_ids = tokenizer.encode(source_text)
+target_ids = tokenizer.encode(target_text)
 
 for text, ids in ((source_text, source_ids), (target_text, target_ids)):
-    print(len(text), "characters,", len(ids), "tokens:", *tokenizer.pieces(ids))
-    print(ids)
+    print(len(text), "characters,", len(ids), "tokens:")
+    print(*tokenizer.pieces(ids))
+    print(*ids)
     assert tokenizer.decode(ids) == text
 V = tokenizer.vocab_size
-assert V == 600 and all(isinstance(i, int) and 0 <= i < V for i in source_ids + target_ids)
+assert all(type(i) is int and i < V for i in source_ids + target_ids)
 
 # %% [markdown]
 # `▁` stands for a space: *sister* has become one token of its own, *bought* did not occur often enough. An id is the
@@ -283,7 +299,8 @@ assert V == 600 and all(isinstance(i, int) and 0 <= i < V for i in source_ids + 
 strange = "Ein 🦔 grüßt: «привет»!"
 print(*tokenizer.pieces(tokenizer.encode(strange)))
 assert tokenizer.decode(tokenizer.encode(strange)) == strange
-assert all(tokenizer.decode(tokenizer.encode(sentence)) == sentence for pair in pairs for sentence in pair)
+for sentence in sentences:
+    assert tokenizer.decode(tokenizer.encode(sentence)) == sentence
 
 # %% [markdown]
 # ### From ids to a batch
@@ -295,8 +312,8 @@ assert all(tokenizer.decode(tokenizer.encode(sentence)) == sentence for pair in 
 # %%
 from annotated_transformer import make_batch
 
-ids = [(tokenizer.encode(source), tokenizer.encode(target)) for source, target in pairs]
-batch = make_batch([ids[2], ids[0]])  # the sentence we follow, and "I am tired."
+ids = [(tokenizer.encode(x), tokenizer.encode(y)) for x, y in pairs]
+batch = make_batch([ids[2], ids[0]])  # ours, and "I am tired."
 B, S, T = 2, len(source_ids) + 1, len(target_ids) + 1
 
 for name in ("source", "target_in", "target_out"):
@@ -313,12 +330,13 @@ for name in ("source", "target_in", "target_out"):
 
 # %%
 PAD, BOS, EOS = 0, 1, 2
-assert batch.source.shape == (B, S) and batch.target_in.shape == batch.target_out.shape == (B, T)
+assert batch.source.shape == (B, S)
+assert batch.target_in.shape == batch.target_out.shape == (B, T)
 assert batch.source[0].tolist() == [*source_ids, EOS]
 assert batch.target_in[0].tolist() == [BOS, *target_ids]
 assert batch.target_out[0].tolist() == [*target_ids, EOS]
 assert batch.n_tokens == (batch.target_out != PAD).sum()
-print(batch.n_tokens, "real target tokens in", batch.target_out.numel(), "places")
+print(batch.n_tokens, "real target tokens in", B * T, "places")
 
 # %% [markdown]
 # Padding is work for nothing, so training puts sentences of similar length together, as the paper does.
@@ -331,10 +349,12 @@ from annotated_transformer import token_batches
 epoch = list(token_batches(ids, max_tokens=512, seed=1, epoch=0))
 for each in epoch:
     places = each.target_out.numel()
-    print(f"{len(each.source):3d} sentences, {each.n_tokens:4d} target tokens, {places - each.n_tokens:4d} of padding")
+    print(len(each.source), "sentences,", each.n_tokens, "target tokens,",
+          places - each.n_tokens, "of padding")
     assert places <= 512 and each.source.numel() <= 512
 assert sum(len(each.source) for each in epoch) == len(pairs)
-assert sum(each.n_tokens for each in epoch) == sum(len(target) + 1 for _, target in ids)
+n_tokens = sum(len(target) + 1 for _, target in ids)
+assert sum(each.n_tokens for each in epoch) == n_tokens
 
 # %% [markdown]
 # ## 1.4 Numbers pass through the model
@@ -352,7 +372,7 @@ torch.manual_seed(1)
 model = Transformer(config).eval()
 D = config.d_model
 
-print(f"{sum(weight.numel() for weight in model.parameters()):,} weights")
+print(f"{sum(w.numel() for w in model.parameters()):,} weights")
 show(Transformer.forward)
 
 # %% [markdown]
@@ -375,7 +395,8 @@ embedded = model.embed(batch.source)
 
 assert E.shape == (V, D) and embedded.shape == (B, S, D)
 assert_close(by_hand, embedded)
-print("ids", tuple(batch.source.shape), "-> vectors", tuple(embedded.shape))
+print("ids", tuple(batch.source.shape))
+print("vectors", tuple(embedded.shape))
 
 # %% [markdown]
 # ### The encoder: vectors to memory
@@ -392,7 +413,8 @@ n = alone.size(1)
 
 assert memory.shape == (B, S, D)
 assert_close(memory[1:, :n], model.encode(alone))
-print("memory", tuple(memory.shape), "- the second sentence fills", n, "of its", S, "places")
+print("memory", tuple(memory.shape))
+print("the second sentence fills", n, "of its", S, "places")
 
 # %% [markdown]
 # (section-decoder)=
@@ -413,7 +435,8 @@ assert decoded.shape == (B, T, D)
 after = model.decode(nonsense, memory, mask)
 assert_close(decoded[:, :6], after[:, :6])
 assert not torch.allclose(decoded[:, 6:], after[:, 6:])
-print("decoder", tuple(decoded.shape), "- positions 0 to 5 are the same")
+print("decoder's output", tuple(decoded.shape))
+print("positions 0 to 5 are the same")
 
 # %% [markdown]
 # ### Logits: a score for every token
@@ -441,15 +464,17 @@ print("logits", tuple(logits.shape))
 # as a translator must who does not know the target yet:
 
 # %%
-factors = p[0].gather(1, batch.target_out[0][:, None])[:, 0]  # P(y_t | ...), all from one pass
+y_in, y_out = batch.target_in[0], batch.target_out[0]
+factors = p[0, range(T), y_out]  # all from one pass
 
 with torch.no_grad():
     state = model.start(batch.source[:1])
-    one_by_one = [model.step(token.view(1, 1), state).softmax(-1)[0, 0] for token in batch.target_in[0]]
-slowly = torch.stack([p_V[token] for p_V, token in zip(one_by_one, batch.target_out[0])])
+    steps = [model.step(token.view(1, 1), state) for token in y_in]
+slowly = torch.cat(steps, dim=1).softmax(dim=-1)[0, range(T), y_out]
 
 assert_close(factors, slowly)
-print(f"log P(y | x) = {factors.log().sum():.4f} nats, {factors.log().mean():.4f} a token")
+print(f"log P(y | x) = {factors.log().sum():.4f} nats")
+print(f"a token: {factors.log().mean():.4f} nats")
 
 # %% [markdown]
 # A model that spread its trust evenly would give every token $1 / V$, that is $\ln 600 = 6.40$ nats. This untrained one
@@ -457,7 +482,8 @@ print(f"log P(y | x) = {factors.log().sum():.4f} nats, {factors.log().mean():.4f
 # compared with, and so it bets on the token that it has read last.
 
 # %%
-repeats = (p.argmax(dim=-1) == batch.target_in)[batch.target_out != PAD]
+real = batch.target_out != PAD
+repeats = (p.argmax(dim=-1) == batch.target_in)[real]
 print(f"it would repeat {repeats.sum()} of {batch.n_tokens} tokens")
 assert repeats.float().mean() > 0.5
 
@@ -474,15 +500,18 @@ assert repeats.float().mean() > 0.5
 # %%
 from annotated_transformer import label_smoothed_cross_entropy
 
-loss, nll = label_smoothed_cross_entropy(logits, batch.target_out, eps_ls=0.1, pad_id=PAD)
+loss, nll = label_smoothed_cross_entropy(
+    logits, batch.target_out, eps_ls=0.1, pad_id=PAD)
 by_torch = nn.functional.cross_entropy(
-    logits.flatten(0, 1), batch.target_out.flatten(), label_smoothing=0.1, ignore_index=PAD, reduction="sum")
-by_hand = -p.gather(2, batch.target_out[:, :, None])[batch.target_out != PAD].log().sum()
+    logits.flatten(0, 1), batch.target_out.flatten(),
+    label_smoothing=0.1, ignore_index=PAD, reduction="sum")
+by_hand = -p[real, batch.target_out[real]].log().sum()
 
 assert loss.shape == nll.shape == ()
 assert_close(loss, by_torch)
 assert_close(nll, by_hand)
-print(f"loss {loss / batch.n_tokens:.4f}, nll {nll / batch.n_tokens:.4f} nats a token")
+print(f"loss {loss / batch.n_tokens:.4f} nats a token")
+print(f"nll  {nll / batch.n_tokens:.4f} nats a token")
 
 # %% [markdown]
 # ### One update
@@ -493,32 +522,46 @@ print(f"loss {loss / batch.n_tokens:.4f}, nll {nll / batch.n_tokens:.4f} nats a 
 # every step, and the first step is step 1.
 
 # %%
-from annotated_transformer import TrainConfig, make_adam, noam_learning_rate
+from annotated_transformer import TrainConfig, make_adam
+from annotated_transformer import noam_learning_rate
 
-settings = TrainConfig(train_steps=160, max_tokens=512, warmup_steps=40, lr_factor=0.2,
-                       log_every=1, validate_every=160, checkpoint_every=10)
+settings = TrainConfig(
+    train_steps=160, max_tokens=512, warmup_steps=40, lr_factor=0.2,
+    log_every=1, validate_every=160, checkpoint_every=10)
+
+def rate_of(step):
+    return noam_learning_rate(step, D, warmup_steps=40, factor=0.2)
+
+# %% [markdown]
+# Of these settings more below. Now the first step, and by how much it moves the numbers in $E$:
+
+# %%
 optimizer = make_adam(model, settings)
-rate = noam_learning_rate(1, D, settings.warmup_steps, settings.lr_factor)
-optimizer.param_groups[0]["lr"] = rate
-
+rate = optimizer.param_groups[0]["lr"] = rate_of(1)
 before = E.detach().clone()
 (loss / batch.n_tokens).backward()
 optimizer.step()
 change = (E.detach() - before).abs()
-print(f"rate {rate:.3e}, largest change {change.max():.3e}, median {change.median():.3e}")
+print(f"rate           {rate:.3e}")
+print(f"largest change {change.max():.3e}")
+print(f"median change  {change.median():.3e}")
 
 # %% [markdown]
 # The numbers in $E$ have all moved, and by the same amount. That is Adam's first step: it divides the gradient by a
 # running estimate of its size, and after one step that estimate *is* its size, so what remains is a sign times the
-# rate (a little less where the gradient is as small as Adam's $\\epsilon = 10^{-9}$). (Every row moves, also the rows
+# rate (a little less where the gradient is as small as Adam's $\epsilon = 10^{-9}$). (Every row moves, also the rows
 # of tokens that are not in the batch: the softmax compares with all of them.) On these two sentences the loss has
 # become smaller:
 
 # %%
-assert change.max() < 1.01 * rate and change.quantile(0.01) > 0.99 * rate
-after_one, _ = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
-assert after_one < loss
-print(f"{loss / batch.n_tokens:.4f} -> {after_one / batch.n_tokens:.4f} nats a token")
+assert change.max() < 1.01 * rate
+assert change.quantile(0.01) > 0.99 * rate
+
+logits = model(batch.source, batch.target_in)
+less, _ = label_smoothed_cross_entropy(logits, batch.target_out)
+assert less < loss
+print(f"before {loss / batch.n_tokens:.4f} nats a token")
+print(f"after  {less / batch.n_tokens:.4f} nats a token")
 
 # %% [markdown]
 # ### Some dozens of updates
@@ -536,9 +579,12 @@ My sister has lost her key. | Meine Schwester hat ihren Schlüssel verloren.
 The small dog sees the bird. | Der kleine Hund sieht den Vogel.
 The soup is very cold. | Die Suppe ist sehr kalt.
 We missed the last train. | Wir haben den letzten Zug verpasst."""
-unseen_pairs = [tuple(line.split(" | ")) for line in unseen.splitlines()]
-words, unseen_words = (set(" ".join(x.rstrip(".?") for x, _ in some).split()) for some in (pairs, unseen_pairs))
-assert unseen_words <= words
+unseen_pairs = [tuple(x.split(" | ")) for x in unseen.splitlines()]
+
+def words(pairs):
+    return {w.strip(".?") for x, _ in pairs for w in x.split()}
+
+assert words(unseen_pairs) <= words(pairs)
 assert not set(unseen_pairs) & set(pairs)
 
 # %%
@@ -548,11 +594,12 @@ from annotated_transformer import train
 
 runs = tempfile.TemporaryDirectory()
 out = Path(runs.name) / "forty-two"
-train(config, settings, tokenizer, pairs, unseen_pairs, out, progress=False)
+train(config, settings, tokenizer, pairs, unseen_pairs, out,
+      progress=False)
 
 for path in sorted(out.iterdir()):
     print(path.name)
-assert len(list((out / "checkpoints").iterdir())) == settings.keep_checkpoints == 5
+assert len(list((out / "checkpoints").iterdir())) == 5
 
 # %% [markdown]
 # The log holds a line for each step. Two curves from it, beside two lines that were known before the training: the
@@ -564,22 +611,28 @@ assert len(list((out / "checkpoints").iterdir())) == settings.keep_checkpoints =
 import json
 import math
 
-log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+lines = (out / "log.jsonl").read_text().splitlines()
+log = [json.loads(line) for line in lines]
 steps = [record for record in log if "loss" in record]
 right, wrong = 0.9 + 0.1 / V, 0.1 / V
 floor = -right * math.log(right) - (V - 1) * wrong * math.log(wrong)
 
-print(f"floor of the loss: {floor:.4f} nats a token; of its nll: {-math.log(right):.4f}")
-assert [record["rate"] for record in steps] == [noam_learning_rate(s, D, 40, 0.2) for s in range(1, 161)]
+print(f"floor of the loss: {floor:.4f} nats a token")
+print(f"nll at that floor: {-math.log(right):.4f} nats a token")
 assert floor < steps[-1]["loss"] < floor + 0.3
+for record in steps:
+    assert record["rate"] == rate_of(record["step"])
 
-# %% mystnb={"image": {"alt": "Two curves over 160 steps. The loss falls from about 7 nats a token, steeply until step 60, then flat just above a dashed line at 0.96. The learning rate rises in a straight line to its peak at step 40 and then falls ever more slowly."}}
-figure, axes = plt.subplots(2, 1, figsize=(5, 4), sharex=True, dpi=90, layout="constrained")
-axes[0].plot([record["step"] for record in steps], [record["loss"] for record in steps], color="#0072B2")
-axes[0].axhline(floor, color="#D55E00", linestyle="--", label="the smallest possible")
+# %% mystnb={"image": {"alt": "Two curves over 160 steps. The loss falls from about 9 nats a token until about step 100 and then stays flat, close above a dashed line at 0.96. The learning rate rises in a straight line to its peak at step 40 and then falls ever more slowly."}}
+figure, axes = plt.subplots(
+    2, 1, figsize=(5, 4), sharex=True, dpi=90, layout="constrained")
+number = range(1, 161)
+axes[0].plot(number, [each["loss"] for each in steps], color="#0072B2")
+axes[1].plot(number, [each["rate"] for each in steps], color="#009E73")
+axes[0].axhline(floor, color="#D55E00", linestyle="--",
+                label="the smallest possible")
 axes[0].set(ylabel="loss (nats a token)", ylim=(0, None))
 axes[0].legend(frameon=False)
-axes[1].plot([record["step"] for record in steps], [record["rate"] for record in steps], color="#009E73")
 axes[1].set(xlabel="step", ylabel="learning rate", ylim=(0, None))
 plt.show()
 
@@ -592,15 +645,16 @@ plt.show()
 
 # %%
 from annotated_transformer import average_checkpoints, load_model
-from annotated_transformer.checkpoint import load_tensors, step_checkpoints
+from annotated_transformer import checkpoint
 
 averaged = average_checkpoints(out, last=5)
 model, tokenizer = load_model(averaged)
 
-checkpoints = [load_tensors(path)[0] for path in step_checkpoints(out)]
-by_hand = torch.stack([weights["embedding.weight"] for weights in checkpoints]).mean(dim=0)
+paths = checkpoint.step_checkpoints(out)
+five = [checkpoint.load_tensors(path)[0] for path in paths]
+by_hand = sum(weights["embedding.weight"] for weights in five) / 5
 assert_close(model.embedding.weight.detach(), by_hand)
-print([path.stem for path in step_checkpoints(out)], "->", averaged.name)
+print(*(path.stem for path in paths), averaged.name, sep="\n")
 
 # %% [markdown]
 # ## 1.6 The model translates
@@ -609,7 +663,7 @@ print([path.stem for path in step_checkpoints(out)], "->", averaged.name)
 #
 # From here on the German sentence is no longer known. The encoder runs once. Then the decoder gets bos and gives a
 # distribution; the most probable token is taken, printed, and fed back as the next input; and so on until it is eos.
-# This is **greedy search**, in eight lines:
+# This is **greedy search**, in a few lines:
 
 # %% tags=["nbval-rtol-0.1"]
 source = batch.source[:1]
@@ -646,12 +700,15 @@ assert greedy[:-1] == target_ids and greedy[-1] == EOS
 # %%
 from annotated_transformer import beam_search
 
-hypotheses = beam_search(model, source, beam_size=4, alpha=0.6, n_best=4)[0]
+[hypotheses] = beam_search(
+    model, source, beam_size=4, alpha=0.6, n_best=4)
 for tokens, score, log_p in hypotheses:
-    assert abs(score - log_p / ((5 + len(tokens) + 1) / 6) ** 0.6) < 1e-5
+    lp = ((5 + len(tokens) + 1) / 6) ** 0.6
+    assert math.isclose(score, log_p / lp)
 scores = [hypothesis.score for hypothesis in hypotheses]
-assert scores == sorted(scores, reverse=True) and hypotheses[0].tokens == target_ids
-print(f"{len(hypotheses)} hypotheses, best first; the best is the target: {hypotheses[0].tokens == target_ids}")
+assert scores == sorted(scores, reverse=True)
+assert hypotheses[0].tokens == target_ids
+print(len(hypotheses), "hypotheses, best first")
 
 # %% [markdown]
 # ### Ids to text
@@ -667,7 +724,7 @@ translator = Translator.from_checkpoint(averaged)
 
 assert isinstance(translation, str) and translation == target_text
 assert translator.translate([source_text]) == [translation]
-print(source_text, "->", translation)
+print(source_text, translation, sep="\n")
 
 # %% [markdown]
 # There it is: the sentence has gone the whole way, and arrived.
@@ -685,9 +742,10 @@ from annotated_transformer import bleu
 sources, references = map(list, zip(*pairs))
 translations = translator.translate(sources)
 learned = bleu(translations, references)
+n_right = sum(t == r for t, r in zip(translations, references))
 
 print(learned.signature)
-print(sum(t == r for t, r in zip(translations, references)), "of 42 sentences word for word")
+print(n_right, "of 42 sentences are right to the letter")
 assert learned.score > 95
 
 # %% [markdown]
@@ -700,7 +758,8 @@ generalised = bleu(translations, references)
 
 for triple in zip(sources, references, translations):
     print(*triple, sep="\n   ", end="\n\n")
-print(f"BLEU {generalised.score:.0f} on unseen sentences, {learned.score:.0f} on learned ones")
+print(f"BLEU {generalised.score:.0f} on unseen sentences,",
+      f"{learned.score:.0f} on learned ones")
 assert generalised.score < 75 < learned.score
 
 # %% [markdown]
@@ -710,8 +769,10 @@ assert generalised.score < 75 < learned.score
 # memorise. [Section 6.1](6_1_translation.ipynb) gives it 36,000.
 
 # %% tags=["nbval-ignore-output"]
-print(f"nll on learned sentences {steps[-1]['nll']:.2f}, on unseen ones {log[-1]['valid_nll']:.2f} nats a token")
-assert steps[-1]["nll"] < 0.3 < 1 < log[-1]["valid_nll"]
+nll_learned, nll_unseen = steps[-1]["nll"], log[-1]["valid_nll"]
+print(f"nll {nll_unseen:.2f} on unseen sentences,",
+      f"{nll_learned:.2f} on learned ones (nats a token)")
+assert nll_learned < 0.3 < 1 < nll_unseen
 
 # %% [markdown]
 # ## 1.7 Break it
@@ -727,12 +788,14 @@ assert steps[-1]["nll"] < 0.3 < 1 < log[-1]["valid_nll"]
 cat, bird = make_batch([ids[15]]), make_batch([ids[16]])
 assert sorted(cat.source[0].tolist()) == sorted(bird.source[0].tolist())
 torch.manual_seed(1)
-sighted, blind = (Transformer(config.replace(positions=p)).eval() for p in ("sinusoidal", "none"))
 
-for name, each in (("sinusoids", sighted), ("no positions", blind)):
-    one, other = (each(sentence.source, cat.target_in) for sentence in (cat, bird))
-    print(f"{name:12}  the logits for the two differ by up to {(one - other).abs().max():.4f}")
-    assert torch.allclose(one, other, atol=1e-5) == (each is blind)
+for kind in ("sinusoidal", "none"):
+    each = Transformer(config.replace(positions=kind)).eval()
+    one = each(cat.source, cat.target_in)
+    other = each(bird.source, cat.target_in)
+    print(f"positions={kind}: logits differ by up to",
+          f"{(one - other).abs().max():.4f}")
+    assert torch.allclose(one, other, atol=1e-5) == (kind == "none")
 
 # %% [markdown]
 # Without positions the two sentences are one to this model, whatever it learns: it must give both the same
@@ -748,25 +811,27 @@ torch.manual_seed(1)
 careless = Transformer(config).train()
 optimizer = make_adam(careless, settings)
 everything = make_batch(ids)
+source, target_in, target_out, n_tokens = everything
 for step in range(1, 61):
-    logits = careless(everything.source, everything.target_out)  # the mistake: target_in belongs here
-    loss, nll = label_smoothed_cross_entropy(logits, everything.target_out)
-    (loss / everything.n_tokens).backward()
-    optimizer.param_groups[0]["lr"] = noam_learning_rate(step, D, 40, 0.2)
+    logits = careless(source, target_out)  # the mistake: not target_in
+    loss, nll = label_smoothed_cross_entropy(logits, target_out)
+    (loss / n_tokens).backward()
+    optimizer.param_groups[0]["lr"] = rate_of(step)
     optimizer.step()
     optimizer.zero_grad()
-print(f"after 60 steps: nll {nll / everything.n_tokens:.2f} nats a token")
-assert nll / everything.n_tokens < 0.3
+print(f"nll after 60 steps: {nll / n_tokens:.2f} nats a token")
+assert nll / n_tokens < 0.3
 
 # %% [markdown]
 # A splendid loss, sooner than the honest model's. But what it has learned is to copy its input, and when nobody
 # hands it the answer it has none:
 
 # %% tags=["nbval-ignore-output"]
-answers = [tokenizer.decode(tokens) for tokens in greedy_search(careless.eval(), everything.source)]
-n_right = sum(answer == target for answer, (_, target) in zip(answers, pairs))
+found = greedy_search(careless.eval(), source)
+answers = [tokenizer.decode(tokens) for tokens in found]
+n_right = sum(a == target for a, (_, target) in zip(answers, pairs))
 
-print(repr(answers[2][:60]), "-", n_right, "of 42 right")
+print(repr(answers[2][:60]), "and", n_right, "of 42 right")
 assert n_right <= 2
 
 # %% [markdown]
