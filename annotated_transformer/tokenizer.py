@@ -116,7 +116,8 @@ class Tokenizer:
 
         With `dropout`, each merge is left out with this probability, so that one word comes apart in many ways
         (BPE-dropout, Provilkov et al. 2020): a regulariser for training text, not in the paper. A unigram model
-        samples a segmentation instead. The same texts and `seed` give the same ids, and any ids decode to the text.
+        samples a segmentation instead. The same texts and `seed` give the same ids within one process (SentencePiece
+        mixes in entropy of its own, so another process draws others), and any ids decode to the text.
         """
         require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1), got {dropout}")
         texts = list(texts)

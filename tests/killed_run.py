@@ -23,7 +23,7 @@ def attempt(out: Path, install_kill: Callable[[], None] | None) -> int:
     if process == 0:
         if install_kill:
             install_kill()
-        configs = toy_run_config(train_steps=20, log_every=1, checkpoint_every=3, accumulate=2, bpe_dropout=0.1)
+        configs = toy_run_config(train_steps=20, log_every=1, checkpoint_every=3, accumulate=2)
         resume = (out / "training.safetensors").exists()
         train(*configs, toy_tokenizer(), text_pairs(1, 60), [], out, resume=resume, progress=False)
         os._exit(0)
