@@ -37,6 +37,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
+        temporary.chmod(0o644)  # safetensors makes files that only their owner can read
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -83,11 +84,13 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     """config.json as a dictionary. Raises ConfigError when the directory is not a checkpoint."""
     path = Path(directory) / "config.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{directory} is not a checkpoint directory: it has no config.json") from None
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
+    require(isinstance(config, dict) and "model" in config, f"{path} does not describe a model: it has no entry model")
+    return config
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:

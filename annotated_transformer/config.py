@@ -145,7 +145,8 @@ class TrainConfig(_Settings):
     One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each side. Steps are
     counted from 1. `precision="bf16"` runs the products in bfloat16 (weights stay float32); "auto" means bf16 on a
     GPU that has it and float32 elsewhere. `bpe_dropout` is a regulariser the paper does not have, for small corpora:
-    the chance that a merge is left out when the training text is encoded, anew in every epoch.
+    the chance that a merge is left out when the training text is encoded, anew in every epoch; its draws differ from
+    one process to the next, so that such a run does not resume bit for bit.
     """
 
     train_steps: int = 100_000

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +17,7 @@ from annotated_transformer.batching import Batch, TokenPair, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
+from annotated_transformer.process import deferred_interrupt, keep_freed_memory
 from annotated_transformer.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -51,20 +47,21 @@ def train(
     Every `log_every` steps a line goes to `out`/log.jsonl: step, loss and nll (nats a real target token), rate,
     tokens_per_s (real target tokens); with validation also valid_nll, valid_ppl and valid_bleu (greedy search).
     `progress` shows the same on standard error. `resume` continues a run from its last checkpoint and, on the CPU,
-    ends with the weights that an uninterrupted run would have. Ctrl-C finishes the step, saves, and raises
-    KeyboardInterrupt. Pairs longer than `max_length` tokens, or with an empty side, are left out of the training
-    data. Raises ConfigError when nothing is left, when `out` already holds a run and `resume` is not set, or when
-    there is nothing to resume.
+    ends with the weights that an uninterrupted run would have (unless `bpe_dropout` is on, whose draws differ from
+    process to process). Ctrl-C finishes the step, saves, and raises KeyboardInterrupt. Pairs longer than `max_length`
+    tokens, or with an empty side, are left out of the training data. Raises ConfigError when nothing is left, when
+    `out` already holds a run and `resume` is not set, or when there is nothing to resume.
     """
     run = _Run(model_config, train_config, Path(out), torch.device(device))
     state_file = run.out / "training.safetensors"
     if resume:
         require(state_file.exists(), f"nothing to resume in {out}: it has no training.safetensors")
         run.restore(state_file)
+        corpus = corpus or checkpoint.read_config(run.out).get("corpus", "")
     else:
         require(not state_file.exists(), f"{out} already holds a run: resume it, or name another directory")
-        extra = {"train": train_config.to_dict(), "corpus": corpus}
-        checkpoint.write_directory(run.out, model_config, tokenizer, extra)
+    extra = {"train": train_config.to_dict(), "corpus": corpus}
+    checkpoint.write_directory(run.out, model_config, tokenizer, extra)
 
     def epoch_pairs(epoch: int) -> list[TokenPair]:
         seed = train_config.seed * 100_003 + epoch
@@ -72,7 +69,7 @@ def train(
         require(bool(pairs), f"no training pair has 1 to {train_config.max_length} tokens on each side")
         return pairs
 
-    with _Log(run, tensorboard, progress) as log, _deferred_interrupt() as interrupted:
+    with _Log(run, tensorboard, progress) as log, deferred_interrupt() as interrupted:
         batches = run.batches(epoch_pairs)
         while run.step < train_config.train_steps:
             loss, nll, n_tokens = run.update([next(batches) for _ in range(train_config.accumulate)])
@@ -272,38 +269,3 @@ class _Log:
             for name, value in record.items() if self.writer else ():
                 self.writer.add_scalar(name, value, self.run.step)  # type: ignore[union-attr]
         self._reset()
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM instead of raising in the middle of a step; the second one raises at once."""
-    received: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep large freed blocks in the process instead of giving their pages back after every step.
-
-    PyTorch allocates and frees the same large tensors at each step, and faulting their pages in again costs a third
-    of the time of a small model's step (benchmarks/README.md). Does nothing where there is no glibc.
-    """
-    if sys.platform == "linux" and "MALLOC_TRIM_THRESHOLD_" not in os.environ:
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            m_trim_threshold, m_mmap_max = -1, -4
-            mallopt(m_mmap_max, 0)
-            mallopt(m_trim_threshold, 2**31 - 1)

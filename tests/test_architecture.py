@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "annotated_transformer"
 LAYERS = [  # lower first: a module imports only from layers above it in this list
     {"config"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing",
-     "parallel_text", "downloads"},
+     "parallel_text", "downloads", "process"},
     {"stacks", "corpus", "visualization"},
     {"transformer"},
     {"checkpoint", "cost", "evaluation"},

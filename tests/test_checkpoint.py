@@ -157,3 +157,14 @@ def test_weights_that_do_not_fit_are_refused(run):
     line = r"does not fit its config.json: decoder.layers.0.feed_forward.W_1.bias, .* differ"
     with pytest.raises(ConfigError, match=line):
         checkpoint.load_model(run)
+
+
+def test_a_config_without_a_model_is_refused_in_one_line(tmp_path):
+    (tmp_path / "config.json").write_text('{"train": {}}')
+    with pytest.raises(ConfigError, match="no entry model"):
+        checkpoint.read_config(tmp_path)
+
+
+def test_others_may_read_the_weights(tmp_path):
+    checkpoint.save_tensors(tmp_path / "weights.safetensors", {"a": torch.zeros(2)})
+    assert (tmp_path / "weights.safetensors").stat().st_mode & 0o444 == 0o444

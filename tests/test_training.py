@@ -294,3 +294,9 @@ def test_bf16_trains_float32_weights_to_nearly_the_same_place(tmp_path):
     assert {p.dtype for p in half.parameters()} == {torch.float32}
     last = [log(tmp_path / p)[-1]["loss"] for p in ("bf16", "fp32")]
     assert last[0] != last[1] and last[0] == pytest.approx(last[1], rel=0.03)
+
+
+def test_a_resumed_run_writes_down_its_new_number_of_steps(tmp_path):
+    run(tmp_path, train_steps=2, checkpoint_every=2)
+    run(tmp_path, resume=True, train_steps=3, checkpoint_every=2)
+    assert read_config(tmp_path)["train"]["train_steps"] == 3
