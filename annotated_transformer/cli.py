@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     t.add_argument("--model-type", choices=("bpe", "unigram"), default="bpe", help="kind of vocabulary (default bpe)")
     t.add_argument("--seed", type=int, help="the same as --set seed=N")
     t.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    t.add_argument("--init", metavar="DIR", help="start from the weights and vocabulary of a checkpoint (fine-tuning)")
     t.add_argument("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
 
     a = _add(verbs, commands.average, "average a run's last checkpoints into a new directory", "runs/de --last 5",

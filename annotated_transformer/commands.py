@@ -49,14 +49,13 @@ def train(args: Namespace) -> None:
         train_changes["seed"] = args.seed
     vocab_size = model_changes.pop("vocab_size", args.vocab_size)
     out = Path(args.out)
+    require(not (args.resume and args.init), "--resume goes on with a run and --init begins one: give one of them")
     if args.resume:
         model_config, train_config, name = _resumed(args, out, vocab_size, model_changes, train_changes)
     else:
         require(not _holds(out, "training.safetensors", "model.safetensors"),
                 f"{out} already holds a model: add --resume to go on with it, or name another directory")
-        make = getattr(ModelConfig, args.preset or "tiny")
-        vocab_size = vocab_size or 8000
-        model_config, train_config = make(vocab_size, **model_changes), TrainConfig(**train_changes)
+        model_config, train_config = _new_model(args, vocab_size, model_changes), TrainConfig(**train_changes)
         name = args.corpus or ""
     device = _device(args.device)
     train_pairs, valid_pairs, name = _training_pairs(args, name)
@@ -64,16 +63,17 @@ def train(args: Namespace) -> None:
     from annotated_transformer.tokenizer import Tokenizer
     from annotated_transformer.training import train as run
 
-    if args.resume:
-        tokenizer = Tokenizer.load(out / "tokenizer.model")
+    if args.resume or args.init:
+        tokenizer = Tokenizer.load(Path(args.init or out) / "tokenizer.model")
     else:
-        say(f"learning a vocabulary of {vocab_size:,} from {len(train_pairs):,} training pairs")
+        say(f"learning a vocabulary of {model_config.vocab_size:,} from {len(train_pairs):,} training pairs")
         sentences = (sentence for pair in train_pairs for sentence in pair)
-        tokenizer = Tokenizer.train(sentences, vocab_size, model_type=args.model_type)
+        tokenizer = Tokenizer.train(sentences, model_config.vocab_size, model_type=args.model_type)
     began = time.perf_counter()
     try:
         model = run(model_config, train_config, tokenizer, train_pairs, valid_pairs, out, device=device,
-                    resume=args.resume, progress=not args.quiet, tensorboard=args.tensorboard, corpus=name)
+                    resume=args.resume, init=args.init, progress=not args.quiet, tensorboard=args.tensorboard,
+                    corpus=name)
     except KeyboardInterrupt:
         if _holds(out, "training.safetensors"):
             say(f"interrupted; {out} is saved, and --resume goes on from there")
@@ -84,6 +84,17 @@ def train(args: Namespace) -> None:
     measured.update(out=str(out), parameters=sum(p.numel() for p in model.parameters()),
                     seconds=round(time.perf_counter() - began, 1))
     print(json.dumps(measured))
+
+
+def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
+    """The configuration of a run that begins: that of a preset, or of the model that --init names, with changes."""
+    if not args.init:
+        return getattr(ModelConfig, args.preset or "tiny")(vocab_size or 8000, **changes)
+
+    from annotated_transformer.checkpoint import read_config
+
+    require(not (args.preset or vocab_size), "--init brings its vocabulary and model: no --vocab-size, no --preset")
+    return ModelConfig.from_dict(read_config(args.init)["model"]).replace(**changes)
 
 
 def _settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -38,6 +38,7 @@ def train(
     *,
     device: torch.device | str = "cpu",
     resume: bool = False,
+    init: str | Path | None = None,
     progress: bool = True,
     tensorboard: str | Path | None = None,
     corpus: str = "",
@@ -60,6 +61,9 @@ def train(
         corpus = corpus or checkpoint.read_config(run.out).get("corpus", "")
     else:
         require(not state_file.exists(), f"{out} already holds a run: resume it, or name another directory")
+        if init:
+            weights = Path(init) / "model.safetensors"
+            checkpoint.load_weights(run.model, checkpoint.load_tensors(weights)[0], weights)
     extra = {"train": train_config.to_dict(), "corpus": corpus}
     checkpoint.write_directory(run.out, model_config, tokenizer, extra)
 

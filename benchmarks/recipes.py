@@ -4,8 +4,8 @@
     python benchmarks/recipes.py book_model          run one; a run that was interrupted goes on where it stopped
     python benchmarks/recipes.py book_model --score  only score and record a run that is finished
 
-A run lies in runs/NAME (checkpoints, log) and its result in book/results/NAME.json. Every step is the command line of
-the package, so what is timed and scored here is what a user gets.
+A run lies in runs/NAME-1, -2, ... (one for each stage: checkpoints, log) and its result in book/results/NAME.json.
+Every step is the command line of the package, so what is timed and scored here is what a user gets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
+class Stage(NamedTuple):
+    """Arguments of `annotated-transformer train`, and how many of its last checkpoints are averaged."""
+
+    train: tuple[str, ...]
+    average: int
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """`train` are the arguments of `annotated-transformer train`; the last `average` checkpoints make the model.
+    """Stages, each but the first starting from the average that the one before it left.
 
-    With `export`, the averaged weights go there in float16. `about` says in a sentence what the run is for.
+    With `export`, the last average goes there in float16. `about` says in a sentence what the run is for.
     """
 
     about: str
     corpus: str
-    train: tuple[str, ...]
-    average: int
+    stages: tuple[Stage, ...]
     export: str = ""
 
 
@@ -45,29 +51,30 @@ def _set(**settings: Any) -> tuple[str, ...]:
 
 RECIPES = {
     "book_model": Recipe(
-        "The model in book/model: an hour on one CPU core.",
+        "The model in book/model: an hour on one CPU core, the last minutes with less dropout and a lower rate.",
         "tatoeba-en-de",
-        ("--vocab-size", "3500", *_set(
-            N=3, d_model=192, d_ff=768, h=6, p_drop=0.2, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
-            train_steps=14000, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)),
-        average=10,
+        (
+            Stage(("--vocab-size", "3500", *_set(
+                N=3, d_model=192, d_ff=768, h=6, p_drop=0.2, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
+                train_steps=10200, validate_every=1000, checkpoint_every=200)), average=5),
+            Stage(_set(p_drop=0.1, max_tokens=1024, warmup_steps=200, lr_factor=0.06, train_steps=2000,
+                       validate_every=250, checkpoint_every=100, keep_checkpoints=20), average=5),
+        ),
         export="book/model",
     ),
     "multi30k_small_cpu": Recipe(
         "Preset small on Multi30k: the best that 30 minutes on one CPU core give.",
         "multi30k-en-de",
-        ("--preset", "small", "--vocab-size", "6000", *_set(
+        (Stage(("--preset", "small", "--vocab-size", "6000", *_set(
             p_drop=0.1, max_tokens=768, warmup_steps=400, lr_factor=0.65,
-            train_steps=4000, validate_every=1000, checkpoint_every=100, keep_checkpoints=20)),
-        average=10,
+            train_steps=4000, validate_every=1000, checkpoint_every=100, keep_checkpoints=20)), average=10),),
     ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
         "multi30k-en-de",
-        ("--preset", "small", "--vocab-size", "6000", "--device", "cuda", *_set(
+        (Stage(("--preset", "small", "--vocab-size", "6000", "--device", "cuda", *_set(
             max_tokens=4096, warmup_steps=1500, bpe_dropout=0.1,
-            train_steps=9000, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)),
-        average=10,
+            train_steps=9000, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)), average=10),),
     ),
 }
 
@@ -83,15 +90,19 @@ def git(*words: str) -> str:
     return subprocess.run(["git", *words], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout.strip()
 
 
-def train(recipe: Recipe, run: Path) -> None:
-    """Train to the end, from the last checkpoint if there is one, and note the commit and the time it took."""
-    resume = (run / "training.safetensors").exists()
-    began = time.time()
-    if not resume:
+def train(recipe: Recipe, stage: int, run: Path, before: Path | None) -> None:
+    """Train a stage to its end, from its last checkpoint if there is one; note the commit and the time it took."""
+    arguments = list(recipe.stages[stage].train)
+    if (run / "training.safetensors").exists():
+        arguments = ["--resume", *arguments]
+    elif before:
+        arguments = ["--init", str(before), *arguments]
+    if not (run / "commit").exists():
         run.mkdir(parents=True, exist_ok=True)
         changed = git("status", "--porcelain", "--", "annotated_transformer")
         (run / "commit").write_text(git("rev-parse", "HEAD") + (" with changes" if changed else "") + "\n")
-    command("train", "--corpus", recipe.corpus, "--out", str(run), *recipe.train, *(["--resume"] if resume else []))
+    began = time.time()
+    command("train", "--corpus", recipe.corpus, "--out", str(run), *arguments)
     with (run / "seconds").open("a") as file:
         file.write(f"{time.time() - began:.0f}\n")
 
@@ -109,25 +120,20 @@ def hardware() -> str:
     return f"CPU: {name}, {os.cpu_count()} cores, {os.environ.get('OMP_NUM_THREADS', 'default')} threads"
 
 
-def score(recipe: Recipe, run: Path, name: str) -> dict[str, Any]:
-    """Average, evaluate on both held-out splits, export, and the record of it all."""
-    averaged = run.with_name(run.name + "-averaged")
-    command("average", str(run), "--last", str(recipe.average), "--out", str(averaged))
-    config = json.loads((averaged / "config.json").read_text())
+def described(run: Path) -> dict[str, Any]:
+    """What is to be known of a finished stage: settings, time, speed, and what validation said on the way."""
+    config = json.loads((run / "config.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    record: dict[str, Any] = {
-        "recipe": name, "about": recipe.about, "corpus": recipe.corpus, "seed": config["train"]["seed"],
-        "settings": {key: config[key] for key in ("model", "train")}, "averaged": len(config["averaged"]),
-        "steps": log[-1]["step"], "train_seconds": sum(map(int, (run / "seconds").read_text().split())),
-        "train_tokens_per_s": round(sorted(line["tokens_per_s"] for line in log if "loss" in line)[len(log) // 2]),
+    speeds = sorted(line["tokens_per_s"] for line in log if "loss" in line)
+    return {
+        "commit": (run / "commit").read_text().strip(),
+        "settings": {key: config[key] for key in ("model", "train")},
+        "seed": config["train"]["seed"],
+        "steps": log[-1]["step"],
+        "train_seconds": sum(map(int, (run / "seconds").read_text().split())),
+        "train_tokens_per_s": round(speeds[len(speeds) // 2]),
         "validation_log": [line for line in log if "valid_bleu" in line],
-    }  # fmt: skip
-    if recipe.export:
-        command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", recipe.about)
-    for split in ("valid", "test"):
-        place = recipe.export or str(averaged)
-        record[split] = json.loads(command("evaluate", place, "--corpus", recipe.corpus, "--split", split, "--json"))
-    return record
+    }
 
 
 def main() -> None:
@@ -139,23 +145,33 @@ def main() -> None:
     if not args.name:
         print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
         return
-    recipe, run = RECIPES[args.name], args.runs / args.name
-    if not args.score:
-        train(recipe, run)
-    record = score(recipe, run, args.name)
+    recipe = RECIPES[args.name]
+    runs = [args.runs / f"{args.name}-{number}" for number in range(1, len(recipe.stages) + 1)]
+    averaged: Path | None = None
+    for number, run in enumerate(runs):
+        if not args.score:
+            train(recipe, number, run, averaged)
+        averaged = run.with_name(run.name + "-averaged")
+        command("average", str(run), "--last", str(recipe.stages[number].average), "--out", str(averaged))
+    if recipe.export:
+        notes = f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
+        command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", notes)
+    scores = {split: json.loads(command("evaluate", recipe.export or str(averaged), "--corpus", recipe.corpus,
+                                        "--split", split, "--json")) for split in ("valid", "test")}
     result = {
         "command": f"python benchmarks/recipes.py {args.name}",
-        "commit": (run / "commit").read_text().strip(),
+        "commit": (runs[0] / "commit").read_text().strip(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "hardware": hardware(),
         "versions": {package: version(package) for package in ("torch", "sentencepiece", "sacrebleu")}
         | {"python": platform.python_version()},
-        "records": [record],
+        "records": [{"recipe": args.name, "about": recipe.about, "corpus": recipe.corpus, **scores,
+                     "averaged": [stage.average for stage in recipe.stages], "stages": list(map(described, runs))}],
     }
     out = ROOT / "book" / "results" / f"{args.name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({split: record[split] for split in ("valid", "test")}, indent=1))
+    print(json.dumps(scores, indent=1))
 
 
 if __name__ == "__main__":

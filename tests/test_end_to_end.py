@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,16 @@ def test_train_prints_one_line_of_results_and_logs_the_rest(trained):
 
 def test_two_text_files_become_translated_sentences(averaged):
     assert run("translate", averaged, "--device", "cpu", stdin=SOURCES.encode()).decode() == TARGETS
+
+
+def test_fine_tuning_starts_from_the_weights_it_is_given(averaged, files, tmp_path):
+    settings = ["--set", "train_steps=1", "--set", "max_tokens=400", "--set", "p_drop=0.0", "--set", "lr_factor=0.001"]
+    texts = ["--train", *files, "--valid", *files]
+    printed = run("train", "--init", averaged, *texts, "--out", tmp_path / "tuned", *settings)
+    assert json.loads(printed)["nll"] < 0.5
+    tuned, given = (json.loads((Path(place) / "config.json").read_text()) for place in (tmp_path / "tuned", averaged))
+    assert {name for name, value in tuned["model"].items() if given["model"][name] != value} <= {"p_drop"}
+    assert (tmp_path / "tuned/tokenizer.model").read_bytes() == (Path(averaged) / "tokenizer.model").read_bytes()
 
 
 def test_lines_stay_in_their_places_between_lines_that_are_none(averaged):
