@@ -114,6 +114,14 @@ class ModelConfig(_Settings):
         require(len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),
                 f"pad_id, bos_id and eos_id must be three ids below vocab_size {self.vocab_size}, got {ids}")
 
+    def replace(self, **changes: Any) -> ModelConfig:
+        """A copy with some settings changed; d_k and d_v that were d_model / h follow a new d_model or h."""
+        if changes.keys() & {"d_model", "h"}:
+            for name in ("d_k", "d_v"):
+                if getattr(self, name) * self.h == self.d_model:
+                    changes.setdefault(name, None)
+        return super().replace(**changes)
+
     @classmethod
     def tiny(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a laptop and a few minutes: N 3, d_model 128."""

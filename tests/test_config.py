@@ -139,3 +139,9 @@ def test_unreadable_settings_are_named(name, text, line):
     with pytest.raises(ConfigError) as error:
         ModelConfig.parse(name, text)
     assert str(error.value) == line
+
+
+def test_head_sizes_follow_a_new_number_of_heads_unless_they_were_chosen():
+    assert ModelConfig.base(100).replace(h=1) == ModelConfig.base(100, h=1)
+    assert ModelConfig.base(100).replace(d_model=256) == ModelConfig.base(100, d_model=256)
+    assert ModelConfig.base(100, d_k=16).replace(h=4) == ModelConfig.base(100, h=4, d_k=16)
