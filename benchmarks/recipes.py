@@ -51,14 +51,12 @@ def _set(**settings: Any) -> tuple[str, ...]:
 
 RECIPES = {
     "book_model": Recipe(
-        "The model in book/model: an hour on one CPU core, the last minutes with less dropout and a lower rate.",
+        "The model in book/model: about an hour on one CPU core.",
         "tatoeba-en-de",
         (
             Stage(("--vocab-size", "3500", *_set(
                 N=3, d_model=192, d_ff=768, h=6, p_drop=0.2, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
-                train_steps=10200, validate_every=1000, checkpoint_every=200)), average=5),
-            Stage(_set(p_drop=0.1, max_tokens=1024, warmup_steps=200, lr_factor=0.06, train_steps=2000,
-                       validate_every=250, checkpoint_every=100, keep_checkpoints=20), average=5),
+                train_steps=12473, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)), average=5),
         ),
         export="book/model",
     ),
@@ -67,7 +65,7 @@ RECIPES = {
         "multi30k-en-de",
         (Stage(("--preset", "small", "--vocab-size", "6000", *_set(
             p_drop=0.1, max_tokens=768, warmup_steps=400, lr_factor=0.65,
-            train_steps=4000, validate_every=1000, checkpoint_every=100, keep_checkpoints=20)), average=10),),
+            train_steps=3000, validate_every=1000, checkpoint_every=100, keep_checkpoints=20)), average=10),),
     ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
@@ -129,7 +127,7 @@ def described(run: Path) -> dict[str, Any]:
         "commit": (run / "commit").read_text().strip(),
         "settings": {key: config[key] for key in ("model", "train")},
         "seed": config["train"]["seed"],
-        "steps": log[-1]["step"],
+        "steps": config["train"]["train_steps"],
         "train_seconds": sum(map(int, (run / "seconds").read_text().split())),
         "train_tokens_per_s": round(speeds[len(speeds) // 2]),
         "validation_log": [line for line in log if "valid_bleu" in line],

@@ -1,5 +1,6 @@
 """README says what is so: its Python runs, its command lines parse, its make targets and files exist."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -64,3 +65,11 @@ def test_the_files_it_names_exist() -> None:
 
 def test_it_credits_tatoeba() -> None:
     assert "Tatoeba contributors, tatoeba.org, CC BY 2.0 FR" in " ".join(README.split())
+
+
+def test_its_results_are_those_of_the_result_files() -> None:
+    rows = re.findall(r"^\|.*\| ([\d.]+) \|.*`(book/results/\w+\.json)`.*\|$", README, flags=re.M)
+    assert len(rows) == len(list((ROOT / "book" / "results").glob("*.json")))
+    for printed, path in rows:
+        record = json.loads((ROOT / path).read_text(encoding="utf-8"))["records"][0]
+        assert printed == f"{record['test']['BLEU']['score']:.1f}"

@@ -1,0 +1,558 @@
+# %% [markdown]
+# # 6.1 Machine translation
+#
+# *Section 6.1 of the paper {cite}`vaswani2017attention`: a model is trained, its last checkpoints are averaged, a beam
+# search finds its translations, and BLEU scores them.*
+#
+# The paper's model read 4.5 million sentence pairs on eight GPUs for twelve hours. You train the same model, smaller,
+# on 36,524 pairs of everyday sentences on one core of a laptop, in a few minutes. Every step is the paper's: one
+# shared vocabulary, batches by token count, Adam with the warm-up schedule, label smoothing, averaging, beam search
+# with a length penalty. What comes out is a **weak** translator, and this chapter says how weak. Beside it stands the
+# **book's model**, which had the same data and an hour, so that you see what more training does.
+#
+# When you have read this chapter you can
+#
+# - train a Transformer on two lists of sentences, and read its log;
+# - average checkpoints and say what changes;
+# - follow a beam search by its scores, and compute one by hand;
+# - report a BLEU score that someone else can compare with;
+# - draw whom the decoder looks at, with the axes the right way round.
+#
+# On a free Colab GPU or a laptop the whole chapter takes less than ten minutes. Numbers of a training run vary a little from
+# machine to machine; where they do, the cell below them asserts a bound that holds on all.
+
+# %% tags=["colab-install", "remove-cell"]
+import os
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
+    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
+    if not os.path.exists(home):
+        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
+    os.chdir(f"{home}/book")
+
+# %%
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from torch.testing import assert_close
+
+# %%
+from annotated_transformer import ModelConfig, TrainConfig, Transformer
+from annotated_transformer import Tokenizer, Translator, corpus, token_batches
+from annotated_transformer import average_checkpoints, load_model, train
+from annotated_transformer import beam_search, greedy_search, bleu, perplexity
+from annotated_transformer import noam_learning_rate
+from annotated_transformer.beam_search import length_penalty
+from annotated_transformer.checkpoint import load_tensors, step_checkpoints
+from annotated_transformer.parallel_text import fold
+from annotated_transformer.training import encode_pairs
+from annotated_transformer.visualization import plot_attention, use_style
+from annotated_transformer.visualization import record_attention, show
+
+use_style()
+
+# %% [markdown]
+# ## The corpus
+#
+# **Question.** What does the model learn from, and may we trust a score on it?
+#
+# The default corpus comes from [Tatoeba](https://tatoeba.org), a collection of everyday sentences that volunteers
+# write and translate {cite}`tatoeba`. Credit: **Tatoeba contributors, tatoeba.org, CC BY 2.0 FR**.
+
+# %%
+splits = {split: corpus.load("tatoeba-en-de", split) for split in corpus.SPLITS}
+train_pairs, valid_pairs, test_pairs = splits.values()
+for split, pairs in splits.items():
+    print(f"{split:6}{len(pairs):7,} pairs")
+for english, german in train_pairs[:4]:
+    print(f"  {english}  |  {german}")
+
+# %% [markdown]
+# The sentences are short, and many are nearly the same: *Tom* is in one pair of ten. That makes a trap. If "Tom is
+# late." were in the training data with one translation and in the test data with another, the test would reward
+# memory. So pairs that share a sentence on either side, case and punctuation aside, form a group, and a group lies
+# in one split as a whole.
+#
+# **Check.** No test sentence, on either side, occurs in the training data.
+
+# %%
+for side, language in enumerate(("English", "German")):
+    seen = {fold(pair[side]) for pair in train_pairs}
+    leaked = sum(fold(pair[side]) in seen for pair in test_pairs)
+    print(f"{language}: {leaked} of {len(test_pairs)} are in the training data")
+    assert leaked == 0
+words = [len(english.split()) for english, _ in train_pairs]
+toms = sum("Tom" in english for english, _ in train_pairs)
+print(f"mean length {sum(words) / len(words):.1f} words")
+print(f"Tom is in {toms / len(train_pairs):.0%}")
+
+# %% [markdown]
+# ## One vocabulary for both languages
+#
+# **Question.** What are the model's symbols?
+#
+# Byte-pair encoding {cite}`sennrich2016neural` starts from single characters and merges the pair that occurs most
+# often, again and again, until the vocabulary is full. Frequent words become one token, rare ones come apart. The
+# paper has one vocabulary of about 37,000 tokens for both languages; this corpus is small, and so is ours: 4,000.
+#
+# It is learned from the **training split only**. A vocabulary that has seen the test sentences has seen the
+# future: their rare words would come out as whole tokens.
+
+# %%
+sentences = (sentence for pair in train_pairs for sentence in pair)
+tokenizer = Tokenizer.train(sentences, vocab_size=4000)
+english, german = test_pairs[0]
+for sentence in (english, german):
+    ids = tokenizer.encode(sentence)
+    print(sentence, "->", tokenizer.pieces(ids))
+    assert tokenizer.decode(ids) == sentence
+
+# %% [markdown]
+# The sign ▁ stands for a space. Nothing is lost: `decode` gives the sentence back.
+#
+# ## Batches of similar length
+#
+# **Question.** How many sentences does one step see?
+#
+# The paper counts tokens, not sentences: about 25,000 on each side of a batch, in pairs of similar length (section
+# 5.1). Sentences of one batch are filled up with padding to the longest, and computing on padding is waste. Here is
+# the waste for batches of at most 640 tokens a side, grouped by length, against batches of 50 pairs as they come.
+
+# %%
+encoded = encode_pairs(tokenizer, train_pairs, max_length=100)
+batches = list(token_batches(encoded, max_tokens=640, seed=1))
+n_real = sum(batch.n_tokens for batch in batches)
+grouped = n_real / sum(batch.target_out.numel() for batch in batches)
+
+lengths = [len(target) + 1 for _, target in encoded]
+rows = [lengths[start : start + 50] for start in range(0, len(lengths), 50)]
+as_they_come = n_real / sum(max(row) * len(row) for row in rows)
+print(f"{len(batches)} batches an epoch")
+print(f"real target tokens: grouped {grouped:.1%}, as they come {as_they_come:.1%}")
+assert grouped > 0.95 > as_they_come
+
+# %% [markdown]
+# ## The model
+#
+# **Question.** How small is small?
+#
+# The letters are those of Table 3. `tiny` is a preset; two layers instead of three make it faster still. Dropout is
+# off: some five passes over the data are too few to learn it by heart, and without dropout each step costs a fifth less. The
+# book's model, which sees the data many times more, has 0.2.
+
+# %%
+config = ModelConfig.tiny(tokenizer.vocab_size, N=2, p_drop=0.0)
+base = ModelConfig.base(vocab_size=37_000)
+for name in ("N", "d_model", "d_ff", "h", "d_k", "p_drop", "vocab_size"):
+    ours, papers = getattr(config, name), getattr(base, name)
+    print(f"{name:11}{ours:7}   paper's base {papers:7}")
+n_parameters = sum(p.numel() for p in Transformer(config).parameters())
+print(f"{n_parameters:,} parameters, the paper's base has 65 million")
+
+# %% [markdown]
+# ## Training
+#
+# **Question.** What happens in one step, and how often?
+#
+# One step takes a batch, computes the label-smoothed loss {cite}`szegedy2016rethinking` of every target token given
+# the source and the tokens before it, and lets Adam {cite}`kingma2015adam` change all weights. The learning rate of
+# step $s$ is set before the step:
+#
+# $$
+# \text{rate}(s) = f \cdot d_{\mathrm{model}}^{-0.5} \cdot \min(s^{-0.5},\; s \cdot \text{warmup}^{-1.5})
+# $$ (translation-rate)
+#
+# With $f = 1$ and 4,000 warm-up steps this is equation 3 of the paper. A run of 3,600 small steps has no time for
+# 4,000 of them, so ours warms up in 300, and $f = 0.8$ keeps the peak where the run is stable. The code of one
+# step, as the package runs it:
+
+# %%
+from annotated_transformer.training import _Run
+
+show(_Run.update)
+
+# %% [markdown]
+# The loss is a *sum* over tokens, divided once by the number of real target tokens of all batches in the step. A
+# mean taken per batch would weigh a token in a short batch more than one in a long batch.
+#
+# Now train. Every 900 steps the model translates the validation split, greedily, and its BLEU goes to the log. Every
+# 100 steps the weights are saved; the last five files are kept, to average later.
+
+# %% tags=["nbval-ignore-output"]
+run = Path(tempfile.mkdtemp()) / "tatoeba"
+train_config = TrainConfig(
+    train_steps=3600, max_tokens=640, warmup_steps=300, lr_factor=0.8,
+    log_every=100, validate_every=900, checkpoint_every=100, keep_checkpoints=5,
+)
+model = train(config, train_config, tokenizer, train_pairs, valid_pairs, run)
+lines = (run / "log.jsonl").read_text().splitlines()
+log = [json.loads(line) for line in lines]
+steps = [record for record in log if "loss" in record]
+validated = [record for record in log if "valid_ppl" in record]
+for record in validated:
+    print("step {step}: perplexity {valid_ppl:.2f}, BLEU {valid_bleu:.1f}".format(**record))
+
+# %% [markdown]
+# ## Reading the log
+#
+# **Question.** Did it learn, and was the rate what we asked for?
+#
+# **Check.** Every logged rate is equation {eq}`translation-rate`, from the first step on, and the loss has fallen from
+# that of a guess among 4,000 tokens, $\ln 4000 = 8.3$ nats, to less than 3.
+
+# %%
+for record in steps:
+    rate = noam_learning_rate(record["step"], config.d_model, 300, factor=0.8)
+    assert record["rate"] == rate
+first, last = steps[0], steps[-1]
+assert math.log(4000) > first["nll"] > 4 and last["nll"] < 3.0
+assert validated[-1]["valid_ppl"] < 20
+peak = noam_learning_rate(300, config.d_model, 300, factor=0.8)
+print(f"a guess costs {math.log(4000):.1f} nats; the rate peaks at {peak:.2e}")
+
+# %% mystnb={"image": {"alt": "Two line charts over 3,600 training steps. Left: the loss in nats per token falls steeply in the first thousand steps and slowly after; the smoothed loss lies above the unsmoothed one, and the four validation points lie above both at the end. Right: the learning rate rises in a straight line for 300 steps and falls with the inverse square root of the step."}, "figure": {"caption": "Left: loss of the training batches, with and without smoothing, and of the validation split. Right: the learning rate of every hundredth step.", "name": "fig-training"}} tags=["nbval-ignore-output"]
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8), layout="constrained")
+x = [record["step"] for record in steps]
+left.plot(x, [record["loss"] for record in steps], label="training, smoothed")
+left.plot(x, [record["nll"] for record in steps], "--", label="training")
+points = [(record["step"], record["valid_nll"]) for record in validated]
+left.plot(*zip(*points, strict=True), "o", label="validation")
+left.set(xlabel="step", ylabel="nats a token", ylim=(0, None))
+left.legend()
+right.plot(x, [record["rate"] for record in steps])
+right.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
+plt.show()
+
+# %% [markdown]
+# The smoothed loss stays above the other, and must: a model that gave every right token probability 1 would pay
+# dearly for the $\varepsilon_{ls} / V$ that the smoothed target puts on every other token. The validation
+# loss parts from the training loss as the model begins to know its training sentences by heart.
+#
+# ## Averaging checkpoints
+#
+# **Question.** The rate is still high when the run ends, and the weights jump about a good place. Can we have the
+# place itself?
+#
+# The paper averages the last 5 checkpoints, written ten minutes apart (base), or the last 20 (big). The mean of the
+# weights is one model, which costs nothing more to run:
+#
+# $$
+# \bar\theta = \frac{1}{K} \sum_{k=1}^{K} \theta_k
+# $$ (checkpoint-average)
+#
+# **Check.** One matrix, by hand.
+
+# %%
+averaged = average_checkpoints(run, last=5)
+files = step_checkpoints(run)[-5:]
+name = "embedding.weight"
+by_hand = sum(load_tensors(file)[0][name].double() for file in files) / 5
+packages = load_tensors(averaged / "model.safetensors")[0][name]
+assert_close(packages.double(), by_hand, rtol=0, atol=1e-7)
+print(f"averaged {files[0].stem} to {files[-1].stem}")
+
+# %% tags=["nbval-ignore-output"]
+translator = Translator.from_checkpoint(averaged)
+valid_ids = encode_pairs(tokenizer, valid_pairs, max_length=100)
+ppl_last = perplexity(model, valid_ids)
+ppl_averaged = perplexity(translator.model, valid_ids)
+print(f"validation perplexity: last {ppl_last:.2f}, mean of five {ppl_averaged:.2f}")
+assert ppl_averaged < ppl_last
+
+# %% [markdown]
+# ## Beam search
+#
+# **Question.** The model gives the probability of a *next* token. How do we find a good *sentence*?
+#
+# Greedy search takes the most probable token at every step. A good sentence may begin with a less probable token, so
+# beam search keeps the best few beginnings, the **beam**, and extends them all. The paper keeps 4, and ranks what it
+# finds by the score of {cite:t}`wu2016google`:
+#
+# $$
+# \text{score}(y) = \frac{\log P(y \mid x)}{lp(|y|)}, \qquad
+# lp(n) = \left(\frac{5 + n}{6}\right)^{\alpha}, \qquad \alpha = 0.6
+# $$ (beam-score)
+#
+# $\log P$ is a sum of negative numbers, one for each token, so without the division short sentences would win. The
+# search ends at the length of the source + 50 tokens at the latest, and earlier when nothing alive can still win.
+#
+# **Check.** The four best translations of one sentence: each score is its $\log P$ over the penalty of its length
+# (which counts the end of the sentence), and $\log P$ is what one forward pass over the finished sentence gives.
+
+# %% tags=["nbval-ignore-output"]
+source = torch.tensor([[*tokenizer.encode("I have to go home."), config.eos_id]])
+best = beam_search(translator.model, source, beam_size=4, alpha=0.6, n_best=4)[0]
+for tokens, score, log_p in best:
+    lp = length_penalty(len(tokens) + 1, 0.6)
+    print(f"{score:7.3f} = {log_p:7.3f} / {lp:.3f}   {tokenizer.decode(tokens)}")
+    assert_close(score, log_p / lp)
+    target = torch.tensor([[config.bos_id, *tokens, config.eos_id]])
+    with torch.inference_mode():
+        logits = translator.model(source, target[:, :-1])
+    log_p_T = logits[0].log_softmax(-1).gather(-1, target[0, 1:, None])
+    assert_close(log_p_T.sum().item(), log_p, rtol=1e-4, atol=1e-3)
+
+# %% [markdown]
+# A beam of 1 is greedy search, sentence by sentence. A beam search that drops a finished hypothesis, or counts
+# lengths in two ways, fails this test.
+
+# %%
+for english, _ in test_pairs[:50]:
+    source = torch.tensor([[*tokenizer.encode(english), config.eos_id]])
+    beam_1 = beam_search(translator.model, source, beam_size=1)[0][0]
+    assert beam_1.tokens == greedy_search(translator.model, source)[0]
+print("beam 1 and greedy search agree on 50 sentences")
+
+# %% [markdown]
+# **Break it.** Take the penalty away ($\alpha = 0$), or make it far too strong, and look at the lengths.
+
+# %% tags=["nbval-ignore-output"]
+sources = [english for english, _ in test_pairs]
+references = [german for _, german in test_pairs]
+outputs = {alpha: translator.translate(sources[:200], alpha=alpha) for alpha in (0.0, 0.6, 4.0)}
+n_words = {alpha: sum(len(line.split()) for line in lines) for alpha, lines in outputs.items()}
+for alpha, lines in outputs.items():
+    score = bleu(lines, references[:200]).score
+    print(f"alpha {alpha}: {n_words[alpha] / 200:.2f} words a sentence, BLEU {score:.1f}")
+print(f"references: {sum(len(line.split()) for line in references[:200]) / 200:.2f} words")
+assert n_words[0.0] <= n_words[0.6] <= n_words[4.0]
+
+# %% [markdown]
+# ## BLEU
+#
+# **Question.** How good is it?
+#
+# BLEU {cite}`papineni2002bleu` counts how many runs of one to four words of the output are also in the reference,
+# takes the geometric mean of the four shares, and punishes outputs that are too short. It depends on how text is cut
+# into words, so that scores from different scripts do not compare. We report sacreBLEU {cite}`post2018call` on plain,
+# cased text, **with its signature**: who has the signature can repeat the number.
+
+# %% tags=["nbval-ignore-output"]
+systems = {
+    "last checkpoint, greedy": Translator(model, tokenizer).translate(sources, beam_size=1),
+    "average of 5, greedy": translator.translate(sources, beam_size=1),
+    "average of 5, beam 4": translator.translate(sources, beam_size=4, alpha=0.6),
+}
+scores = {name: bleu(output, references) for name, output in systems.items()}
+for name, (score, _) in scores.items():
+    print(f"{name:25} BLEU {score:5.2f}")
+print(scores["average of 5, beam 4"].signature)
+
+# %% [markdown]
+# **Check.** The chapter promises at least 14 after these few minutes, and that averaging and the beam together help.
+
+# %%
+weak = scores["average of 5, beam 4"].score
+assert weak >= 14
+assert weak > scores["last checkpoint, greedy"].score
+print(scores["average of 5, beam 4"].signature)
+
+# %% [markdown]
+# ## The book's model
+#
+# **Question.** What would more time have given?
+#
+# In `book/model/` lies a larger model that was trained for an hour on the same training split, by one recorded command:
+# `python benchmarks/recipes.py book_model`. Its card and `book/results/book_model.json` tell how.
+
+# %%
+print(Path("model/README.md").read_text().split("## Settings")[0])
+result = json.loads(Path("results/book_model.json").read_text())
+record = result["records"][0]
+stage = record["stages"][0]
+print(f"{stage['steps']:,} steps in {stage['train_seconds'] / 60:.0f} minutes")
+print(result["hardware"])
+
+# %% tags=["nbval-ignore-output"]
+book = Translator.from_checkpoint("model")
+book_output = book.translate(sources)
+book_score = bleu(book_output, references)
+print(f"this chapter's model, minutes: BLEU {weak:5.2f}")
+print(f"the book's model, longer:      BLEU {book_score.score:5.2f}")
+print(book_score.signature)
+
+# %%
+assert abs(book_score.score - record["test"]["BLEU"]["score"]) < 0.2
+for i in range(8):
+    print(sources[i])
+    print(f"  reference   {references[i]}\n  book/model  {book_output[i]}")
+
+# %% [markdown]
+# And the weak model's translations of the same sentences:
+
+# %% tags=["nbval-ignore-output"]
+for i in range(8):
+    print(f"{sources[i]}\n  this chapter's model  {systems['average of 5, beam 4'][i]}")
+
+# %% [markdown]
+# Read them. Both are better at short sentences, of which the corpus is full, and leave things out of long ones: the
+# outputs are shorter than the references, and BLEU's brevity penalty says so. The weak model is often fluent and wrong:
+# it learns first what German looks like, then what the English says. BLEU, with one reference, calls a good translation in other words wrong as well, so read outputs, always.
+#
+# How do these scores stand to the paper's? They do not. The paper's model has 27.3 (base) and 28.4 (big) on the news
+# of newstest2014, after 4.5 million pairs, in tokenized BLEU with compounds split; ours reads everyday sentences of
+# seven words. A score compares systems on one test set, under one signature, and nothing else.
+#
+# ## Whom the decoder looks at
+#
+# **Question.** Where in the source does the model look when it predicts a target token?
+#
+# In encoder-decoder attention (section 3.2.3) the queries are target positions, and the keys are source positions. So
+# the weights of one head are a matrix with a **row for each target token** and a **column for each source token**,
+# and each row sums to 1. Row $i$ belongs to the *input* $y_{i-1}$ and serves to predict $y_i$: the first row is that
+# of `<s>`, and the label on the right says which token it predicts.
+
+# %%
+model, tokenizer = load_model("model")
+sentence = "My brother is reading a book in the garden."
+source = torch.tensor([[*tokenizer.encode(sentence), model.config.eos_id]])
+output = beam_search(model, source)[0][0].tokens
+target_in = torch.tensor([[model.config.bos_id, *output]])
+with record_attention(model) as weights, torch.inference_mode():
+    model(source, target_in)
+cross = weights["decoder.layers.2.cross_attention"][0]
+assert cross.shape == (model.config.h, target_in.size(1), source.size(1))
+assert_close(cross.sum(-1), torch.ones(cross.shape[:2]))
+print(sentence, "->", tokenizer.decode(output))
+
+# %% mystnb={"image": {"alt": "Heat map of the mean encoder-decoder attention of the last layer: target tokens down, source tokens across. Most rows have one bright cell, at the source word that the predicted token translates."}, "figure": {"caption": "Encoder-decoder attention of the book's model, last layer, mean of its heads: a row for each token that is read, with the token that it predicts on the right; a column for each source token.", "name": "fig-cross-attention"}}
+ids = source[0].tolist()
+read = tokenizer.pieces(target_in[0].tolist())
+axes = plot_attention(cross.mean(0), read, tokenizer.pieces(ids))
+predicted = axes.secondary_yaxis("right")
+next_tokens = tokenizer.pieces([*output, model.config.eos_id])
+predicted.set_yticks(range(len(next_tokens)), labels=next_tokens)
+predicted.set_ylabel("predicts")
+plt.show()
+
+# %% [markdown]
+# The weights were recorded from the real forward pass of the finished sentence. A picture like this is a hint, not a
+# proof, of what the model uses {cite}`jain2019attention,wiegreffe2019attention`.
+#
+# ## Your own sentence
+#
+# Change the sentence and run the cell. The model knows everyday English in short sentences, and no more.
+
+# %%
+for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
+    print(f"{translation.score:7.3f}  {translation.text}")
+
+# %% [markdown]
+# The same on the command line, for a file of any length:
+#
+# ```
+# annotated-transformer translate book/model < input.en > output.de
+# annotated-transformer evaluate book/model --corpus tatoeba-en-de --split test
+# ```
+#
+# ## Where
+#
+# | what | module | test |
+# |---|---|---|
+# | corpora, splits | `annotated_transformer/corpus.py` | `tests/test_corpus.py` |
+# | vocabulary | `annotated_transformer/tokenizer.py` | `tests/test_tokenizer.py` |
+# | batches | `annotated_transformer/batching.py` | `tests/test_batching.py` |
+# | training | `annotated_transformer/training.py` | `tests/test_training.py` |
+# | averaging | `annotated_transformer/checkpoint.py` | `tests/test_checkpoint.py` |
+# | search | `annotated_transformer/beam_search.py` | `tests/test_beam_search.py` |
+# | BLEU, perplexity | `annotated_transformer/evaluation.py` | `tests/test_evaluation.py` |
+#
+# ## Exercises
+#
+# ```{exercise} How long is an epoch?
+# :label: ex-epoch
+#
+# From the number of batches above and the 3,600 steps: how many times did the model see each pair?
+# ```
+#
+# ```{solution} ex-epoch
+# :class: dropdown
+#
+# 3,600 divided by the number of batches in one epoch. The paper's 100,000 steps of 25,000 tokens over 4.5 million pairs
+# of about 28 target tokens are some 20 epochs.
+# ```
+#
+# ```{exercise} Rank by hand
+# :label: ex-rank
+#
+# Two hypotheses: $\log P = -4.0$ with 5 tokens, and $\log P = -4.5$ with 9 (both count the end). Which wins with
+# $\alpha = 0$, with 0.6 and with 1?
+#
+# *Hint*: compute the two penalties first.
+# ```
+#
+# ```{solution} ex-rank
+# :class: dropdown
+#
+# With $\alpha = 0$ the penalties are 1, and the first wins with $-4.0$. With 0.6 they are 1.359 and 1.663, and the
+# scores $-2.944$ and $-2.707$: the second wins. With 1, $-2.400$ and $-1.929$: the second again.
+# ```
+
+# %% tags=["hide-input"]
+for alpha, winner in ((0.0, 0), (0.6, 1), (1.0, 1)):
+    ranked = [log_p / length_penalty(n, alpha) for log_p, n in ((-4.0, 5), (-4.5, 9))]
+    print(f"alpha {alpha}: {ranked[0]:.3f} and {ranked[1]:.3f}")
+    assert ranked.index(max(ranked)) == winner
+
+# %% [markdown]
+# ```{exercise} When may the search stop?
+# :label: ex-stop
+#
+# The best finished hypothesis has the score $-2.0$. The best live one has $\log P = -4.8$ at 6 tokens, and the limit is
+# 12 tokens. With $\alpha = 0.6$, can it still win?
+#
+# *Hint*: $\log P$ only falls from here, and the penalty grows with length.
+# ```
+#
+# ```{solution} ex-stop
+# :class: dropdown
+#
+# The best it can do is to lose nothing more and to be as long as allowed: $-4.8 / lp(12)$ with
+# $lp(12) = (17/6)^{0.6} = 1.868$, which is $-2.570$. That is below $-2.0$, so the search may stop and loses nothing. This
+# is the test that `beam_search` makes.
+# ```
+
+# %% tags=["hide-input"]
+best_possible = -4.8 / length_penalty(12, 0.6)
+print(f"{best_possible:.3f}")
+assert best_possible < -2.0
+
+# %% [markdown]
+# ```{exercise} Average too much
+# :label: ex-average
+#
+# Average five checkpoints that lie 100 steps apart from the *beginning* of a run. What do you expect, and what do you
+# measure?
+#
+# *Hint*: `TrainConfig(keep_checkpoints=...)` and `average_checkpoints`.
+# ```
+#
+# ```{solution} ex-average
+# :class: dropdown
+#
+# Early weights move fast and in one direction, so their mean is an older model, worse than the last. Averaging
+# helps when the weights go round a place instead of towards it: near the end, or at a low rate.
+# ```
+#
+# ```{exercise} Perplexity and smoothing
+# :label: ex-perplexity
+#
+# Train once more with `eps_ls=0.0`. Which of validation perplexity and BLEU gets better? The paper says (5.4) that
+# smoothing hurts perplexity and helps BLEU; does your run agree, and is one run enough to tell?
+#
+# *Hint*: change the seed too, and see how far two runs with the same settings lie apart.
+# ```
+#
+# ```{solution} ex-perplexity
+# :class: dropdown
+#
+# Perplexity without smoothing is lower as a rule, since the model may put all its probability on one token. The
+# difference in BLEU is often smaller than that between two seeds at this size: one run cannot tell.
+# ```
