@@ -19,7 +19,7 @@ from jaxtyping import install_import_hook  # noqa: E402
 # Every annotated shape in the package is checked in this process. Kernels and subprocesses run without the checks.
 install_import_hook("annotated_transformer", "beartype.beartype")
 
-DECIMAL = re.compile(r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+")
+DECIMAL = re.compile(r"(?<![A-Za-z0-9_])[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_])[-+]?\d+[eE][-+]?\d+")
 RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")
 DEFAULT_RTOL = 1e-3
 SLOWEST_FIRST = ("6_1_translation.ipynb",)  # it trains a model: the other worker does the rest meanwhile
@@ -47,8 +47,8 @@ class Printed(str):
 
     def _close(self, one: str, two: str) -> bool:
         mantissa, _, exponent = one.lower().partition("e")
-        last_digit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
-        return abs(float(one) - float(two)) <= max(self.rtol * abs(float(one)), 1.01 * last_digit)
+        last_digit = float(f"1e{int(exponent or 0) - len(mantissa.partition('.')[2])}")
+        return one == two or abs(float(one) - float(two)) <= max(self.rtol * abs(float(one)), 1.01 * last_digit)
 
 
 def _compare_printed_numbers_closely() -> None:

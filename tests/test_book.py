@@ -208,6 +208,8 @@ def test_a_failing_chapter_is_not_stored(tmp_path: Path, capsys: pytest.CaptureF
     ("100 parameters", "101 parameters", False),
     ("cat 0.5", "dog 0.5", False),
     ("[0.1, 0.2]", "[0.1, 0.2, 0.3]", False),
+    ("SHA-256 95a6e575286ab 6e575286", "SHA-256 95a6e575286ab 6e575286", True),  # digests are words, however they look
+    ("SHA-256 95a6e575286ab", "SHA-256 95a6e575287ab", False),
 ])
 def test_decimals_are_compared_closely_and_the_rest_exactly(one: str, two: str, same: bool) -> None:
     assert (Printed(one) == Printed(two)) is same
