@@ -217,7 +217,7 @@ assert validated[-1]["valid_ppl"] < 20
 peak = noam_learning_rate(300, config.d_model, 300, factor=0.8)
 print(f"a guess costs {math.log(4000):.1f} nats; the rate peaks at {peak:.2e}")
 
-# %% mystnb={"image": {"alt": "Two line charts over 3,600 training steps. Left: the loss in nats per token falls steeply in the first thousand steps and slowly after; the smoothed loss lies above the unsmoothed one, and the four validation points lie above both at the end. Right: the learning rate rises in a straight line for 300 steps and falls with the inverse square root of the step."}, "figure": {"caption": "Left: loss of the training batches, with and without smoothing, and of the validation split. Right: the learning rate of every hundredth step.", "name": "fig-training"}} tags=["nbval-ignore-output"]
+# %% mystnb={"image": {"alt": "Two line charts over 3,600 training steps. Left: the loss in nats per token falls steeply in the first thousand steps and slowly after; the smoothed loss lies above the unsmoothed one, and the four validation points lie between the two. Right: the learning rate rises in a straight line for 300 steps and falls with the inverse square root of the step."}, "figure": {"caption": "Left: loss of the training batches, with and without smoothing, and of the validation split. Right: the learning rate of every hundredth step.", "name": "fig-training"}} tags=["nbval-ignore-output"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8), layout="constrained")
 x = [record["step"] for record in steps]
 left.plot(x, [record["loss"] for record in steps], label="training, smoothed")
