@@ -13,8 +13,9 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """The special ids: padding, beginning and end of sentence, unknown. Tokenizer and models take them from here."""
 
 Norm = Literal["post", "pre"]
-Positions = Literal["sinusoidal", "learned", "none"]
+Positions = Literal["sinusoidal", "concatenated", "learned", "none"]
 Activation = Literal["relu", "gelu", "silu"]
+Initialization = Literal["scaled", "glorot"]
 Settings = TypeVar("Settings", bound="_Settings")
 
 
@@ -72,8 +73,8 @@ class ModelConfig(_Settings):
 
     N layers a stack, model width d_model, feed-forward width d_ff, h heads of key width d_k and value width d_v
     (d_model / h where not given), residual dropout p_drop. The fields after `p_drop` are departures from the paper,
-    all off by default, except the ids and `max_len`, the number of positions that `positions="learned"` has (the
-    sinusoids have no end).
+    all off by default, except `initialization`, which the paper leaves open, the ids, and `max_len`, the number of
+    positions that `positions="learned"` has (the sinusoids have no end).
     """
 
     vocab_size: int
@@ -90,6 +91,7 @@ class ModelConfig(_Settings):
     bias: bool = False
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0
+    initialization: Initialization = "scaled"
     max_len: int = 1024
     pad_id: int = PAD_ID
     bos_id: int = BOS_ID
@@ -105,10 +107,11 @@ class ModelConfig(_Settings):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("p_drop", "attention_dropout", "ffn_dropout"):
             require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
-        for name, options in (("norm", Norm), ("positions", Positions), ("activation", Activation)):
+        for name, options in (("norm", Norm), ("positions", Positions), ("activation", Activation),
+                              ("initialization", Initialization)):
             value, allowed = getattr(self, name), get_args(options)
             require(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value}")
-        require(self.positions != "sinusoidal" or self.d_model % 2 == 0,
+        require(self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,
                 f"sinusoidal positions need an even d_model, got {self.d_model}")
         ids = (self.pad_id, self.bos_id, self.eos_id)
         require(len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),

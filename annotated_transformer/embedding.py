@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -36,25 +37,42 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d
     Angles are computed in float64 and rounded once, so that far positions are as exact as near ones. Raises
     ConfigError for an odd d_model.
     """
-    require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    wavelength = 10000.0 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-    angle = position / wavelength
+    angle = _angles(length, d_model, torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 
 
+def concatenated_positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
+    """All sines, then all cosines, at wavelengths 2 pi 10000^(i / (d_model / 2 - 1)), the authors' own code.
+
+    So tensor2tensor computes positions, where the paper prints interleaved columns and the exponent 2i / d_model. The
+    order of the columns makes no difference to a model; the exponent does: here the longest wavelength is 10000 * 2 pi,
+    as the text says. Raises ConfigError for an odd d_model.
+    """
+    angle = _angles(length, d_model, torch.arange(d_model // 2, dtype=torch.float64) / max(d_model // 2 - 1, 1))
+    return torch.cat([angle.sin(), angle.cos()], dim=1).float()
+
+
+def _angles(length: int, d_model: int, exponents: Float[Tensor, "K"]) -> Float[Tensor, "{length} K"]:
+    require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
+    position = torch.arange(length, dtype=torch.float64)[:, None]
+    return position / 10000.0 ** exponents
+
+
 class SinusoidalPositions(nn.Module):
-    """Rows `start` to `start + length` of the table of `positional_encoding`, which grows when it must."""
+    """Rows `start` to `start + length` of the table that `encoding` computes, which grows when it must."""
 
     table: Tensor
 
-    def __init__(self, d_model: int, length: int = 256) -> None:
+    def __init__(
+        self, d_model: int, length: int = 256, encoding: Callable[[int, int], Tensor] = positional_encoding
+    ) -> None:
         super().__init__()
-        self.register_buffer("table", positional_encoding(length, d_model), persistent=False)
+        self.encoding = encoding
+        self.register_buffer("table", encoding(length, d_model), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
         if start + length > self.table.size(0):
-            longer = positional_encoding(2 * (start + length), self.table.size(1))
+            longer = self.encoding(2 * (start + length), self.table.size(1))
             self.table = longer.to(self.table.device, self.table.dtype)
         return self.table[start : start + length]
 

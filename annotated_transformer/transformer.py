@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from annotated_transformer.attention import padding_mask
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.embedding import LearnedPositions, NoPositions, SharedEmbedding, SinusoidalPositions
+from annotated_transformer.embedding import (
+    LearnedPositions,
+    NoPositions,
+    SharedEmbedding,
+    SinusoidalPositions,
+    concatenated_positional_encoding,
+    positional_encoding,
+)
 from annotated_transformer.stacks import Decoder, Encoder, LayerCache
 
 
@@ -62,13 +69,14 @@ class Transformer(nn.Module):
         self._initialize()
 
     def _initialize(self) -> None:
-        """Glorot's uniform values and zero biases; the paper leaves both open.
+        """Zero biases and Glorot's uniform values (Glorot and Bengio 2010); the paper leaves both open.
 
-        Matrices on the way through a sub-layer (W_V, W_O, W_1, W_2) are smaller by (8N)^(-1/4), so that at first the
+        The authors' code has plain Glorot values, which `initialization="glorot"` gives. The default, "scaled", makes
+        the matrices on the way through a sub-layer (W_V, W_O, W_1, W_2) smaller by (8N)^(-1/4), so that at first the
         residual path dominates; without it post-norm hardly learns in its first thousand steps (Wang et al. 2022,
         "DeepNet", use this factor for the same reason).
         """
-        small = (8 * self.config.N) ** -0.25
+        small = (8 * self.config.N) ** -0.25 if self.config.initialization == "scaled" else 1.0
         for name, parameter in self.named_parameters():
             if name.startswith(("encoder.", "decoder.")) and parameter.dim() == 2:
                 gain = small if name.split(".")[-2] in ("W_V", "W_O", "W_1", "W_2") else 1.0
@@ -127,4 +135,7 @@ class Transformer(nn.Module):
 def _positions(config: ModelConfig) -> nn.Module:
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_len)
-    return SinusoidalPositions(config.d_model) if config.positions == "sinusoidal" else NoPositions()
+    if config.positions == "none":
+        return NoPositions()
+    encoding = concatenated_positional_encoding if config.positions == "concatenated" else positional_encoding
+    return SinusoidalPositions(config.d_model, encoding=encoding)

@@ -5,7 +5,13 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer.config import ConfigError
-from annotated_transformer.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, positional_encoding
+from annotated_transformer.embedding import (
+    LearnedPositions,
+    SharedEmbedding,
+    SinusoidalPositions,
+    concatenated_positional_encoding,
+    positional_encoding,
+)
 
 V, D = 11, 6
 
@@ -56,9 +62,22 @@ def test_far_positions_are_as_exact_as_near_ones():
         assert table[100_000, 2 * i].item() == pytest.approx(math.sin(100_000 / divisor), abs=1e-7)
 
 
-def test_odd_widths_have_no_pairs():
+def test_the_authors_positions_reach_10000_times_2_pi():
+    """tensor2tensor: num_timescales = d / 2, and timescale i is 10000^(i / (num_timescales - 1))."""
+    d_model, pos = 8, 37
+    row = concatenated_positional_encoding(40, d_model)[pos].tolist()
+    for i in range(4):
+        angle = pos / 10000 ** (i / 3)
+        assert row[i] == pytest.approx(math.sin(angle), abs=1e-7)
+        assert row[4 + i] == pytest.approx(math.cos(angle), abs=1e-7)
+    turn = concatenated_positional_encoding(62_833, 512)[[0, 62_832]]  # a whole turn of the slowest pair of columns
+    assert_close(turn[1, [255, 511]], turn[0, [255, 511]], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("encoding", [positional_encoding, concatenated_positional_encoding])
+def test_odd_widths_have_no_pairs(encoding):
     with pytest.raises(ConfigError, match="sinusoidal positions need an even d_model, got 7"):
-        positional_encoding(10, 7)
+        encoding(10, 7)
 
 
 def test_positions_grow_when_they_must_and_start_anywhere():

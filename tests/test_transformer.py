@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from toys import SHAPES, SMALL, random_tokens, small_model
 
 from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError, ModelConfig
-from annotated_transformer.embedding import positional_encoding
+from annotated_transformer.embedding import concatenated_positional_encoding, positional_encoding
 from annotated_transformer.loss import label_smoothed_cross_entropy
 from annotated_transformer.transformer import Transformer
 
@@ -191,9 +191,11 @@ def test_attention_has_no_bias_and_the_feed_forward_network_has():
     assert len([name for name in names if "feed_forward" in name and name.endswith("bias")]) == 2 * 2 * 2
 
 
-def test_initial_values():
+@pytest.mark.parametrize("initialization", ["scaled", "glorot"])
+def test_initial_values(initialization):
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(vocab_size=300, N=2, d_model=64, d_ff=256, h=4, bias=True))
+    model = Transformer(
+        ModelConfig(vocab_size=300, N=2, d_model=64, d_ff=256, h=4, bias=True, initialization=initialization))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             assert not parameter.any(), name
@@ -201,9 +203,17 @@ def test_initial_values():
             assert (parameter == 1).all(), name
         elif parameter.dim() == 2 and not name.startswith("embedding"):  # Glorot and Bengio (2010), equation 16
             bound = (6 / sum(parameter.shape)) ** 0.5
-            if name.split(".")[-2] in ("W_V", "W_O", "W_1", "W_2"):  # Wang et al. (2022), for N = 2
-                bound /= 2
+            if initialization == "scaled" and name.split(".")[-2] in ("W_V", "W_O", "W_1", "W_2"):
+                bound /= 2  # Wang et al. (2022), for N = 2
             assert 0.95 * bound < parameter.abs().max() <= bound, name
+
+
+def test_the_authors_positions_are_an_option():
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(**SMALL, positions="concatenated")).eval()
+    tokens = torch.tensor([[5, 7, 4]])
+    assert_close(model.embed(tokens) - model.embedding(tokens),
+                 concatenated_positional_encoding(3, model.config.d_model)[None])
 
 
 def test_forward_stores_nothing_and_decoding_state_is_the_callers():

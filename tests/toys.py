@@ -20,6 +20,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
     "row B": {"d_k": 3, "d_v": 5},
     "row E": {"positions": "learned", "max_len": 20},
+    "the authors' positions": {"positions": "concatenated"},
     "biases": {"bias": True, "activation": "gelu"},
 }
 """Every switch that changes what is computed, on the small model."""
