@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MATHJAX := static/mathjax/tex-chtml-full.js
+AXE := axe-playwright-python==0.1.8  # for its copy of axe-core alone, so without playwright
 BUILD := $(BIN)/jupyter-book build -n -W --keep-going --path-output .
 
 # One thread a process: chapters run side by side, and results do not depend on the number of cores.
@@ -12,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html refresh corpus lint test clean
+.PHONY: help book html pdf refresh words reference corpus lint test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -29,8 +30,18 @@ html: $(INSTALLED) $(MATHJAX)  ## build _build/html/index.html from the outputs 
 	$(BUILD) .
 	@echo "Open _build/html/index.html"
 
+pdf: html  ## the same as one PDF, _build/pdf/annotated-transformer.pdf (needs chromium, no TeX)
+	$(BIN)/python -m tools.pdf
+
 refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attention.py, and store its outputs in git's copy
 	$(BIN)/python tools/notebooks.py refresh $(CHAPTER)
+
+words: $(INSTALLED)  ## where only words and tags of chapters have changed: store them, keep the outputs
+	$(BIN)/python tools/notebooks.py words $(CHAPTER)
+
+reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made from the code (package, settings)
+	$(BIN)/python tools/figures.py
+	$(BIN)/python -m tools.reference
 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de
@@ -51,7 +62,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install -r requirements.txt
-	$(BIN)/python -m pip install --no-deps -e .
+	$(BIN)/python -m pip install --no-deps -e . $(AXE)
 	touch $@
 
 $(MATHJAX): $(INSTALLED) tools/vendor_mathjax.py

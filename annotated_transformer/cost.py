@@ -1,4 +1,4 @@
-"""What a model costs: its parameters (Table 3) and its training as Table 2 counts it (section 6.1)."""
+"""What things cost: a layer (Table 1), a model's parameters (Table 3), training as Table 2 counts it (section 6.1)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,25 @@ def count_parameters(config: ModelConfig) -> int:
     positions = config.max_len * D if config.positions == "learned" else 0
     final_norms = 2 * layer_norm if config.norm == "pre" else 0
     return embedding + positions + config.N * (encoder_layer + decoder_layer) + final_norms
+
+
+LAYERS = ("self-attention", "recurrent", "convolutional", "restricted self-attention", "separable convolutional")
+"""The rows of Table 1 in its order, and the one that section 4's text adds."""
+
+
+def layer_operations(layer: str, n: int, d: int, k: int = 3, r: int = 3) -> int:
+    """The operations behind "complexity per layer" in Table 1: n vectors of d entries in, as many out.
+
+    Two for each multiplication with its addition. With kernel width k and neighbourhood r: 4 n^2 d for self-attention
+    (scores and weighted mean, without projections, as in the table), 4 n d^2 for a recurrence (input and state),
+    2 k n d^2 for a convolution, 4 r n d for restricted self-attention, 2 (k n d + n d^2) for a separable convolution.
+    Softmax, tanh and biases are not counted. Raises ConfigError for a layer that is not in `LAYERS`.
+    """
+    require(min(n, d, k, r) >= 1, f"n, d, k and r must be at least 1, got {n}, {d}, {k} and {r}")
+    operations = (4 * n * n * d, 4 * n * d * d, 2 * k * n * d * d, 4 * r * n * d, 2 * (k * n * d + n * d * d))
+    if layer not in LAYERS:
+        raise ConfigError(f"layer must be one of {', '.join(LAYERS)}, got {layer}")
+    return operations[LAYERS.index(layer)]
 
 
 def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:

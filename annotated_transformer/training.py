@@ -129,7 +129,7 @@ class _Run:
         self.model = Transformer(model_config).to(device).train()
         self.optimizer = make_adam(self.model, config)
         self.step = self.epoch = self.n_batches = 0
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and has_bf16)
         self.forward = torch.compile(self._forward, dynamic=True) if config.compile else self._forward
 

@@ -846,18 +846,18 @@ runs.cleanup()
 #
 # | arrow | type | code | more in |
 # |---|---|---|---|
-# | corpus to pairs | `(str, str)` | `corpus.load` | chapter 5.1, to come |
-# | text to ids | `list[int]` | `Tokenizer.encode` | chapter 5.1, to come |
-# | ids to batch | `Batch` | `make_batch`, `token_batches` | chapter 5.1, to come |
-# | ids to vectors | (B, L, D) | `SharedEmbedding`, `positional_encoding` | chapters 3.4 and 3.5, to come |
-# | vectors to memory | (B, S, D) | `Transformer.encode` | [3.2](3_2_attention.ipynb) for its heart |
-# | memory to logits | (B, T, V) | `Transformer.decode`, `.logits` | [3.2](3_2_attention.ipynb) for its masks |
-# | logits to loss | a sum in nats | `label_smoothed_cross_entropy` | chapter 5.4, to come |
-# | loss to weights | rate(step) | `noam_learning_rate`, `make_adam`, `train` | [6.1](6_1_translation.ipynb) |
+# | corpus to pairs | `(str, str)` | `corpus.load` | [5.1](5_1_data_and_batching.ipynb) |
+# | text to ids | `list[int]` | `Tokenizer.encode` | [5.1](5_1_data_and_batching.ipynb) |
+# | ids to batch | `Batch` | `make_batch`, `token_batches` | [5.1](5_1_data_and_batching.ipynb) |
+# | ids to vectors | (B, L, D) | `SharedEmbedding`, `positional_encoding` | [3.4](3_4_embeddings_and_softmax.ipynb), [3.5](3_5_positional_encoding.ipynb) |
+# | vectors to memory | (B, S, D) | `Transformer.encode` | [3.2](3_2_attention.ipynb), [3.1](3_1_stacks.ipynb) |
+# | memory to logits | (B, T, V) | `Transformer.decode`, `.logits` | [3.2](3_2_attention.ipynb), [3.1](3_1_stacks.ipynb) |
+# | logits to loss | a sum in nats | `label_smoothed_cross_entropy` | [5.4](5_4_regularization.ipynb) |
+# | loss to weights | rate(step) | `noam_learning_rate`, `make_adam`, `train` | [5.2](5_2_training.ipynb), [5.3](5_3_optimizer.ipynb) |
 # | checkpoints to one | a directory | `average_checkpoints` | [6.1](6_1_translation.ipynb) |
 # | text to ids out | `list[Hypothesis]` | `greedy_search`, `beam_search` | [6.1](6_1_translation.ipynb) |
 # | ids to text | `str` | `Tokenizer.decode`, `Translator` | [6.1](6_1_translation.ipynb) |
-# | text to score | a number and a signature | `bleu` | [6.1](6_1_translation.ipynb) |
+# | text to score | a number and a signature | `bleu` | [6.1](6_1_translation.ipynb), [6.1, Table 2](6_1_results.ipynb) |
 #
 # The [map of the paper](paper_map.md) lists the test for each.
 

@@ -150,8 +150,7 @@ print(f"{output.item():.4f} {shuffled.item():.4f}")
 
 # %% [markdown]
 # To attention, a sentence is a *set* of key and value pairs. That is why the model must write each token's position
-# into its vector; section 3.5 of the paper says how, and
-# `positional_encoding` in `annotated_transformer/embedding.py` does it.
+# into its vector; [the chapter on section 3.5](3_5_positional_encoding.ipynb) says how.
 #
 # **Where.**
 #
@@ -199,7 +198,7 @@ print(loop.shape)
 # $n_k \times d_a$, and every query must meet every key. So each gets an axis of size 1 where the other has its items,
 # and PyTorch repeats it along that axis (**broadcasting**) to an $n_q \times n_k \times d_a$ array.
 
-# %%
+# %% tags=["row-E3"]
 hidden = torch.tanh((Q @ W_q)[:, None, :] + (K @ W_k)[None, :, :])
 print("hidden:", tuple(hidden.shape), " scores:", tuple((hidden @ w).shape))
 assert_close(hidden @ w, loop)
@@ -207,7 +206,7 @@ assert_close(hidden @ w, loop)
 # %% [markdown]
 # The two dot products differ by a factor and nothing else, as section 3.2.1 says.
 
-# %%
+# %% tags=["row-E2"]
 def scaled_dot(key, query):
     return key @ query / math.sqrt(len(query))
 
@@ -250,6 +249,7 @@ assert_close(wrong, loop[:, :3].diagonal())
 #
 # - Code: additive attention is not part of the Transformer, so the package has none; the third score becomes
 #   `scaled_dot_product_attention`.
+# - Exercises: {ref}`ex-write-additive`.
 
 # %% [markdown]
 # ## Equation 1: scaled dot-product attention
@@ -274,6 +274,8 @@ assert_close(wrong, loop[:, :3].diagonal())
 #
 # Two sizes must agree: queries and keys in $d_k$, keys and values in their number $S$. The number of queries $L$ and
 # the width $d_v$ of the values are free.
+#
+# ![Scaled dot-product attention, read from below: the product of Q and K transposed, the division by the root of d k, the mask where there is one, the softmax, and the product with V.](figures/scaled_dot_product.svg)
 #
 # **Code.** The package has the equation in two functions, the weights and the whole.
 
@@ -304,7 +306,7 @@ def attention_by_hand(Q, K, V):
         output.append([sum(a * v for a, v in zip(alpha, column)) for column in zip(*V)])
     return torch.tensor(output, dtype=torch.float64)
 
-# %%
+# %% tags=["row-E1"]
 torch.manual_seed(0)
 L, S, d_k, d_v = 2, 3, 4, 5
 Q = torch.randn(L, d_k, dtype=torch.float64)
@@ -318,7 +320,7 @@ assert_close(by_hand, F.scaled_dot_product_attention(Q, K, V))
 # And equation {eq}`generic-attention`, one query after the other, with the scaled dot product as its score, is the
 # same thing again.
 
-# %%
+# %% tags=["row-E4"]
 one_by_one = torch.stack([attend(scaled_dot, query, K, V)[1] for query in Q])
 assert_close(one_by_one, by_hand)
 
@@ -367,7 +369,7 @@ assert_close(one_by_one, by_hand)
 #
 # The folded cell holds the answer against the package.
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-W1", "row-E1"]
 Q1 = torch.tensor([[1.0, 0], [0, 1], [1, 1]])
 K1 = torch.tensor([[1.0, 1], [0, 1], [1, 0]])
 V1 = torch.tensor([[0.0, 2], [1, 1], [2, 0]])
@@ -392,7 +394,8 @@ print("rounded too early:", rounded)
 print("rounded last:     ", alpha[2])
 
 # %% [markdown]
-# **Picture.** The same example, step by step. Read each matrix along its rows: a row belongs to one query.
+# **Picture.** The same example from beginning to end, in the order of the computation. Read each matrix along its
+# rows: in $Q$, the weights and the output, a row belongs to one query; in $V$, to one key.
 
 # %%
 def plot_numbers(matrix, queries, keys, ax, title):
@@ -401,14 +404,32 @@ def plot_numbers(matrix, queries, keys, ax, title):
     for i, row in enumerate(matrix.tolist()):
         for j, number in enumerate(row):
             color = "black" if number >= 0.5 * matrix.max() else "white"
-            ax.text(j, i, f"{number:.2f}", ha="center", va="center", color=color)
+            text = f"{number:.2f}".removesuffix(".00")
+            ax.text(j, i, text, ha="center", va="center", color=color)
 
-# %% mystnb={"image": {"alt": "Three annotated 3 by 3 grids in a row, queries down and keys across. The first holds the dot products: 1 0 1, 1 1 0, 2 1 1. The second holds the same divided by the square root of two: 0.71 where there was 1, 1.41 where there was 2. The third holds the attention weights: 0.40 0.20 0.40, 0.40 0.40 0.20, 0.50 0.25 0.25. Brighter cells hold larger numbers."}, "figure": {"caption": "Equation 1 on example W1: dot products, scaled scores, and the weights that the softmax makes of each row.", "name": "fig-equation-1"}}
-names = ["q1", "q2", "q3"], ["k1", "k2", "k3"]
-figure, axes = plt.subplots(1, 3, figsize=(5.8, 2.2), layout="constrained")
-plot_numbers(Q1 @ K1.T, *names, axes[0], "dot products")
-plot_numbers(Q1 @ K1.T / math.sqrt(2), *names, axes[1], "scaled")
-plot_numbers(alpha, *names, axes[2], "softmax of each row")
+# %%
+def plot_product(axes, matrices, signs):
+    """Matrices side by side as grids of numbers, each with its title, and a sign between two."""
+    for ax, (title, matrix) in zip(axes, matrices.items()):
+        n_rows, n_columns = matrix.shape
+        plot_numbers(matrix, [""] * n_rows, [""] * n_columns, ax, title)
+        middle = (n_columns - 1) / 2, (n_rows - 1) / 2
+        ax.set(xlim=(middle[0] - 1.5, middle[0] + 1.5), ylim=(middle[1] + 1.5, middle[1] - 1.5))
+        ax.set_aspect("equal")
+        ax.axis("off")
+    for ax, sign in zip(axes[1:], signs):
+        ax.text(-0.12, 0.5, sign, transform=ax.transAxes, ha="center", va="center", fontsize=13)
+
+# %% tags=["row-F6", "row-W1"] mystnb={"image": {"alt": "Worked example W1 as two rows of small matrices. First row: Q, 3 by 2, times K transposed, 2 by 3, equals the dot products 1 0 1, 1 1 0, 2 1 1. Second row: the weights, the softmax of each row of the dot products divided by the square root of two, 0.40 0.20 0.40, 0.40 0.40 0.20, 0.50 0.25 0.25, times V, 3 by 2, equals the output 1 1, 0.80 1.20, 0.74 1.26. Brighter cells hold larger numbers."}, "figure": {"caption": "Equation 1 on example W1. Above: every query's dot product with every key. Below: the softmax of each row, scaled, weights the values.", "name": "fig-equation-1"}}
+above = {"$Q$": Q1, "$K^\\top$": K1.T, "$QK^\\top$, row = query": Q1 @ K1.T}
+below = {"weights, row = query": alpha, "$V$, row = key": V1, "output, row = query": alpha @ V1}
+assert_close(below["output, row = query"], answer, atol=5e-5, rtol=0)
+scaled = above["$QK^\\top$, row = query"] / math.sqrt(2)
+assert_close(below["weights, row = query"], scaled.softmax(dim=1))
+
+figure, axes = plt.subplots(2, 3, figsize=(5.6, 4.1), layout="constrained")
+plot_product(axes[0], above, ("×", "="))
+plot_product(axes[1], below, ("×", "="))
 plt.show()
 
 # %% [markdown]
@@ -447,7 +468,7 @@ plt.show()
 # Each weight is $1/4$ and the output is the mean, **5**. ($d_v = 1$: the output has as many columns as $V$.)
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-W2", "row-W3", "row-Q1"]
 Q2, K2, V2 = torch.ones(1, 2), torch.eye(2), torch.tensor([[2.0, 3], [4, 1]])
 assert_close(scaled_dot_product_attention(Q2, K2, V2), torch.tensor([[3.0, 2]]))
 
@@ -474,7 +495,7 @@ print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
 # - Code: `attention_weights` and `scaled_dot_product_attention` in `annotated_transformer/attention.py`.
 # - Tests: `test_equation_1_by_hand`, `test_the_taught_function_equals_pytorchs_kernel`,
 #   `test_weights_are_distributions_over_visible_keys` in `tests/test_attention.py`.
-# - Exercises: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3` above; {ref}`ex-narrow-head`.
+# - Exercises: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3` above; {ref}`ex-narrow-head`, {ref}`ex-write-attention`.
 
 # %% [markdown]
 # ## Why the square root
@@ -498,7 +519,7 @@ print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
 # **Check.** 10,000 random pairs for each $d_k$. The estimate of a variance from 10,000 samples is off by a few
 # percent, and so are these.
 
-# %%
+# %% tags=["row-E5"]
 torch.manual_seed(0)
 for d_k in (1, 4, 16, 64, 256):
     q, k = torch.randn(2, 10_000, d_k)
@@ -552,7 +573,7 @@ for factor in (1, 4, 16):
 # **Picture.** One query and ten keys, drawn at random 1,000 times for each $d_k$: the largest of the ten weights, and
 # the size of the derivative {eq}`softmax-jacobian`, the median over the draws.
 
-# %%
+# %% tags=["row-E5"]
 def saturation(d_k, scaled):
     """(largest weight, norm of the derivative): medians of 1,000 random queries."""
     torch.manual_seed(d_k)
@@ -566,6 +587,7 @@ for d_k in (1, 64, 512):
     for name, scaled in (("dot", False), ("scaled", True)):
         weight, derivative = saturation(d_k, scaled)
         print(f"d_k {d_k:3d}  {name:6}  largest weight {weight:.3f}  derivative {derivative:.4f}")
+assert saturation(512, False)[1] < 0.01 < 0.2 < saturation(512, True)[1]
 
 # %% mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from about 0.2 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, nothing changes.", "name": "fig-scale"}}
 widths = [2**e for e in range(11)]
@@ -599,8 +621,8 @@ for d_k in (16, 64, 256):
 
 # %% [markdown]
 # With the scale, mean and median agree: every query learns a little. Without it, at $d_k = 256$, a typical query gets
-# about a fortieth of the mean. What that does to the training of a whole model is an experiment, for the chapter on
-# section 6.2.
+# about a fortieth of the mean. What that does to the training of a whole model is an experiment, for
+# [the chapter on section 6.2](6_2_variations.ipynb).
 #
 # **Break it.** The scale is one division. Take it away at the width of one head of the paper's base model, and look
 # at the weights of a single random query over six keys.
@@ -678,7 +700,7 @@ print(both[1, 0].int())
 # %% [markdown]
 # **Check.** By hand: query $i$ may look at key $j$ if $j$ is a real token, and $j \le i$.
 
-# %%
+# %% tags=["row-S7", "row-S8", "row-S9"]
 for b, sentence in enumerate(tokens.tolist()):
     for i in range(5):
         for j in range(5):
@@ -716,10 +738,11 @@ for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
 # the causal one with rows and columns exchanged, one of the commonest mistakes: there, a token sees itself and
 # everything that *follows*.
 
-# %% mystnb={"image": {"alt": "Four 5 by 5 grids in two rows, queries down, keys across, for the tokens start, Tom, ran, pad, pad. Padding: the first three columns are bright. Causal: the lower triangle with its diagonal is bright. Both: the lower triangle, without the last two columns. Transposed, which is wrong: the upper triangle with its diagonal is bright."}, "figure": {"caption": "What each query (row) may look at: the bright keys. The last panel is a mistake.", "name": "fig-masks"}}
+# %% tags=["row-F12"] mystnb={"image": {"alt": "Four 5 by 5 grids in two rows, queries down, keys across, for the tokens start, Tom, ran, pad, pad. Padding: the first three columns are bright. Causal: the lower triangle with its diagonal is bright. Both: the lower triangle, without the last two columns. Transposed, which is wrong: the upper triangle with its diagonal is bright."}, "figure": {"caption": "What each query (row) may look at: the bright keys. The last panel is a mistake.", "name": "fig-masks"}}
 labels = ["<s>", "Tom", "ran", "<pad>", "<pad>"]
 panels = {"padding": padding[1, 0].expand(5, 5), "causal": causal[0, 0],
           "padding & causal": both[1, 0], "transposed (wrong)": causal[0, 0].T}
+assert panels["causal"].tolist() == [[key <= query for key in range(5)] for query in range(5)]
 figure, axes = plt.subplots(2, 2, figsize=(5, 4.6), layout="constrained")
 for ax, (title, mask) in zip(axes.flat, panels.items()):
     plot_attention(mask.float(), labels, labels, ax=ax, title=title)
@@ -729,7 +752,7 @@ plt.show()
 # **Break it: what leaks?** To judge a mask, do not look at the mask. Ask the model which outputs *change* when an
 # input changes. The derivative of every output with respect to every input says so.
 
-# %%
+# %% tags=["row-S8"]
 def reach(attention, length, d_model=8):
     """Entry (i, j) is True if output i depends on input j."""
     torch.manual_seed(0)
@@ -902,7 +925,8 @@ for name, other in (("masked", masked), ("unmasked", unmasked)):
 # - Tests: `test_true_means_may_look`, `test_the_masks_we_build_leave_every_query_a_key` in
 #   `tests/test_attention.py`; `test_the_future_is_invisible`, `test_padding_added_to_a_batch_changes_nothing` in
 #   `tests/test_transformer.py`.
-# - Exercises: {ref}`ex-left-padding`, {ref}`ex-half`, {ref}`ex-heads-axis`, {ref}`ex-which-mask`.
+# - Exercises: {ref}`ex-left-padding`, {ref}`ex-half`, {ref}`ex-heads-axis`, {ref}`ex-which-mask`,
+#   {ref}`ex-write-causal`, {ref}`ex-write-padding`.
 
 # %% [markdown]
 # ## Multi-head attention
@@ -925,6 +949,8 @@ print(f"two heads: {north.item():.2f} and {east.item():.2f}")
 # The two queries were made from the one by two matrices, each of which keeps one coordinate. That is the idea of
 # **multi-head attention**: $h$ attentions side by side, the **heads**, each with its own learned projections of
 # queries, keys and values. The paper: with a single head, "averaging inhibits this".
+#
+# ![Multi-head attention, read from below: queries, keys and values each pass h projections side by side, h scaled dot-product attentions, one concatenation, and a last projection.](figures/multi_head.svg)
 #
 # **Equation.**
 #
@@ -985,7 +1011,7 @@ def head_by_head(layer, x, memory, mask, h):
         heads.append(scaled_dot_product_attention(q, k, v, mask))
     return torch.cat(heads, dim=-1) @ layer.W_O.weight.T
 
-# %%
+# %% tags=["row-E6", "row-S17", "row-F2", "row-F13"]
 torch.manual_seed(0)
 layer = MultiHeadAttention(d_model=10, h=3, d_k=4, d_v=2)
 x, memory = torch.randn(2, 5, 10), torch.randn(2, 7, 10)
@@ -1011,7 +1037,18 @@ for name, weight in layer.named_parameters():
 # $d_k = 2$. $W_1^Q$: $4 \times 2$; $QW_1^Q$: $3 \times 2$; weights: $3 \times 3$; a head: $3 \times 2$;
 # concatenation: $3 \times 4$; $W^O$: $4 \times 4$; result: $3 \times 4$, the shape that came in.
 # ```
-#
+
+# %% tags=["hide-cell", "row-W4"]
+layer, x = MultiHeadAttention(d_model=4, h=2), torch.randn(1, 3, 4)
+assert layer.W_Q.weight[:2].T.shape == (4, 2)  # the first head's columns
+q, (k, v) = layer.split_heads(layer.W_Q(x)), layer.keys_and_values(x)
+head = scaled_dot_product_attention(q, k, v)[0, 0]
+assert q[0, 0].shape == head.shape == (3, 2)
+assert attention_weights(q, k)[0, 0].shape == (3, 3)
+assert torch.cat([head, head], dim=-1).shape == layer(x, x)[0].shape == (3, 4)
+assert layer.W_O.weight.T.shape == (4, 4)
+
+# %% [markdown]
 # ```{exercise} W5: two heads with numbers
 # :label: ex-w5
 #
@@ -1081,7 +1118,7 @@ answer = torch.tensor([[1.2168, 2.1084, 1.1622, 2.1354],
                        [1.0458, 1.4280, 1.0834, 2.0555]], dtype=torch.float64)
 assert_close(concatenated, answer, atol=5e-5, rtol=0)
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-W5"]
 output = concatenated @ W_O
 answer = torch.tensor([[2.3790, 4.2438, 3.2706, 3.3522],
                        [3.0291, 4.9482, 4.0361, 3.9412],
@@ -1165,13 +1202,14 @@ for h in (1, 2, 8):
 # brings any $h\,d_v$ columns back to $d_{\mathrm{model}}$.
 # ```
 
-# %%
+# %% tags=["row-W6", "row-S17"]
 try:
     MultiHeadAttention(d_model=4, h=3)
 except ValueError as error:
     print(error)
 free = MultiHeadAttention(d_model=4, h=3, d_k=2, d_v=5)
 x = torch.randn(1, 3, 4)
+assert free.W_O.weight.T.shape == (15, 4) and free(x, x).shape == x.shape
 print("W_O:", tuple(free.W_O.weight.T.shape), " result:", tuple(free(x, x).shape))
 
 # %% [markdown]
@@ -1201,7 +1239,7 @@ for kind in (MultiHeadAttention, WrongSplit):
 # - Tests: `test_multi_head_attention_is_a_loop_over_heads`, `test_equals_pytorchs_multi_head_attention` in
 #   `tests/test_attention.py`.
 # - Exercises: {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6` above; {ref}`ex-base-parameters`, {ref}`ex-sum-of-heads`,
-#   {ref}`ex-narrow-head`.
+#   {ref}`ex-narrow-head`, {ref}`ex-write-multi-head`.
 
 # %% [markdown]
 # ## Three uses in the model
@@ -1230,7 +1268,7 @@ for kind in (MultiHeadAttention, WrongSplit):
 # the queries from the decoder: what is asked depends on what has been written so far.
 #
 # **Code.** Each line below is one step of a layer. `add_norm_1` and its sisters wrap it in a residual connection and a
-# layer norm; section 3.1 of the paper has them.
+# layer norm; [the chapter on section 3.1](3_1_stacks.ipynb) has them.
 
 # %%
 from annotated_transformer.stacks import DecoderLayer, EncoderLayer
@@ -1259,6 +1297,7 @@ for name, alpha in weights.items():
     assert_close(alpha.sum(dim=-1), torch.ones(alpha.shape[:-1]))
     causal = name.startswith("decoder") and name.endswith("self_attention")
     forbidden = alpha.triu(diagonal=1) if causal else alpha[..., 4:]
+    assert forbidden.sum() == 0
     print(f"{name:33} {tuple(alpha.shape)}  forbidden: {forbidden.sum():.1f}")
 
 # %% [markdown]
@@ -1280,9 +1319,10 @@ plt.show()
 # an output has as many rows as there are queries, so we get a vector for each *source* token, where the decoder needs
 # one for each target token.
 
-# %%
+# %% tags=["row-S10"]
 cross_attention = model.decoder.layers[0].cross_attention
 y, memory = torch.randn(1, 5, 16), torch.randn(1, 6, 16)
+assert cross_attention(y, memory).shape == y.shape != cross_attention(memory, y).shape
 print("right:", tuple(cross_attention(y, memory).shape))
 print("wrong:", tuple(cross_attention(memory, y).shape))
 
@@ -1305,6 +1345,78 @@ for i, word in enumerate([*target_words[1:], "</s>"]):
     print(f"{word:10}", *inputs)
 
 # %% [markdown]
+# ### Whom *it* means: two layers built by hand
+#
+# **Question.** *The animal didn't cross the street because it was too tired.* With *wide* for *tired*, *it* is no
+# longer the animal but the street. How can attention know, when *it* is the same word in both sentences?
+#
+# The pair of sentences comes from an article that introduced the Transformer to a wide public
+# {cite}`uszkoreit2017transformer`; it is not in the paper. One layer alone cannot tell them apart by looking from
+# *it* to *animal* and *street*: these three vectors are the same in both sentences. (Positions do not help, they are
+# the same, too.) Two layers can: in the first, *it* asks how it was; in the second, it asks for a noun that can be so.
+#
+# We write such vectors by hand. Each word has five entries: is it a pronoun, a noun, a state, and has it to do with
+# being tired, or with being wide?
+
+# %%
+facts = {"animal": [0, 1, 0, 1, 0], "street": [0, 1, 0, 0, 1], "it": [1, 0, 0, 0, 0],
+         "tired": [0, 0, 1, 1, 0], "wide": [0, 0, 1, 0, 1]}  # pronoun, noun, state, tired, wide
+PRONOUN, NOUN, STATE, TIRED, WIDE = torch.eye(5)
+
+def sentence_with(state):
+    words = f"The animal didn't cross the street because it was too {state}".split()
+    return words, torch.tensor([facts.get(word, [0] * 5) for word in words]).float()
+
+# %% [markdown]
+# The first head's query matrix turns *pronoun* into the question *state?*, and its values hand over what the state has
+# to do with. The second head's query asks for a noun that has to do with the same. A factor of 10 makes the weights
+# sharp. As in the model, what a layer finds is *added* to the word's vector.
+
+# %%
+def two_layers(x):
+    """The weights of both layers."""
+    copy = torch.outer(TIRED, TIRED) + torch.outer(WIDE, WIDE)
+    W_Q = 10 * torch.outer(PRONOUN, STATE)  # "I am a pronoun" becomes "who is a state?"
+    first = attention_weights(x @ W_Q, x)
+    y = x + scaled_dot_product_attention(x @ W_Q, x, x @ copy)
+    W_Q = 10 * (torch.outer(PRONOUN, NOUN) + copy)  # "who is a noun, and like this?"
+    return first, attention_weights(y @ W_Q, y)
+
+# %% tags=["row-F7"]
+for state, noun in (("tired", "animal"), ("wide", "street")):
+    words, x = sentence_with(state)
+    first, second = (weights[words.index("it")] for weights in two_layers(x))
+    assert words[first.argmax()] == state and words[second.argmax()] == noun
+    found = [f"{words[row.argmax()]} {row.max():.2f}" for row in (first, second)]
+    print(f"{state:5}  it looks at: {found[0]}, then {found[1]}")
+
+# %% [markdown]
+# **Picture.** The weights of *it* in the two layers, for both sentences.
+
+# %% mystnb={"image": {"alt": "Heat map of the attention weights of the word it: four rows, one for each sentence and layer, and eleven columns, the words of the sentence. In the first layer all weight is on the last word, tired or wide. In the second it is on animal when the last word is tired, and on street when it is wide."}, "figure": {"caption": "Where *it* looks, in two layers built by hand. One word at the end of the sentence moves the second layer's weight.", "name": "fig-pronoun"}}
+rows = {f"{state}, layer {number}": weights[7] for state in ("tired", "wide")
+        for number, weights in enumerate(two_layers(sentence_with(state)[1]), start=1)}
+columns = [*words[:-1], "tired / wide"]
+figure, ax = plt.subplots(figsize=(5.8, 2.6), layout="constrained")
+plot_attention(torch.stack([*rows.values()]), list(rows), columns, ax=ax)
+ax.set_ylabel("sentence, layer of it")
+plt.show()
+
+# %% [markdown]
+# **Break it.** Leave out the first layer: the vector of *it* then says *pronoun* and nothing else, and both nouns get
+# the same weight.
+
+# %%
+words, x = sentence_with("tired")
+alone = attention_weights(x @ (10 * torch.outer(PRONOUN, NOUN)), x)[words.index("it")]
+nouns = [words.index("animal"), words.index("street")]
+assert_close(alone[nouns[0]], alone[nouns[1]])
+print("one layer:", {words[i]: round(alone[i].item(), 2) for i in nouns})
+
+# %% [markdown]
+# We chose these matrices; a trained model chooses its own, and need not solve the riddle this way, or at all.
+# [The chapter on attention visualizations](7_attention_visualizations.ipynb) puts the two sentences to a trained one.
+#
 # **Where.**
 #
 # - Code: `annotated_transformer/stacks.py` wires the three, `annotated_transformer/transformer.py` makes the masks,
@@ -1325,8 +1437,9 @@ for i, word in enumerate([*target_words[1:], "</s>"]):
 #
 # - W1, W2, W3, equation 1: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3`.
 # - W4, W5, W6, multi-head attention: {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6`.
-# - W7, the feed-forward network of section 3.3, which follows attention in every layer: {ref}`ex-w7`.
-# - W8, the learning rate of section 5.3: {ref}`ex-w8`.
+# - W7, the feed-forward network of [section 3.3](3_3_feed_forward.ipynb), which follows attention in every layer:
+#   {ref}`ex-w7`.
+# - W8, the learning rate of [section 5.3](5_3_optimizer.ipynb): {ref}`ex-w8`.
 #
 # ```{exercise} W7: a feed-forward network
 # :label: ex-w7
@@ -1351,7 +1464,7 @@ for i, word in enumerate([*target_words[1:], "</s>"]):
 # times $W_2$ plus $b_2$: $\begin{pmatrix} 6&1\\5&1\\8&2 \end{pmatrix}$.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-W7"]
 from annotated_transformer.feed_forward import PositionwiseFeedForward
 
 ffn = PositionwiseFeedForward(d_model=2, d_ff=2)
@@ -1387,7 +1500,7 @@ assert ffn(x).tolist() == [[6, 1], [5, 1], [8, 2]]
 # by the same amount each step; after, it falls with the root of the step.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-W8"]
 from annotated_transformer.optimizer import noam_learning_rate
 
 answers = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4,
@@ -1413,7 +1526,13 @@ for step, answer in answers.items():
 # which is also $d_{\mathrm{model}}$, the size of the vector they are made from. The question does not say which it
 # means.
 # ```
-#
+
+# %% tags=["hide-cell", "row-Q2"]
+layer, x = MultiHeadAttention(d_model=512, h=8), torch.randn(1, 1, 512)
+assert layer.split_heads(layer.W_Q(x)).shape == (1, 8, 1, 64)  # sentences, heads, positions, d_k
+assert layer.W_Q(x).shape == (1, 1, 512)
+
+# %% [markdown]
 # ```{exercise} The probability of the right token
 # :label: ex-smoothing
 #
@@ -1435,7 +1554,7 @@ for step, answer in answers.items():
 # spreads it over the $V - 1$ *other* tokens: 0.9.
 # ```
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-Q3"]
 from annotated_transformer.loss import label_smoothed_cross_entropy
 
 V = 37_000
@@ -1756,6 +1875,185 @@ torch.manual_seed(0)
 layer = MultiHeadAttention(d_model=32, h=4)
 A = layer.W_Q.weight[:8].T @ layer.W_K.weight[:8]
 assert torch.linalg.matrix_rank(A) == 8
+
+# %% [markdown]
+# ### Write them yourself
+#
+# The last five exercises ask for functions. `check` calls yours with small tensors of unequal sizes and prints one
+# line: that it is right, or what is wrong with it, without the answer. Here is attention by somebody who forgot
+# something:
+
+# %%
+from annotated_transformer.exercises import check
+
+def forgetful(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1) @ v
+
+check("3.2.1", forgetful)
+
+# %% [markdown]
+# ```{exercise} Attention
+# :label: ex-write-attention
+#
+# Write `attention(q, k, v, mask=None)`, equation {eq}`attention` with the mask of equation {eq}`masked-attention`:
+# `q` is L by $d_k$, `k` is S by $d_k$, `v` is S by $d_v$, all three with any leading axes. Use no attention function
+# of PyTorch or of the package. Check it with `check("3.2.1", attention)`.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# To transpose the last two axes and leave the leading ones alone, name them: -2 and -1.
+# ```
+#
+# ```{solution} ex-write-attention
+# :class: dropdown
+#
+# Three lines are the equation, two the mask. The folded cell has them.
+# ```
+
+# %% tags=["hide-cell"]
+def my_attention(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1) @ v
+
+check("3.2.1", my_attention)
+q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+assert_close(my_attention(q, k, v), scaled_dot_product_attention(q, k, v))
+
+# %% [markdown]
+# ```{exercise} The causal mask
+# :label: ex-write-causal
+#
+# Write `causal_mask(length)`: a boolean matrix of `length` rows and columns, True where a query may look at a key.
+# Check it with `check("3.2.3-causal", causal_mask)`.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Compare two vectors of positions, one standing and one lying; or look for a PyTorch function that keeps a triangle.
+# ```
+#
+# ```{solution} ex-write-causal
+# :class: dropdown
+#
+# Query $i$ may look at key $j$ if $j \le i$. With the positions of the queries as a column and those of the keys as a
+# row, broadcasting compares them all.
+# ```
+
+# %% tags=["hide-cell"]
+def my_causal_mask(length):
+    position = torch.arange(length)
+    return position[None, :] <= position[:, None]
+
+check("3.2.3-causal", my_causal_mask)
+assert torch.equal(my_causal_mask(5), causal_mask(5)[0, 0])
+
+# %% [markdown]
+# ```{exercise} The padding mask
+# :label: ex-write-padding
+#
+# Write `padding_mask(tokens, pad_id)`. `tokens` has shape (B, L); the mask must broadcast against scores of shape
+# (B, h, queries, L) and have one entry for each key, so its shape is (B, 1, 1, L). Check it with
+# `check("3.2.3-padding", padding_mask)`.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Indexing with `None` inserts an axis of size 1.
+# ```
+#
+# ```{solution} ex-write-padding
+# :class: dropdown
+#
+# The comparison has shape (B, L); two axes come in between, for all heads and all queries.
+# ```
+
+# %% tags=["hide-cell"]
+def my_padding_mask(tokens, pad_id):
+    return (tokens != pad_id)[:, None, None, :]
+
+check("3.2.3-padding", my_padding_mask)
+tokens = torch.tensor([[11, 12, 13], [21, 0, 0]])
+assert torch.equal(my_padding_mask(tokens, 0), padding_mask(tokens, 0))
+
+# %% [markdown]
+# ```{exercise} Additive scores
+# :label: ex-write-additive
+#
+# Write `additive_scores(q, k, W_q, W_k, v)`, the first line of equation {eq}`three-scores`, for all queries and keys
+# at once: `q` is $n_q \times d$, `k` is $n_k \times d$, `W_q` and `W_k` are $d \times d_a$, and `v`, the equation's
+# $w$, has $d_a$ entries. The result is $n_q \times n_k$. Check it with `check("3.2-additive", additive_scores)`.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Which axis does each of the two lack in order to be added to the other? Remember what happens with as many keys as
+# queries.
+# ```
+#
+# ```{solution} ex-write-additive
+# :class: dropdown
+#
+# The projected queries get an axis for the keys, the projected keys one for the queries. Without the two axes the sum
+# fails when $n_q \ne n_k$, and is wrong when they are equal.
+# ```
+
+# %% tags=["hide-cell", "row-E3"]
+def my_additive_scores(q, k, W_q, W_k, v):
+    return torch.tanh((q @ W_q)[:, None, :] + (k @ W_k)[None, :, :]) @ v
+
+def without_axes(q, k, W_q, W_k, v):
+    return torch.tanh(q @ W_q + k @ W_k) @ v
+
+check("3.2-additive", my_additive_scores)
+check("3.2-additive", without_axes)
+q, k, W_q, W_k, v = (torch.randn(*size) for size in ((3, 5), (4, 5), (5, 2), (5, 2), (2,)))
+by_loop = torch.tensor([[v @ torch.tanh(one @ W_q + other @ W_k) for other in k] for one in q])
+assert_close(my_additive_scores(q, k, W_q, W_k, v), by_loop)
+
+# %% [markdown]
+# ```{exercise} Multi-head attention
+# :label: ex-write-multi-head
+#
+# Write `multi_head(x, memory, W_Q, W_K, W_V, W_O, h)`, equation {eq}`multi-head` with queries from `x` (B, L, D) and
+# keys and values from `memory` (B, S, D). The heads' matrices stand side by side: `W_Q` and `W_K` are D by
+# $h\,d_k$, `W_V` is D by $h\,d_v$, `W_O` is $h\,d_v$ by D, and each is multiplied from the right, `x @ W_Q`. Check it
+# with `check("3.2.2", multi_head)`.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# A loop over the heads is a good answer: `chunk` cuts the last axis into $h$ pieces. Without a loop: cut the last axis
+# first, then move the axis of the heads.
+# ```
+#
+# ```{solution} ex-write-multi-head
+# :class: dropdown
+#
+# Project, cut each product into $h$ pieces, attend piece by piece, put the pieces side by side again, and multiply by
+# $W^O$.
+# ```
+
+# %% tags=["hide-cell", "row-E6"]
+def my_multi_head(x, memory, W_Q, W_K, W_V, W_O, h):
+    projected = (x @ W_Q).chunk(h, -1), (memory @ W_K).chunk(h, -1), (memory @ W_V).chunk(h, -1)
+    heads = [my_attention(q, k, v) for q, k, v in zip(*projected)]
+    return torch.cat(heads, dim=-1) @ W_O
+
+check("3.2.2", my_multi_head)
+layer, x, memory = MultiHeadAttention(6, h=2), torch.randn(2, 3, 6), torch.randn(2, 5, 6)
+matrices = [W.weight.T for W in (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)]
+assert_close(my_multi_head(x, memory, *matrices, h=2), layer(x, memory))
 
 # %% [markdown]
 # ## What to remember

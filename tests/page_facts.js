@@ -37,5 +37,66 @@
     .filter((element) => element.textContent.trim() && contrast(element) < 4.5)
     .map((element) => `${element.tagName} ${contrast(element).toFixed(2)} ${element.textContent.trim().slice(0, 40)}`);
 
-  window.bookTest = { facts, faint };
+  // Colours change at once from here on.
+  const stopFading = () => {
+    const style = document.createElement("style");
+    style.textContent = "* { transition: none !important; animation: none !important; }";
+    document.head.append(style);
+  };
+
+  // For axe-core's checks of colours, which are slow: of all words of the same colour, size and weight before and beside
+  // the same colours, leave only the first in the page. The answer for the others is the same, and there are thousands.
+  // Returns what puts the others back.
+  const oneOfEachColour = () => {
+    const grounds = new Map();
+    const ground = (element) => {
+      if (!element) return "";
+      if (!grounds.has(element)) {
+        const { backgroundColor, backgroundImage, opacity } = getComputedStyle(element);
+        const plain = backgroundColor === "rgba(0, 0, 0, 0)" && backgroundImage === "none" && opacity === "1";
+        grounds.set(element, (plain ? "" : `${backgroundColor} ${backgroundImage} ${opacity};`)
+          + ground(element.parentElement));
+      }
+      return grounds.get(element);
+    };
+    const kinds = new Map();
+    all("body *").forEach((element) => {
+      if (![...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim())) return;
+      const { color, fontSize, fontWeight, visibility } = getComputedStyle(element);
+      if (visibility !== "visible" || !element.getClientRects().length) return;
+      const around = getComputedStyle(element.parentElement).color;
+      const kind = [element.tagName, color, around, fontSize, fontWeight, ground(element)].join();
+      if (!kinds.has(kind)) kinds.set(kind, element);
+    });
+    const kept = new Set();
+    kinds.forEach((first) => {
+      for (let e = first; e && !kept.has(e); e = e.parentElement) kept.add(e);
+    });
+    const away = [...kept].filter((element) => document.body.contains(element))
+      .flatMap((element) => [...element.children]).filter((element) => !kept.has(element));
+    const places = away.map((element) => {
+      const place = document.createComment("");
+      element.replaceWith(place);
+      return place;
+    });
+    return () => places.forEach((place, index) => place.replaceWith(away[index]));
+  };
+
+  // What axe-core calls serious or critical: rule, number of places, the first place and what to do.
+  const barriers = async (options) => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"], preload: false, ...options });
+    return violations.filter(({ impact }) => ["serious", "critical"].includes(impact)).map(({ id, impact, nodes }) =>
+      `${impact} ${id} x${nodes.length}: ${nodes[0].target.join(" ")}: ${nodes[0].failureSummary}`);
+  };
+  const COLOURS = ["color-contrast", "link-in-text-block"];
+  const allButColours = () => barriers({ rules: Object.fromEntries(COLOURS.map((id) => [id, { enabled: false }])) });
+  const contrasts = async () => {
+    const restore = oneOfEachColour();
+    const found = await barriers({ runOnly: COLOURS });
+    restore();
+    return found;
+  };
+  const scrolling = () => barriers({ runOnly: ["scrollable-region-focusable"] });
+
+  window.bookTest = { facts, faint, stopFading, allButColours, contrasts, scrolling };
 })();

@@ -122,6 +122,14 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
 
 
 @in_notebooks
+def test_a_cell_that_promises_a_picture_has_one(chapter: Path) -> None:
+    """A backend without a display (MPLBACKEND=agg) stores a chapter without figures, and no cell fails."""
+    empty = [cell.source for cell in code_cells(chapter) if cell.metadata.get("mystnb", {}).get("image")
+             and not any(kind.startswith("image/") for out in cell.outputs for kind in out.get("data", {}))]
+    assert empty == []
+
+
+@in_notebooks
 def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
     prose = [re.sub(r"```.*?```", "", cell.source, flags=re.S) for cell in stored(chapter).cells
              if cell.cell_type == "markdown"]
@@ -189,6 +197,23 @@ def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for edited in (SMALL.replace("1 + 1", "1 + 2"), SMALL.replace("A small", "A tiny")):
         source.write_text(edited, encoding="utf-8")
         assert notebooks.is_stale(source)
+
+
+def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) -> None:
+    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
+    source.write_text(SMALL, encoding="utf-8")
+    assert not notebooks.take_over_words(source)  # nothing is stored yet
+    assert asyncio.run(notebooks.run(source, target))
+    before = nbformat.read(target, as_version=4).cells[1]
+    tagged = SMALL.replace("A small", "A tiny").replace("# %%\nimport", '# %% tags=["hide-cell"]\nimport')
+    source.write_text(tagged, encoding="utf-8")
+    assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
+    words, code = nbformat.read(target, as_version=4).cells
+    assert words.source == "# A tiny chapter" and code.metadata.tags == ["hide-cell"]
+    assert (code.outputs, code.execution_count) == (before.outputs, before.execution_count)
+    source.write_text(tagged.replace("1 + 1", "1 + 2"), encoding="utf-8")
+    stored_before = target.read_bytes()
+    assert not notebooks.take_over_words(source) and target.read_bytes() == stored_before
 
 
 def test_a_failing_chapter_is_not_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

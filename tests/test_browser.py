@@ -4,29 +4,20 @@ Skipped where there is no chromium or no built book (`make html`). Every page is
 under a path prefix as on a project page, and each test asks all visits one question.
 """
 
-import json
-import os
-import shutil
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from tools.browser import CHROMIUM, Browser, served
+
 HTML = Path(__file__).parents[1] / "_build" / "html"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 PAGES = sorted(str(path.relative_to(HTML)) for path in HTML.rglob("*.html") if "_static" not in path.parts)
-WIDTHS = (360, 768, 1280)  # a phone, a tablet, a laptop: CSS pixels
-FLAGS = [
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-sync", "--disable-dev-shm-usage",
-    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
-]
+WIDTHS = (1440, 768, 360)  # a laptop, a tablet, a phone: CSS pixels
 
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"),
@@ -43,82 +34,43 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     overflow: dict[int, int] = field(default_factory=dict)  # width -> pixels that stick out
     facts: dict = field(default_factory=dict)
+    barriers: dict[str, list[str]] = field(default_factory=dict)  # what axe-core calls serious or critical, by setting
 
 
-class Browser:
-    """One chromium with one tab: commands in, events kept until they are fetched."""
-
-    def __init__(self, profile: Path):
-        import websocket
-
-        self.process = subprocess.Popen(
-            [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        address = profile / "DevToolsActivePort"
-        deadline = time.monotonic() + 60
-        while not (address.exists() and len(address.read_text().splitlines()) == 2):
-            if time.monotonic() > deadline or self.process.poll() is not None:
-                self.close()
-                raise RuntimeError("chromium did not start")
-            time.sleep(0.1)
-        port, path = address.read_text().splitlines()
-        self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", suppress_origin=True, timeout=120)
-        self.count, self.session, self.events = 0, None, []
-        tab = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **parameters: object) -> dict:
-        self.count += 1
-        message = {"id": self.count, "method": method, "params": parameters}
-        self.socket.send(json.dumps(message | ({"sessionId": self.session} if self.session else {})))
-        while (answer := json.loads(self.socket.recv())).get("id") != self.count:
-            self.events.append(answer)
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']['message']}")
-        return answer["result"]
-
-    def wait_for(self, method: str) -> None:
-        while not any(event.get("method") == method for event in self.events):
-            self.events.append(json.loads(self.socket.recv()))
-
-    def evaluate(self, expression: str) -> object:
-        result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in result:
-            raise RuntimeError(result["exceptionDetails"]["exception"]["description"])
-        return result["result"].get("value")
-
-    def close(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-
-
-READY = "Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => true)"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PAGE_FACTS = Path(__file__).with_name("page_facts.js").read_text(encoding="utf-8")
 
 
-def visit(browser: Browser, address: str) -> Visit:
-    """Load the page at `address`, look at it narrow and wide, light and dark, and note what happens."""
+def axe_core() -> str:
+    """The script of axe-core, which pip brings as part of a package that is not used otherwise."""
+    spec = find_spec("axe_playwright_python")
+    assert spec and spec.submodule_search_locations, "axe-core is missing; run: make test"
+    return (Path(next(iter(spec.submodule_search_locations))) / "axe.min.js").read_text(encoding="utf-8")
+
+
+def visit(browser: Browser, address: str, axe: str) -> Visit:
+    """Load the page at `address`, look at it wide and narrow, light and dark, and note what happens.
+
+    axe-core judges the page as it is by all its rules but those for colours, which it applies in the light and in the
+    dark; and by its rule for boxes that scroll once more on a phone, where most of them do.
+    """
     seen = Visit()
-    browser.events.clear()
-    browser.call("Page.navigate", url=address)
-    browser.wait_for("Page.loadEventFired")
-    browser.evaluate(READY)
+    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTHS[0], height=900, deviceScaleFactor=1, mobile=False)
+    browser.open(address)
+    browser.evaluate(PAGE_FACTS)
+    browser.evaluate(axe + "; 0")
+    seen.facts = browser.evaluate("bookTest.facts()")
+    seen.barriers["as it is"] = browser.evaluate("bookTest.allButColours()")
+    browser.evaluate("bookTest.stopFading()")
+    for theme in ("light", "dark"):
+        browser.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        seen.facts[theme] = browser.evaluate("bookTest.faint()")
+        seen.barriers[theme] = browser.evaluate("bookTest.contrasts()")
     for width in WIDTHS:
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         seen.overflow[width] = browser.evaluate(OVERFLOW)
-    browser.evaluate(PAGE_FACTS)
-    seen.facts = browser.evaluate("bookTest.facts()")
-    for theme in ("light", "dark"):
-        browser.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        browser.evaluate("new Promise((done) => setTimeout(done, 300))")  # colours fade
-        seen.facts[theme] = browser.evaluate("bookTest.faint()")
+    browser.evaluate("new Promise((done) => setTimeout(done, 400))")  # what listens to the width waits 300 ms itself
+    seen.barriers["phone"] = browser.evaluate("bookTest.scrolling()")
     time.sleep(0.2)  # late requests
     browser.evaluate("1")
     for event in browser.events:
@@ -138,29 +90,15 @@ def visit(browser: Browser, address: str) -> Visit:
     return seen
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def do_GET(self) -> None:
-        if self.path == "/favicon.ico":  # no page's request: a browser asks for it by itself before the page names one
-            self.send_response(204)
-            self.end_headers()
-        else:
-            super().do_GET()
-
-    def log_message(self, *_: object) -> None:
-        """Keep the test output readable."""
-
-
 @pytest.fixture(scope="module")
 def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Visit]]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(HTML.parent)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    root = f"http://127.0.0.1:{server.server_port}/{HTML.name}/"
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    try:
-        yield {page: visit(browser, root + page) for page in PAGES}
-    finally:
-        browser.close()
-        server.shutdown()
+    axe = axe_core()
+    with served(HTML.parent) as address:
+        browser = Browser(tmp_path_factory.mktemp("profile"))
+        try:
+            yield {page: visit(browser, f"{address}/{HTML.name}/{page}", axe) for page in PAGES}
+        finally:
+            browser.close()
 
 
 def offenders(visits: dict[str, Visit], what: str) -> dict[str, object]:
@@ -201,3 +139,10 @@ def test_every_picture_has_words(visits: dict[str, Visit]) -> None:
 def test_text_stands_out(visits: dict[str, Visit], theme: str) -> None:
     """Contrast of at least 4.5 to 1 (WCAG AA) for prose, links, tables and code."""
     assert offenders(visits, theme) == {}
+
+
+@pytest.mark.parametrize("setting", ["as it is", "light", "dark", "phone"])
+def test_axe_core_finds_no_barrier(visits: dict[str, Visit], setting: str) -> None:
+    """No serious or critical finding of the accessibility checker axe-core, with all its rules, on any page."""
+    found = {page: seen.barriers[setting] for page, seen in visits.items() if seen.barriers[setting]}
+    assert found == {}

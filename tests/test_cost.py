@@ -1,9 +1,20 @@
-"""The closed form counts what the model has; Table 2's costs come out of time, GPUs and rate."""
+"""Closed forms count what layers do and models have; Table 2's costs come out of time, GPUs and rate."""
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.config import ConfigError, ModelConfig
-from annotated_transformer.cost import SUSTAINED_FLOPS, TABLE_2, count_parameters, training_cost
+from annotated_transformer.cost import (
+    LAYERS,
+    SUSTAINED_FLOPS,
+    TABLE_2,
+    count_parameters,
+    layer_operations,
+    training_cost,
+)
 from annotated_transformer.transformer import Transformer
 
 SMALL = {"vocab_size": 23, "N": 2, "d_model": 12, "d_ff": 20, "h": 3}
@@ -46,3 +57,48 @@ def test_what_has_no_cost_is_refused():
         training_cost(1.0, 1, "H200")
     with pytest.raises(ConfigError, match="n_gpus"):
         training_cost(1.0, 0)
+
+
+def pytorchs_layers(n, d, k, r):
+    """Each row of Table 1 made of PyTorch's own parts, on tensors that have a shape and no memory."""
+    with torch.device("meta"):
+        x = torch.randn(1, n, d)
+        windows = torch.randn(n, r, d)
+        cell = nn.RNNCell(d, d, bias=False)
+        convolution = nn.Conv1d(d, d, k, padding="same", bias=False)
+        depthwise = nn.Conv1d(d, d, k, padding="same", groups=d, bias=False)
+        pointwise = nn.Conv1d(d, d, 1, bias=False)
+
+    def recurrence():
+        h = x[:, 0]
+        for x_t in x.unbind(1):
+            h = cell(x_t, h)
+
+    return {
+        "self-attention": lambda: F.scaled_dot_product_attention(x, x, x),
+        "recurrent": recurrence,
+        "convolutional": lambda: convolution(x.transpose(1, 2)),
+        "restricted self-attention": lambda: F.scaled_dot_product_attention(x[0, :, None], windows, windows),
+        "separable convolutional": lambda: pointwise(depthwise(x.transpose(1, 2))),
+    }
+
+
+@pytest.mark.parametrize("sizes", [(7, 6, 3, 5), (40, 12, 5, 3), (12, 40, 1, 7)], ids=str)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_operations_of_table_1_are_those_that_pytorch_counts(layer, sizes):
+    with FlopCounterMode(display=False) as counter:
+        pytorchs_layers(*sizes)[layer]()
+    assert layer_operations(layer, *sizes) == counter.get_total_flops()
+
+
+def test_self_attention_is_cheaper_than_recurrence_exactly_while_n_is_smaller_than_d():
+    for n in (1, 63, 64, 65, 200):
+        attention, recurrence = (layer_operations(layer, n, 64) for layer in ("self-attention", "recurrent"))
+        assert (attention < recurrence) is (n < 64)
+
+
+def test_what_is_no_layer_of_table_1_is_refused():
+    with pytest.raises(ConfigError, match="layer must be one of self-attention, recurrent, .* got dense"):
+        layer_operations("dense", 4, 4)
+    with pytest.raises(ConfigError, match="at least 1, got 0, 4, 3 and 3"):
+        layer_operations("recurrent", 0, 4)

@@ -4,8 +4,10 @@ import ast
 import re
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
+import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +24,17 @@ def rows() -> list[list[str]]:
 
 
 MAPPED = [row for row in rows() if len(row) == 4]  # section, equation, table or figure | chapter | symbol | test
+SHOWN = {row[0]: row for row in rows() if len(row) == 5}  # id | what | chapter | symbol | test
+REQUIRED = {f"{letter}{n}" for letter, first, last in [  # each is asserted by a cell of some chapter
+    ("E", 1, 17),  # equations and definitions
+    ("S", 1, 23),  # parts of the system
+    ("H", 1, 8),  # settings
+    ("W", 1, 8),  # worked examples
+    ("Q", 1, 3),  # questions
+    ("F", 1, 13),  # figures
+    ("T", 1, 4),  # tables
+    ("X", 1, 16),  # experiments
+] for n in range(first, last + 1)} | {"L0", "L4"}  # listings of popular walkthroughs, corrected
 NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]
 SYMBOLS, TESTS = ({name for cell in cells for name in cell} for cells in (NAMES[0::2], NAMES[1::2]))
 
@@ -78,3 +91,30 @@ def test_every_part_of_the_paper_has_a_row() -> None:
     assert [f"({n})" for n in (1, 2, 3) if f"({n})" not in numbers] == []
     shown = [f"Table {n}" for n in (1, 2, 3, 4)] + [f"Figure {n}" for n in (1, 2, 3, 4, 5)]
     assert [name for name in shown if name not in first_words] == []
+
+
+@cache
+def asserted_in(chapter: str) -> frozenset[str]:
+    """The ids in the tags `row-ID` of a chapter's cells; such a cell asserts something."""
+    cells = [cell for cell in nbformat.read(BOOK / chapter, as_version=4).cells if cell.cell_type == "code"]
+    tagged = [(cell, {tag.removeprefix("row-") for tag in cell.metadata.get("tags", []) if tag.startswith("row-")})
+              for cell in cells]
+    assert [cell.source for cell, ids in tagged if ids and not re.search(r"\bassert|\bcheck\(", cell.source)] == []
+    return frozenset(chain.from_iterable(ids for _, ids in tagged))
+
+
+def test_everything_promised_has_a_row() -> None:
+    assert set(SHOWN) == REQUIRED
+
+
+@pytest.mark.parametrize("row", SHOWN.values(), ids=SHOWN.keys())
+def test_a_cell_of_the_chapter_asserts_it(row: list[str]) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", row[2])
+    assert links
+    assert [link for link in links if row[0] not in asserted_in(link)] == []
+
+
+def test_a_tagged_cell_is_on_the_map() -> None:
+    tagged = {(i, path.name) for path in BOOK.glob("*.ipynb") for i in asserted_in(path.name)}
+    listed = {(i, link) for i, row in SHOWN.items() for link in re.findall(r"\]\(([^)]+)\)", row[2])}
+    assert tagged == listed

@@ -2,6 +2,7 @@
 
     python tools/notebooks.py refresh [CHAPTER ...]      run book/*.py and write book/*.ipynb, outputs included
     python tools/notebooks.py refresh --check            change nothing; say which notebooks are stale, exit 1 if any
+    python tools/notebooks.py words [CHAPTER ...]        take over changed words and tags, and keep the outputs
     python tools/notebooks.py execute --to FOLDER        the same into a copy of the book's sources, for `make book`
 
 A chapter is a text file, `book/x.py`, with cells marked `# %%` (jupytext's percent format). The notebook beside it
@@ -138,6 +139,25 @@ async def run(source: Path, target: Path) -> bool:
     return True
 
 
+def take_over_words(source: Path) -> bool:
+    """Bring the stored notebook's words and tags up to date, without running it; False where code has changed.
+
+    The code cells, and so the outputs, must be the same, in the same order.
+    """
+    target = source.with_suffix(".ipynb")
+    if not target.exists():
+        return False
+    old, new = nbformat.read(target, as_version=4), read_source(source)
+    if old.metadata.get("book") != new.metadata["book"]:
+        return False
+    for before, after in zip((cell for cell in old.cells if cell.cell_type == "code"),
+                             (cell for cell in new.cells if cell.cell_type == "code"), strict=True):
+        after.outputs, after.execution_count = before.outputs, before.execution_count
+    nbformat.validate(new)
+    nbformat.write(new, target)
+    return True
+
+
 async def run_all(sources: list[Path], folder: Path) -> bool:
     """Run all chapters, as many at once as there are cores, the last ones (which train) first."""
     slots = asyncio.Semaphore(os.cpu_count() or 1)
@@ -165,6 +185,8 @@ def main() -> int:
     refresh = verbs.add_parser("refresh", help="run chapters and store their outputs beside them")
     refresh.add_argument("chapters", nargs="*", type=Path, help="book/x.py (or .ipynb); all chapters if none is named")
     refresh.add_argument("--check", action="store_true", help="run nothing, exit 1 if a stored notebook is stale")
+    words = verbs.add_parser("words", help="where only words and tags have changed: store them, run nothing")
+    words.add_argument("chapters", nargs="*", type=Path, help="book/x.py (or .ipynb); all chapters if none is named")
     execute = verbs.add_parser("execute", help="run all chapters in a copy of the book")
     execute.add_argument("--to", type=Path, required=True, help="folder to replace by the executed copy")
     arguments = parser.parse_args()
@@ -176,6 +198,11 @@ def main() -> int:
     sources = [path.with_suffix(".py") for path in arguments.chapters] or chapters()
     if missing := [str(path) for path in sources if not path.exists()]:
         parser.error(f"no such chapter: {', '.join(missing)}")
+    if arguments.verb == "words":
+        changed = [str(path) for path in sources if is_stale(path) and not take_over_words(path)]
+        for path in changed:
+            print(f"{path}: code has changed; run: make refresh CHAPTER={path}", file=sys.stderr)
+        return bool(changed)
     if arguments.check:
         stale = [str(path) for path in sources if is_stale(path)]
         for path in stale:

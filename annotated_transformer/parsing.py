@@ -1,0 +1,250 @@
+"""Constituency parsing (section 6.3): trees to tokens and back, the score of their brackets, and a toy grammar.
+
+To the model, parsing is translation: a sentence in, the tokens of a tree out (Vinyals et al. 2015). A treebank gives
+each word a bracket with its part of speech, `(NN dog)`: a *tag* and its word. Other brackets are *phrases*.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from annotated_transformer.config import require
+
+TOP, UNKNOWN_TAG = "TOP", "XX"
+PUNCTUATION = frozenset({",", ":", "``", "''", "."})
+Leaves = Literal["words", "tags", "XX"]
+
+
+class Tree(NamedTuple):
+    """A bracket: its label, and its children from left to right, each a tree or a word."""
+
+    label: str
+    children: tuple[Tree | str, ...]
+
+
+def is_tag(tree: Tree | str) -> bool:
+    """Whether this is a part of speech with its word, `(NN dog)`."""
+    return not isinstance(tree, str) and len(tree[1]) == 1 and isinstance(tree[1][0], str)
+
+
+def _walk(tree: Tree) -> Iterator[tuple[str, Tree | str]]:
+    """Openings "(", words and closings ")", each with its tree or word, from left to right, however deep the tree."""
+    stack: list[tuple[str, Tree | str]] = [("(", tree)]
+    while stack:
+        kind, node = stack.pop()
+        yield kind, node
+        if kind == "(":
+            stack.append((")", node))
+            stack.extend(("word" if isinstance(child, str) else "(", child) for child in reversed(node[1]))
+
+
+def tree_words(tree: Tree) -> list[str]:
+    """The sentence: the tree's words from left to right."""
+    return [str(node) for kind, node in _walk(tree) if kind == "word"]
+
+
+def read_trees(text: str) -> list[Tree]:
+    """All trees of `text` in Penn Treebank notation, (S (NP (DT the) (NN dog)) (VP (VBD slept))).
+
+    A bracket without a label, as treebank files have round each tree, is read as TOP. Raises ConfigError for brackets
+    that do not match, words outside a tree and brackets with nothing inside.
+    """
+    trees: list[Tree] = []
+    stack: list[tuple[str, list[Tree | str]]] = []  # the open brackets, outermost first
+    for match in re.finditer(r"\(\s*([^\s()]*)|(\))|[^\s()]+", text):
+        require(match[1] is not None or bool(stack),
+                f"a tree must begin with an opening bracket, got {match[0]!r} at character {match.start() + 1}")
+        if match[1] is not None:
+            stack.append((match[1] or TOP, []))
+        elif match[2] is None:
+            stack[-1][1].append(match[0])
+        else:
+            label, children = stack.pop()
+            require(bool(children), f"a bracket must hold a word or a tree, got ({label})")
+            (stack[-1][1] if stack else trees).append(Tree(label, tuple(children)))
+    require(not stack, f"every bracket must be closed, got {len(stack)} open at the end")
+    return trees
+
+
+def read_tree(text: str) -> Tree:
+    """The one tree of `text`. Raises ConfigError as `read_trees` does, and unless there is exactly one."""
+    require(len(trees := read_trees(text)) == 1, f"one tree is needed, got {len(trees)}")
+    return trees[0]
+
+
+def write_tree(tree: Tree) -> str:
+    """The tree on one line in Penn Treebank notation. Raises ConfigError for a name with a space or bracket in it."""
+    text = ""
+    for kind, node in _walk(tree):
+        name = node if isinstance(node, str) else node[0]
+        require(re.fullmatch(r"[^\s()]+", name) is not None, f"a label or word has no space or bracket, got {name!r}")
+        text += ")" if kind == ")" else f" ({name}" if kind == "(" else f" {name}"
+    return text[1:]
+
+
+def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
+    """The tree as tokens, (S (NP ... )NP ... )S: each closing bracket says what it closes.
+
+    With leaves="words" every bracket and word is a token. With "tags" a tag and its word are one token, the tag. "XX"
+    is the same with XX for every tag but punctuation (Vinyals et al. 2015). A word without a tag of its own is an XX.
+    """
+    require(leaves in ("words", "tags", "XX"), f"leaves must be words, tags or XX, got {leaves}")
+    tokens = []
+    for kind, node in _walk(tree):
+        if kind == "word":
+            tokens.append(str(node) if leaves == "words" else UNKNOWN_TAG)
+        elif leaves == "words" or not is_tag(node):
+            tokens.append(kind + node[0])
+        elif kind == ")":  # a tag and its word, which has left XX
+            tokens[-1] = node[0] if leaves == "tags" or node[0] in PUNCTUATION else UNKNOWN_TAG
+    return tokens
+
+
+def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tree:
+    """The tree of these tokens, whatever they are: what is malformed is repaired.
+
+    With `words`, the leaves are tags, and the i-th gets the i-th word; without, the leaves are the words. So
+    delinearize(linearize(tree)) and delinearize(linearize(tree, "tags"), tree_words(tree)) are the tree again.
+
+    A closing bracket closes all that was opened inside its own, and nothing where no bracket of its label is open. What
+    is open at the end is closed. Brackets without words go. Tags beyond the last word go; words beyond the last tag
+    become (XX word) at the end of the outermost bracket. TOP holds what is then more than one tree, or a word alone.
+    Raises ConfigError when there is no word at all.
+    """
+    stack: list[tuple[str, list[Tree | str]]] = [(TOP, [])]
+    remaining = list(words or ())
+
+    def close() -> str:
+        label, children = stack.pop()
+        if children:
+            stack[-1][1].append(Tree(label, tuple(children)))
+        return label
+
+    for token in tokens:
+        label = token[1:] or TOP
+        if token.startswith("("):
+            stack.append((label, []))
+        elif token.startswith(")"):
+            while label in [opened for opened, _ in stack[1:]] and close() != label:
+                pass
+        elif words is None:
+            stack[-1][1].append(token)
+        elif remaining:
+            stack[-1][1].append(Tree(token, (remaining.pop(0),)))
+    while len(stack) > 1:
+        close()
+    top, missing = stack[0][1], [Tree(UNKNOWN_TAG, (word,)) for word in remaining]
+    require(bool(top or missing), "a tree must have at least one word, got none")
+    if len(top) == 1 and isinstance(top[0], Tree) and not (missing and is_tag(top[0])):
+        return Tree(top[0].label, (*top[0].children, *missing))
+    rest = (*top, *missing)
+    return rest[0] if len(rest) == 1 and isinstance(rest[0], Tree) else Tree(TOP, rest)
+
+
+def is_well_formed(tokens: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether tags and brackets are one tree over these words as they stand: a repair would change nothing."""
+    return bool(words) and linearize(delinearize(tokens, words), "tags") == list(tokens)
+
+
+def uncounted_words(tree: Tree) -> frozenset[int]:
+    """The positions of the words that EVALB takes out: punctuation, by its tag, and traces."""
+    found, position, tag = set(), 0, ""
+    for kind, node in _walk(tree):
+        if kind == "word":
+            found |= {position} if tag in (*PUNCTUATION, "-NONE-") else set()
+            position += 1
+        tag = node[0] if kind == "(" and is_tag(node) else ""
+    return frozenset(found)
+
+
+def brackets(tree: Tree, without: frozenset[int] | None = None) -> Counter[tuple[str, int, int]]:
+    """How often each (label, start, end) occurs among the phrases, as EVALB counts with its file COLLINS.prm.
+
+    Tags are no phrases. The words at the positions `without` (default: `uncounted_words`) are taken out before words
+    are numbered, and a phrase that has no others goes with them. A label ends before - or = (NP-SBJ is NP), PRT is
+    ADVP, and TOP (elsewhere ROOT or S1) does not count.
+    """
+    without = uncounted_words(tree) if without is None else without
+    found: Counter[tuple[str, int, int]] = Counter()
+    starts: list[int] = []
+    position = end = 0
+    for kind, node in _walk(tree):
+        if kind == "word":
+            end += position not in without
+            position += 1
+        elif kind == "(" and not is_tag(node):
+            starts.append(end)
+        elif not is_tag(node):
+            label, start = re.split("[-=]", node[0])[0], starts.pop()
+            if label not in (TOP, "ROOT", "S1") and start < end:
+                found["ADVP" if label == "PRT" else label, start, end] += 1
+    return found
+
+
+class BracketScores(NamedTuple):
+    """In percent; `complete` is the share of sentences with every bracket right and none missing."""
+
+    precision: float
+    recall: float
+    f1: float
+    complete: float
+
+
+def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
+    """F1 = 2 matched / (gold + predicted), all `brackets` of the corpus counted together: labelled PARSEVAL.
+
+    A bracket that occurs twice must be predicted twice. The gold tags say which words are punctuation, so that a wrong
+    tag moves no bracket (EVALB asks the tags of each tree, and may then refuse the pair). Raises ConfigError when the
+    numbers of trees or the words of a pair differ, or there is nothing to score.
+    """
+    require(len(gold) == len(predicted), f"each gold tree needs one predicted, got {len(gold)} and {len(predicted)}")
+    n_gold = n_guessed = n_matched = n_complete = 0
+    for number, (right, guess) in enumerate(zip(gold, predicted, strict=True), start=1):
+        require(tree_words(right) == tree_words(guess), f"the trees of pair {number} must have the same words")
+        ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
+        n_gold, n_guessed = n_gold + ours.total(), n_guessed + theirs.total()
+        n_matched, n_complete = n_matched + (ours & theirs).total(), n_complete + (ours == theirs)
+    require(n_gold + n_guessed > 0, "there are no brackets to score")
+    precision, recall = (100 * n_matched / max(n, 1) for n in (n_guessed, n_gold))
+    return BracketScores(precision, recall, 200 * n_matched / (n_gold + n_guessed), 100 * n_complete / len(gold))
+
+
+GRAMMAR: dict[str, list[tuple[float, str]]] = {
+    "S": [(0.85, "NP VP ."), (0.15, "S-CLAUSE , CC S-CLAUSE .")],
+    "NP": [(0.60, "NP-BASE"), (0.16, "NP-BASE PP-NOUN"), (0.12, "NP-BASE SBAR-WHO"), (0.12, "NP-BASE CC NP-BASE")],
+    "NP-BASE": [(0.5, "DT NN"), (0.25, "DT JJ NN"), (0.25, "NNP")],
+    "VP": [(0.15, "VBD-ALONE"), (0.35, "VBD NP"), (0.16, "VBD NP PP-VERB"), (0.10, "VBD-ALONE PP-VERB"),
+           (0.08, "VBD-ALONE ADVP"), (0.08, "VBD-SAY SBAR"), (0.08, "VP-BASE CC VP-BASE")],
+    "VP-BASE": [(0.5, "VBD-ALONE"), (0.5, "VBD NP-BASE")], "SBAR-WHO": [(1.0, "WHNP S-GAP")],
+    "S-CLAUSE": [(1.0, "NP VP")], "S-GAP": [(1.0, "VP")], "WHNP": [(1.0, "WP")], "ADVP": [(1.0, "RB")],
+    "PP-NOUN": [(1.0, "IN-NOUN NP")], "PP-VERB": [(1.0, "IN-VERB NP")], "SBAR": [(1.0, "IN-THAT S-CLAUSE")],
+}
+LEXICON = {
+    "RB": "often again", "DT": "the a every this", "JJ": "old small red clever tired", "NNP": "Ann Bob Carol Dan",
+    "NN": "dog cat bird man woman child teacher telescope garden house river song", "CC": "and or", ",": ",",
+    "VBD": "saw heard chased liked found followed", "VBD-ALONE": "slept ran sang laughed", "VBD-SAY": "said thought",
+    "IN-NOUN": "of of with near", "IN-VERB": "with near during after", "IN-THAT": "that", "WP": "who", ".": ".",
+}
+"""A toy English: the rules of each symbol with their probabilities, the words of each tag (one listed twice is drawn
+twice as often). A label is the symbol up to the hyphen. *With* and *near* may belong to a noun or to a verb."""
+
+
+def sample_trees(n: int, seed: int = 0, max_depth: int = 8) -> list[Tree]:
+    """`n` trees drawn from `GRAMMAR`, the same ones for the same seed. Below `max_depth` the first rule is taken."""
+    require(n >= 0, f"n must not be negative, got {n}")
+    generator = random.Random(seed)
+
+    def sample(symbol: str, depth: int) -> Tree:
+        label = symbol.partition("-")[0]
+        if symbol in LEXICON:
+            return Tree(label, (generator.choice(LEXICON[symbol].split()),))
+        weights = [weight if depth < max_depth or i == 0 else 0.0 for i, (weight, _) in enumerate(GRAMMAR[symbol])]
+        rule = generator.choices(GRAMMAR[symbol], weights)[0]
+        children = tuple(sample(child, depth + 1) for child in rule[1].split())
+        return children[0] if children[0].label == label and len(children) == 1 else Tree(label, children)
+
+    return [sample("S", 1) for _ in range(n)]

@@ -1,0 +1,272 @@
+"""What a GPU does with the model: training steps, attention kernels, batches; written to book/results/gpu.json.
+
+    python benchmarks/gpu.py                                            on a GPU, about a quarter of an hour
+    python benchmarks/gpu.py --max-tokens 4096                          on a GPU with little memory
+    python benchmarks/gpu.py --small --device cpu --out /tmp/gpu.json   a rehearsal that measures nothing of worth
+
+Every figure is the median over repetitions. The variants of a measure take turns, so that a clock that slows down
+slows all of them, and the rate of a plain matrix product is measured in the same turns: it is what this machine
+reaches, which may be far from its vendor's figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from recipes import ROOT, git, hardware
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_transformer import ModelConfig, TrainConfig, Transformer, make_batch, scaled_dot_product_attention
+from annotated_transformer.batching import Batch, token_batches
+from annotated_transformer.training import _Run
+
+OUT = ROOT / "book" / "results" / "gpu.json"
+FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
+KERNELS = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cuDNN": SDPBackend.CUDNN_ATTENTION,
+}
+Record = dict[str, Any]
+
+
+class Bench:
+    """The device, how often to repeat, and a clock that waits for the device."""
+
+    def __init__(self, device: str, repetitions: int, small: bool) -> None:
+        self.device, self.repetitions, self.small = device, repetitions, small
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        self.wait()
+        began = time.perf_counter()
+        work()
+        self.wait()
+        return time.perf_counter() - began
+
+    def in_turns(self, variants: dict[str, Callable[[], object]]) -> dict[str, Record]:
+        """Each variant once unmeasured, then all in turn, `repetitions` times: median, least and most seconds."""
+        for work in variants.values():
+            work()
+        times: dict[str, list[float]] = {name: [] for name in variants}
+        for _ in range(self.repetitions):
+            for name, work in variants.items():
+                times[name].append(self.seconds(work))
+        return {name: {"seconds": statistics.median(t), "seconds_min": min(t), "seconds_max": max(t),
+                       "repetitions": len(t)} for name, t in times.items()}
+
+
+def products(bench: Bench) -> dict[str, Callable[[], object]]:
+    """A square matrix product for each precision: what the machine reaches when nothing else is asked of it."""
+    n = 256 if bench.small else 8192
+
+    def product(precision: str) -> Callable[[], object]:
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        a, b = (torch.randn(n, n, device=bench.device, dtype=dtype) for _ in range(2))
+
+        def work() -> None:
+            torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
+            for _ in range(10):
+                a @ b
+
+        return work
+
+    return {f"product {precision}": product(precision) for precision in FLOAT32_PRODUCTS}
+
+
+def product_operations(bench: Bench) -> float:
+    return 10 * 2.0 * (256 if bench.small else 8192) ** 3
+
+
+def sentences(n: int, vocab_size: int) -> list[tuple[list[int], list[int]]]:
+    """Pairs of random ids whose lengths are spread as those of sentences are (log-normal, median 22 tokens)."""
+    rng = random.Random(1)
+    pairs = []
+    for _ in range(n):
+        length = min(150, max(2, round(rng.lognormvariate(3.1, 0.55))))
+        other = min(150, max(2, round(length * rng.uniform(0.8, 1.25))))
+        pairs.append(([rng.randrange(4, vocab_size) for _ in range(length)],
+                      [rng.randrange(4, vocab_size) for _ in range(other)]))
+    return pairs
+
+
+def random_batches(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> list[Batch]:
+    """The pairs in their random order, cut wherever the next would not fit when padded."""
+    groups: list[list[tuple[list[int], list[int]]]] = [[]]
+    longest = 0
+    for pair in pairs:
+        longest = max(longest, *(len(side) + 1 for side in pair))
+        if longest * (len(groups[-1]) + 1) > max_tokens:
+            groups.append([])
+            longest = max(len(side) + 1 for side in pair)
+        groups[-1].append(pair)
+    return [make_batch(group) for group in groups]
+
+
+def operations(config: ModelConfig, batches: Iterable[Batch]) -> int:
+    """Operations of the matrix products of a training step on each batch, padding included, two for each addition."""
+    total = 0
+    for batch in batches:
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
+            source, target = (torch.zeros(t.shape, dtype=torch.long) for t in batch[:2])
+            Transformer(config)(source, target).sum().backward()
+        total += counter.get_total_flops()
+    return total
+
+
+def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = False) -> Callable[[], object]:
+    def work() -> None:
+        torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
+        for batch in batches:
+            loss, _, _ = run.update([batch])
+            if read_loss:
+                loss.item()
+
+    return work
+
+
+def new_run(bench: Bench, config: ModelConfig, precision: str, compiled: bool, folder: str) -> _Run:
+    settings = TrainConfig(precision="bf16" if precision == "bf16" else "fp32", compile=compiled)
+    return _Run(config, settings, Path(folder), torch.device(bench.device))
+
+
+def measure_training(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+    """Steps of the package's own training loop on eight batches of eight shapes."""
+    pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
+    batches = list(token_batches(pairs, max_tokens))[: 2 if bench.small else 8]
+    tokens, count = sum(batch.n_tokens for batch in batches), operations(config, batches)
+    variants, names = products(bench), {}
+    for compiled in (False,) if bench.small else (False, True):
+        for precision in FLOAT32_PRODUCTS:
+            label = f"{precision} {'compiled' if compiled else 'eager'}"
+            names[label] = (precision, compiled)
+            variants[label] = steps(new_run(bench, config, precision, compiled, folder), batches, precision)
+    times = bench.in_turns(variants)
+    machine = {p: product_operations(bench) / times[f"product {p}"]["seconds"] for p in FLOAT32_PRODUCTS}
+    records = [{"measure": "matrix product", "precision": p, "tflops": rate / 1e12,
+                **times[f"product {p}"]} for p, rate in machine.items()]
+    for label, (precision, compiled) in names.items():
+        rate = count / times[label]["seconds"]
+        records.append({
+            "measure": "training step", "model": name, "precision": precision, "compiled": compiled,
+            "tokens_per_s": tokens / times[label]["seconds"], "tflops": rate / 1e12,
+            "share_of_product": rate / machine[precision], "max_tokens": max_tokens, **times[label]})
+    return records
+
+
+def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+    """The same sentences in batches of similar length and in random ones; and with the loss read after every step."""
+    pairs = sentences(200 if bench.small else 4000, config.vocab_size)
+    grouped, mixed = list(token_batches(pairs, max_tokens)), random_batches(pairs, max_tokens)
+    run = new_run(bench, config, "bf16", False, folder)
+    kinds = {"grouped by length": (grouped, False), "random": (mixed, False),
+             "grouped, .item()": (grouped, True)}
+    times = bench.in_turns({kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()})
+    records = []
+    for kind, (batches, _) in kinds.items():
+        tokens = sum(batch.n_tokens for batch in batches)
+        padded = sum(batch.target_out.numel() for batch in batches)
+        records.append({"measure": "batching", "model": name, "batches": kind, "n_batches": len(batches),
+                        "tokens_per_s": tokens / times[kind]["seconds"], "padding": 1 - tokens / padded, **times[kind]})
+    return records
+
+
+def measure_attention(bench: Bench) -> list[Record]:
+    """Forward and backward of each kernel, 8 heads of width 64, the same number of tokens at every length."""
+    tokens, lengths = (256, (32, 64)) if bench.small else (16_384, (64, 256, 1024, 4096, 8192))
+    records = []
+    for length in lengths:
+        shape = (tokens // length, 8, length, 64)
+        qkv = [torch.randn(shape, device=bench.device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+        variants: dict[str, Callable[[], object]] = {"equation 1": partial(attend, qkv, None)}
+        for name, kernel in KERNELS.items():
+            try:
+                attend(qkv, kernel)
+            except RuntimeError:  # this machine has no such kernel, or not for these sizes
+                records.append({"measure": "attention", "length": length, "kernel": name, "available": False})
+            else:
+                variants[name] = partial(attend, qkv, kernel)
+        peaks = {name: peak_bytes(bench, work) for name, work in variants.items()}
+        for name, times in bench.in_turns(variants).items():
+            records.append({"measure": "attention", "length": length, "kernel": name, "available": True,
+                            "milliseconds": 1e3 * times["seconds"], "peak_megabytes": peaks[name] / 1e6, **times})
+    return records
+
+
+def attend(qkv: list[torch.Tensor], kernel: SDPBackend | None) -> None:
+    q, k, v = qkv
+    if kernel is None:
+        out = scaled_dot_product_attention(q, k, v)
+    else:
+        with sdpa_kernel(kernel):
+            out = F.scaled_dot_product_attention(q, k, v)
+    torch.autograd.grad(out.sum(), qkv)
+
+
+def peak_bytes(bench: Bench, work: Callable[[], object]) -> float:
+    """The most memory that `work` held beyond what was held before; 0 on a CPU, which does not tell."""
+    if bench.device != "cuda":
+        return 0.0
+    bench.wait()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    bench.wait()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
+    parser.add_argument("--max-tokens", type=int, help="tokens a batch and side (default 25000, the paper's)")
+    parser.add_argument("--repetitions", type=int, help="default 7; with --small 2")
+    parser.add_argument("--out", type=Path, default=OUT, help="default book/results/gpu.json")
+    args = parser.parse_args()
+    if args.out.resolve() == OUT and (args.device == "cpu" or args.small):
+        parser.error("book/results/gpu.json is for figures of a GPU at full size: give another --out")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("PyTorch sees no GPU")
+    bench = Bench(args.device, args.repetitions or (2 if args.small else 7), args.small)
+    max_tokens = args.max_tokens or (256 if args.small else 25_000)
+    name = "toy" if args.small else "base"
+    config = ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
+    with tempfile.TemporaryDirectory() as folder:
+        records = measure_training(bench, config, name, max_tokens, folder)
+        records += measure_batching(bench, config, name, max_tokens, folder)
+        records += measure_attention(bench)
+    changed = git("status", "--porcelain", "--", "annotated_transformer", "benchmarks/gpu.py")
+    result = {
+        "command": " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []),
+                             f"--device {args.device} --max-tokens {max_tokens} --repetitions {bench.repetitions}"]),
+        "commit": git("rev-parse", "HEAD") + (" with changes" if changed else ""),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "hardware": hardware() if args.device == "cuda" or not torch.cuda.is_available() else "CPU",
+        "versions": {"torch": version("torch"), "cuda": torch.version.cuda or "", "python": platform.python_version()},
+        "records": records,
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(records)} records in {args.out}")
+
+
+if __name__ == "__main__":
+    main()

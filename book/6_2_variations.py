@@ -1,0 +1,768 @@
+# %% [markdown]
+# # 6.2 Model variations: Table 3
+#
+# *Section 6.2 of the paper {cite}`vaswani2017attention`: twenty versions of the model, each with something changed, and what
+# the change did to perplexity and BLEU.*
+#
+# Why eight heads? Why 2,048? The paper answers by experiment: take the base model, change one thing, train again, and
+# measure. **Table 3** is the result. This chapter reads it line by line, recomputes its column of parameters (which
+# tells a secret about the vocabulary), and asks how far its differences can be trusted. Then you run a Table 3 of your
+# own, on a task of seconds, with error bars.
+#
+# When you have read it you can
+#
+# - turn each row of Table 3 into a configuration, and count its parameters;
+# - say what each of the groups A to E asks, and what came out;
+# - tell a difference from noise, and say what one run for each row can show;
+# - see overfitting, and what dropout does against it.
+
+# %% tags=["colab-install", "remove-cell"]
+import os
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
+    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
+    if not os.path.exists(home):
+        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
+    os.chdir(f"{home}/book")
+
+# %%
+import math
+from statistics import mean, stdev
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+# %%
+from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
+from annotated_transformer.cost import count_parameters
+from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer.variations import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG
+from annotated_transformer.variations import table, vocabulary_interval
+from annotated_transformer.visualization import PALETTE, show, use_style
+
+use_style()
+rows = {row.name: row for row in TABLE_3}
+
+# %% [markdown]
+# (section-variations-table)=
+# ## The table
+#
+# **Question.** Which twenty models did the paper train?
+#
+# The first row is the **base** model. Each lettered row changes what is named and leaves the rest as in base. The last
+# row is the **big** model, in which several things change at once. All were trained on English-German and measured on
+# newstest2013, the development set, with a beam but *without* averaging checkpoints. (Table 2 is newstest2014, with
+# averaging: the two tables do not compare.)
+#
+# **PPL** is perplexity per word piece, $e$ to the mean loss of a token: lower is better. **BLEU**: higher is better.
+# In the listing, `parameters` left of the bar are counted by us; what stands between the bars is printed in the paper,
+# parameters in millions. A blank there means "as in base".
+
+# %%
+print(table())
+
+# %% [markdown]
+# The column on the right is what you would give to the package to train that row: each row is a configuration.
+#
+# **Check.** Twenty rows; eleven with a printed number of parameters; base and big are the package's presets; every
+# lettered row differs from base in what it names and in nothing else.
+
+# %% tags=["row-T3", "row-H1", "row-H2"]
+assert len(TABLE_3) == 20 and sum(row.parameters is not None for row in TABLE_3) == 11
+assert [row.letter for row in TABLE_3] == ["", *"AAAABBCCCCCCCDDDDE", ""]
+base, big = rows["base"].model_config(), rows["big"].model_config(VOCAB_SIZE_BIG)
+assert base == ModelConfig.base(VOCAB_SIZE) and big == ModelConfig.big(VOCAB_SIZE_BIG)
+def sizes(config):
+    return [getattr(config, name) for name in ("N", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop")]
+
+assert sizes(base) == [6, 512, 2048, 8, 64, 64, 0.1]
+assert sizes(big) == [6, 1024, 4096, 16, 64, 64, 0.3]
+schedules = [row.train_config() for row in (rows["base"], rows["big"])]
+assert [(s.train_steps, s.eps_ls) for s in schedules] == [(100_000, 0.1), (300_000, 0.1)]
+
+# %% tags=["row-T3"]
+for row in TABLE_3[1:-1]:
+    settings = row.model_config().to_dict().items()
+    changed = {name for name, value in settings if value != base.to_dict()[name]}
+    assert changed == set(row.model) and (changed or row.train)
+
+# %% [markdown]
+# **Where.**
+#
+# - Code: `TABLE_3` in `annotated_transformer/variations.py`; `annotated-transformer variations` prints the listing.
+# - Tests: `test_there_are_twenty_rows_and_eleven_with_parameters`, `test_the_presets_are_the_rows_base_and_big` in
+#   `tests/test_variations.py`.
+# - Exercises: {ref}`ex-var-shape`, {ref}`ex-var-nats`.
+
+# %% [markdown]
+# (section-variations-parameters)=
+# ## The parameters, and a secret
+#
+# **Question.** Base has 65 million parameters, says the table. Where are they?
+#
+# **Equation.** Write $D$ for $d_{\mathrm{model}}$, $V$ for the vocabulary. One embedding matrix serves three places;
+# the projections of attention have no bias, the feed-forward network has two, a layer norm has a gain and a bias:
+#
+# $$
+# \begin{aligned}
+# a &= 2\,h\,D\,(d_k + d_v), \qquad f = 2\,D\,d_{ff} + d_{ff} + D, \qquad \ell = 2D \\
+# \text{parameters} &= V D + N \big[\, \underbrace{(a + f + 2\ell)}_{\text{encoder layer}}
+#                    + \underbrace{(2a + f + 3\ell)}_{\text{decoder layer}} \,\big]
+# \end{aligned}
+# $$ (var-parameters)
+#
+# **Code.**
+
+# %%
+show(count_parameters)
+
+# %% [markdown]
+# **Check.** By hand for base with the vocabulary that the paper states, about 37,000 tokens (section 5.1); and against the weights of
+# the model itself, built on the device `meta`, where tensors have shapes and take no memory.
+
+# %% tags=["row-H1"]
+V, D, d_ff, h, d_k, N = 37_000, 512, 2048, 8, 64, 6
+a, f, norm = 2 * h * D * (d_k + d_k), 2 * D * d_ff + d_ff + D, 2 * D
+by_hand = V * D + N * ((a + f + 2 * norm) + (2 * a + f + 3 * norm))
+with torch.device("meta"):
+    model = Transformer(ModelConfig.base(V))
+assert by_hand == count_parameters(ModelConfig.base(V)) == sum(p.numel() for p in model.parameters())
+print(f"base with {V:,} tokens: {by_hand:,} parameters")
+print(f"  embedding {V * D:,}, attention {3 * N * a:,}, "
+      f"feed-forward {2 * N * f:,}, norms {5 * N * norm:,}")
+
+# %% [markdown]
+# That is 63 million, and the table has **65**. Two million are missing: a difference of 3 percent, far more than
+# rounding. And it is not only base:
+
+# %%
+print("parameters in millions      counted, 37,000 tokens    in the paper")
+for row in TABLE_3:
+    if row.parameters:
+        print(f"{row.name:28}{row.count(37_000) / 1e6:14.2f}{row.parameters:20}")
+        assert round(row.count(37_000) / 1e6) != row.parameters
+
+# %% [markdown]
+# Not one of the eleven comes out. Is our formula wrong? Suppose we had forgotten some matrix inside the layers. Then the
+# gap would grow with the number of layers. It does not: the rows with $N = 2$, 4, 6 and 8 layers all lack about two
+# million. It grows with $d_{\mathrm{model}}$: 1.2 million at 256, 1.95 at 512, 4.2 at 1,024. What has $d_{\mathrm{model}}$ parameters for each of *something*, and does
+# not depend on the layers? The **vocabulary**.
+#
+# **The question turned round.** Which vocabulary gives the printed numbers? Parameters are linear in $V$, and a printed
+# $p$ means anything from $p - \frac12$ to $p + \frac12$ million. So each row allows an interval of $V$, and a single
+# vocabulary must lie in all of them.
+
+# %% tags=["row-T3"]
+printed = [row for row in TABLE_3 if row.parameters]
+low, high = vocabulary_interval(printed[:-1])
+low_big, high_big = vocabulary_interval(printed[-1:])
+print(f"the ten rows from base to C: {low:,} to {high:,} tokens")
+print(f"big:                         {low_big:,} to {high_big:,} tokens")
+for vocab_size in (low, VOCAB_SIZE, high):
+    assert all(round(row.count(vocab_size) / 1e6) == row.parameters for row in printed[:-1])
+for vocab_size in (low - 1, high + 1):
+    assert not all(round(row.count(vocab_size) / 1e6) == row.parameters for row in printed[:-1])
+assert low > 37_000 and high_big < 37_000 and high - low < 250
+
+# %% [markdown]
+# Ten intervals have a stretch in common, and a narrow one, some 200 tokens. Ten roundings would hardly agree like that
+# by chance. So the formula is right, and the models of rows base to C were counted with a vocabulary of about **41,100**
+# tokens. For big it was another, of about 36,000. Why, the paper does not say. What we know is what the numbers imply.
+#
+# **Picture.** Each bar is the range of vocabularies that gives the printed number of that row.
+
+# %% mystnb={"image": {"alt": "Eleven horizontal bars over the size of the vocabulary from 33,000 to 44,000. The bars of the ten rows base to C have different widths and all contain a narrow stripe near 41,100. None of them reaches the dashed line at the stated 37,000. The bar of big lies to the left of that line, between 35,400 and 36,300."}, "figure": {"caption": "The vocabularies that each printed number of parameters allows. Stripe: what all rows from base to C have in common. Dashed: the vocabulary stated in section 5.1.", "name": "fig-var-vocabulary"}}
+figure, ax = plt.subplots(figsize=(5.8, 3.2), layout="constrained")
+for y, row in enumerate(printed):
+    first, last = vocabulary_interval([row])
+    ax.barh(y, last - first, left=first, height=0.6, color=PALETTE[1 if row.name == "big" else 0])
+ax.axvspan(low, high, color=PALETTE[4], alpha=0.6, linewidth=0)
+ax.axvline(37_000, color="black", linestyle="--", linewidth=1)
+ax.annotate("stated: about 37,000", (36_900, 0.3), ha="right", fontsize=8)
+ax.set_yticks(range(len(printed)), labels=[f"{row.name} ({row.parameters}M)" for row in printed])
+ax.invert_yaxis()
+ax.set(xlabel="vocabulary (tokens)", xlim=(33_000, 44_000))
+plt.show()
+
+# %% [markdown]
+# **Break it.** Could another bookkeeping save the 37,000? Two candidates: biases in the projections of attention, and
+# an output matrix of its own instead of the shared one.
+
+# %%
+with_bias = count_parameters(ModelConfig.base(37_000, bias=True)) / 1e6
+untied = (count_parameters(ModelConfig.base(37_000)) + 37_000 * 512) / 1e6
+print(f"in the paper 65; biases in attention: {with_bias:.2f}; an output matrix of its own: {untied:.2f}")
+assert with_bias < 63.2 and untied > 81
+
+# %% [markdown]
+# Too little, and far too much.
+#
+# **Where.**
+#
+# - Code: `count_parameters` in `annotated_transformer/cost.py`, `vocabulary_interval` in
+#   `annotated_transformer/variations.py`.
+# - Tests: `test_the_closed_form_counts_the_model` in `tests/test_cost.py`;
+#   `test_the_implied_vocabulary_is_exactly_this_interval` in `tests/test_variations.py`.
+# - Exercises: {ref}`ex-var-by-hand`, {ref}`ex-var-tight`.
+
+# %% [markdown]
+# (section-variations-groups)=
+# ## What the groups ask
+#
+# **Question.** What did the authors want to know, and what did they find?
+#
+# **Picture** first, for once: each row's BLEU, as a difference to base. The numbers are the paper's.
+
+# %% mystnb={"image": {"alt": "Nineteen horizontal bars: the BLEU of each row of Table 3 minus that of base, grouped by letter. Gains: big +0.6, d_ff=4096 +0.4, d_model=1024 +0.2; h=16 is 0. All others lose: least learned positions and eps_ls=0.2 with 0.1; most N=2 with 2.1, d_model=256 with 1.3, p_drop=0.0 with 1.2 and h=1 with 0.9."}, "figure": {"caption": "BLEU of each row of Table 3 minus that of base (25.8). One colour for each group. Numbers of the paper.", "name": "fig-var-bleu"}}
+figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+others = TABLE_3[1:]
+for y, row in enumerate(others):
+    difference = row.bleu - rows["base"].bleu
+    ax.barh(y, difference, color=PALETTE[" ABCDE".index(row.letter or " ")])
+    side = {"ha": "left"} if difference >= 0 else {"ha": "right"}
+    ax.annotate(f"{difference:+.1f}", (difference, y), (3 if difference >= 0 else -3, 0),
+                textcoords="offset points", va="center", fontsize=7, **side)
+ax.set_yticks(range(len(others)), labels=[f"{row.letter}  {row.name}" for row in others], fontsize=8)
+ax.axvline(0, color="black", linewidth=0.8)
+ax.invert_yaxis()
+ax.set(xlabel="BLEU minus base (25.8)", xlim=(-2.5, 1))
+plt.show()
+
+# %% [markdown]
+# ### A: how many heads?
+#
+# $h$ varies while $d_k = d_v = d_{\mathrm{model}} / h$, so that parameters and operations stay the same. One head is
+# 0.9 BLEU worse than the best setting; 32 heads, each 16 wide, are worse than 8 as well.
+
+# %% tags=["row-T3"]
+heads = {row.model.get("h", 8): row for row in TABLE_3 if row.letter == "A" or row.name == "base"}
+for h, row in sorted(heads.items()):
+    config = row.model_config()
+    assert config.h * config.d_k == config.d_model and row.count() == rows["base"].count()
+    print(f"h {h:2}  d_k {config.d_k:3}  in the paper: PPL {row.ppl:.2f}  BLEU {row.bleu:.1f}")
+assert round(max(row.bleu for row in heads.values()) - heads[1].bleu, 1) == 0.9
+
+# %% [markdown]
+# ### B: how wide must a comparison be?
+#
+# Here $d_k$ shrinks alone, to 32 and to 16, with eight heads and $d_v = 64$ as before. Queries and keys are then narrower than
+# $d_{\mathrm{model}} / h$, so that a layer must accept a free $d_k$. Ours does:
+
+# %% tags=["row-S17", "row-T3"]
+with torch.device("meta"):
+    layer = MultiHeadAttention(d_model=512, h=8, d_k=16, d_v=64)
+    y = layer(torch.empty(1, 7, 512), torch.empty(1, 9, 512))
+print({name: tuple(p.shape) for name, p in layer.named_parameters()}, "->", tuple(y.shape))
+assert layer.W_Q.out_features == layer.W_K.out_features == 8 * 16 and layer.W_V.out_features == 8 * 64
+for name in ("d_k=16", "d_k=32", "base"):
+    print(f"{name:7} in the paper: PPL {rows[name].ppl:.2f}  BLEU {rows[name].bleu:.1f}")
+assert rows["d_k=16"].bleu < rows["d_k=32"].bleu < rows["base"].bleu
+
+# %% [markdown]
+# A narrower comparison hurts. The paper concludes that it is not easy to determine compatibility, and that something
+# more sophisticated than a dot product "may be beneficial". Compare with A: at $h = 32$, $d_k$ is 16 as well, and the
+# result is 25.4, better than the 25.1 of `d_k=16`. Those models differ in size too: 65 million against 58. One row
+# rarely changes only one thing.
+#
+# ### C: bigger is better
+#
+# Layers, width, feed-forward width. In each of the three series, perplexity falls with every step up.
+
+# %% tags=["row-T3"]
+series = {"N": [2, 4, None, 8], "d_model": [256, None, 1024], "d_ff": [1024, None, 4096]}
+for name, values in series.items():
+    steps = [rows["base" if value is None else f"{name}={value}"] for value in values]
+    assert all(one.ppl > other.ppl for one, other in zip(steps, steps[1:]))
+    print(f"{name:8}" + " -> ".join(f"{row.parameters}M {row.ppl:.2f} / {row.bleu:.1f}" for row in steps))
+
+# %% [markdown]
+# (Each entry: the paper's parameters, PPL, BLEU.) In BLEU there is an exception: eight layers have the lower perplexity,
+# 4.88 against 4.92, and the *lower* BLEU, 25.5 against 25.8. Either depth beyond six does not help, or 0.3 BLEU is
+# within the noise. The table cannot tell.
+#
+# ### D: dropout and label smoothing
+#
+# Without dropout BLEU falls by 1.2: "dropout is very helpful in avoiding over-fitting". Without label smoothing
+# perplexity is *better*, 4.67, and BLEU is worse, 25.3.
+
+# %% tags=["row-T3"]
+assert round(rows["base"].bleu - rows["p_drop=0.0"].bleu, 1) == 1.2
+unsmoothed, base_row, twice = (rows[name] for name in ("eps_ls=0.0", "base", "eps_ls=0.2"))
+assert unsmoothed.ppl < base_row.ppl < twice.ppl
+assert unsmoothed.bleu < twice.bleu < base_row.bleu
+for row in (unsmoothed, base_row, twice):
+    print(f"{row.name:11} in the paper: PPL {row.ppl:.2f}  BLEU {row.bleu:.1f}")
+
+# %% [markdown]
+# That is no contradiction. A smoothed model is *taught* to keep some probability for wrong tokens, so it cannot be as
+# sure as perplexity would like. It makes perplexity a poor judge between rows that differ in $\epsilon_{ls}$: leave
+# these two rows out, and the two columns rank the models nearly alike ({ref}`ex-var-rank`).
+#
+# ### E: learned positions
+#
+# A trained vector for each position instead of sines and cosines: 4.92 and 25.7, "nearly identical". The paper keeps the
+# sinusoids, because they "may allow" longer sentences than those of training;
+# [the chapter on positions](3_5_positional_encoding.ipynb) tries that. Note what group E does *not* contain: a model
+# without positions. And no row removes the division by $\sqrt{d_k}$. Summaries that say the ablations show either of
+# them necessary cite something that is not there.
+
+# %% tags=["row-T3"]
+settings = {name for row in TABLE_3 for name in {**row.model, **row.train}}
+print("varied in Table 3:", *sorted(settings))
+assert rows["learned positions"].ppl == rows["base"].ppl and rows["learned positions"].bleu == 25.7
+assert not any(row.model.get("positions") == "none" for row in TABLE_3)
+
+# %% [markdown]
+# ### How sure is it?
+#
+# Each row is, as far as the paper says, *one* training run, measured on one test set of 3,000 sentences. There are no
+# error bars. Two things blur a single number: another random seed would have given another model, and other sentences
+# another score. The second can be estimated by **bootstrap**, drawing the test sentences again with replacement
+# {cite}`koehn2004statistical`; the first takes more runs. A difference of 1 BLEU in Table 3 is likely to mean something. A
+# difference of 0.1 is not evidence of anything. In between, one does not know, and the next section shows how large
+# the noise of seeds can be.
+#
+# **Where.**
+#
+# - Code: `ModelConfig` in `annotated_transformer/config.py` has a field for each column of Table 3.
+# - Tests: `test_heads_vary_at_constant_size`, `test_every_lettered_row_changes_something` in
+#   `tests/test_variations.py`.
+# - Exercises: {ref}`ex-var-rank`, {ref}`ex-var-keys`.
+
+# %% [markdown]
+# (section-variations-own)=
+# ## A Table 3 of seconds
+#
+# **Question.** Can you see such effects yourself?
+#
+# Not with 65 million parameters and 100,000 steps. But with a task that is small and has the same shape of difficulty:
+# to collect several things from several places. Here it is. The model reads 12 random symbols out of eight, and must
+# name, at each position, the **three symbols before it**. It has to find three places by position, fetch what stands
+# there, and keep the three apart. Guessing costs $\ln 8 = 2.08$ nats a symbol, and a perfect answer nothing.
+
+# %%
+BACK, LENGTH, FIRST = 3, 12, 4  # ids below 4 are special
+
+def draw(n, seed):
+    """Sequences "n 12" of eight symbols; for each position the three before it (0 where there is none)."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(FIRST, FIRST + 8, (n, LENGTH), generator=generator)
+    before = [nn.functional.pad(tokens, (j, 0))[:, :LENGTH] for j in range(1, BACK + 1)]
+    return tokens, torch.stack(before, dim=-1)
+
+tokens, before = draw(1, seed=1)
+print(tokens[0].tolist(), "->", before[0, 7].tolist(), "at position 7")
+assert before[0, 7].tolist() == tokens[0, [6, 5, 4]].tolist()
+
+# %% [markdown]
+# The model is the package's encoder, of one layer and 32 numbers a token, with a linear output for three symbols. (The
+# decoder is not used.) Because it is built from a `ModelConfig`, every row of Table 3 has its small counterpart.
+
+# %%
+class Recall(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.transformer = Transformer(config)
+        self.output = nn.Linear(config.d_model, BACK * config.vocab_size)
+
+    def forward(self, tokens):
+        return self.output(self.transformer.encode(tokens)).unflatten(-1, (BACK, -1))
+
+small = ModelConfig(vocab_size=12, N=1, d_model=32, d_ff=64, h=4, p_drop=0.0)
+
+# %%
+def measure(model, tokens, before):
+    """Loss in nats for each symbol that can be known, without smoothing or dropout."""
+    model.eval()
+    with torch.no_grad():
+        _, nll = label_smoothed_cross_entropy(model(tokens), before)
+    model.train()
+    return nll.item() / (before != 0).sum().item()
+
+# %%
+def train(config, batches, seed, eps_ls=0.1, log=lambda model, step: None):
+    torch.manual_seed(seed)
+    model = Recall(config)
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
+    for step, (tokens, before) in enumerate(batches, start=1):
+        optimizer.param_groups[0]["lr"] = 0.01 * min(1, step / 20)  # 20 steps of warm-up
+        loss, _ = label_smoothed_cross_entropy(model(tokens), before, eps_ls=eps_ls)
+        optimizer.zero_grad()
+        (loss / (before != 0).sum()).backward()
+        optimizer.step()
+        log(model, step)
+    return model
+
+# %% [markdown]
+# Nine changes, one or two for each group, and **three seeds** each. Every seed draws its own weights and its own 200
+# batches of 32 sequences; all models are measured on the same 200 fresh sequences. It takes about 20 seconds.
+
+# %%
+variations = {  # name: (group, change of the model, change of the training)
+    "base": ("", {}, {}),
+    "h=1": ("A", {"h": 1}, {}), "h=8": ("A", {"h": 8}, {}),
+    "d_k=1": ("B", {"d_k": 1}, {}),
+    "N=2": ("C", {"N": 2}, {}), "d_model=16": ("C", {"d_model": 16}, {}),
+    "d_ff=16": ("C", {"d_ff": 16}, {}),
+    "p_drop=0.1": ("D", {"p_drop": 0.1}, {}), "eps_ls=0.0": ("D", {}, {"eps_ls": 0.0}),
+    "learned": ("E", {"positions": "learned", "max_len": LENGTH}, {}),
+}
+fresh = draw(200, seed=999)
+
+def run_row(name, seed, steps=200):
+    _, model_changes, train_changes = variations[name]
+    batches = (draw(32, seed=1000 * seed + step) for step in range(steps))
+    return measure(train(small.replace(**model_changes), batches, seed, **train_changes), *fresh)
+
+# %% tags=["nbval-ignore-output", "row-X5"]
+losses = {name: [run_row(name, seed) for seed in (1, 2, 3)] for name in variations}
+print("measured by this cell: loss in nats on fresh sequences, three seeds")
+for name, seeds in losses.items():
+    print(f"{variations[name][0]:2}{name:12}" + "".join(f"{loss:7.2f}" for loss in seeds)
+          + f"   mean {mean(seeds):.2f}, standard deviation {stdev(seeds):.2f}")
+assert all(0 < loss < math.log(8) for seeds in losses.values() for loss in seeds)
+
+# %% [markdown]
+# **Check.** What holds on every machine is only what is larger than the noise: heads that compare by one single number
+# ($d_k = 1$) are clearly worse than base, and so are vectors of half the width. The rest may change places from seed to seed.
+
+# %% tags=["row-X5"]
+means = {name: mean(seeds) for name, seeds in losses.items()}
+assert means["base"] < 1.0
+for name in ("d_k=1", "d_model=16"):
+    assert means[name] > means["base"] + 0.1 and means[name] > 0.8
+in_order = sorted(means.values())
+steps_between = [larger - smaller for smaller, larger in zip(in_order, in_order[1:])]
+spread = max(max(seeds) - min(seeds) for seeds in losses.values())
+assert means["p_drop=0.1"] > means["base"] - 0.2
+assert spread > sorted(steps_between)[4]  # seeds differ by more than neighbours in rank do
+print("worse than base beyond the noise: d_k=1, d_model=16")
+
+# %% mystnb={"image": {"alt": "A chart of ten rows with three small dots each, one for each seed, and a bar for mean and standard deviation. The rows d_k=1 and d_model=16 lie far to the right, near 1.2 nats, with little spread. Learned positions and N=2 lie at the left, near 0.2. Base, h=8 and eps_ls=0.0 spread widely, and overlap with h=1, d_ff=16 and p_drop=0.1."}, "figure": {"caption": "Loss of ten small models after 200 steps: dots are seeds, bars the mean and one standard deviation. Lower is better. Measured here, on a made-up task.", "name": "fig-var-own"}} tags=["nbval-ignore-output"]
+figure, ax = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
+for y, (name, seeds) in enumerate(losses.items()):
+    color = PALETTE[" ABCDE".index(variations[name][0] or " ")]
+    ax.plot(seeds, [y] * 3, "o", color=color, markersize=4, alpha=0.6)
+    ax.errorbar(means[name], y, xerr=stdev(seeds), color=color, fmt="|", markersize=12, capsize=3)
+labels = [f"{variations[name][0]}  {name}" for name in losses]
+ax.set_yticks(range(len(losses)), labels=labels)
+ax.axvline(math.log(8), color="grey", linestyle=":", linewidth=1)
+ax.invert_yaxis()
+ax.set(xlabel="loss on fresh sequences (nats a symbol; dotted: guessing)", xlim=(0, 2.2))
+plt.show()
+assert len(losses) == 10
+
+# %% [markdown]
+# Look at the dots before the means. Two runs of the *same* configuration can lie farther apart than two
+# configurations do. Had we run each row once, as a table usually does, we could have "found" that eight heads
+# are better than four or worse, as the seed likes. Three seeds are few, too: a standard deviation from three numbers
+# is itself uncertain by about half.
+#
+# What does this say about Table 3? Its models are trained to the end, where seeds differ less than in the middle of
+# learning, as ours are here. So our noise is not theirs. But they have a noise, and the table does not state it.
+#
+# The ten rows here are a miniature: other task, other sizes, two hundred steps. A later edition of this book is to carry
+# all twenty rows of Table 3, trained under one budget on real sentences, with several seeds each. Until then this
+# chapter claims nothing about translation beyond what the paper reports.
+
+# %% [markdown]
+# (section-variations-dropout)=
+# ## Overfitting, and dropout against it
+#
+# **Question.** Row D says that dropout avoids overfitting. In the miniature above, it gave no clear gain. Why?
+#
+# Because there was nothing to overfit. Every batch was new, so a model could not learn any sequence by heart. Dropout
+# is for the case where the same sentences come again and again. Take 24 sequences, the same ones in each of 300 steps.
+# The model can now do two things: learn the rule, or learn the 24 answers.
+
+# %%
+few = draw(24, seed=7)
+
+def history(p_drop, seed, steps=300):
+    """(step, loss on the 24 sequences, loss on fresh ones) every 25 steps."""
+    points = []
+    def log(model, step):
+        if step % 25 == 0:
+            points.append((step, measure(model, *few), measure(model, *fresh)))
+    train(small.replace(p_drop=p_drop), [few] * steps, seed, eps_ls=0.0, log=log)
+    return points
+
+# %% tags=["nbval-ignore-output", "row-X15"]
+histories = {p_drop: history(p_drop, seed=1) for p_drop in (0.0, 0.3)}
+for p_drop, points in histories.items():
+    for step, seen, unseen in points[1::5]:
+        print(f"dropout {p_drop}  step {step:3}  seen {seen:5.2f}  fresh {unseen:5.2f}")
+(_, seen, unseen), (_, seen_dropped, unseen_dropped) = (points[-1] for points in histories.values())
+assert seen < 0.05 and unseen > 2 * math.log(8)  # by heart, and worse than guessing
+assert seen_dropped > seen and unseen_dropped < 0.7 * unseen
+
+# %% mystnb={"image": {"alt": "Two line charts of loss over 300 steps. Left, without dropout: the loss on the 24 training sequences falls to zero within a hundred steps while that on fresh sequences rises far above the dotted line of guessing, to more than 8 nats. Right, with dropout 0.3: the training loss falls slowly, and the loss on fresh sequences stays near or below the dotted line."}, "figure": {"caption": "Loss on 24 sequences seen again and again, and on fresh ones, without and with dropout. Measured here.", "name": "fig-var-dropout"}} tags=["nbval-ignore-output"]
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 2.9), layout="constrained", sharey=True)
+for ax, (p_drop, points) in zip(axes, histories.items()):
+    steps, seen_line, fresh_line = zip(*points)
+    ax.plot(steps, seen_line, "--", label="the 24 sequences")
+    ax.plot(steps, fresh_line, "-", label="fresh sequences")
+    ax.axhline(math.log(8), color="grey", linestyle=":", linewidth=1, label="guessing")
+    ax.set(title=f"dropout {p_drop}", xlabel="step", ylim=(0, None))
+axes[0].set_ylabel("nats a symbol")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+plt.show()
+assert len(axes) == 2
+
+# %% [markdown]
+# Without dropout the model knows its 24 sequences by heart, and is *worse than a guess* on fresh ones: it is sure, and
+# wrong. The training loss alone would have told you that all is well. With dropout it cannot rely on any single number
+# being there, learns the 24 more slowly, and does far better where it counts.
+#
+# So the two results of this chapter agree. Dropout costs something (it slows learning, as in the miniature) and buys
+# something (it hinders learning by heart), and which of them weighs more depends on how much data there is. The paper
+# says the same by its own settings: big has $P_{drop} = 0.3$ for the 4.5 million pairs of English-German, and 0.1 for the 36
+# million of English-French. [The chapter on regularization](5_4_regularization.ipynb) looks at dropout itself.
+#
+# **Where.**
+#
+# - Code: dropout is applied in `AddNorm` in `annotated_transformer/stacks.py` and in `Transformer.embed`.
+# - Tests: `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else` in `tests/test_stacks.py`.
+# - Exercises: {ref}`ex-var-more-data`, {ref}`ex-var-two-heads`.
+
+# %% [markdown]
+# ## Exercises
+#
+# ```{exercise} One head
+# :label: ex-var-shape
+#
+# For the row `h=1` of group A: what are the shapes of $W_1^Q$ and $W^O$, and how many attention weights does a
+# layer compute for a sentence of 30 tokens? The same for `h=32`.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# $h\,d_k$ stays 512. The weights are $h\,n^2$.
+# ```
+#
+# ```{solution} ex-var-shape
+# :class: dropdown
+#
+# $h = 1$: $512 \times 512$ and $512 \times 512$; 900 weights. $h = 32$: $512 \times 16$ and, as ever,
+# $512 \times 512$; 28,800 weights.
+# ```
+
+# %% tags=["hide-cell"]
+for name, shape, n_weights in (("h=1", (512, 512), 900), ("h=32", (512, 16), 28_800)):
+    config = rows[name].model_config()
+    assert (config.d_model, config.d_k) == shape and config.h * config.d_v == 512
+    assert config.h * 30**2 == n_weights
+
+# %% [markdown]
+# ```{exercise} Perplexity in nats
+# :label: ex-var-nats
+#
+# What loss a token, in nats and in bits, do the perplexities 4.92 (base), 4.33 (big) and 6.11 ($N = 2$) mean? How
+# much probability does base give to the right token, in the geometric mean?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Perplexity is $e^{\text{nats}} = 2^{\text{bits}}$.
+# ```
+#
+# ```{solution} ex-var-nats
+# :class: dropdown
+#
+# 1.593, 1.466 and 1.810 nats; 2.30, 2.11 and 2.61 bits. The geometric mean of the probabilities is $1 / 4.92 = 0.203$.
+# ```
+
+# %% tags=["hide-cell"]
+for name, nats, bits in (("base", 1.593, 2.30), ("big", 1.466, 2.11), ("N=2", 1.810, 2.61)):
+    assert round(math.log(rows[name].ppl), 3) == nats and round(math.log2(rows[name].ppl), 2) == bits
+assert round(1 / rows["base"].ppl, 3) == 0.203
+
+# %% [markdown]
+# ```{exercise} Count a row by hand
+# :label: ex-var-by-hand
+#
+# With 41,100 tokens, how many parameters has base, and how many less has the row `d_ff=1024`? Do both round to what
+# the paper prints?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Twelve feed-forward networks lose half of their hidden entries, each with $2D + 1$ parameters.
+# ```
+#
+# ```{solution} ex-var-by-hand
+# :class: dropdown
+#
+# Base: 65,144,832. Each of the 12 networks loses $1024 \cdot (2 \cdot 512 + 1) = 1{,}049{,}600$, in all 12,595,200, which leaves
+# 52,549,632. Rounded: 65 and 53.
+# ```
+
+# %% tags=["hide-cell"]
+assert rows["base"].count() == 65_144_832
+assert rows["base"].count() - rows["d_ff=1024"].count() == 12 * 1024 * (2 * 512 + 1) == 12_595_200
+assert rows["d_ff=1024"].count() == 52_549_632
+
+# %% [markdown]
+# ```{exercise} Who draws the borders?
+# :label: ex-var-tight
+#
+# The common interval of the ten rows is narrow. Which row sets its lower end, and which its upper? Why do rows with a large
+# $d_{\mathrm{model}}$ tell more about the vocabulary than those with a small one?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# `vocabulary_interval([row])` for each row. How wide is an interval of one million parameters, in tokens?
+# ```
+#
+# ```{solution} ex-var-tight
+# :class: dropdown
+#
+# The printed number leaves a million parameters of room, which are $10^6 / d_{\mathrm{model}}$ tokens: 977 at a width of
+# 1,024, 3,906 at 256. The two ends come from two different rows, which the cell names.
+# ```
+
+# %% tags=["hide-cell"]
+ends = {row.name: vocabulary_interval([row]) for row in printed[:-1]}
+lowest = max(ends, key=lambda name: ends[name][0])
+highest = min(ends, key=lambda name: ends[name][1])
+print(f"lower end: {lowest} {ends[lowest]}   upper end: {highest} {ends[highest]}")
+assert (ends[lowest][0], ends[highest][1]) == (low, high)
+assert {name: last - first + 1 for name, (first, last) in ends.items()}["d_model=1024"] in (976, 977)
+
+# %% [markdown]
+# ```{exercise} Do the two columns agree?
+# :label: ex-var-rank
+#
+# For how many pairs of rows does the better perplexity go with the worse BLEU? Which rows are in most of these pairs?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# `itertools.combinations`. Skip ties.
+# ```
+#
+# ```{solution} ex-var-rank
+# :class: dropdown
+#
+# The cell counts. The rows that change $\epsilon_{ls}$ are in most of the discordant pairs; without them few remain.
+# ```
+
+# %% tags=["hide-cell"]
+from itertools import combinations
+
+def discordant(some):
+    return [(a, b) for a, b in combinations(some, 2) if (a.ppl - b.ppl) * (a.bleu - b.bleu) > 0]
+
+all_pairs = discordant(TABLE_3)
+smoothing = [row for row in TABLE_3 if "eps_ls" in row.train]
+rest = discordant([row for row in TABLE_3 if row not in smoothing])
+print(f"{len(all_pairs)} of {math.comb(20, 2)} pairs disagree; without the rows on smoothing "
+      f"{len(rest)} of {math.comb(18, 2)}")
+assert len(rest) < len(all_pairs) / 2
+
+# %% [markdown]
+# ```{exercise} What row B saves
+# :label: ex-var-keys
+#
+# How many parameters does `d_k=16` save, in all layers? What share is that of base, and is it plausible that the loss
+# of 0.7 BLEU comes from the size alone? Compare with the row of group C that is nearest in size.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Two projections, 18 attentions.
+# ```
+#
+# ```{solution} ex-var-keys
+# :class: dropdown
+#
+# $18 \cdot 2 \cdot 512 \cdot 8 \cdot (64 - 16) = 7{,}077{,}888$, 11 percent. The row `d_ff=1024` is smaller still, 53
+# million, and has 25.4. So 58 million need not mean 25.1, and the narrow comparison itself seems to hurt; as far as
+# one run each can tell.
+# ```
+
+# %% tags=["hide-cell"]
+saved = rows["base"].count() - rows["d_k=16"].count()
+assert saved == 18 * 2 * 512 * 8 * 48 == 7_077_888 and round(saved / rows["base"].count(), 2) == 0.11
+assert rows["d_ff=1024"].count() < rows["d_k=16"].count() and rows["d_ff=1024"].bleu > rows["d_k=16"].bleu
+
+# %% [markdown]
+# ```{exercise} More data instead of dropout
+# :label: ex-var-more-data
+#
+# Repeat the experiment on overfitting without dropout, but with 240 sequences instead of 24, drawn in batches of 24.
+# Predict the loss on fresh sequences first.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# `train(small, batches, seed, eps_ls=0.0)` takes any list of batches; after ten, start again.
+# ```
+#
+# ```{solution} ex-var-more-data
+# :class: dropdown
+#
+# Ten times as many sequences are harder to learn by heart than the rule is, and the model finds the rule, or most of
+# it: the loss on fresh sequences ends far below that of the run with 24. More data is the best regularizer there is.
+# ```
+
+# %% tags=["hide-cell", "nbval-ignore-output"]
+ten = [draw(24, seed=100 + i) for i in range(10)]
+with_more = measure(train(small, ten * 30, seed=1, eps_ls=0.0), *fresh)
+print(f"fresh sequences: 24 seen {unseen:.2f}, 240 seen {with_more:.2f}")
+assert with_more < unseen / 2
+
+# %% [markdown]
+# ```{exercise} Change the model and measure
+# :label: ex-var-two-heads
+#
+# Add a row of your own to `variations`, for instance $h = 2$, or $N = 2$ with dropout, and run it with three seeds. Is
+# it different from base? Say how you decide *before* you look.
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# A simple rule: the means differ by more than twice the root of the sum of their squared standard errors. A standard error is
+# the standard deviation divided by the root of the number of seeds.
+# ```
+#
+# ```{solution} ex-var-two-heads
+# :class: dropdown
+#
+# The folded cell does it for $h = 2$. With three seeds and base's spread, only a large difference passes the rule, and
+# mostly the honest answer is "cannot tell".
+# ```
+
+# %% tags=["hide-cell", "nbval-ignore-output"]
+variations["h=2"] = ("A", {"h": 2}, {})
+two = [run_row("h=2", seed) for seed in (1, 2, 3)]
+error = math.sqrt((stdev(two) ** 2 + stdev(losses["base"]) ** 2) / 3)
+differs = abs(mean(two) - means["base"]) > 2 * error
+print(f"h=2 {mean(two):.2f}, base {means['base']:.2f}, twice the error {2 * error:.2f}:",
+      "different" if differs else "cannot tell")
+assert error > 0 and 0 < mean(two) < math.log(8)
+
+# %% [markdown]
+# ## What to remember
+#
+# - Table 3 changes one thing at a time in the base model: heads (A), key width (B), size (C), regularization (D),
+#   positions (E) ({ref}`section-variations-table`).
+# - Its parameters follow from equation {eq}`var-parameters` to the last digit printed, with a vocabulary of about
+#   41,100 tokens (big: 36,000), not with the stated 37,000.
+# - One head and narrow keys hurt; bigger is better; dropout helps; smoothing hurts perplexity and helps BLEU; learned
+#   positions do as well as sinusoids.
+# - It has one run for each row and no error bars. Seeds alone can move a result more than a change of configuration.
+# - Dropout helps where there is something to overfit. Judge by data that the model has not seen.

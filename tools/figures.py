@@ -1,0 +1,475 @@
+"""Draw the book's diagrams: book/figures/*.svg, the architecture figures of the paper in drawings of our own, and
+static/card.png, the sign on the cards that other sites show for a link to a page.
+
+    python tools/figures.py            write every figure
+    python tools/figures.py --check    change nothing; exit 1 if a file differs from what this program draws
+
+Plain SVG without fonts, scripts or style sheets of its own, so that it looks the same in a page, in Colab and in print.
+A figure has a light card of its own behind it (dark pages show it unchanged), words in black on tints of the palette of
+Okabe and Ito, a title and a description. Colour never says what a word does not say as well. Widths are chosen so
+that letters stay about ten pixels high where a phone of 360 pixels shows the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "book" / "figures"
+CARD_SIGN = ROOT / "static" / "card.png"
+INK, RULE, CARD, PANEL = "#1a1a1a", "#555555", "#ffffff", "#f4f4f4"
+# Tint and outline of a box: the outline is Okabe and Ito's colour, the tint the same with much white.
+BLUE, ORANGE, GREEN = ("#cfe5f3", "#0072b2"), ("#fbe6bf", "#e69f00"), ("#cbeade", "#009e73")
+PINK, SKY, PLAIN = ("#f4dfea", "#cc79a7"), ("#dcf0fb", "#56b4e9"), ("#ffffff", "#555555")
+FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+Point = tuple[float, float]
+Colours = tuple[str, str]
+
+
+def number(value: float) -> str:
+    """A coordinate with at most two decimals and no needless zeros."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+class Drawing:
+    """A figure of `width` by `height`: shapes in the order in which they are drawn, the first lowest."""
+
+    def __init__(self, width: float, height: float, title: str, description: str):
+        self.width, self.height, self.title, self.description = width, height, title, description
+        self.parts: list[str] = []
+        self.box((width / 2, height / 2), width - 1, height - 1, "", (CARD, "#c9c9c9"), radius=8)
+
+    def box(self, center: Point, width: float, height: float, label: str = "", colours: Colours = PLAIN,
+            radius: float = 6, size: float = 15, dash: str = "", stroke: float = 1.5) -> None:
+        """A rounded rectangle with its label in the middle; a newline in the label starts a second line."""
+        x, y = center[0] - width / 2, center[1] - height / 2
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        self.parts.append(
+            f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}" '
+            f'rx="{number(radius)}" fill="{colours[0]}" stroke="{colours[1]}" stroke-width="{number(stroke)}"{dashed}/>'
+        )
+        lines = label.split("\n") if label else []
+        for index, line in enumerate(lines):
+            self.text((center[0], center[1] + (index - (len(lines) - 1) / 2) * size * 1.2), line, size)
+
+    def text(self, at: Point, words: str, size: float = 15, anchor: str = "middle", bold: bool = False,
+             colour: str = INK) -> None:
+        """One line whose middle is at height `at[1]`; `*x*` is italic, `_{x}` a subscript and `^{x}` a superscript."""
+        pieces, level = [], 0.0  # how far below the line the pen is, in parts of the size
+        for italic, sub, sup, plain in re.findall(r"\*([^*]+)\*|_\{([^}]+)\}|\^\{([^}]+)\}|([^*_^]+|_)", words):
+            wanted = 0.25 if sub else -0.35 if sup else 0.0
+            attributes = f' dy="{number((wanted - level) * size)}"' if wanted != level else ""
+            attributes += f' font-size="{number(size * 0.75)}"' if wanted else ""
+            attributes += ' font-style="italic"' if italic else ""
+            piece = escape(italic or sub or sup or plain, quote=False)
+            pieces.append(f"<tspan{attributes}>{piece}</tspan>" if attributes else piece)
+            level = wanted
+        weight = ' font-weight="bold"' if bold else ""
+        self.parts.append(
+            f'<text x="{number(at[0])}" y="{number(at[1] + size * 0.35)}" font-size="{number(size)}" '
+            f'text-anchor="{anchor}" fill="{colour}"{weight}>{"".join(pieces)}</text>'
+        )
+
+    def line(self, *points: Point, colour: str = RULE, dash: str = "", stroke: float = 1.6) -> None:
+        """A line through `points`, with round corners of the pen."""
+        path = "M" + " L".join(f"{number(x)} {number(y)}" for x, y in points)
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        self.parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{number(stroke)}" '
+                          f'stroke-linejoin="round"{dashed}/>')
+
+    def arrow(self, *points: Point, colour: str = RULE, dash: str = "", stroke: float = 1.6) -> None:
+        """A line with a head at its last point."""
+        (x0, y0), (x1, y1) = points[-2:]
+        length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
+        ux, uy = (x1 - x0) / length, (y1 - y0) / length
+        back = (x1 - 8 * ux, y1 - 8 * uy)
+        self.line(*points[:-1], (x1 - 5 * ux, y1 - 5 * uy), colour=colour, dash=dash, stroke=stroke)
+        corners = [(x1, y1), (back[0] - 4 * uy, back[1] + 4 * ux), (back[0] + 4 * uy, back[1] - 4 * ux)]
+        outline = " ".join(f"{number(x)},{number(y)}" for x, y in corners)
+        self.parts.append(f'<polygon points="{outline}" fill="{colour}"/>')
+
+    def circle(self, center: Point, radius: float, label: str = "", colours: Colours = PLAIN, size: float = 15,
+               bold: bool = False) -> None:
+        self.parts.append(f'<circle cx="{number(center[0])}" cy="{number(center[1])}" r="{number(radius)}" '
+                          f'fill="{colours[0]}" stroke="{colours[1]}" stroke-width="1.5"/>')
+        if label:
+            self.text(center, label, size, bold=bold)
+
+    def plus(self, center: Point, radius: float = 10) -> None:
+        """A circle with a plus sign: its inputs are added."""
+        (x, y), arm = center, radius * 0.6
+        self.circle(center, radius, colours=(CARD, INK))
+        self.line((x - arm, y), (x + arm, y), colour=INK)
+        self.line((x, y - arm), (x, y + arm), colour=INK)
+
+    def wave(self, center: Point, radius: float = 14) -> None:
+        """A circle with one period of a sine: positions."""
+        (x, y), r = center, radius * 0.7
+        self.circle(center, radius, colours=SKY)
+        self.parts.append(f'<path d="M{number(x - r)} {number(y)} C{number(x - r / 2)} {number(y - 1.1 * r)} '
+                          f'{number(x - r / 2)} {number(y - 1.1 * r)} {number(x)} {number(y)} '
+                          f'S{number(x + r / 2)} {number(y + 1.1 * r)} {number(x + r)} {number(y)}" '
+                          f'fill="none" stroke="{INK}" stroke-width="1.5"/>')
+
+    def svg(self) -> str:
+        """The file's text."""
+        size = f"{number(self.width)} {number(self.height)}"
+        head = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{number(self.width)}" '
+            f'height="{number(self.height)}" role="img" aria-labelledby="title description" font-family="{FONT}">',
+            f'<title id="title">{escape(self.title, quote=False)}</title>',
+            f'<desc id="description">{escape(self.description, quote=False)}</desc>',
+        ]
+        return "\n".join([*head, *self.parts, "</svg>"]) + "\n"
+
+
+def three_way(drawing: Drawing, x: float, bottom: float, top: float, spread: float = 40) -> None:
+    """One line from below that enters a box three times: as queries, keys and values."""
+    fork = top + 18
+    drawing.line((x, bottom), (x, fork))
+    drawing.line((x - spread, fork), (x + spread, fork))
+    for shift in (-spread, 0, spread):
+        drawing.arrow((x + shift, fork), (x + shift, top))
+
+
+ATTENTION, MASKED = "Multi-head\nattention", "Masked multi-head\nattention"
+FEED_FORWARD, ADD_NORM = "Feed-forward", "Add & norm"
+
+
+def add_and_norm(drawing: Drawing, x: float, top: float, label: str, colours: Colours, side: int, entry: float,
+                 start: float | None = None) -> None:
+    """A sub-layer with its add & norm on it, whose upper edge is at `top`, and the residual arrow around both.
+
+    The residual leaves the line through `start` (or `x`) at height `entry`.
+    """
+    low, width = 30.0, 142.0
+    height = 44.0 if "\n" in label else low
+    box, norm, around = top + low + 14 + height / 2, top + low / 2, x + side * (width / 2 + 18)
+    drawing.arrow((x, box - height / 2), (x, norm + low / 2))
+    drawing.arrow((x if start is None else start, entry), (around, entry), (around, norm), (x + side * width / 2, norm))
+    drawing.box((x, box), width, height, label, colours)
+    drawing.box((x, norm), width, low, ADD_NORM, ORANGE)
+
+
+def architecture() -> Drawing:
+    """Figure 1."""
+    d = Drawing(
+        480, 752, "The Transformer: encoder on the left, decoder on the right",
+        "Read from below. Left: source tokens are embedded, positions are added, and N equal encoder layers "
+        "follow, each multi-head self-attention and a feed-forward network, each of the two with a residual arrow "
+        "around it into add and norm. Right: target tokens shifted right are embedded, positions are added, and N "
+        "equal decoder layers follow, each masked multi-head self-attention, multi-head attention whose keys and "
+        "values come from the encoder's output, the memory, and a feed-forward network, each with a residual arrow"
+        " into add and norm. Above the decoder a linear layer and a softmax give the probabilities of the next "
+        "token. A dashed line joins the two embeddings and the linear layer: they share one matrix E.",
+    )
+    left, right, width = 128, 340, 142
+    d.box((left - 6, 435), 210, 230, "", (PANEL, "#9a9a9a"), radius=12)
+    d.box((right + 6, 365), 210, 370, "", (PANEL, "#9a9a9a"), radius=12)
+    for x, y, name in ((left, 306, "encoder layer"), (right, 166, "decoder layer")):
+        d.text((x - 9, y), "*N* ×", 15, anchor="end", bold=True)
+        d.text((x + 9, y), name, 14, anchor="start")
+    # Below the stacks: tokens, embeddings, positions.
+    for x, side, tokens in ((left, -1, "source tokens"), (right, 1, "target tokens, shifted right")):
+        d.text((x, 732), tokens)
+        d.arrow((x, 720), (x, 698))
+        d.arrow((x, 665), (x, 618))
+        d.line((x + side * 10, 608), (x + side * 50, 608))
+        d.plus((x, 608))
+        d.wave((x + side * 62, 608))
+    d.text((234, 601), "positional", 14)
+    d.text((234, 617), "encoding", 14)
+    # One matrix, three uses.
+    d.line((left + 71, 681), (right - 71, 681), colour=GREEN[1], dash="5 3", stroke=2)
+    d.line((right + 71, 681), (464, 681), (464, 119), (right + 71, 119), colour=GREEN[1], dash="5 3", stroke=2)
+    d.text((234, 653), "one matrix *E*", 14)
+    d.box((left, 681), width, 32, "Embedding", GREEN)
+    d.box((right, 681), width, 32, "Embedding", GREEN)
+    # The encoder.
+    three_way(d, left, 598, 518)
+    add_and_norm(d, left, 430, ATTENTION, BLUE, -1, 541)
+    d.arrow((left, 430), (left, 406))
+    add_and_norm(d, left, 330, FEED_FORWARD, SKY, -1, 418)
+    # The decoder; the attention in the middle has queries from below, keys and values from the encoder.
+    three_way(d, right, 598, 518)
+    add_and_norm(d, right, 430, MASKED, BLUE, 1, 541)
+    d.line((right, 430), (right, 416), (right + 40, 416))
+    d.arrow((right + 40, 416), (right + 40, 384))
+    add_and_norm(d, right, 296, ATTENTION, BLUE, 1, 416, start=right + 40)
+    d.line((left, 330), (left, 280), (234, 280), (234, 405), (right, 405))
+    d.arrow((right - 40, 405), (right - 40, 384))
+    d.arrow((right, 405), (right, 384))
+    for shift, name in ((-40, "*K*"), (0, "*V*"), (40, "*Q*")):
+        d.text((right + shift + 11, 395), name, 14)
+    d.text((178, 269), "memory")
+    d.arrow((right, 296), (right, 266))
+    add_and_norm(d, right, 190, FEED_FORWARD, SKY, 1, 280)
+    # The top.
+    d.arrow((right, 190), (right, 136))
+    d.box((right, 119), width, 32, "Linear", GREEN)
+    d.arrow((right, 103), (right, 84))
+    d.box((right, 67), width, 32, "Softmax", PINK)
+    d.arrow((right, 51), (right, 34))
+    d.text((right, 22), "probabilities of the next token")
+    return d
+
+
+def scaled_dot_product() -> Drawing:
+    """Figure 2, left: with the shape of what each arrow carries."""
+    d = Drawing(
+        400, 452, "Scaled dot-product attention",
+        "Read from below. Queries Q, L by d_k, and keys K, S by d_k, are multiplied into scores, L by S; the "
+        "scores are divided by the square root of d_k, masked where that is asked for, and put through a softmax, "
+        "so that each row of weights sums to one; the weights, L by S, are multiplied with the values V, S by d_v,"
+        " into the output, L by d_v.",
+    )
+    x, width, low = 150, 160, 32
+    stages = [(350, "Multiply", BLUE), (288, "Scale by 1 / √*d*_{k}", ORANGE), (226, "Mask (optional)", PINK),
+              (164, "Softmax over keys", GREEN)]
+    labels = ["*Q K*^{T}: *L* × *S* scores", "", "not allowed: −∞", "*L* × *S* weights"]
+    for (y, _, _), above, label in zip(stages, [288, 226, 164, 86], labels):
+        d.arrow((x, y - low / 2), (x, above + low / 2))
+        d.text((x + 12, (y + above) / 2), label, 13, anchor="start", colour="#444444")
+    for y, label, colours in stages:
+        d.box((x, y), width, low, label, colours)
+    d.box((x + 60, 86), width + 120, low, "Multiply", BLUE)
+    d.arrow((x + 60, 70), (x + 60, 42))
+    d.text((x + 60, 26), "output: *L* × *d*_{v}")
+    for shift, name, shape in ((-45, "*Q*", "*L* × *d*_{k}"), (45, "*K*", "*S* × *d*_{k}")):
+        d.arrow((x + shift, 402), (x + shift, 366))
+        d.text((x + shift, 414), name, 16, bold=True)
+        d.text((x + shift, 434), shape, 13, colour="#444444")
+    d.arrow((315, 402), (315, 102))
+    d.text((315, 414), "*V*", 16, bold=True)
+    d.text((315, 434), "*S* × *d*_{v}", 13, colour="#444444")
+    return d
+
+
+def multi_head() -> Drawing:
+    """Figure 2, right."""
+    d = Drawing(
+        420, 430, "Multi-head attention",
+        "Read from below. Queries Q, keys K and values V, each d_model wide, pass through linear maps, a separate "
+        "one for every head, into widths d_k, d_k and d_v; h heads of scaled dot-product attention run side by "
+        "side; their outputs, d_v wide each, are concatenated to h d_v and a last linear map takes them back to "
+        "d_model.",
+    )
+    columns = (80, 210, 340)
+    for depth in (2, 1, 0):
+        shift = 6 * depth
+        for x, name in zip(columns, "QKV"):
+            d.box((x + shift, 312 - shift), 92, 34, f"Linear *W*_{{i}}^{{{name}}}" if depth == 0 else "", GREEN)
+        if depth == 0:
+            for x in columns:
+                d.arrow((x, 295), (x, 249))
+        d.box((210 + shift, 228 - shift), 352, 42, "Scaled dot-product attention" if depth == 0 else "", BLUE)
+    for x, name in zip(columns, "QKV"):
+        d.arrow((x, 378), (x, 329))
+        d.text((x, 390), f"*{name}*", 16, bold=True)
+        d.text((x, 412), "*d*_{model}", 13, colour="#444444")
+    for x, width in zip(columns, ("d_{k}", "d_{k}", "d_{v}")):
+        d.text((x + 8, 268), f"*{width[0]}*{width[1:]}", 13, anchor="start", colour="#444444")
+    d.text((30, 180), "*h* heads", 15, anchor="start", bold=True)
+    d.arrow((210, 195), (210, 163))
+    d.text((220, 182), "*h* times *d*_{v}", 13, anchor="start", colour="#444444")
+    d.box((210, 146), 160, 34, "Concatenate", ORANGE)
+    d.arrow((210, 129), (210, 101))
+    d.text((220, 115), "*h d*_{v}", 13, anchor="start", colour="#444444")
+    d.box((210, 84), 160, 34, "Linear *W*^{O}", GREEN)
+    d.arrow((210, 67), (210, 40))
+    d.text((210, 26), "output: *d*_{model}")
+    return d
+
+
+def add_norm_in_full(drawing: Drawing, x: float, bottom: float, label: str, colours: Colours, side: int) -> float:
+    """A sub-layer, dropout, the sum and its LayerNorm, from `bottom` up; returns the height of the upper edge."""
+    width, low = 150.0, 28.0
+    tall = 42.0 if "\n" in label else low
+    box = bottom - 22 - tall / 2
+    dropout = box - tall / 2 - 12 - low / 2
+    plus = dropout - low / 2 - 22
+    norm = plus - 24 - low / 2
+    around = x + side * (width / 2 + 20)
+    drawing.arrow((x, bottom), (x, box + tall / 2))
+    drawing.arrow((x, bottom - 8), (around, bottom - 8), (around, plus), (x + side * 10, plus))
+    drawing.arrow((x, box - tall / 2), (x, dropout + low / 2))
+    drawing.arrow((x, dropout - low / 2), (x, plus + 10))
+    drawing.arrow((x, plus - 10), (x, norm + low / 2))
+    drawing.box((x, box), width, tall, label, colours)
+    drawing.box((x, dropout), width, low, "Dropout", PLAIN)
+    drawing.plus((x, plus))
+    drawing.box((x, norm), width, low, "LayerNorm", ORANGE)
+    return norm - low / 2
+
+
+def decoder_layer() -> Drawing:
+    """One decoder layer as section 5.4 completes it: dropout, then the sum, then the norm."""
+    d = Drawing(
+        440, 634, "One decoder layer in full",
+        "Read from below. The target's T positions, d_model wide, pass three sub-layers: masked self-attention, "
+        "which takes the causal mask; attention over the encoder's output, whose keys and values are the memory of"
+        " S source positions and which takes the source's padding mask; and the feed-forward network. After each "
+        "sub-layer comes dropout, then the residual is added, then a LayerNorm.",
+    )
+    x, start = 270, 574
+    d.box((x + 6, 308), 222, 532, "", (PANEL, "#9a9a9a"), radius=12)
+    d.text((x, start + 42), "target: *T* × *d*_{model}")
+    d.line((x, start + 31), (x, start))
+    first = add_norm_in_full(d, x, start, "Masked\nself-attention", BLUE, 1)
+    second = add_norm_in_full(d, x, first, "Attention over\nthe memory", BLUE, 1)
+    third = add_norm_in_full(d, x, second, "Feed-forward", SKY, 1)
+    d.arrow((x, third), (x, 34))
+    d.text((x, 20), "*T* × *d*_{model}")
+    causal, cross = start - 43, first - 43  # the middles of the two attentions
+    for at, sign, lines, dash in (
+        (causal, 0, ("causal mask", "*T* × *T*"), "4 3"),
+        (cross - 10, -1, ("memory", "*S* × *d*_{model}"), ""),
+        (cross + 10, 1, ("padding mask", "1 × *S*"), "4 3"),
+    ):
+        for index, words in enumerate(lines):
+            d.text((78, at + 20 * sign + (index - 0.5) * 20), words, 14)
+        d.arrow((134, at), (195, at), dash=dash)
+    return d
+
+
+def post_and_pre_norm() -> Drawing:
+    """The two orders of sum and norm."""
+    d = Drawing(
+        440, 420, "Post-norm and pre-norm",
+        "Two columns, each read from below. Left, post-norm, the paper's order: x goes through the sub-layer and "
+        "dropout, x is added, and a LayerNorm takes the sum, so that every layer's norm stands on the way from "
+        "bottom to top. Right, pre-norm: x goes through a LayerNorm, the sub-layer and dropout, and x is added; "
+        "the thick line from bottom to top passes sums only, and one LayerNorm follows after the last layer.",
+    )
+    for x, name, formula in ((115, "post-norm", "LayerNorm(*x* + Sublayer(*x*))"),
+                             (325, "pre-norm", "*x* + Sublayer(LayerNorm(*x*))")):
+        d.text((x, 26), name, 16, bold=True)
+        d.text((x, 50), formula, 13)
+        d.text((x - 22, 402), "*x*", 16)
+    # The sub-layer stands beside the main line, which the residual takes.
+    for x in (93, 303):
+        d.line((x, 392), (x, 190), colour=INK, stroke=3.5)
+    for x, boxes, plus in ((93, ((312, "Sub-layer", BLUE), (256, "Dropout", PLAIN)), 196),
+                           (303, ((326, "LayerNorm", ORANGE), (270, "Sub-layer", BLUE), (214, "Dropout", PLAIN)), 150)):
+        beside = x + 70
+        d.arrow((x, 372), (beside, 372), (beside, boxes[0][0] + 15))
+        for (low, _, _), (high, _, _) in zip(boxes, boxes[1:]):
+            d.arrow((beside, low - 15), (beside, high + 15))
+        d.arrow((beside, boxes[-1][0] - 15), (beside, plus), (x + 10, plus))
+        for y, label, colours in boxes:
+            d.box((beside, y), 96, 30, label, colours)
+        d.line((x, 392), (x, plus), colour=INK, stroke=3.5)
+        d.plus((x, plus))
+    d.arrow((93, 186), (93, 156), colour=INK, stroke=3.5)
+    d.box((93, 140), 110, 32, "LayerNorm", ORANGE)
+    d.arrow((93, 124), (93, 76), colour=INK, stroke=3.5)
+    d.arrow((303, 140), (303, 76), colour=INK, stroke=3.5)
+    return d
+
+
+def masks() -> Drawing:
+    """Three masks over one sentence with two padded positions."""
+    tokens = ("the", "cat", "sat", "pad", "pad")
+    d = Drawing(
+        424, 262, "Padding mask, causal mask, and both",
+        "Three grids of five queries, the rows, by five keys, the columns; the tokens are the, cat, sat, pad, pad."
+        " A filled cell means that the query may look at the key. Padding mask: the columns of the three words are"
+        " filled in every row. Causal mask: each row is filled up to its diagonal. Both: filled where both are, so"
+        " that rows four and five see the three words.",
+    )
+    kinds: list[tuple[str, Callable[[int, int], bool]]] = [
+        ("padding", lambda row, column: column < 3),
+        ("causal", lambda row, column: column <= row),
+        ("both", lambda row, column: column < 3 and column <= row),
+    ]
+    cell, top = 23, 66
+    for grid, (name, allowed) in enumerate(kinds):
+        x0 = 42 + grid * 128
+        d.text((x0 + 2.5 * cell, 22), name, 16, bold=True)
+        for index, token in enumerate(tokens):
+            d.text((x0 + (index + 0.5) * cell, top - 10), token, 11.5)
+            if grid == 0:
+                d.text((x0 - 6, top + (index + 0.5) * cell), token, 13, anchor="end")
+        for row in range(5):
+            for column in range(5):
+                center = (x0 + (column + 0.5) * cell, top + (row + 0.5) * cell)
+                yes = allowed(row, column)
+                d.box(center, cell, cell, "", (BLUE[1] if yes else CARD, RULE), radius=0, stroke=1)
+                if not yes:
+                    d.line((center[0] - 5, center[1] + 5), (center[0] + 5, center[1] - 5), colour="#9a9a9a", stroke=1.2)
+    d.text((212, 202), "rows: queries;  columns: keys", 14)
+    d.box((84, 236), 18, 18, "", (BLUE[1], RULE), radius=0, stroke=1)
+    d.text((100, 236), "may look", 14, anchor="start")
+    d.box((224, 236), 18, 18, "", (CARD, RULE), radius=0, stroke=1)
+    d.line((219, 241), (229, 231), colour="#9a9a9a", stroke=1.2)
+    d.text((240, 236), "may not look", 14, anchor="start")
+    return d
+
+
+DRAWINGS: dict[str, Callable[[], Drawing]] = {
+    "architecture": architecture,
+    "scaled_dot_product": scaled_dot_product,
+    "multi_head": multi_head,
+    "decoder_layer": decoder_layer,
+    "post_and_pre_norm": post_and_pre_norm,
+    "masks": masks,
+}
+
+
+def card_pixels() -> list[bytes]:
+    """The favicon's causal map, 240 pixels square: the rows of red, green and blue."""
+    ground, lit = (0x1B, 0x2A, 0x41), (0xF0, 0xB4, 0x29)
+    shares = ((1.0,), (0.45, 1.0), (0.25, 0.6, 1.0))
+    rows = []
+    for y in range(240):
+        row = bytearray()
+        for x in range(240):
+            (line, within_y), (column, within_x) = divmod(y - 36, 60), divmod(x - 36, 60)
+            inside = 0 <= column <= line <= 2 and within_x < 48 and within_y < 48
+            share = shares[line][column] if inside else 0.0
+            row += bytes(round(low + share * (high - low)) for low, high in zip(ground, lit))
+        rows.append(bytes(row))
+    return rows
+
+
+def png(rows: Sequence[bytes]) -> bytes:
+    """A PNG file of `rows` of red, green and blue."""
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", len(rows[0]) // 3, len(rows), 8, 2, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def files() -> dict[str, str]:
+    """The text of every figure by the name of its file."""
+    return {f"{name}.svg": draw().svg() for name, draw in DRAWINGS.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a figure is out of date")
+    check = parser.parse_args(arguments).check
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    stale = [name for name, text in files().items()
+             if not (FIGURES / name).exists() or (FIGURES / name).read_text(encoding="utf-8") != text]
+    for name in stale:
+        if check:
+            print(f"book/figures/{name} is not up to date; run: python tools/figures.py", file=sys.stderr)
+        else:
+            (FIGURES / name).write_text(files()[name], encoding="utf-8")
+    if not check:
+        CARD_SIGN.write_bytes(png(card_pixels()))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
