@@ -57,9 +57,9 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # **Without recurrence.** A recurrent network cannot start on word 10 before word 9 is done. Three lines of work looked
 # for layers that compute all positions at once. The **Extended Neural GPU** {cite}`kaiser2016active` applies
 # convolutions to a whole sequence of states again and again. **ByteNet** {cite}`kalchbrenner2016neural` stacks dilated
-# convolutions, **ConvS2S** {cite}`gehring2017convolutional` ordinary ones with gates, and attention from every layer of its
-# decoder to the encoder. Among the systems in the paper's Table 2 that came before it, an ensemble of ConvS2S models is
-# the best in both languages.
+# convolutions, **ConvS2S** {cite}`gehring2017convolutional` ordinary ones with gates, and attention from every layer
+# of its decoder to the encoder. Among the systems in the paper's Table 2 that came before it, an ensemble of ConvS2S
+# models is the best in both languages.
 #
 # **Memory.** **End-to-end memory networks** {cite}`sukhbaatar2015end` answer questions about a text by attending to its
 # sentences several times over. What recurs there is the attention, not a walk along the text.
@@ -70,8 +70,8 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # all, though also with hardly any word order {cite}`parikh2016decomposable`; in sentence embeddings
 # {cite}`lin2017structured` and in summarization {cite}`paulus2018deep`, there on top of LSTMs.
 #
-# **June 2017.** The Transformer: self-attention in every layer of both encoder and decoder, and nothing else to move
-# information between positions.
+# **June 2017.** The Transformer: self-attention in every layer of both encoder and decoder, attention from the decoder
+# to the encoder, and nothing else to move information between positions.
 
 # %% [markdown]
 # **Picture.** The same in a line of time, by the year of first publication.
@@ -79,16 +79,16 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # %% tags=["hide-input"]
 timeline = [  # year with a fraction for the month, name, lane
     (1990.2, "Elman: simple recurrent network", 0), (1997.9, "LSTM", 0),
-    (2014.4, "encoder-decoder, GRU", 0), (2014.7, "Sutskever et al.: LSTM to LSTM", 0),
-    (2014.7, "Bahdanau et al.: attention", 1), (2015.2, "end-to-end memory networks", 1),
+    (2014.4, "encoder-decoder, GRU", 0), (2014.72, "Sutskever et al.: LSTM to LSTM", 0),
+    (2014.67, "Bahdanau et al.: attention", 1), (2015.2, "end-to-end memory networks", 1),
     (2015.6, "Luong et al.: dot product", 1), (2016.7, "GNMT", 0),
     (2016.05, "Cheng et al.: machine reading", 2), (2016.4, "Parikh et al.: entailment", 2),
-    (2016.8, "Extended Neural GPU", 3), (2016.8, "ByteNet", 3), (2017.2, "Lin et al.: sentence embedding", 2),
+    (2016.82, "Extended Neural GPU", 3), (2016.83, "ByteNet", 3), (2017.2, "Lin et al.: sentence embedding", 2),
     (2017.35, "ConvS2S", 3), (2017.36, "Paulus et al.: summarization", 2), (2017.45, "Transformer", 4),
 ]
 lanes = ("recurrent", "attention between sequences", "self-attention", "convolutional", "the paper")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "A timeline, read from top to bottom, of sixteen works in five colours. 1990 Elman's simple recurrent network and 1997 LSTM; 2014 encoder-decoder with GRU, LSTM to LSTM by Sutskever, attention by Bahdanau; 2015 end-to-end memory networks and Luong's dot product; 2016 Cheng on machine reading, Parikh on entailment, GNMT, Extended Neural GPU, ByteNet; 2017 Lin's sentence embedding, ConvS2S, Paulus on summarization, and last the Transformer."}, "figure": {"caption": "What came before. Rows are in order of first publication; the five columns are five lines of work.", "name": "fig-bg-timeline"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "A timeline, read from top to bottom, of sixteen works in five colours. 1990 Elman's simple recurrent network and 1997 LSTM; 2014 encoder-decoder with GRU, attention by Bahdanau, LSTM to LSTM by Sutskever; 2015 end-to-end memory networks and Luong's dot product; 2016 Cheng on machine reading, Parikh on entailment, GNMT, Extended Neural GPU, ByteNet; 2017 Lin's sentence embedding, ConvS2S, Paulus on summarization, and last the Transformer."}, "figure": {"caption": "What came before. Rows are in order of first publication; the five columns are five lines of work.", "name": "fig-bg-timeline"}}
 figure, ax = plt.subplots(figsize=(6.4, 4.6), layout="constrained")
 marks = "osD^*"
 for row, (_, name, lane) in enumerate(sorted(timeline)):
@@ -125,7 +125,8 @@ plt.show()
 # attention without recurrence the year before (and one of whose authors is an author of this paper), classify pairs of
 # sentences; they write none. *Sequence-aligned* leaves room for memory networks. And *self-*attention excludes models
 # whose attention joins only source and target. So the novelty is not attention, and not even self-attention, but that
-# nothing else is needed.
+# neither recurrence nor convolution is needed besides. (The claim speaks of the representations of input and output.
+# Between the two, the Transformer too attends from one sequence to the other.)
 #
 # **The first page.** Eight authors, marked as equal contributors in random order: Ashish Vaswani, Noam Shazeer, Niki
 # Parmar, Jakob Uszkoreit, Llion Jones, Aidan N. Gomez, Łukasz Kaiser and Illia Polosukhin, of Google Brain, Google
@@ -148,12 +149,13 @@ assert 28.4 - 26.36 > 2  # "improving over the existing best results, including 
 #
 # **Question.** How bad is it to squeeze a sentence through one vector?
 #
-# **Equation.** A recurrent encoder ends in $h_n$, after $h_j = f(h_{j-1}, x_j)$. The decoder has states $s_i$ of its own,
-# and starts from $s_0 = h_n$. With attention, it also gets at each step a mean of *all* the encoder's states, here with
-# dot products for scores:
+# **Equation.** A recurrent encoder reads the $n$ source symbols $x_1, \ldots, x_n$ by $h_j = f(h_{j-1}, x_j)$, and
+# ends in $h_n$. The decoder has states $s_i$ of its own, and starts from $s_0 = h_n$. With attention, it also gets at
+# each step a mean of *all* the encoder's states, here with dot products for scores:
 #
 # $$
-# c_i = \sum_{j=1}^{n} \alpha_{ij} h_j, \qquad \alpha_{ij} = \frac{\exp(s_i \cdot h_j)}{\sum_{j'} \exp(s_i \cdot h_{j'})}
+# c_i = \sum_{j=1}^{n} \alpha_{ij} h_j, \qquad \alpha_{ij} = \frac{\exp(s_i \cdot h_j)}{\sum_{j'} \exp(s_i \cdot
+# h_{j'})}
 # $$ (bg-context)
 #
 # Without $c_i$, all that the decoder ever sees of the source are the entries of $h_n$, however long the source is.
@@ -191,8 +193,9 @@ for i in range(3):
 assert_close(by_hand, attention_weights(s * math.sqrt(4), h) @ h)
 
 # %% [markdown]
-# The task: write a row of symbols in reverse. Ten symbols, 300 training steps, rows of 4, 8 and 16. The width is 32 in
-# all cases: the same vector has to hold ever more.
+# The task: write a row of symbols in reverse. There are ten different symbols, 300 training steps, and rows of 4, 8
+# and 16. The width is 32 in all cases: the same vector has to hold ever more. Accuracy is counted with the right
+# earlier symbols given to the decoder, as in training.
 
 # %%
 def reversal(n_rows, length):
@@ -232,13 +235,14 @@ assert accuracy[16, False].mean() < 0.7
 assert accuracy[16, True].mean() > accuracy[16, False].mean() + 0.15
 
 # %% [markdown]
-# For four symbols one vector is enough. For sixteen it is not, in this training time; the model that may look back does
-# better there. (This is about what is *learned* in 300 steps with a width of 32. A wider state, or longer training,
-# moves the limit, and does not remove it.)
+# For four symbols one vector is enough. For sixteen it is not, in this training time; the model that may look back
+# does better there. (This is about what is *learned* in 300 steps with a width of 32. A wider state or longer training
+# would move the limit. It would not remove it: a vector of fixed size cannot hold a row of any length.)
 #
-# **Picture.** Where are the mistakes? Left, the share of right symbols at each place of the output. Right, the attention
-# weights for one row. The reversal can be seen in them, one place off: while it decides on the first output symbol, the
-# decoder looks at the end of the source.
+# **Picture.** Where are the mistakes? Left, the share of right symbols at each place of the output. Right, the
+# attention weights for one row. The reversal can be seen in them, though often one place off: for the first output
+# symbol the decoder looks at the end of the source, for the last at its beginning. (One place after a symbol, the
+# encoder's state still holds it.)
 
 # %%
 torch.manual_seed(2)
@@ -276,9 +280,10 @@ plt.show()
 # **Question.** The first paragraph compares layers by the number of operations that it takes to relate two positions.
 # Count them.
 #
-# **Equation.** Let $n$ positions lie between and including the two. A recurrent network passes its state on $n - 1$ times.
-# A convolution of width $k$ looks at $k$ neighbours, and so moves information by $k - 1$ places a layer; with gaps that
-# grow by the factor $k$ from layer to layer, $m$ layers span $k^m$ places. Attention needs one layer.
+# **Equation.** Let $n$ positions lie between and including the two. A recurrent network passes its state on $n - 1$
+# times. A convolution of width $k$ looks at $k$ places, here its own and the $k - 1$ before it, and so moves
+# information by $k - 1$ places a layer; with gaps that grow by the factor $k$ from layer to layer, $m$ layers span
+# $k^m$ places. Attention needs one layer.
 #
 # $$
 # \underbrace{n - 1}_{\text{recurrent}} \qquad
@@ -287,9 +292,9 @@ plt.show()
 # \underbrace{\;1\;}_{\text{attention}}
 # $$ (bg-distance)
 #
-# (This takes ConvS2S and ByteNet for the idea that each stands for: kernels side by side, and kernels with gaps. The real
-# systems have more details. And the *number* of operations is not their *cost*; that is
-# [chapter 4](4_why_self_attention.ipynb).)
+# (This takes ConvS2S and ByteNet for the idea that each stands for: kernels side by side, and kernels with gaps. The
+# real systems have more details. And the *number* of operations is not their *cost*; that is [chapter
+# 4](4_why_self_attention.ipynb).)
 #
 # **Check.** No formulas: mark the first position, and let each layer hand the mark on to every position that looks at
 # a marked one.
@@ -331,7 +336,7 @@ plt.show()
 #
 # **Where.**
 #
-# - Exercises: {ref}`bg-ex-distance`, {ref}`bg-ex-claim`.
+# - Exercises: {ref}`bg-ex-distance`, {ref}`bg-ex-waits`; on the claim, {ref}`bg-ex-claim`.
 
 # %% [markdown]
 # ## Exercises
@@ -390,22 +395,22 @@ assert round(16 * math.log2(10), 1) == 53.2 and 32 * 32 == 1024
 # ```{exercise} Gates and parameters
 # :label: bg-ex-gates
 #
-# A GRU has three maps from its input and its state, each $d \times d$ with a bias; an LSTM has four. How many parameters
-# has each for $d = 32$ in PyTorch, which keeps two biases for each map? Compare with one attention layer of the
-# Transformer at the same width.
+# A GRU has three maps, each with a $d \times d$ matrix for its input and another for its state; an LSTM has four.
+# PyTorch gives each of these matrices a bias of its own. How many parameters has each network for $d = 32$? Compare
+# with one attention layer of the Transformer at the same width.
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Each map has a matrix for the input and one for the state.
+# Each map has $2 d^2 + 2 d$ numbers.
 # ```
 #
 # ```{solution} bg-ex-gates
 # :class: dropdown
 #
-# $3 \cdot (2 \cdot 32^2 + 2 \cdot 32) = 6{,}336$ and $4 \cdot (2 \cdot 32^2 + 2 \cdot 32) = 8{,}448$. Multi-head attention
-# has $4 \cdot 32^2 = 4{,}096$, at any number of heads.
+# $3 \cdot (2 \cdot 32^2 + 2 \cdot 32) = 6{,}336$ and $4 \cdot (2 \cdot 32^2 + 2 \cdot 32) = 8{,}448$. Multi-head
+# attention has $4 \cdot 32^2 = 4{,}096$, at any number of heads.
 # ```
 
 # %% tags=["hide-cell"]
@@ -419,8 +424,8 @@ assert [sum(w.numel() for w in layer.parameters()) for layer in layers] == [6336
 # :label: bg-ex-copy
 #
 # {cite:t}`sutskever2014sequence` turned every source sentence round before the encoder read it, and translated better.
-# Why could that help? Test it: train the model without attention to *copy* eight symbols, and compare with the reversal.
-# At which output position do the two differ most?
+# Why could that help? Test it: train the model without attention to *copy* eight symbols, and compare with the
+# reversal. At which output position do the two differ most?
 # ```
 #
 # ```{admonition} Hint
@@ -432,11 +437,13 @@ assert [sum(w.numel() for w in layer.parameters()) for layer in layers] == [6336
 # ```{solution} bg-ex-copy
 # :class: dropdown
 #
-# In the reversal the distance between a symbol and its copy is 1, 3, 5, ... steps; in copying it is 8 for each. The mean
-# distance is the same, and in this run so is, nearly, the share of right symbols. But the reversal gets its *first*
-# symbol right nearly always, and copying does not. A decoder that begins well has something to go on from. Turning the
-# source round makes translation, where word orders are similar, look like the reversal at its beginning; that this is
-# why it helped is the authors' guess, and this small run fits it without proving it.
+# In the reversal the distance between a symbol and its copy is 1, 3, 5, ... steps; in copying it is 8 for each. The
+# mean distance is the same, and in this run so is, nearly, the share of right symbols. They differ most at the two
+# ends. The reversal gets its *first* symbol right nearly always, and copying does not; at the last symbol, 15 steps
+# from its source in the reversal and 8 in copying, it is the other way round. In use, where it continues its own
+# output, a decoder that begins well has something to go on from. Turning the source round makes translation, where
+# word orders are similar, look like the reversal at its beginning; that this is why it helped is the authors' guess,
+# and this small run fits it without proving it.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -451,6 +458,7 @@ reversal = turn
 print("copying  ", copying)
 print("reversing", accuracy[8, False])
 assert copying[0] < accuracy[8, False][0] - 0.03
+assert copying[-1] > accuracy[8, False][-1]
 assert abs(copying.mean() - accuracy[8, False].mean()) < 0.15
 
 # %% [markdown]
@@ -470,17 +478,18 @@ assert abs(copying.mean() - accuracy[8, False].mean()) < 0.15
 # ```{solution} bg-ex-claim
 # :class: dropdown
 #
-# GNMT: recurrence along the sequence, and its attention is from target to source. ByteNet: convolution. ConvS2S:
-# convolution, with attention from target to source. Parikh et al.: no transduction, they classify. Memory networks: their
-# attention is from a question to a text, not self-attention, and what they write is a single answer.
+# GNMT: recurrence along the sequence, and its attention is from target to source. ByteNet: convolution, and no
+# attention. ConvS2S: convolution, with attention from target to source. Parikh et al.: no transduction, they classify.
+# Memory networks: their attention is from a question to a text, not self-attention, and what they write is a single
+# answer.
 # ```
 #
 # ```{exercise} What waits for what
 # :label: bg-ex-waits
 #
 # A training pair has 30 source and 25 target tokens. How many recurrent steps must follow one another to compute the
-# loss with one layer of encoder and decoder, and how many in a Transformer of $N = 6$, counting layers? What changes for
-# pairs twice as long?
+# loss with one layer of encoder and decoder, and how many in a Transformer of $N = 6$, counting layers? What changes
+# for pairs twice as long?
 # ```
 #
 # ```{admonition} Hint
@@ -492,8 +501,9 @@ assert abs(copying.mean() - accuracy[8, False].mean()) < 0.15
 # ```{solution} bg-ex-waits
 # :class: dropdown
 #
-# $30 + 25 = 55$ steps against $6 + 6 = 12$ layers. At twice the length, 110 against 12. (The 12 are larger pieces of work,
-# but each is spread over all positions.) In *use*, when the target is not known yet, both write one token after the other.
+# $30 + 25 = 55$ steps against $6 + 6 = 12$ layers. At twice the length, 110 against 12. (The 12 are larger pieces of
+# work, but each is spread over all positions.) In *use*, when the target is not known yet, both write one token after
+# the other.
 # ```
 
 # %% [markdown]
@@ -504,5 +514,5 @@ assert abs(copying.mean() - accuracy[8, False].mean()) < 0.15
 # - Convolutional models removed the sequential steps, but keep distant positions several layers apart: in step with the
 #   distance (ConvS2S) or with its logarithm (ByteNet).
 # - Self-attention existed before the paper, on top of recurrent networks or in models that do not write.
-# - The paper's claim is that nothing else is needed: the first *transduction* model that relies *entirely* on
-#   self-attention.
+# - The paper's claim is that neither recurrence nor convolution is needed: the first *transduction* model that relies
+#   *entirely* on self-attention for its representations of input and output.

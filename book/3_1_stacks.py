@@ -2,7 +2,7 @@
 # # 3 and 3.1 The stacks and the model
 #
 # *Sections 3 and 3.1 of the paper {cite}`vaswani2017attention`: how attention, feed-forward networks and embeddings are
-# put together to the encoder and the decoder of its Figure 1.*
+# put together into the encoder and the decoder of its Figure 1.*
 #
 # The other chapters of this part take the Transformer's pieces one by one. This one assembles them. What is new here is
 # the frame that holds every piece: a sum that carries the input past the sub-layer, and a normalisation of that sum.
@@ -70,7 +70,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # | multi-head attention | fetches from other positions | `MultiHeadAttention` |
 # | feed forward | works on each position alone | `PositionwiseFeedForward` |
 # | add & norm | the frame of every sub-layer | `AddNorm` |
-# | linear, softmax | scores for every token, and their distribution | `SharedEmbedding.logits` |
+# | linear, softmax | scores for every token, and their distribution | `SharedEmbedding.logits`, then a softmax |
 #
 # **Equation.** In one line each, with $x$ the source, $y$ the target so far, $Y$ the vectors that the decoder gives,
 # and $E$ the embedding matrix, which serves three times:
@@ -94,7 +94,7 @@ show(Transformer.embed)
 # %% [markdown]
 # **Check.** We follow a batch of $B = 2$ sentences through a model of two layers and write down the shape after every
 # step. Every sub-layer and both embeddings give vectors of $d_{\mathrm{model}}$ entries, as the paper demands, so that
-# they can be added. All sizes in this cell are different, so that none can stand for another.
+# they can be added. The axes in this cell all have different sizes, so that none can stand for another.
 
 # %% tags=["row-S14", "row-S5", "row-F1", "row-F13"]
 torch.manual_seed(0)
@@ -112,8 +112,8 @@ assert_close(logits, model(source, target_in))
 assert_close(logits.softmax(dim=-1).sum(dim=-1), torch.ones(2, 5))
 
 # %% [markdown]
-# A **hook** is a function that PyTorch calls when a module has run. With one on every module we can watch the order in
-# which Figure 1 is executed.
+# A **hook** is a function that PyTorch calls when a module has run. With one on every sub-layer and on every frame we
+# can watch the order in which Figure 1 is executed.
 
 # %%
 steps = []
@@ -158,7 +158,7 @@ assert len(steps) == 2 * (2 * 2) + 2 * (2 * 3)  # N layers of 2 and of 3 sub-lay
 #
 # ($\odot$ multiplies entry by entry.) Two details are easy to miss. The variance divides by $d$, not by $d - 1$: it
 # is the variance *of these numbers*, not an estimate from a sample. And $\epsilon$, a small number such as $10^{-5}$,
-# stands under the root, so that a vector of equal entries gives 0 and not $0/0$.
+# is added to the variance, under the root. It is there so that a vector of equal entries gives 0 and not $0/0$.
 #
 # Each position is normalised by itself. No other token, no other sentence and no running average takes part, so
 # the layer norm does the same in training and in translation.
@@ -195,9 +195,9 @@ for d in (4, 64, 512):
     assert_close(ratio.item(), math.sqrt((d - 1) / d), rtol=1e-4, atol=0)
 
 # %% [markdown]
-# A constant factor $\sqrt{(d-1)/d}$: 13 percent for $d = 4$, one in a thousand for $d = 512$. A larger gain makes up for
-# it, so the same models can be learned. But weights do not carry over, and a comparison with another
-# implementation fails in the third decimal, which is a long search. The place of $\epsilon$ shows where entries hardly
+# A constant factor $\sqrt{(d-1)/d}$: 13 percent for $d = 4$, one in a thousand for $d = 512$. A larger gain makes up
+# for it, so the same models can be learned. But weights do not carry over, and a comparison with another implementation
+# fails in the third decimal, for a reason that takes long to find. The place of $\epsilon$ shows where entries hardly
 # differ:
 
 # %%
@@ -206,6 +206,10 @@ print("ours:  ", F.layer_norm(nearly_constant, [4]))
 print("theirs:", with_bessel(nearly_constant))
 
 # %% [markdown]
+# Here the variance is $3.5 \cdot 10^{-6}$, less than our $\epsilon$ of $10^{-5}$, and ours comes out at half the size
+# that it has for $(1, 2, 3, 6)$. Theirs adds $10^{-6}$ to a standard deviation of about 0.002, which changes next to
+# nothing.
+#
 # **Where.**
 #
 # - Code: `nn.LayerNorm`, inside `AddNorm` in `annotated_transformer/stacks.py`.
@@ -226,7 +230,8 @@ print("theirs:", with_bessel(nearly_constant))
 #
 # The normalisation comes *after* the sum, which is why this is called **post-norm**.
 #
-# **Code.** The sub-layer is passed in as a function, so that one class frames all five kinds.
+# **Code.** The sub-layer is passed in as a function, so that one class frames all five: the two of an encoder layer and
+# the three of a decoder layer.
 
 # %%
 from annotated_transformer.stacks import AddNorm
@@ -317,7 +322,7 @@ assert similarity(x) < 0.6 and similarity(y) > 0.95
 #
 # **Question.** What is one layer of the encoder?
 #
-# **Equation.** Two sub-layers, each in its frame. $x$ is the sentence, a row for each token:
+# **Equation.** Two sub-layers, each in its frame (dropout is left out here). $x$ is the sentence, a row for each token:
 #
 # $$
 # \begin{aligned}
@@ -490,9 +495,10 @@ print(f"largest difference below 1e-12: {(decoded @ model.embedding.weight.T - l
 #
 # **Question.** Which inputs can the logits at target position $t$ depend on?
 #
-# All the masks together decide that. We ask the gradient: the logits at position $t$ are changed by an input vector
-# if and only if their derivative with respect to it is not zero. The input is the second sentence of the batch, with
-# four real source tokens and three of padding.
+# All the masks together decide that. We ask the gradient. Where the derivative of the logits at position $t$ with
+# respect to an input vector is not zero, they depend on it. Where it is exactly 0 although all weights are random, no
+# path leads from one to the other. The input is the second sentence of the batch, with four real source tokens and
+# three of padding.
 
 # %%
 def logits_of_vectors(x, y):
@@ -523,8 +529,9 @@ plt.show()
 
 # %% [markdown]
 # The diagonal is bright: the logits at position $t$ see the token that *stands* at $t$ in `target_in`. Since
-# `target_in` is the target shifted right by one, that is the token *before* the one to be predicted. The paper says it
-# for predictions: that for position $i$ can depend only on known outputs "at positions less than $i$".
+# `target_in` is the target shifted right by one, that is the token *before* the one to be predicted. The paper counts
+# by what is predicted: the prediction for position $i$ can depend only on the known outputs "at positions less than
+# $i$".
 #
 # **Where.**
 #
@@ -551,7 +558,7 @@ plt.show()
 # chosen before the second term can be computed.
 #
 # **Code.** `step` computes one more position. It keeps the keys and values of the earlier ones in a **cache**, instead
-# of computing them again.
+# of computing them again. (W is the number of beginnings that are continued side by side; here it is 1.)
 
 # %%
 show(DecoderLayer.step)
@@ -631,8 +638,8 @@ from annotated_transformer.stacks import Encoder
 show(Encoder)
 
 # %% [markdown]
-# **Check.** The base model has six layers on each side, and no tensor occurs twice. (On the device `meta`, PyTorch keeps
-# shapes without numbers, so that a large model costs nothing.)
+# **Check.** The base model has six layers on each side, and no tensor occurs twice. (On the device `meta`, PyTorch
+# keeps shapes without numbers, so that a large model costs nothing.)
 
 # %% tags=["row-S3", "row-H1"]
 with torch.device("meta"):
@@ -644,8 +651,8 @@ for stack, n_tensors in ((base.encoder, 4 + 4 + 2 * 2), (base.decoder, 2 * 4 + 4
     print(f"{type(stack).__name__}: 6 layers, {n_tensors} tensors in each")
 
 # %% [markdown]
-# **Break it.** `[layer] * 6` is a list with the same layer six times. It runs, gives the right shapes, and has a sixth of
-# the parameters; what the six uses should learn is added up in one gradient.
+# **Break it.** `[layer] * 6` is a list with the same layer six times. It runs, gives the right shapes, and has a sixth
+# of the parameters; what the six uses should learn is added up in one gradient.
 
 # %%
 torch.manual_seed(0)
@@ -659,8 +666,8 @@ for name, stack in (("right", right), ("shared", shared)):
 assert sum(weight.numel() for weight in right.parameters()) == 6 * n_parameters
 
 # %% [markdown]
-# (Sharing on purpose is an idea of later models; see [After the paper](after_the_paper.ipynb).) A cousin of this mistake
-# is to *copy* one layer six times. The copies are independent, but they start with equal weights. PyTorch's
+# (Sharing on purpose is an idea of later models; see [After the paper](after_the_paper.ipynb).) A cousin of this
+# mistake is to *copy* one layer six times. The copies are independent, but they start with equal weights. PyTorch's
 # `nn.TransformerEncoder(layer, N)` does so: if you use it alone, draw the weights anew.
 
 # %%
@@ -737,8 +744,8 @@ for norm in ("post", "pre"):
 #
 # **Question.** Is there a difference that matters?
 #
-# {cite:t}`xiong2020layer` say: in the gradients at the start. With post-norm, they show, the parameters near the
-# output get large gradients at initialisation, and so a large learning rate in the first steps does damage. That is what the
+# {cite:t}`xiong2020layer` say: in the gradients at the start. With post-norm, they show, the parameters near the output
+# get large gradients at initialisation, and so a large learning rate in the first steps does damage. That is what the
 # **warm-up** of section 5.3, which begins with tiny rates, protects from. With pre-norm the gradients are even, and one
 # can do without. {cite:t}`wang2019learning` find that deep encoders, of 20 layers and more, train with pre-norm and not
 # with post-norm.
@@ -802,13 +809,14 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# The first line is Xiong and others' observation: with post-norm and the usual initial values, the top layer's gradient is
-# several times the bottom layer's. With pre-norm it is not. The third line shows that this is not the order of the
+# The first line is Xiong and others' observation: with post-norm and the usual initial values, the top layer's gradient
+# is several times the bottom layer's. With pre-norm it is not. The third line shows that this is not the order of the
 # operations alone: other initial values make post-norm's gradients as even as pre-norm's.
 #
 # ### What it does to training
 #
-# Gradients at the start are not yet a result. So we train: six layers, the copy task, a *high* rate of 0.004, 200 steps.
+# Gradients at the start are not yet a result. So we train: six layers, the copy task with eight symbols, a *high* rate
+# of 0.004, 200 steps.
 # Four ways: post-norm with Glorot's values, without warm-up and with one over 100 steps; pre-norm with the same values,
 # without warm-up; and post-norm with the package's values, without warm-up.
 
@@ -869,10 +877,10 @@ plt.show()
 # from smaller initial values. So the place of the norm is not the whole story: what counts at the start is how much of
 # each sum is the old $x$, and there is more than one way to see to that.
 #
-# This is one run of each on a toy task, at one rate, chosen high. The paper's own models are post-norm, and they trained
-# well, with a peak rate of 0.0007 that is reached after 4,000 steps. Which order is *better in the end* this figure does not
-# say: {cite:t}`liu2020understanding` report that pre-norm is the more robust and post-norm, where it trains, typically
-# the better. The default of the package is the paper's post-norm.
+# This is one run of each on a toy task, at one rate, chosen high. The paper's own models are post-norm, and they
+# trained well, with a peak rate of 0.0007 that is reached after 4,000 steps. Which order is *better in the end* this
+# figure does not say: {cite:t}`liu2020understanding` report that pre-norm is the more robust and post-norm, where it
+# trains, typically the better. The default of the package is the paper's post-norm.
 #
 # **Where.**
 #
@@ -886,19 +894,20 @@ plt.show()
 #
 # **Question.** Which random numbers stand in the matrices before training?
 #
-# The paper does not say. The usual rule is Glorot's {cite}`glorot2010understanding`: a variance that neither lets the
-# numbers grow on the way forward nor the gradients on the way back, as far as one matrix can.
+# The paper does not say. The usual rule is Glorot's {cite}`glorot2010understanding`: a variance with which
+# neither the numbers on the way forward nor the gradients on the way back grow or shrink, as far as one variance can
+# serve both.
 #
-# **Equation.** For a matrix with $n_{in}$ inputs and $n_{out}$ outputs, drawn evenly from $[-a, a]$. The package
-# multiplies $a$ by a factor $\beta$ for four of the matrices of a layer:
+# **Equation.** For a matrix with $n_{in}$ inputs and $n_{out}$ outputs, drawn uniformly from $[-a, a]$. The package
+# multiplies $a$ by a factor $\beta$ for four kinds of matrices:
 #
 # $$
 # a = \beta \sqrt{\frac{6}{n_{in} + n_{out}}}, \qquad \mathrm{Var} = \frac{a^2}{3}, \qquad
 # \beta = \begin{cases} (8N)^{-1/4} & \text{for } W^V, W^O, W_1, W_2 \\ 1 & \text{for } W^Q, W^K \end{cases}
 # $$ (st-glorot)
 #
-# Those four are the way *through* a sub-layer: what they shrink is the sub-layer's output, so that in $x +
-# \mathrm{Sublayer}(x)$ the $x$ prevails at first. $W^Q$ and $W^K$ only decide where to look. The factor is the one
+# Those four are the way *through* a sub-layer: what they shrink is the sub-layer's output, so that in
+# $x + \mathrm{Sublayer}(x)$ the $x$ prevails at first. $W^Q$ and $W^K$ only decide where to look. The factor is the one
 # that {cite:t}`wang2022deepnet` derive for models of one stack, an encoder or a decoder of $N$ layers, to keep the
 # updates of deep post-norm models bounded. Their method, DeepNet, also multiplies $x$ in the sum by a constant; the
 # package does not.
@@ -1009,7 +1018,7 @@ assert (config.d_k, config.d_v, config.p_drop) == (64, 64, 0.1)
 assert (TrainConfig().eps_ls, TrainConfig().train_steps) == (0.1, 100_000)
 
 # %% [markdown]
-# That is 63.05 million. The paper prints 65, and says "about 37000 tokens". With some 41,000 tokens it fits, and so do
+# That is 63.05 million. The paper prints 65, and says "about 37000 tokens". With some 41,100 tokens it fits, and so do
 # all of Table 3's rows from base to (C); the big model implies yet another vocabulary. The package solves for it:
 
 # %% tags=["row-H2"]
@@ -1028,8 +1037,8 @@ assert TABLE_3[-1].train_config().train_steps == 300_000
 assert round(count_parameters(big) / 1e6, 2) == 214.17
 
 # %% [markdown]
-# Which vocabulary the authors counted with, the paper does not say. [Chapter 6.2](6_2_variations.ipynb) goes through the
-# whole column.
+# Which vocabulary the authors counted with, the paper does not say. [Chapter 6.2](6_2_variations.ipynb) goes through
+# the whole column.
 #
 # **Picture.** The 63 million of the base model.
 
@@ -1049,9 +1058,9 @@ plt.show()
 # The largest single matrix is the embedding; of the layers, two thirds is feed-forward network for the encoder and half
 # for the decoder. Positions cost nothing.
 #
-# **Break it.** A popular listing has separate matrices for source, target and output, and biases everywhere. For the same
-# sizes and vocabulary it has 101,007,496 parameters. Count it from ours: two more matrices, one bias for each token, four
-# biases in each of 18 attentions.
+# **Break it.** A popular listing has separate matrices for source, target and output, and biases everywhere. For the
+# same sizes and vocabulary it has 101,007,496 parameters. Count it from ours: two more matrices, one bias for each
+# token, four biases in each of 18 attentions.
 
 # %% tags=["row-L0", "row-S20"]
 extra_matrices, output_bias, attention_biases = 2 * V * D, V, 18 * 4 * D
@@ -1100,14 +1109,14 @@ for changes in ({"d_k": 5, "d_v": 2}, {"bias": True}):
 # :label: ex-st-shapes
 #
 # The base model with $V = 37{,}000$ gets a batch of 3 sentences with 7 source and 5 target tokens. Give the shape of:
-# the embedded source; the memory; the weights of one encoder self-attention, of one decoder self-attention and of one
-# cross-attention, all heads together; the hidden layer of a decoder's feed-forward network; the logits.
+# the embedded source; the memory; the attention weights of one encoder self-attention, of one decoder self-attention
+# and of one cross-attention, all heads together; the hidden layer of a decoder's feed-forward network; the logits.
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Weights are (sentences, heads, queries, keys).
+# Attention weights are (sentences, heads, queries, keys).
 # ```
 #
 # ```{solution} ex-st-shapes
@@ -1162,8 +1171,8 @@ check("3.1", my_layer_norm)
 # ```{exercise} Add & norm
 # :label: ex-st-add-norm
 #
-# Write `add_norm(x, sublayer, norm)`, the paper's frame without dropout, where `sublayer` and `norm` are functions. Check
-# it with `check("3.1-add-norm", your_function)`. Then give the checker pre-norm, and read what it says.
+# Write `add_norm(x, sublayer, norm)`, the paper's frame without dropout, where `sublayer` and `norm` are functions.
+# Check it with `check("3.1-add-norm", your_function)`. Then give the checker pre-norm, and read what it says.
 # ```
 #
 # ```{admonition} Hint
@@ -1246,8 +1255,8 @@ for norm_first in (None, False, True):
 # ```{exercise} Exchange two layers
 # :label: ex-st-swap
 #
-# Exchange the first and the second layer of a decoder. Do the shapes change? Do the logits? Now exchange, within a layer,
-# the order of self-attention and cross-attention. Does the *reach* of each position change?
+# Exchange the first and the second layer of a decoder. Do the shapes change? Do the logits? Now exchange, within a
+# layer, the order of self-attention and cross-attention. Does the *reach* of each position change?
 # ```
 #
 # ```{admonition} Hint
@@ -1290,8 +1299,8 @@ assert torch.equal(by_target.abs().sum(dim=(0, 2, 3, 5)) > 0, reach_target)
 # ```{exercise} Whose memory?
 # :label: ex-st-memory
 #
-# A text says: "the output of encoder layer 3 goes to decoder layer 3." What does the paper do, and how would you see it in
-# the model?
+# A text says: "the output of encoder layer 3 goes to decoder layer 3." What does the paper do, and how would you see it
+# in the model?
 # ```
 #
 # ```{admonition} Hint
@@ -1303,8 +1312,8 @@ assert torch.equal(by_target.abs().sum(dim=(0, 2, 3, 5)) > 0, reach_target)
 # ```{solution} ex-st-memory
 # :class: dropdown
 #
-# All decoder layers read the output of the *last* encoder layer. In the model it is one and the same tensor, the memory,
-# that every cross-attention gets.
+# All decoder layers read the output of the *last* encoder layer. In the model it is one and the same tensor, the
+# memory, that every cross-attention gets.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1385,8 +1394,8 @@ for changes, millions in (({"N": 12}, 107.1), ({"d_ff": 4096}, 88.2), ({"d_model
 # ```{solution} ex-st-cost
 # :class: dropdown
 #
-# About ten times fewer with the cache: 20 positions instead of 210, and, for each prefix, the memory's keys and values
-# are not projected again.
+# About twelve times fewer with the cache: 20 positions instead of 210, which is a factor of 10.5, and the memory's keys
+# and values are not projected again for each prefix.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1443,6 +1452,7 @@ for initialization in ("glorot", "scaled"):
 #   *last* encoder layer, and is the only bridge between the sentences.
 # - A stack is $N$ layers of one form with $N$ sets of weights.
 # - One pass with teacher forcing equals step-by-step decoding (equation {eq}`st-factorisation`). Test it.
-# - Post-norm with the usual initial values has uneven gradients at the start, which warm-up, pre-norm or smaller initial
-#   weights make harmless, each in its way.
-# - The base model has 63.05 million parameters with a vocabulary of 37,000; Table 3's 65 million imply some 41,000.
+# - Post-norm with the usual initial values has uneven gradients at the start. Against them help a warm-up,
+#   pre-norm, or smaller initial weights, each in its way.
+# - The base model has 63.05 million parameters with a vocabulary of 37,000; Table 3's counts imply some
+#   41,100.

@@ -83,8 +83,8 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # The network widens a vector to four times its size, thresholds it, and narrows it again. Unlike the projections of
 # attention, both products have a **bias**, a vector that is added.
 #
-# **Code.** The equation from right to left. `activation` is the ReLU unless you ask for another, and `dropout` is off
-# unless you ask for it; both options have a section of their own below.
+# **Code.** Read `forward` from the inside out. `activation` is the ReLU unless you ask for another, and `dropout` is
+# off unless you ask for it; both options have a section of their own below.
 
 # %%
 from annotated_transformer import PositionwiseFeedForward
@@ -92,8 +92,8 @@ from annotated_transformer import PositionwiseFeedForward
 show(PositionwiseFeedForward)
 
 # %% [markdown]
-# **Check.** Three positions, $d_{\mathrm{model}} = d_{\mathrm{ff}} = 2$: example W7 of
-# [this book's list](3_2_attention.ipynb), in full. Take a pencil.
+# **Check.** Three positions, $d_{\mathrm{model}} = d_{\mathrm{ff}} = 2$: this book's worked example W7, which is also
+# an exercise of [section 3.2](3_2_attention.ipynb), in full. Take a pencil.
 #
 # $$
 # x = \begin{pmatrix} 1&0\\0&1\\1&1 \end{pmatrix} \quad
@@ -149,8 +149,8 @@ assert w7(fourth).tolist() == [3, 0]
 assert ((fourth @ W_1 + b_1) @ W_2 + b_2).tolist() == [2, 0]
 
 # %% [markdown]
-# Whole numbers of size 2 hide much. So here is equation {eq}`ffn-equation` again in Python floats, position by
-# position and unit by unit, at sizes that are all different, against the package.
+# An example of size 2 in whole numbers hides much. So here is equation {eq}`ffn-equation` again in Python floats,
+# position by position and unit by unit, at sizes that are all different, against the package.
 
 # %%
 def ffn_by_hand(X, W_1, b_1, W_2, b_2):
@@ -175,11 +175,12 @@ print(f"{n_off} of {L * d_ff} hidden units are off")
 
 # %% [markdown]
 # **Picture.** Walk along a line through the inputs of W7, $x = (t, 1)$. Its two hidden units are $\max(0, t)$ and
-# $\max(0, t + 2)$: two ramps, which begin at $t = 0$ and $t = -2$. The outputs are sums of these ramps, so they are
-# straight except for **kinks** where a unit goes on. Every function that equation {eq}`ffn-equation` can make is of
-# this kind, straight pieces joined at kinks, and a network with more units has more kinks to spend.
+# $\max(0, t + 2)$: two ramps, which begin at $t = 0$ and $t = -2$. The outputs are weighted sums of these ramps and a
+# constant, so they are straight except for **kinks** where a unit goes on. Every function that equation
+# {eq}`ffn-equation` can make is of this kind, straight pieces joined at kinks, and a network with more units has more
+# kinks to spend.
 
-# %% mystnb={"image": {"alt": "Two line charts over t from minus 4 to 2. Left: the two hidden units, ramps that are zero and then rise from t = 0 and from t = minus 2. Right: the two outputs, solid, which are flat on the left and bend upwards at minus 2 and, the first one, again at 0. Dotted straight lines show the outputs without the maximum; they agree with the solid ones only on the right, where both units are on."}, "figure": {"caption": "Example W7 along the line $x = (t, 1)$. Left: its hidden units. Right: its outputs, with the maximum (solid, dashed) and without it (dotted).", "name": "fig-ffn-kinks"}}
+# %% mystnb={"image": {"alt": "Two line charts over t from minus 4 to 2. Left: the two hidden units, ramps that are zero and then rise from t = 0 and from t = minus 2. Right: the two outputs, one solid, one dashed, which are flat on the left and bend upwards at minus 2 and, the first one, again at 0. Dotted straight lines show the outputs without the maximum; they agree with the outputs on the right only: with the first from 0, with the second from minus 2."}, "figure": {"caption": "Example W7 along the line $x = (t, 1)$. Left: its hidden units. Right: its outputs, with the maximum (solid, dashed) and without it (dotted).", "name": "fig-ffn-kinks"}}
 t = torch.linspace(-4, 2, 61)
 line = torch.stack([t, torch.ones(61)], dim=1)
 before = line @ W_1 + b_1
@@ -372,7 +373,8 @@ assert largest > 0.1
 
 # %% [markdown]
 # The other slip is the width. A kernel of size 3, centred as `padding=1` does it, lets position $t$ see $t + 1$. In
-# the decoder that is the answer: the attention is masked, the feed-forward network after it leaks.
+# the decoder, input $t + 1$ is the token that output $t$ has to predict: the attention is masked, and the feed-forward
+# network after it leaks the answer.
 
 # %%
 assert reached["convolution of width 3"].triu(diagonal=1).sum() == 5
@@ -394,7 +396,8 @@ assert reached["feed-forward"].triu(diagonal=1).sum() == 0
 #
 # $$
 # \begin{aligned}
-# \text{weights, feed-forward:} \quad & 2\, d_{\mathrm{model}}\, d_{\mathrm{ff}} + d_{\mathrm{ff}} + d_{\mathrm{model}} \\
+# \text{weights, feed-forward:} \quad
+# & 2\, d_{\mathrm{model}}\, d_{\mathrm{ff}} + d_{\mathrm{ff}} + d_{\mathrm{model}} \\
 # \text{weights, attention:} \quad & 4\, d_{\mathrm{model}}^2 \\
 # \text{operations, feed-forward:} \quad & 4\, n\, d_{\mathrm{model}}\, d_{\mathrm{ff}} \\
 # \text{operations, attention:} \quad & 8\, n\, d_{\mathrm{model}}^2 + 4\, n^2 d_{\mathrm{model}}
@@ -561,9 +564,9 @@ plt.show()
 assert len(shares) == len(widths)
 
 # %% [markdown]
-# With the ReLU, width is storage: 4 units keep less than a third of the facts, 16 units not yet all, 64 units every
-# one. Without it, the width buys next to nothing; the last section says why. (What this does not show:
-# that a *translation* model uses its width to store facts. It shows that it could.)
+# With the ReLU, width is storage: 4 units keep less than a third of the facts, 16 units not yet all, 64 units (nearly)
+# every one. Without it, the width buys next to nothing; the last section before the exercises says why. (What this does
+# not show: that a *translation* model uses its width to store facts. It shows that it could.)
 #
 # **Where.**
 #
@@ -724,8 +727,9 @@ plt.show()
 assert abs(formulas["silu"].min() + 0.28) < 0.01
 
 # %% [markdown]
-# Is one of them better? {cite:t}`shazeer2020glu` tries several in a large model; what he finds ahead of ReLU and GELU
-# are networks of another form, with a third matrix. At the size of this chapter's experiments nothing can be said ({ref}`ffn-ex-measure` lets you try).
+# Is one of them better? {cite:t}`shazeer2020glu` tries several in a larger model; what he finds ahead of ReLU and GELU
+# are networks of another form, with a third matrix. At the size of this chapter's experiments nothing can be said
+# ({ref}`ffn-ex-measure` lets you try).
 #
 # **Dropout.** Section 5.4 of the paper puts dropout on the output of each sub-layer, and nowhere inside. The authors'
 # own code, tensor2tensor {cite}`vaswani2018tensor2tensor`, later dropped hidden units after the ReLU as well, and
@@ -802,7 +806,7 @@ print(keys.shape, values.shape)
 
 # %% [markdown]
 # **What do the keys of a trained model fit?** Take a unit, find the five tokens at which it is on most strongly, and
-# print them: here for the last layer of the encoder, the first units that are on at least ten times in our 200
+# print them: here for the last layer of the encoder, the first twelve units that are on at least ten times in our 200
 # sentences. The sign ▁ stands for a space.
 
 # %% tags=["nbval-ignore-output"]
@@ -1137,8 +1141,8 @@ assert math.lgamma(2049) / math.log(10) > 5894
 # :class: dropdown
 #
 # The softmax output is a mean of the values: it is never larger than the largest value, whatever $x$ is, and units
-# compete for one unit of weight. The ReLU version adds: many units may be on at once, or none, and doubling $x$ (with
-# zero biases) doubles the output.
+# compete for weights that sum to 1. The ReLU version adds: many units may be on at once, or none, and doubling $x$
+# (with zero biases) doubles the output.
 # ```
 
 # %% tags=["hide-cell"]

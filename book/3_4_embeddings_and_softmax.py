@@ -69,8 +69,8 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # E \in \mathbb{R}^{V \times d_{\mathrm{model}}}
 # $$ (emb-shared)
 #
-# $E_t$ is row $t$. The **logits** are $V$ numbers, the dot products of $x$ with every row: the score of a token says how
-# well its vector agrees with $x$. Sharing one matrix is called **tying** the weights.
+# $E_t$ is row $t$. The **logits** are $V$ numbers, the dot products of $x$ with every row: the score of a token says
+# how well its vector agrees with $x$. Sharing one matrix is called **tying** the weights.
 #
 # **Code.** The paper speaks of a "linear transformation"; the package gives it no bias. (The paper does not say. With
 # one matrix in three places, a bias would belong to one of them only.)
@@ -238,8 +238,8 @@ assert used == [{2, 4, 5, 6, 7}, {1, 5, 8, 9}, set(range(23)), set(range(23))]
 # weight tying* and use it for translation. The condition is that ids mean the same on both sides: **one vocabulary**
 # for both languages.
 #
-# **Break it.** Code that ties by copying numbers instead of sharing the parameter is tied for one step only. After one
-# update, the two copies are different matrices.
+# **Break it.** Code that ties by copying numbers instead of sharing the parameter is tied until the first update only.
+# After it, the two copies are different matrices.
 
 # %%
 copied = ThreeMatrices(config)
@@ -365,8 +365,8 @@ except IndexError as error:
 #
 # The second one has a fixed length. Its entries come in pairs $\sin a, \cos a$ with $\sin^2 a + \cos^2 a = 1$, and
 # there are $d_{\mathrm{model}} / 2$ pairs. The first one's length depends on how $E$ is drawn: if its entries have
-# mean 0 and variance $\sigma^2$, the expected square of a row's length is $d_{\mathrm{model}}\, \sigma^2$, to be multiplied by
-# the square of the factor.
+# mean 0 and variance $\sigma^2$, the expected square of a row's length is $d_{\mathrm{model}}\, \sigma^2$, to be
+# multiplied by the square of the factor.
 #
 # $$
 # \|PE_{pos}\|^2 = \frac{d_{\mathrm{model}}}{2}
@@ -450,12 +450,12 @@ plt.show()
 # = \begin{cases} 1 & \text{for } \sigma^2 = 1/d_{\mathrm{model}} \\ d_{\mathrm{model}} & \text{for } \sigma^2 = 1\end{cases}
 # $$ (emb-logit-variance)
 #
-# if $x$ and $E_t$ are independent. The entrance wants rows of length $\sqrt{d_{\mathrm{model}}}$, the exit wants rows of
-# length 1. One matrix cannot have both, and the factor at the entrance makes up the difference. (This is our reading;
-# the paper does not say so.)
+# if $x$ and $E_t$ are independent. The entrance wants rows of length $\sqrt{d_{\mathrm{model}}}$, the exit wants rows
+# of length 1. One matrix cannot have both, and the factor at the entrance makes up the difference. (This is our
+# reading; the paper does not say so.)
 #
-# What do large logits cost? For logits that are independent normal numbers of variance $s^2$ with $s$ not too large, the
-# expected loss of a guess is $\ln V + s^2/2$: the logarithm of a sum of $V$ terms $e^{z}$, each with the mean
+# What do large logits cost? For logits that are independent normal numbers of variance $s^2$ with $s$ not too large,
+# the expected loss of a guess is $\ln V + s^2/2$: the logarithm of a sum of $V$ terms $e^{z}$, each with the mean
 # $e^{s^2/2}$.
 #
 # **Check.** At $s^2 = 1$: half a nat above uniform guessing. At $s^2 = 512$ the softmax is saturated, as in
@@ -513,11 +513,11 @@ for name, kind in untrained.items():
 # %% [markdown]
 # ## Break it: unscaled, untied, scaled at the exit
 #
-# **Question.** Do these choices matter once the model is trained?
+# **Question.** Do these choices matter when the model is trained?
 #
 # Four models, alike but for one thing each. *Paper* is the package. *Untied* is `ThreeMatrices`. *Unscaled* leaves out
-# the factor. *Scaled exit* multiplies the logits by $\sqrt{d_{\mathrm{model}}}$ as well, a misreading of the paper
-# that can be found in summaries ("the embedding and the output share weights, with a scaling factor").
+# the factor. *Scaled exit* multiplies the logits by $\sqrt{d_{\mathrm{model}}}$ as well, a misreading that a summary
+# invites if it says only that embedding and output share their weights, with a scaling factor.
 
 # %%
 class Unscaled(Transformer):
@@ -534,9 +534,9 @@ kinds = {"paper": Transformer, "untied": ThreeMatrices,
 size = ModelConfig(vocab_size=100, N=1, d_model=64, d_ff=128, h=4, p_drop=0.0)
 
 # %% [markdown]
-# And two tasks of opposite kind, with 96 symbols. In **reversal** the answer is the source, backwards: all that counts
-# is *where* a symbol stands. In **substitution** each target symbol is to be replaced by its partner in a fixed random
-# table: all that counts is *what* it is.
+# And two tasks of opposite kind, with 96 symbols. In **reversal** the answer is the source, backwards: which symbol is
+# the next to copy depends only on *where* it stands. In **substitution** each target symbol is to be replaced by its
+# partner in a fixed random table: all that counts is *what* it is.
 
 # %%
 torch.manual_seed(5)
@@ -606,9 +606,10 @@ assert len(curves) == 2
 # rate, so that a factor changes how fast the embedding learns, too ({ref}`emb-ex-reparametrise`).
 #
 # - **The factor is not good or bad by itself.** It moves the balance from *where* to *what*. Where *what* counts,
-#   the model without it starts later; where *where* counts, the model with it does, and by more.
-# - **Scaling the exit is bad.** The logits start with variance $d_{\mathrm{model}}$, the first loss is many times that
-#   of a guess, and the model is still no better than a guess when the others have learned much or all.
+#   the model without it falls behind; where *where* counts, the model with it does.
+# - **Scaling the exit is bad.** The logits start with a variance of $d_{\mathrm{model}}$ or more, the first loss is
+#   several times that of a guess ($\ln 96 = 4.6$), and the model is still hardly better than a guess when the others
+#   have learned much or all.
 # - **Untying is not punished here**: with as much random data as you like, and a task in which a symbol's vector at the
 #   entrance has nothing to do with its vector at the exit, sharing has nothing to give. What it saves are weights, and
 #   what it brings is for real languages and finite data {cite}`press2017using,inan2017tying`.
@@ -691,8 +692,9 @@ assert math.isclose(2 ** (nats / math.log(2)), 4.92)
 # = \mathrm{PPL}_{\text{piece}}^{\;n_{\text{pieces}} / n_{\text{words}}}
 # $$ (emb-per-word)
 #
-# **Check.** The purest case. A text of four letters in random order, known to be random: no model can do better than
-# 1/4 a letter. Cut it into single letters, pairs or triples, and give each model the best it can have:
+# **Check.** The purest case. A text whose letters are drawn at random from an alphabet of four: no model can expect to
+# do better than a probability of 1/4 a letter. Cut it into single letters, pairs or triples, and give each model the
+# best it can have:
 
 # %% tags=["row-E14"]
 n_letters = 12
@@ -732,8 +734,8 @@ assert len(pieces) > n_words
 # **Where.**
 #
 # - Code: `perplexity` in `annotated_transformer/evaluation.py`; `label_smoothed_cross_entropy` in
-#   `annotated_transformer/loss.py` gives the smoothed loss that is trained on and, beside it, the nll that perplexity is
-#   made of ([section 5.4](5_4_regularization.ipynb) says how they differ).
+#   `annotated_transformer/loss.py` gives the smoothed loss that is trained on and, beside it, the nll that perplexity
+#   is made of ([section 5.4](5_4_regularization.ipynb) says how they differ).
 # - Tests: `test_value_and_gradient_equal_pytorchs_cross_entropy` in `tests/test_loss.py`.
 # - Exercises: {ref}`emb-ex-mean`, {ref}`emb-ex-compare`.
 
@@ -828,7 +830,7 @@ assert late.isinf() and right == 200 and gradient.tolist() == [1, -1]
 #
 # The paper has no temperature, which is $\tau = 1$. Beam search with one would rank differently; greedy search takes
 # the largest and does not notice. The *scaled exit* model above has a temperature of $1 / \sqrt{d_{\mathrm{model}}}$,
-# so cold that it had not begun to learn when the runs ended.
+# so cold that it had hardly begun to learn when the runs ended.
 #
 # **Check.** The ends, the order, and the perplexity of the distribution, $e$ to its **entropy**
 # $-\sum_v p_v \ln p_v$: the number of tokens it hesitates between.
@@ -1027,9 +1029,9 @@ assert_close(E.grad[5], (p[5] - 1) * x)
 # ```{exercise} The factor, moved into the matrix
 # :label: emb-ex-reparametrise
 #
-# Draw $E' = \sqrt{d_{\mathrm{model}}}\, E$ from $\mathcal{N}(0, 1)$, use it without a factor at the entrance, and divide
-# the logits by $\sqrt{d_{\mathrm{model}}}$. Show that this model computes the same at the start. Does it stay the same
-# under Adam?
+# Draw $E' = \sqrt{d_{\mathrm{model}}}\, E$ from $\mathcal{N}(0, 1)$, use it without a factor at the entrance, and
+# divide the logits by $\sqrt{d_{\mathrm{model}}}$. Show that this model computes the same at the start. Does it stay
+# the same under Adam?
 # ```
 #
 # ```{admonition} Hint
@@ -1043,8 +1045,8 @@ assert_close(E.grad[5], (p[5] - 1) * x)
 # :class: dropdown
 #
 # $E' = \sqrt{d}\,E$ at the entrance and $x E'^\top / \sqrt d = x E^\top$ at the exit: the same. But an Adam step of
-# rate $r$ moves an entry of $E$ by about $r$, which is $r \sqrt d$ at the entrance; an entry of $E'$ it moves by $r$. So
-# the factor also acts as a learning rate for the embedding that is $\sqrt{d_{\mathrm{model}}}$ times larger.
+# rate $r$ moves an entry of $E$ by about $r$, which is $r \sqrt d$ at the entrance; an entry of $E'$ it moves by $r$.
+# So the factor also acts as a learning rate for the embedding that is $\sqrt{d_{\mathrm{model}}}$ times larger.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1196,7 +1198,8 @@ assert (round(twice, 2), round(math.log(V), 2)) == (9.52, 10.52)
 # the logits begin right as well, and the entrance has the small share of the unscaled model, so you may expect it to
 # learn as slowly. It learns *faster* than the paper's. A step of Adam is as long for a small weight as for a large one,
 # and the factor at the exit makes it $\sqrt{d_{\mathrm{model}}}$ times longer there: you have changed a learning rate
-# together with an initial value. Before you believe that a choice of scale is better, try other learning rates for both.
+# together with an initial value. Before you believe that a choice of scale is better, try other learning rates for
+# both.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]

@@ -53,17 +53,17 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # **Question.** What does a Transformer know of the order of its words if nobody tells it?
 #
 # **Equation.** Let $P$ be a matrix that reorders rows (a *permutation*), and $X$ the vectors of a sentence, one in each
-# row. Self-attention on the reordered sentence gives the old output, reordered. The feed-forward network and the layer
-# norm treat each row by itself, so the same holds for them, for a layer, and for the whole encoder:
+# row. Self-attention on the reordered sentence gives the old output, reordered (an exercise of
+# [chapter 3.2](3_2_attention.ipynb)). The feed-forward network and the layer norm treat each row by itself, so the same
+# holds for them, for a layer, and for the whole encoder:
 #
 # $$
 # \mathrm{Encoder}(P X) = P\, \mathrm{Encoder}(X)
 # $$ (pe-equivariance)
 #
 # A function with this property is called **permutation equivariant**. "The cat sees the bird" and "the bird sees the
-# cat" then get the same set of vectors. The decoder reads them as keys and values, and attention over a set does not
-# depend on the order in which the set is written down (an exercise of [chapter 3.2](3_2_attention.ipynb)). So the
-# logits are the same too.
+# cat" then get the same set of vectors. The decoder reads them as keys and values, and the output of attention
+# is a sum over keys and values, which does not depend on the order of its terms. So the logits are the same too.
 #
 # **Code.** The package can leave positions out, for experiments: `positions="none"`.
 
@@ -166,7 +166,7 @@ assert_close(positional_encoding(4, d_model=4), table)
 assert_close(positional_encoding(50, 512), torch.tensor([by_hand(p, 512) for p in range(50)]))
 
 # %% [markdown]
-# Position 0 has sines 0 and cosines 1. In the first pair, one step to the right turns the angle by a whole radian; in
+# Position 0 has sines 0 and cosines 1. In the first pair, one position further turns the angle by a whole radian; in
 # the second, by a hundredth of it.
 #
 # The encoding is *added* to the embedding, which is why both have $d_{\mathrm{model}}$ entries, and dropout is applied
@@ -187,9 +187,9 @@ assert 0 < kept.sum() < kept.numel()
 
 # %% [markdown]
 # **Picture.** The table for $d_{\mathrm{model}} = 128$. A row is what one position adds. On the left the columns swing
-# fast; on the right they hardly move within a sentence, and even and odd columns stay at 0 and 1.
+# fast; on the right they hardly move within a sentence, and even columns stay near 0, odd ones near 1.
 
-# %% tags=["row-F8"] mystnb={"image": {"alt": "Heat map of the positional encoding, 60 positions down by 128 columns across. At the left, bright and dark alternate every few rows. The stripes grow longer to the right, and from about column 60 on the columns are nearly constant from top to bottom: grey for the sines, bright for the cosines."}, "figure": {"caption": "The positional encoding of the first 60 positions. Even columns are sines, odd ones cosines.", "name": "fig-pe-heat-map"}}
+# %% tags=["row-F8"] mystnb={"image": {"alt": "Heat map of the positional encoding, 60 positions down by 128 columns across. At the left, bright and dark alternate every few rows. The stripes grow longer to the right, and from about column 80 on the columns are nearly constant from top to bottom: grey for the sines, bright for the cosines."}, "figure": {"caption": "The positional encoding of the first 60 positions. Even columns are sines, odd ones cosines.", "name": "fig-pe-heat-map"}}
 table = positional_encoding(60, 128)
 assert table[:, 127].min() > 0.999 and table[:, 126].max() < 0.01
 figure, ax = plt.subplots(figsize=(5.6, 3), layout="constrained")
@@ -200,8 +200,9 @@ plt.show()
 
 # %% [markdown]
 # **Break it.** An odd $d_{\mathrm{model}}$ leaves a sine without its cosine, and a popular walkthrough's listing then
-# stops at an assignment, with a complaint about sizes 3 and 4. The package checks at the door. The same listing
-# computes a table of 100 rows once, and has nothing for position 100. Ours grows.
+# stops at an assignment (for a width of 7, with a complaint about sizes 3 and 4). The package checks at the door. The
+# same listing computes a table of 100 rows once, and has nothing for position 100. Ours grows, to twice the length
+# that was asked for.
 
 # %% tags=["row-L0"]
 from annotated_transformer.embedding import SinusoidalPositions
@@ -303,8 +304,9 @@ plt.show()
 #
 # **Question.** Why sines and cosines, and why both?
 #
-# The paper gives a reason: "for any fixed offset $k$", $PE_{pos+k}$ is a *linear function* of $PE_{pos}$. A linear function is what a projection matrix computes, so a head could learn "three to the left", the
-# same everywhere in the sentence.
+# The paper gives a reason: "for any fixed offset $k$", $PE_{pos+k}$ is a *linear function* of $PE_{pos}$. A linear
+# function is what a projection matrix computes, so a head could learn "three to the left", with the same matrix
+# everywhere in the sentence.
 #
 # **Equation.** The addition theorems of sine and cosine, for one pair, with $\theta = \omega_i k$:
 #
@@ -343,8 +345,8 @@ for k in (1, 17, 250):
 # %% [markdown]
 # The error is that of the table, which is stored in single precision.
 #
-# **Picture.** So a head that looks $k$ positions back is at least *possible*. Its query at position $pos$ should be
-# the encoding of $pos - k$, which is $M_k^\top PE_{pos}$, and its key the encoding itself. Here the vectors are positions
+# **Picture.** So a head that looks $k$ positions back is at least *possible*. Its query at position $pos$ should be the
+# encoding of $pos - k$, which is $M_k^\top PE_{pos}$, and its key the encoding itself. Here the vectors are positions
 # and nothing else. We set $W^Q$ and $W^K$ by hand (times a factor, to make the softmax sharp) and draw the weights.
 
 # %% mystnb={"image": {"alt": "Two heat maps of attention weights, 12 queries down by 12 keys across. Left, three back: the weight lies on the third diagonal below the main one; the first three rows, which have nobody three places back, look at key 0. Right, two ahead: the weight lies on the second diagonal above the main one, and the last two rows look at key 11."}, "figure": {"caption": "Two heads made by hand from rotation matrices: each query finds the key at a fixed distance, wherever it stands.", "name": "fig-pe-heads"}}
@@ -421,7 +423,7 @@ assert products[30].argmax() == 30 and products[30, 30].round() == 64
 #
 # **Question.** Would you notice a wrong formula?
 #
-# Of all questions that readers of Transformer code ask in public, those about this formula are among the most
+# Of the questions about Transformer code that we found in public threads, those about this formula are among the most
 # frequent. A program likes to loop over the even *columns* $c = 0, 2, 4, \ldots$, and then the paper's $2i$ is $c$
 # itself. Three departures are in circulation:
 #
@@ -496,8 +498,9 @@ for name in exponents:
 #
 # **Doubling** is harmless to the algebra. Sine and cosine of a pair still have one angle, so a shift is still a
 # rotation, with other angles, and dot products still depend on the distance only. What suffers is the range: the
-# wavelengths run up to $10000^2 \cdot 2\pi$, and nearly half of the columns stand still over any text you will ever
-# see. They are wasted, not wrong. The test with the *printed* $M_k$ finds it.
+# wavelengths run up to nearly $10000^2 \cdot 2\pi$, and half of the pairs have wavelengths of $10000 \cdot 2\pi$ or
+# more. Of the 16 columns here, 7 hardly move over 200 positions, against 1 with the right formula. They are wasted, not
+# wrong. The test with the *printed* $M_k$ finds it.
 #
 # **Unpairing** breaks the property itself. Sine and cosine have different angles, and no matrix whatsoever turns the
 # row of $pos$ into the row of $pos + k$ for all positions: the best one is off by about 1, as much as the
@@ -514,8 +517,9 @@ for name in exponents:
     print(f"{name:18} closest two of 200 positions: {distance:.2f} apart")
 
 # %% [markdown]
-# That is why such models train, and why the mistake lives on. A test that catches it takes three lines, the ones of
-# {eq}`pe-rotation`. The test for range and shape that one writes first does not.
+# So such models can train, and the mistake lives on. Equation {eq}`pe-rotation`, with the printed
+# $\omega_i$, is a test that catches all three, in a few lines. (With angles read off the table itself it would let the
+# doubling pass.) The test that one writes first, for range and shape, catches none.
 #
 # **Where.**
 #
@@ -529,9 +533,9 @@ for name in exponents:
 # **Question.** The paper's formula alternates sine, cosine, sine, cosine. The authors' code puts all sines first and
 # all cosines after them. Which is right?
 #
-# **Equation.** Let $\Pi$ be the permutation of columns that takes one order to the other. If $x$ is the sum of embedding
-# and position in the first order, $x \Pi$ is it in the second, provided the embedding's columns are permuted as well.
-# Whatever matrix $W$ comes next, the matrix $\Pi^\top W$ undoes the change:
+# **Equation.** Let $\Pi$ be the permutation of columns that takes one order to the other. If $x$ is the sum of
+# embedding and position in the first order, then $x\, \Pi$ is the sum in the second, provided that the embedding's
+# columns are permuted as well. Whatever matrix $W$ comes next, the matrix $\Pi^\top W$ undoes the change:
 #
 # $$
 # (x\, \Pi)(\Pi^\top W) = x\, W \qquad \text{because } \Pi\, \Pi^\top = I
@@ -571,12 +575,12 @@ assert_close(again, expected, rtol=0, atol=1e-5)
 assert (other - expected).abs().max() > 0.1
 
 # %% [markdown]
-# The middle line is the fine print: two *trained* models cannot exchange their tables. If you load somebody's weights,
-# you must know which order they were trained with.
+# The printed difference is the fine print: two *trained* models cannot exchange their tables. If you load somebody's
+# weights, you must know which order they were trained with.
 #
 # The function in the package, `concatenated_positional_encoding`, is the authors' own: it differs from the printed
-# formula in the order *and* in the exponent of the wavelengths. The order is a permutation; the exponent is not. Its rows
-# keep the rotation property, with their own angles:
+# formula in the order *and* in the exponent of the wavelengths. The first is a permutation of columns; the second is
+# not. Its rows keep the rotation property, with their own angles:
 
 # %% tags=["row-E9"]
 theirs = concatenated_positional_encoding(200, 16).double()
@@ -657,9 +661,9 @@ assert message == "learned positions end at max_len 12, got length 13"
 # The paper chose them "because it may allow the model to extrapolate to sequence lengths longer than the ones
 # encountered during training". It says *may*, and reports no experiment. Here is a small one.
 #
-# **The task** is to copy: the target is the source, ten random symbols at most. Copying is all about position: to write
-# symbol $t$, look at place $t$. The sentences have 3 to 10 symbols, drawn from ten. We train three models of one layer,
-# which differ in their positions only, and then ask for sentences of 20.
+# **The task** is to copy: the target is the source. Copying is all about position: to write symbol $t$, look at place
+# $t$. The sentences have 3 to 10 symbols, each drawn at random from an alphabet of ten. We train three models with one
+# layer in each stack, which differ in their positions only, and then ask for sentences of 20.
 
 # %%
 from annotated_transformer.config import TrainConfig
@@ -741,13 +745,14 @@ plt.show()
 #   guessing with that, but not where they stand.
 # - **Learned positions break off** after the last position seen. Those vectors were never trained.
 # - **So do the sinusoids**, on this task. All their columns have values at position 15, but the *combination* is new,
-#   and the layers that read it were fitted to positions 0 to 10 (the tenth is the end mark).
+#   and the layers that read it were fitted to positions 0 to 10 (at 10 stands the end mark of
+#   the longest sentences).
 #
 # This is one small model on one task and does not settle the question. Larger studies point the same way: language
 # models with sinusoidal positions get worse soon after the length they were trained on {cite}`press2022train`, and in
 # a comparison on reasoning and arithmetic tasks the decoders that generalised best to longer sequences were those
 # *without* positional encoding {cite}`kazemnejad2023impact`. What came later, rotations applied to queries and keys
-# {cite}`su2021roformer` and penalties for distance {cite}`press2022train`, are told in
+# {cite}`su2021roformer` and penalties for distance {cite}`press2022train`, is told in
 # [After the paper](after_the_paper.ipynb). "Allows extrapolation", as many summaries have it, is more than the paper
 # says and more than we find.
 #
@@ -838,8 +843,8 @@ check("3.5", my_positional_encoding)
 # :class: dropdown
 #
 # $M_0 = I$, $M_j M_k = M_{j+k}$, $M_k^{-1} = M_{-k} = M_k^\top$: turning by $\theta_j$ and then by $\theta_k$ is
-# turning by their sum. This is more than the table needs. It means that shifts can be composed: a head two layers up can
-# use "three back" of "two back".
+# turning by their sum. This is more than the table needs. It means that shifts can be composed: a head two layers up
+# can use "three back" of "two back".
 # ```
 
 # %% tags=["hide-cell"]
@@ -906,8 +911,8 @@ print(f"position {lengths[0]:.1f}  word {words.mean():.1f}")
 # :class: dropdown
 #
 # $7 \cdot 2\pi = 43.98$, so position 44, at a distance of 0.018 in the first pair. Over all 512 columns the distance is
-# 15.6, since the second pair has another wavelength and is elsewhere in its circle. (Two random rows of this length would
-# be $\sqrt{2} \cdot 16 = 22.6$ apart.)
+# 15.6, since the other pairs have other wavelengths and are elsewhere in their circles. (Two vectors of this length
+# in random directions would be about $\sqrt{2} \cdot 16 = 22.6$ apart.)
 # ```
 
 # %% tags=["hide-cell"]
@@ -1083,9 +1088,9 @@ for start in (0, 10):
 #   mask of the decoder knows about order.
 # - $PE$ has a sine and a cosine of the *same* angle in each pair of columns, with wavelengths from $2\pi$ to 60,611 in
 #   the base model as printed, to 62,832 in the authors' code.
-# - A shift by $k$ is one rotation matrix for all positions (equation {eq}`pe-rotation`). This property is the test that
-#   finds a wrong formula; a training run does not.
+# - A shift by $k$ is one rotation matrix for all positions (equation {eq}`pe-rotation`). This property, held
+#   against the printed $\omega_i$, is the test that finds a wrong formula; a training run does not.
 # - Dot products of positions depend on the distance only (equation {eq}`pe-dot`).
 # - Interleaved or concatenated is a matter of column order, which learned weights absorb.
-# - Learned positions did as well in the paper, and end at `max_len`. Neither kind copied beyond the lengths it was
-#   trained on, in our small measurement.
+# - Learned positions did as well in the paper, and end at `max_len`. Neither kind copied reliably beyond the lengths
+#   that it was trained on, in our small measurement.

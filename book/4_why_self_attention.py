@@ -96,7 +96,8 @@ def self_attention(x):
 
 # %% [markdown]
 # A **recurrent** layer walks along the sentence and carries a state $h$, as systems of the time did
-# {cite}`sutskever2014sequence,cho2014learning`:
+# {cite}`sutskever2014sequence,cho2014learning`. (Here $h_t$ is the state after $t$ tokens; elsewhere in the book $h$
+# is the number of heads.)
 #
 # $$
 # h_t = \tanh(x_t W + h_{t-1} U), \qquad z_t = h_t
@@ -135,10 +136,10 @@ def separable_convolution(x, kernel, W):  # kernel is (d, 1, k)
     return F.conv1d(padded, kernel, groups=x.size(-1)).T @ W
 
 # %% [markdown]
-# **Restricted self-attention** lets each query look at a neighbourhood of $r$ positions centred on its own. To save
-# work, the other scores must never be computed. So we cut the sentence into its $n$ windows of $r$ vectors and let each
-# query attend to its own window. (`unfold` makes the windows without copying anything.) At both ends a window hangs
-# over the edge; a mask hides what is not there.
+# **Restricted self-attention** lets each query look at a neighbourhood of $r$ positions centred on its own ($r$ is
+# odd). To save work, the other scores must never be computed. So we cut the sentence into its $n$ windows of $r$
+# vectors and let each query attend to its own window. (`unfold` makes the windows without copying anything.) At both
+# ends a window hangs over the edge; a mask hides what is not there.
 
 # %%
 def restricted_attention(x, r):
@@ -236,9 +237,9 @@ for layer in LAYERS:
     assert counted == formula
 
 # %% [markdown]
-# **Growth.** If a count is $c\, n^a d^b$, its logarithm is $\log c + a \log n + b \log d$: on paper with two logarithmic
-# axes a straight line, whose **slope** is the exponent. We fit a line through counts at five lengths and at five widths.
-# The counts are exact, so the slopes must come out as the whole numbers of Table 1.
+# **Growth.** If a count is $c\, n^a d^b$, its logarithm is $\log c + a \log n + b \log d$: over $n$ or over $d$, with
+# both axes logarithmic, a straight line, whose **slope** is the exponent. We fit a line through counts at five lengths
+# and at five widths. The counts are exact, so the slopes must come out as the whole numbers of Table 1.
 
 # %%
 sizes = [2**e for e in range(4, 9)]  # 16 to 256
@@ -261,8 +262,9 @@ for layer in LAYERS:
         assert math.isclose(in_d, exponents[layer][1], abs_tol=1e-9)
 
 # %% [markdown]
-# The separable convolution has no single exponent in $d$, because it is a sum of two terms, $k n d + n d^2$: near 1
-# while $d$ is smaller than $k$, near 2 when $d$ is much larger. The other two letters of the table, $k$ and $r$:
+# The separable convolution has no single exponent in $d$, because it is a sum of two terms, $k n d + n d^2$: its slope
+# lies between 1 and 2, nearer to 1 the smaller $d$ is beside $k$, and almost 2 when $d$ is much larger. The other two
+# letters of the table, $k$ and $r$:
 
 # %% tags=["row-E16"]
 for size in (3, 9, 27):
@@ -305,15 +307,16 @@ for n in (28, 256, 511, 512, 513, 4096):
     assert (ratio < 1) == (n < d) and math.isclose(ratio, n / d)
 
 # %% [markdown]
-# And a convolution is always dearer than a recurrence, by a factor of $k / 2$ in our count: the recurrence has two
-# matrices, the kernel $k$. The paper says "by a factor of $k$", in the manner of an $O$.
+# And a convolution with $k > 2$ is dearer than a recurrence, by a factor of $k / 2$ in our count: the recurrence has
+# two matrices, the kernel $k$. The paper says "by a factor of $k$", in the manner of an $O$.
 #
 # ### Separable convolutions
 #
 # A separable convolution needs far less than a full one. The paper takes it to its extreme: let the kernel be as wide
 # as the sentence, $k = n$, so that one layer connects everything. Its complexity is then $O(n^2 d + n d^2)$, and that,
 # says the paper, is what a self-attention layer and a feed-forward layer take together, which is what the Transformer
-# has. Counted, with a feed-forward layer of one $d \times d$ matrix:
+# has. Counted, with a feed-forward layer of one $d \times d$ matrix (the paper's has two, of $d \times 4d$; the end of
+# this chapter counts those):
 
 # %%
 for n, d in ((32, 512), (512, 512), (4096, 512)):
@@ -324,8 +327,9 @@ for n, d in ((32, 512), (512, 512), (4096, 512)):
     assert 1 < pair / separable < 2
 
 # %% [markdown]
-# Never more than twice as much, whatever the sizes: equal, as an $O$ counts. (The factor comes from the scores.
-# Attention has to compute its weights before it can use them; a convolution has learned them.)
+# Always less than twice as much, whatever the sizes, because $4n^2d + 2nd^2$ is less than $2\,(2n^2d + 2nd^2)$:
+# equal, as an $O$ counts. (The factor comes from the scores. Attention has to compute its weights before it can use
+# them; a convolution has learned them.)
 #
 # ### Break it: a mask saves nothing
 #
@@ -362,8 +366,8 @@ assert twice.pop("self-attention") == 4 and set(twice.values()) == {2}
 # %% [markdown]
 # Four times. Among all rows self-attention is the one that scales *worst* with length, and Table 1 says so. The
 # mistake is easy to make: $O(n d)$ is what one *query* takes, and there are $n$ of them. (Another form of it is the
-# common "$O(n^2)$ time": there the $d$ is missing.) How later models deal with the square is told in
-# [After the paper](after_the_paper.ipynb).
+# common "$O(n^2)$ time": there the $d$ is missing. [Errata](errata.ipynb) lists more such mistakes.) How later models
+# deal with the square is told in [After the paper](after_the_paper.ipynb).
 #
 # **Where.**
 #
@@ -397,7 +401,7 @@ def longest_chain(y):
     return depth[y.grad_fn]
 
 # %% [markdown]
-# **Check.** All outputs of a layer, at three lengths. Every layer has a constant but one.
+# **Check.** All outputs of a layer, at three lengths. The chain stays as long as it is in every layer but one.
 
 # %% tags=["row-T1"]
 torch.manual_seed(0)
@@ -415,7 +419,7 @@ assert [row[1] for row in rows] == [16, 32, 64]
 assert all(len(set(chains)) == 1 for i, chains in enumerate(zip(*rows)) if i != 1)
 
 # %% [markdown]
-# The recurrence needs $n$ products in a row, the others one or two. A small print belongs to it: this is about
+# The recurrence needs $n$ products in a row, the others one or two. One condition belongs to it: this is about
 # *reading* $n$ known tokens, in training and in the encoder. A Transformer that *writes* goes token by token as well.
 #
 # ### Time
@@ -424,7 +428,7 @@ assert all(len(set(chains)) == 1 for i, chains in enumerate(zip(*rows)) if i != 
 #
 # Only roughly, and one should look. The cell times the layers on whatever machine runs it: processor time, which leaves
 # out what other programs take, the fastest of several tries. Its numbers depend on the machine, so the book compares
-# them with nothing; what the cell after it asserts has much room.
+# them with nothing; what the cell after it asserts leaves much room.
 
 # %%
 def seconds(layer, *inputs, tries=5):
@@ -474,9 +478,9 @@ print("time grows as the counts say, within a factor of four")
 #
 # **Question.** How many layers, or steps, until the last position knows of the first?
 #
-# **Equation.** Let $L$ be the least number of layers after which output $n$ depends on input 1. With layers that look
-# back $k - 1$ positions, each adds as much to what the last position sees; a dilated layer whose gap is $k$ times that
-# of the layer before multiplies it:
+# **Equation.** Let $L$ be the least number of layers after which output $n$ depends on input 1. The last output of the
+# first layer sees $k$ positions. Each further layer with gaps of 1 adds $k - 1$ to that number; each further layer
+# whose gap is $k$ times that of the layer before multiplies it by $k$:
 #
 # $$
 # L_{\text{contiguous}} = \left\lceil \frac{n - 1}{k - 1} \right\rceil,
@@ -535,8 +539,8 @@ for name in stacks:
     print(f"{name:38}{counts[0]:3} {counts[1]:6}")
 
 # %% [markdown]
-# A recurrence needs one layer, but the way *through* that layer has a step for each position. Its path is the chain
-# of products with $U$ from the first state to the last:
+# A recurrence needs one layer, but the way *through* that layer has a step for each further position. Its path is the
+# chain of products with $U$ from the first state to the last:
 
 # %% tags=["row-T1"]
 torch.manual_seed(0)
@@ -590,9 +594,9 @@ for n, plain, gaps in zip(lengths, contiguous, dilated):
 #
 # A gradient that goes back along a path is multiplied at every step. In the recurrence each step multiplies by $U^\top$
 # and by a derivative of the tanh, which is at most 1, and a product of many factors below 1 vanishes
-# {cite}`hochreiter2001gradient`. Here is the size of the derivative of the last output with respect to the first
-# input, in random layers, with $d = 32$. For the recurrence $U$ is random **orthogonal**: it keeps the length of every
-# vector, so that only the tanh shrinks the gradient.
+# {cite}`hochreiter2001gradient`. Here is the norm of a gradient: that of the sum of the last output's entries with
+# respect to the first input, in random layers, with $d = 32$. For the recurrence $U$ is random **orthogonal**: it keeps
+# the length of every vector, so that only the tanh shrinks the gradient.
 
 # %%
 def far_gradient(layer, n, d=32):
@@ -617,8 +621,9 @@ assert far["recurrence"][3] < 1e-4 * far["recurrence"][0]
 assert far["self-attention"][3] > 0.01 * far["self-attention"][0]
 
 # %% [markdown]
-# The attention's gradient is about the weight of one token among $n$, and shrinks by a small factor. The recurrence's
-# shrinks exponentially with $n$: after 64 steps nothing is left to learn from. Gates, as in the LSTM
+# The attention's gradient shrinks about as the weight of one token among $n$ does, from 8 to 64 tokens by a factor of
+# less than ten. The recurrence's shrinks roughly exponentially with $n$, over the same range by more than ten orders
+# of magnitude: after 64 steps next to nothing is left to learn from. Gates, as in the LSTM
 # {cite}`hochreiter1997long`, were invented against this, and help; they do not shorten the path.
 #
 # **Where.**
@@ -658,12 +663,12 @@ for n in (28, 512, 3072, 6144):
     print(f"n {n:5,}  share of the n-squared term {share:6.1%}")
 
 # %% [markdown]
-# In a sentence of 28 tokens the term that Table 1 prints is 1 percent of the layer. It reaches one half at $n = 6d$,
-# 3,072 tokens, which is far from any sentence and near to any document. So two statements are both true: for the
-# paper's task the square did not matter; for long texts it is *the* problem.
+# In a sentence of 28 tokens the term that Table 1 prints is about 1 percent of the layer. It reaches one half at
+# $n = 6d$, 3,072 tokens: longer than any sentence, but not longer than many a document. So two statements are both
+# true: for the paper's task the square hardly mattered; for texts much longer than $6d$ it is *the* problem.
 #
-# There is memory, too. Stored, the weights are $h\,n^2$ numbers for each sentence, which the table does not count
-# either ({ref}`ex-why-memory`).
+# There is memory, too. Stored, the attention weights of one layer are $h\,n^2$ numbers for each sentence ($h$ heads),
+# which the table does not count either ({ref}`ex-why-memory`).
 #
 # The section ends with a fourth, softer reason: attention might yield models that are easier to interpret, since one
 # can look at the weights. The paper shows examples in its appendix and so does
@@ -710,7 +715,7 @@ check("4", path_length)
 # :label: ex-why-cheapest
 #
 # Predict first, then compute: which of the five layers takes the fewest operations for $n = 30$, $d = 512$,
-# $k = 3$, $r = 9$? And for $n = 3000$? Which row never wins against which other, whatever the sizes?
+# $k = 3$, $r = 9$? And for $n = 3000$? Which row is never cheaper than which other, whatever the sizes?
 # ```
 #
 # ```{admonition} Hint
@@ -724,8 +729,8 @@ check("4", path_length)
 #
 # Divided by $2nd$, for $n = 30$: self-attention 60, recurrent 1,024, convolutional 1,536, restricted 18, separable
 # 515. For $n = 3000$ self-attention becomes 6,000 and the others stay: it falls from second place to last. Restricted
-# attention is never dearer than full attention while $r \le n$, and a convolution with $k \ge 2$ is never cheaper
-# than a recurrence.
+# attention is never dearer than full attention while $r \le n$; a convolution with $k \ge 2$ is never cheaper than a
+# recurrence, nor (with $d \ge 2$) than a separable convolution, because then $kd \ge k + d$.
 # ```
 
 # %% tags=["hide-cell"]
@@ -843,8 +848,9 @@ assert changed.nonzero().flatten().tolist() == [0, 1, n - 2, n - 1]
 # :class: dropdown
 #
 # The convolution weighs a neighbour by its *distance* alone, the same for every sentence; attention weighs by what
-# stands there. Exchange two earlier tokens and attention (without positions) gives the same output, the
-# convolution does not. And its kernel has a number for each distance, so it ends at $n$.
+# stands there. Exchange two earlier tokens: at the last position attention (without positional encodings) gives the
+# same output, the convolution does not. And its kernel has one number for each distance below $n$, so in a longer
+# sentence it cannot see any farther back.
 # ```
 
 # %% tags=["hide-cell"]
@@ -978,8 +984,9 @@ for n, weights, output in ((100, 0.32, 0.2048), (10_000, 3200, 20.48)):
 #   positions ({ref}`section-why-desiderata`).
 # - Self-attention takes $4n^2d$ operations, a recurrence $4nd^2$: attention is cheaper exactly while $n < d$, and it is
 #   the one row that grows with the square of the length.
-# - It needs a constant number of sequential operations, and every two positions are one step apart. That, and not the
+# - It needs a constant number of sequential operations, and any two positions are one step apart. That, more than the
 #   count of operations, sets it apart from a recurrence.
 # - Restricted attention saves work only if the hidden scores are never computed; a mask saves nothing.
 # - The path of $\log_k n$ is that of dilated convolutions; contiguous ones have $n/k$.
-# - In a sentence the term $n^2 d$ is a percent of the layer. In a document it is the problem.
+# - In a sentence of 28 tokens the term $n^2 d$ is a percent of the layer. It is half of it at $n = 6d$, and most of it
+#   in a long document.

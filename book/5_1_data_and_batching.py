@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 5.1 Data and batching
 #
-# *Section 5.1 of the paper {cite}`vaswani2017attention`: what the model is trained on, how text becomes numbers, and how
-# sentences are put together into batches.*
+# *Section 5.1 of the paper {cite}`vaswani2017attention`: what the model is trained on, how text becomes numbers, and
+# how sentences are put together into batches.*
 #
 # A model of any kind reads arrays of integers. People write sentences, of any length, in two languages, with umlauts
 # and typing errors, and with rights attached. This chapter is about everything that lies between.
@@ -63,7 +63,8 @@ use_style()
 # | test set (section 6.1) | newstest2014 | newstest2014 |
 #
 # **Code.** The package keeps a **registry** of corpora: for each name, where the text comes from, its licence, whom to
-# cite, how many pairs each split has, and for a file a **SHA-256**, a fingerprint of its bytes.
+# cite, how many pairs each split has, and for each file of the small corpora a **SHA-256**, a fingerprint of its bytes.
+# (The two WMT14 corpora are streamed, and have none.)
 
 # %%
 import textwrap
@@ -107,8 +108,8 @@ for source, target in corpus.load("copy", "test")[:2]:
 
 # %% [markdown]
 # **Break it.** Suppose a download was damaged, or somebody "improved" a file. You would train on it for days and
-# compare with numbers that were measured on another text. Here a file that calls itself Multi30k's training set lies
-# in the data directory; its fingerprint is wrong, and it is refused.
+# compare with numbers that were measured on another text. Here two files that call themselves Multi30k's training set
+# lie in the data directory; the fingerprint of the first is wrong, and the corpus is refused.
 
 # %%
 with tempfile.TemporaryDirectory() as directory:
@@ -199,8 +200,8 @@ assert n_words[0] <= 5 and n_words[-1] > 4 * n_words[len(pairs) // 2]
 assert all(len(s.split()) == len(t.split()) for s, t in pairs)
 
 # %% [markdown]
-# A median of nine words, and a long tail, as real corpora have it. What is not real: the translation goes word by word, and
-# there are few different words. We say so where it matters.
+# A median of nine words, and a long tail, as real corpora have it. What is not real: the translation goes word by word,
+# and there are few different words. We say so where it matters.
 
 # %% [markdown]
 # ## Splits go by group
@@ -226,8 +227,8 @@ print(*near_duplicates[len(pairs)], sep="\n    ")
 
 # %% [markdown]
 # **Code.** Two sentences count as one if they are equal after `fold`, which drops case, punctuation and spaces. Two
-# pairs are in one **group** if they share a sentence on either side, and so on through pairs of pairs. A group is
-# never divided.
+# pairs are in one **group** if they share a sentence on either side, or if a chain of such pairs leads from one to the
+# other. A group is never divided.
 
 # %%
 from annotated_transformer.parallel_text import fold, split_by_group
@@ -253,8 +254,8 @@ print(f"test pairs that are known: {by_lot:.2f} by lot, {by_group:.2f} by group"
 assert by_lot > 0.2 and by_group == 0
 
 # %% [markdown]
-# The test set that was drawn by lot measures memory in part. And the error has a direction: it always flatters. The
-# group's split hangs on a hash of its text, so it is the same on every machine, whatever the order of the file:
+# The test set that was drawn by lot measures memory in part. And the error has a direction: it flatters. To which split
+# a group goes hangs on a hash of its text, so it is the same on every machine, whatever the order of the file:
 
 # %%
 again = split_by_group(shuffled, n_held_out=150)
@@ -385,13 +386,13 @@ for word in words:
     print(" ".join(word), end="   ")
 
 # %% [markdown]
-# Follow the first round with a pencil: *w e* stands in *lower* (7), *newest* (6) and *lowest* (9), which is 22, one more
-# than *l o* and *o w* have. After seven rounds `▁lower` and `▁lowest` are symbols of their own, and the parts that
+# Follow the first round with a pencil: *w e* stands in *lower* (7), *newest* (6) and *lowest* (9), which is 22, one
+# more than *l o* and *o w* have. After seven rounds `▁lower` and `▁lowest` are symbols of their own, and the parts that
 # several words share, such as `st`, serve the others.
 #
 # **Check.** SentencePiece {cite}`kudo2018sentencepiece` is a library that learns the same merges from raw text. The
-# package's `Tokenizer` uses it. Its vocabulary holds 4 special ids and 256 bytes, which the next section explains, then the
-# merges, then the characters. We give it the same words and room for seven merges.
+# package's `Tokenizer` uses it. Its vocabulary holds 4 special ids and 256 bytes, which the next section explains, then
+# the merges, then the characters. We give it the same words and room for seven merges.
 
 # %%
 text = [word for word, n in counts.items() for _ in range(n)]
@@ -422,8 +423,8 @@ for word in ("slowest", "lowest", "west", "wow"):
 # %% [markdown]
 # *slowest* never occurred, and costs five symbols instead of eight; nothing is unknown.
 #
-# **Break it.** Count each word once instead of $n_w$ times, a mistake that no error message reports. The first merge is
-# another one at once, and so is everything that follows.
+# **Break it.** Count each word once instead of $n_w$ times, a mistake that no error message reports. The very first
+# merge is another one.
 
 # %%
 once = {("▁", *word): 1 for word in counts}
@@ -432,8 +433,8 @@ assert most_frequent_pair(once) != merges[0]
 
 # %% [markdown]
 # **A slip in the paper.** Section 5.1 cites byte-pair encoding as reference [3]. That is {cite:t}`britz2017massive`, a
-# study of architectures for translation. Section 4 cites it as [31], which is {cite:t}`sennrich2016neural`, and that is the
-# right one. The slips of the paper are collected in [the errata](errata.ipynb).
+# study of architectures for translation. Section 4 cites it as [31], which is {cite:t}`sennrich2016neural`, and that is
+# the right one. The slips of the paper are collected in [the errata](errata.ipynb).
 #
 # **Where.**
 #
@@ -453,7 +454,7 @@ assert most_frequent_pair(once) != merges[0]
 # | 0 to 3 | `<pad>`, `<s>`, `</s>`, `<unk>` | padding, beginning, end; the fourth is never produced |
 # | 4 to 259 | `<0x00>` to `<0xFF>` | the 256 bytes, for characters that have no piece (**byte fallback**) |
 # | then | merges, in the order learned | |
-# | last | the characters of the text | |
+# | last | the characters of the text, save the very rarest | |
 #
 # **Code.** We train one on the *training* split of our text, both languages together.
 
@@ -482,7 +483,8 @@ print(tokenizer.pieces(tokenizer.encode("🦊")))
 # %% [markdown]
 # One thing does change, on purpose. **NFKC** is Unicode's normal form for what looks the same and is typed differently:
 # *ü* as one character or as *u* with two dots put upon it, the ligature *ﬁ*, a no-break space. Without it the model
-# would have to learn such words twice.
+# would have to learn such words twice. It goes further than looks, and then something is lost: a raised 2 becomes
+# a plain one.
 
 # %%
 import unicodedata
@@ -495,8 +497,8 @@ assert tokenizer.encode("gru\u0308n") == tokenizer.encode("grün")
 
 # %% [markdown]
 # **The vocabulary is learned from the training split only.** It is a part of the model that is fitted to text. If it
-# has seen the test set, the words of the test set have pieces that no honest run would have given them. Suppose the test
-# set, and only that, speaks of Kuala Lumpur:
+# has seen the test set, the words of the test set have pieces that no honest run would have given them. Suppose the
+# test set, and only that, speaks of Kuala Lumpur:
 
 # %%
 test_only = ["Anna visits Kuala Lumpur."] * 20
@@ -573,10 +575,11 @@ for word in ("Lehrerinnen", "unbeautiful", "Malerinnen"):
 
 # %% [markdown]
 # For English-French the paper splits text "into a 32000 word-piece vocabulary" and cites {cite:t}`wu2016google`.
-# **Word-pieces** are older than BPE in translation {cite}`schuster2012japanese`: built up from characters as in BPE, but
-# each time by the piece that raises the *likelihood* of the text most, not by the pair that is most frequent. The
-# paper does not say why its two language pairs differ in this. A walkthrough that speaks of byte-pair encoding
-# for both is wrong about French. Our package has BPE, the default, and unigram; it has no word-pieces.
+# **Word-pieces** come from speech recognition {cite}`schuster2012japanese`, and are four years older than the use of
+# BPE in translation. They are built up from characters as in BPE, but each time by the piece that raises the
+# *likelihood* of the text most, not by the pair that is most frequent. The paper does not say why its two language
+# pairs differ in this. A walkthrough that speaks of byte-pair encoding for both is wrong about French. Our package has
+# BPE, the default, and unigram; it has no word-pieces.
 
 # %% [markdown]
 # ## One vocabulary for two languages
@@ -584,9 +587,8 @@ for word in ("Lehrerinnen", "unbeautiful", "Malerinnen"):
 # **Question.** English and German are two languages. Why one vocabulary?
 #
 # Section 5.1 says "a shared source-target vocabulary", and section 3.4 needs it: one matrix $E$ is the embedding of the
-# source, that of the target and the last linear layer
-# ([chapter 3.4](3_4_embeddings_and_softmax.ipynb)). It also keeps the two sides consistent: a name is cut alike on both, so that
-# copying it is copying ids {cite}`sennrich2016neural`.
+# source, that of the target and the last linear layer ([chapter 3.4](3_4_embeddings_and_softmax.ipynb)). It also keeps
+# the two sides consistent: a name is cut alike on both, so that copying it is copying ids {cite}`sennrich2016neural`.
 #
 # **Check.** Encode the training split and see which pieces occur in which language.
 
@@ -601,8 +603,11 @@ print(*tokenizer.pieces(sorted(english & german))[:14])
 assert english & german and set(tokenizer.encode("Otto")) <= english & german
 
 # %% [markdown]
-# With **separate** vocabularies each side has one of its own. In a model with one matrix they are two ranges of rows: the
-# target's ids begin where the source's end. We give both ways the same number of learned pieces, 340.
+# These are fewer than the 340 pieces that were learned: the others are steps on the way to longer pieces, and wait for
+# a word that needs them.
+#
+# With **separate** vocabularies each side has one of its own. In a model with one matrix they are two ranges of rows:
+# the target's ids begin where the source's end. We give both ways the same number of learned pieces, 340.
 
 # %%
 apart = [Tokenizer.train(side, vocab_size=260 + 170) for side in sides]
@@ -620,7 +625,8 @@ for side, language in enumerate(("English", "German")):
 # %% [markdown]
 # On this text, sharing makes sequences shorter, because letters, names and chance likenesses are
 # stored once. How much it gives depends on the languages; between alphabets that have no letter in common there
-# is little to share. The price: every softmax over the target runs over the source's pieces too.
+# is little to share. The price of one matrix, with a shared vocabulary as with two ranges: every softmax over the
+# target runs over the source's pieces too.
 #
 # **Check.** The model does not care: two ranges of rows are a separate vocabulary, and a source id never meets a target
 # id.
@@ -674,8 +680,9 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# On a text with so few different words the curve is flat after some hundreds of pieces. On millions of sentences it
-# goes on falling for tens of thousands, and the other side of the scale is the number of parameters. In the base model:
+# On a text with so few different words the curve is flat after some hundreds of pieces. Millions of sentences have far
+# more words, so there it goes on falling for longer, and the other side of the scale is the number of parameters. In
+# the base model:
 
 # %%
 from annotated_transformer.cost import count_parameters
@@ -766,8 +773,8 @@ for name, tokens in zip(Batch._fields, batch[:3]):
 print("n_tokens", batch.n_tokens)
 
 # %% [markdown]
-# **Check.** By hand: row by row through equation {eq}`data-shift`, and the law that ties the two together, one being the
-# other moved by a position. `n_tokens` counts the real tokens of `target_out`, eos included: the questions that the
+# **Check.** By hand: row by row through equation {eq}`data-shift`, and the law that ties the two together, one being
+# the other moved by a position. `n_tokens` counts the real tokens of `target_out`, eos included: the questions that the
 # model is asked.
 
 # %% tags=["row-E17"]
@@ -836,8 +843,8 @@ assert change.max() > 0.1
 # \text{waste} = 1 - \frac{\sum_b n_b}{B \cdot \max_b n_b}
 # $$ (data-waste)
 #
-# with $n_b$ tokens in row $b$. Section 5.1 keeps it small: "Sentence pairs were batched together by approximate sequence
-# length." And it fixes the size of a batch in *tokens*, about 25,000 on each side, not in sentences, so that
+# with $n_b$ tokens in row $b$. Section 5.1 keeps it small: "Sentence pairs were batched together by approximate
+# sequence length." And it fixes the size of a batch in *tokens*, about 25,000 on each side, not in sentences, so that
 # every step is about the same amount of work and of memory.
 #
 # **Code.**
@@ -896,12 +903,14 @@ for name, each in ways.items():
 assert waste(fixed) > 0.5 and waste(mixed) > 0.5 and waste(batches) < 0.15
 
 # %% [markdown]
-# In random order more than half of the arithmetic is done on padding. Grouping removes most of it. And a batch of a
-# fixed number of sentences is as large as its longest one: its memory is a matter of luck.
+# In random order more than half of the places are padding, and every layer computes them like the rest. Grouping
+# removes most of it. And a batch of a fixed number of sentences grows with its longest one: its memory is a matter of
+# luck.
 #
-# **Picture.** One batch of each kind, as the machine sees it.
+# **Picture.** One batch of each kind, as the machine sees its source. In the grouped batch some padding is left: pairs
+# are sorted by their target first, and sources of equally long targets still differ.
 
-# %% mystnb={"image": {"alt": "Two rectangles. Left, random order: rows of very different length, most of the rectangle is dark padding. Right, grouped by length: a taller rectangle that is almost wholly bright, with real tokens."}, "figure": {"caption": "The source of one batch of at most 1,000 tokens. Bright: real tokens. Dark: padding.", "name": "fig-padding"}}
+# %% mystnb={"image": {"alt": "Two rectangles. Left, random order: rows of very different length, most of the rectangle is dark padding. Right, grouped by length: a taller rectangle that is mostly bright, with a dark strip of padding on the right."}, "figure": {"caption": "The source of one batch of at most 1,000 tokens. Bright: real tokens. Dark: padding.", "name": "fig-padding"}}
 figure, axes = plt.subplots(1, 2, figsize=(5.8, 2.8), layout="constrained")
 median = sorted(batches, key=lambda batch: len(batch[0]))[len(batches) // 2]
 for ax, batch, title in ((axes[0], mixed[1], "random order"),
@@ -915,7 +924,7 @@ plt.show()
 # %% [markdown]
 # **B by tokens.** The number of sentences in a batch is no setting; it follows from their length.
 
-# %% mystnb={"image": {"alt": "Scatter plot of the number of sentences in each batch against its length in tokens, on the curve B equals 1000 divided by L: short sentences come by the hundred, the longest by the dozen."}, "figure": {"caption": "Sentences in each batch of at most 1,000 tokens. Dashed: 1,000 divided by the length.", "name": "fig-batch-size"}}
+# %% mystnb={"image": {"alt": "Scatter plot of the number of sentences in each batch against its length in tokens, on the curve B equals 1000 divided by L: short sentences come by the hundred, the longest by ten or fewer."}, "figure": {"caption": "Sentences in each batch of at most 1,000 tokens. Dashed: 1,000 divided by the length.", "name": "fig-batch-size"}}
 figure, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")
 width = [max(b.source.size(1), b.target_in.size(1)) for b in batches]
 ax.plot(width, [len(batch.source) for batch in batches], "o", markersize=4)
@@ -929,11 +938,11 @@ ax.minorticks_off()
 plt.show()
 
 # %% [markdown]
-# Grouping has a price, and it is paid in the loss. A batch of short sentences and one of long ones hold about equally many
-# tokens, but one has all the *yes* and *no* of the corpus and the other its subordinate clauses: batches are not
-# alike, and the gradient is noisier than with mixed ones. The shuffled order spreads this over the epoch. And since the
-# number of real tokens still varies from batch to batch, the loss must be divided by *it*, and not by B; that is for
-# [chapter 5.2](5_2_training.ipynb).
+# Grouping has a price. A batch of short sentences and one of long ones hold about equally many tokens, but one has all
+# the *yes* and *no* of the corpus and the other its subordinate clauses: batches are not alike, so one expects a
+# noisier gradient than from mixed ones (we have not measured it here). The shuffled order spreads this over the epoch.
+# And since the number of real tokens still varies from batch to batch, the loss must be divided by that number, and
+# not by B; that is for [chapter 5.2](5_2_training.ipynb).
 #
 # **The order is reproducible.** It depends on the seed and the number of the epoch alone. So a run that was interrupted
 # after its 7th batch goes on with its 8th, without storing any list.
@@ -948,7 +957,7 @@ print(len(batches), "batches, of which", len(resumed), "were left")
 
 # %% [markdown]
 # **Where.** `token_batches` in `annotated_transformer/batching.py`; tests: `tests/test_batching.py`. Exercises:
-# {ref}`data-ex-waste`, {ref}`data-ex-epochs`.
+# {ref}`data-ex-waste`, {ref}`data-ex-epochs`, {ref}`data-ex-budget`.
 
 # %% [markdown]
 # ## Exercises
@@ -1034,8 +1043,8 @@ assert eighth.pieces([267])[0] == min(("".join(pair) for pair in tied),
 #
 # *Anna sees the cow.* and *Vera sees the cow.* are two groups, yet whoever knows one translation knows the other. One
 # way to measure: for each test sentence, the largest share of its word triples that occur together in one training
-# sentence. In our grammar many short sentences have such a twin, so a score on it says little about language; that is
-# why no score is reported here.
+# sentence. In our grammar about half of the short test sentences have a twin in training with at least half of their
+# triples, so a score on it says little about language; that is why no score is reported here.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1072,8 +1081,8 @@ assert share > 0.3
 # :class: dropdown
 #
 # (a) $3 \cdot 3 + 3 \cdot 10 = 39$ places, waste $1 - 36/39 = 0.08$. (b) $2 \cdot 3 \cdot 10 = 60$ places, waste $0.4$.
-# Greedily: 2, 2, 3 make $3 \cdot 3 = 9$; with 9 it would be $4 \cdot 9 = 36 > 30$, so a new group begins: 9, 10, 10, which
-# is exactly 30.
+# Greedily: 2, 2, 3 make $3 \cdot 3 = 9$; with 9 it would be $4 \cdot 9 = 36 > 30$, so a new group begins: 9, 10, 10,
+# which is exactly 30.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1119,22 +1128,22 @@ assert round(seen / (36e6 * 30), 1) == 2.3
 # :label: data-ex-dropout
 #
 # `encode_batch(texts, dropout=0.1)` leaves out each merge with probability 0.1 {cite}`provilkov2020bpe`. The model then
-# reads the same word in many spellings. Encode one word 200 times. How many different cuts do you see? Do all decode to
-# the word? What happens to the length, and what does that cost in training?
+# reads the same word in many cuts. Encode one short phrase 200 times. How many different cuts do you see? Do all decode
+# to the phrase? What happens to the length, and what does that cost in training?
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Encode a list that holds the word 200 times. A set needs tuples.
+# Encode a list that holds the phrase 200 times. A set needs tuples.
 # ```
 #
 # ```{solution} data-ex-dropout
 # :class: dropdown
 #
-# Some dozens; all decode to the word; and they are longer on the mean, so an epoch has more tokens. It is a
-# regulariser that the paper does not have; small corpora gain from it. (The draws differ from one process to the
-# next, so the cell asserts bounds and prints nothing that varies.)
+# Many; all decode to the phrase; and they are longer on the mean than the plain cut, so an epoch has more tokens.
+# It is a regulariser that the paper does not have. (The draws differ from one process to the next, so the cell asserts
+# bounds and prints nothing that varies.)
 # ```
 
 # %% tags=["hide-cell"]
@@ -1146,11 +1155,11 @@ assert all(tokenizer.decode(ids_) == word for ids_ in many)
 assert sum(map(len, many)) / 200 > len(plain)
 
 # %% [markdown]
-# ```{exercise} Shuffle the tokens' budget
+# ```{exercise} Change the budget of tokens
 # :label: data-ex-budget
 #
-# Measure the waste of `token_batches` for `max_tokens` of 200, 500, 1,000, 3,000 and 10,000. Why does it grow? Would it grow
-# on the paper's 4.5 million pairs at 25,000?
+# Measure the waste of `token_batches` for `max_tokens` of 200, 500, 1,000, 3,000 and 10,000. Why does it grow? Would
+# you expect much of it on the paper's 4.5 million pairs at 25,000?
 # ```
 #
 # ```{admonition} Hint
@@ -1163,8 +1172,8 @@ assert sum(map(len, many)) / 200 > len(plain)
 # :class: dropdown
 #
 # A larger batch needs more sentences, so it has to reach further along the sorted list, into other lengths. With
-# millions of pairs there are enough of every usual length to fill many batches, and only the source side, which is
-# sorted second, and the few longest sentences are padded.
+# millions of pairs there should be enough of every usual length to fill many batches; what is left to pad is the source
+# side, which is sorted second, and the few longest sentences. So: little. (We have not measured it.)
 # ```
 
 # %% tags=["hide-cell"]
@@ -1180,7 +1189,8 @@ assert shares[-1] > shares[2] > 0 and shares[-1] > 2 * shares[2]
 #   text and 40.8 million in the distribution.
 # - Split by group, not by pair: near-duplicates across splits flatter the score.
 # - BPE merges the most frequent pair again and again (equation {eq}`data-bpe`); encoding replays the merges.
-#   SentencePiece adds the space as a character, bytes for what has no piece, and a lossless way back.
+#   SentencePiece adds the space as a character, bytes for what has no piece, and a way back that loses
+#   nothing but what NFKC changes.
 # - The vocabulary is learned from the training split alone, and is one for both languages. Its size trades length
 #   for parameters.
 # - The decoder reads bos $y_1 \ldots y_n$ and is asked for $y_1 \ldots y_n$ eos (equation {eq}`data-shift`). All masks

@@ -62,8 +62,8 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # $$ (opt-adam)
 #
 # The two hats are the **bias correction**. Both averages start at 0, which is not an average of anything: after one
-# step, $m_1$ is only a tenth of the gradient. The weights of all gradients in $m_t$ add up to $1 - \beta_1^t$, and
-# the division makes it 1.
+# step, $m_1$ is only a tenth of the gradient. The weights of all gradients in $m_t$ add up to $1 - \beta_1^t$, and the
+# division makes that sum 1.
 #
 # **Code.** PyTorch has Adam, and the package takes it from there with the paper's three constants. Its rate starts at
 # 0, because training sets a new one before every step.
@@ -118,9 +118,10 @@ assert all(math.isclose(a, b, rel_tol=1e-12) for a, b in zip(by_hand, by_torch))
 print(*(f"{w:.6f}" for w in by_hand))
 
 # %% [markdown]
-# The first step is exactly the rate, 0.01, although the gradient is 0.3. With $t = 1$ the hats leave
-# $\hat m_1 = g_1$ and $\hat v_1 = g_1^2$, and what remains of the quotient is the gradient's *sign*. It would have been
-# the same step for a gradient of 0.003. Multiply *all* gradients by a thousand, and Adam takes the same steps:
+# The first step is the rate, 0.01, but for the tiny $\epsilon$, although the gradient is 0.3. With $t = 1$ the hats
+# leave $\hat m_1 = g_1$ and $\hat v_1 = g_1^2$, and what remains of the quotient is the gradient's *sign*. It would
+# have been the same step for a gradient of 0.003. Multiply *all* gradients by a thousand, and Adam takes the same
+# steps, as long as $\epsilon$ does not count:
 
 # %%
 larger = adam_by_hand(1.0, [1000 * g for g in gradients], rate=0.01)
@@ -149,7 +150,8 @@ plt.show()
 # %% [markdown]
 # **Break it.** Forget the bias correction. The first step is then no longer the rate but
 # $(1 - \beta_1) / \sqrt{1 - \beta_2}$ times it, and the steps grow before they shrink, with Adam's usual
-# $\beta_2 = 0.999$ to more than six times the rate. Where the correction is missing, the schedule has to make up for it.
+# $\beta_2 = 0.999$ to more than six times
+# the rate. Where the correction is missing, the schedule has to make up for it.
 
 # %%
 def without_correction(g, n_steps, beta1=0.9, beta2=0.98):
@@ -168,7 +170,8 @@ for beta2 in (0.98, 0.999):
 # **Where.**
 #
 # - Code: `make_adam` in `annotated_transformer/optimizer.py`.
-# - Tests: `test_adam_by_hand`, `test_adam_has_every_parameter_once_and_waits_for_its_rate` in `tests/test_optimizer.py`.
+# - Tests: `test_adam_by_hand`, `test_adam_has_every_parameter_once_and_waits_for_its_rate` in
+#   `tests/test_optimizer.py`.
 # - Exercises: {ref}`opt-ex-adam`, {ref}`opt-ex-first`, {ref}`opt-ex-signs`.
 
 # %% [markdown]
@@ -203,7 +206,7 @@ for beta2 in (0.98, 0.999):
 # **Picture.** What the window is for. In the figure, the gradients are random with a typical size of 1, and after
 # step 300 of 0.1: training has left a steep place for a flat one. The right divisor is the dashed line.
 
-# %% mystnb={"image": {"alt": "The divisor, the root of v-hat, over 1000 steps. A dashed line shows the gradient's true size, 1 until step 300 and 0.1 after. The curve for beta2 0.98 follows it within some 200 steps, and trembles. The curve for beta2 0.999 is smooth and is still near 0.5 at step 1000."}, "figure": {"caption": "How fast Adam notices that gradients have become ten times smaller.", "name": "fig-opt-window"}}
+# %% mystnb={"image": {"alt": "The divisor, the root of v-hat, over 1000 steps. A dashed line shows the gradient's true size, 1 until step 300 and 0.1 after. The curve for beta2 0.98 follows it within some 250 steps, and trembles. The curve for beta2 0.999 is smooth and is still near 0.5 at step 1000."}, "figure": {"caption": "How fast Adam notices that gradients have become ten times smaller.", "name": "fig-opt-window"}}
 torch.manual_seed(0)
 size = torch.where(torch.arange(1000) < 300, 1.0, 0.1).double()
 g = size * torch.randn(1000, dtype=torch.float64)
@@ -232,8 +235,8 @@ assert divisors[0.98][499] < 0.2 < 0.4 < divisors[0.999][999]
 # {cite}`vaswani2018tensor2tensor` has $\beta_2 = 0.997$.
 #
 # **And $\epsilon$?** It keeps the division finite for a weight whose gradients have all been 0. It acts when it is not
-# small beside $\sqrt{\hat v}$: then the step is shorter than the rate. How small do gradients get? Here is the first
-# one of a small model, with the mean loss of a batch.
+# small beside $\sqrt{\hat v}$: then the step is noticeably shorter than it would be without. How small do gradients
+# get? Here is the first one of a small model, with the mean loss of a batch.
 
 # %%
 from annotated_transformer.config import ModelConfig
@@ -259,8 +262,9 @@ assert (sizes < 1e-8).float().mean() < 0.05
 # hundreds of millions of weights and batches of 25,000 tokens, where each weight's share is smaller; the paper does
 # not say why it chose its value.
 #
-# One trap is certain. In half precision (float16) both are zero, because the smallest positive number there is
-# $6 \cdot 10^{-8}$: a model whose optimizer state is kept in float16 divides 0 by 0.
+# One trap is certain. In half precision (float16) both are rounded to zero, because the smallest positive number there
+# is $6\cdot10^{-8}$. With the optimizer's state in float16, the step of a weight whose gradients have all been 0 is 0
+# divided by 0.
 
 # %%
 for eps in (1e-9, 1e-8, 1e-7):
@@ -366,7 +370,7 @@ plt.show()
 # - Exercises: {ref}`opt-ex-noam`, {ref}`opt-ex-tenth`, {ref}`opt-ex-double`, {ref}`opt-ex-way`.
 
 # %% [markdown]
-# ## Break it: five ways to miss the rate
+# ## Break it: how to miss the rate
 #
 # ### There is no step 0
 #
@@ -395,8 +399,8 @@ except ValueError as error:
 #
 # **Question.** You train with a loop of your own. How do you hand equation {eq}`opt-rate` to PyTorch?
 #
-# `LambdaLR` wraps a function of the step and sets the rate. Three facts about it matter, and the mistakes below each
-# overlook one.
+# `LambdaLR` wraps a function of the step and sets the rate. Three facts about it matter, and each of the five mistakes
+# below overlooks one.
 #
 # 1. The function gives a *factor*: the rate is the optimizer's own `lr` times what the function returns.
 # 2. It counts from 0: the first update gets the value at 0, so the function must add 1.
@@ -514,10 +518,11 @@ plt.show()
 #
 # **Question.** What happens if training starts at the peak rate at once?
 #
-# The paper does not say; Table 3 has no such row. So measure it, on a task that a small model learns within a
-# hundred updates: write six symbols in reverse. The comparison is at equal rates after the warm-up: "cold" training
-# uses the peak rate during the first $w = 50$ updates, and {eq}`opt-rate` from there on. (The rate is 0.4 times the
-# formula's. At the full formula, whose peak for a width of 32 and 50 steps is 0.025, no model learns this.)
+# The paper does not say; Table 3 has no such row. So measure it, on a task in which a small model makes clear progress
+# within a hundred updates: write six symbols in reverse. The comparison is at equal rates after the warm-up: "cold"
+# training uses the peak rate during the first $w = 50$ updates, and {eq}`opt-rate` from there on. (The rate is 0.4
+# times the formula's. The full formula's peak, 0.025 for a width of 32 and 50 steps, is too high here: in a trial that
+# is not shown, each of the eight runs below ended at a higher loss with it.)
 
 # %%
 from annotated_transformer.loss import label_smoothed_cross_entropy
@@ -602,19 +607,20 @@ figure.supylabel("loss (nats a token)", fontsize=9)
 plt.show()
 
 # %% [markdown]
-# So the answer is: **it depends on the model.** The paper's post-norm with ordinary initial values is stuck at guessing
-# without the warm-up, and learns with it. With the scaled initial values it learns either way. Pre-norm learns either
-# way too. That agrees with what others found on real translation: {cite:t}`xiong2020layer` show that at the start the
-# gradients near the output of a post-norm model are large, that a warm-up is what makes it trainable, and that pre-norm
-# can go without. What we saw is one small task, one rate and one seed; how much warm-up is *best* for translation, it
-# does not say.
+# So the answer is: **it depends on the model.** The paper's post-norm with ordinary initial values is stuck at
+# guessing without the warm-up, and learns with it. With the scaled initial values it learns either way. Pre-norm
+# learns either way too, and with the scaled values the warm-up only costs it time. That agrees with what others found
+# on real translation: {cite:t}`xiong2020layer` show that at the start the gradients near the output of a post-norm
+# model are large, that a warm-up is what makes it trainable, and that pre-norm can go without. What we saw is one
+# small task, one rate and one seed (at the full formula's rate, in the trial, post-norm needed the warm-up with the
+# scaled initial values as well). How much warm-up is *best* for translation, it does not say.
 #
 # ### The early variance of Adam
 #
 # **Question.** Why does it help to begin with small steps?
 #
-# {cite:t}`liu2020variance` point at the divisor. At step 1, $\sqrt{\hat v}$ is the size of a *single* gradient. A weight
-# that happened to get a tiny one divides by a tiny number. Draw gradients of typical size 1, so that the right
+# {cite:t}`liu2020variance` point at the divisor. At step 1, $\sqrt{\hat v}$ is the size of a *single* gradient. A
+# weight that happened to get a tiny one divides by a tiny number. Draw gradients of typical size 1, so that the right
 # divisor is 1, and look at the factor $1 / \sqrt{\hat v_t}$ that 20,000 weights would get.
 
 # %% tags=["nbval-rtol-0.05"]
@@ -630,7 +636,7 @@ for t in (1, 2, 5, 10, 50, 100):
 assert spread[1][2] > 50 and spread[10][2] < 3 and spread[100][2] < 1.4
 
 # %% [markdown]
-# At step 1 the factors are spread over more than two powers of ten; at step 10 over a factor of three. (The step
+# At step 1 the factors are spread over more than two powers of ten; at step 10 over a factor of about three. (The step
 # itself is still bounded: at step 1 it is the rate times a sign. But a sign from a single noisy gradient is all that
 # it is, for each of the millions of weights.) The theory of their paper gives the variance of the factor in closed
 # form, and from it a correction $r_t$ by which to shorten step $t$, the *rectified* Adam (RAdam):
@@ -682,14 +688,15 @@ assert sum(rectified[-10:]) / 10 < 2.1
 # %% [markdown]
 # ### Schedules after the paper
 #
-# The two halves of equation {eq}`opt-rate` fared differently. The linear warm-up stayed: nearly every large Transformer
-# since has one. The inverse square root became one choice of several. It has a virtue: it never ends, so training can
-# go on; and a fault: at the end the rate is still high, and the loss would fall further if it were lowered. BERT
-# {cite}`devlin2019bert` falls in a straight line to 0 after its warm-up; GPT-1 {cite}`radford2018improving` and GPT-3
-# {cite}`brown2020language` along a cosine, an idea of {cite:t}`loshchilov2017sgdr`, GPT-3 down to a tenth of the peak;
-# T5 {cite}`raffel2020exploring` kept the inverse square root for its pre-training. All of these but the last have to
-# be told in advance when training ends. The paper's own answer to the high rate at the end is to average the last
-# checkpoints ([6.1](6_1_translation.ipynb)).
+# The two halves of equation {eq}`opt-rate` fared differently. The linear warm-up stayed: nearly every large
+# Transformer since has one. The inverse square root became one choice of several. It has a virtue: it never ends, so
+# training can go on; and a fault: at the end the rate is still high ({ref}`opt-ex-tenth`), and the loss usually falls
+# further when it is lowered. BERT {cite}`devlin2019bert` falls in a straight line to 0 after its warm-up; GPT-1
+# {cite}`radford2018improving` and GPT-3 {cite}`brown2020language` along a cosine, an idea of
+# {cite:t}`loshchilov2017sgdr`, GPT-3 down to a tenth of the peak; T5 {cite}`raffel2020exploring` kept the inverse
+# square root for its pre-training. All of these but the last have to be told in advance when training ends. The paper
+# averages its last checkpoints ([6.1](6_1_translation.ipynb)), which also quiets the jumps that a high rate leaves at
+# the end.
 #
 # **Where.**
 #
@@ -800,9 +807,9 @@ assert_close(torch.tensor(first), torch.tensor([-0.01, 0.01, 0.0, -0.005]), rtol
 # ```{solution} opt-ex-signs
 # :class: dropdown
 #
-# $\hat v$ is 1 in both cases. $m$ tends to alternate between $\pm 0.1 / 1.9 = \pm 0.053$: each step is a twentieth of the
-# rate, and the next one takes it back. The weight ends about where the first step, a full one, left it. The average of
-# the gradient makes the difference.
+# $\hat v$ is 1 in both cases. $m$ tends to alternate between $\pm 0.1 / 1.9 = \pm 0.053$: each step is a twentieth of
+# the rate, and the next one takes it back. After 100 steps the weight is less than two full steps from where it began,
+# against a hundred. The average of the gradient makes the difference.
 # ```
 
 # %% tags=["hide-cell"]
@@ -816,8 +823,8 @@ assert math.isclose(abs(torn[-1] - torn[-2]) / 0.01, 0.1 / 1.9, rel_tol=0.01)
 # ```{exercise} How far back?
 # :label: opt-ex-window
 #
-# After how many steps has a squared gradient lost half of its weight in $v$, for $\beta_2 = 0.98$ and for $0.999$? Which
-# $\beta_2$ has a window of 4,000 steps?
+# After how many steps has a squared gradient lost half of its weight in $v$, for $\beta_2 = 0.98$ and for $0.999$?
+# Which $\beta_2$ has a window of 4,000 steps?
 # ```
 #
 # ```{admonition} Hint
@@ -855,8 +862,8 @@ assert math.isclose(1 / (1 - 0.99975), 4000)
 # ```{solution} opt-ex-tenth
 # :class: dropdown
 #
-# At $w / 10 = 400$ and at $100\,w = 400{,}000$. At 100,000 steps, $\sqrt{4000 / 100000} = 0.2$: a fifth of the peak, which
-# is far from 0.
+# At $w / 10 = 400$ and at $100\,w = 400{,}000$. At 100,000 steps, $\sqrt{4000 / 100000} = 0.2$: a fifth of the peak,
+# which is far from 0.
 # ```
 
 # %% tags=["hide-cell"]
@@ -881,9 +888,9 @@ for step, share in ((400, 0.1), (400_000, 0.1), (100_000, 0.2)):
 # ```{solution} opt-ex-double
 # :class: dropdown
 #
-# The peak is $2 / \sqrt{512 \cdot 8000} = 9.88 \cdot 10^{-4}$, $\sqrt 2$ times the paper's. After step 8,000 it is twice
-# the paper's rate. At first it is below: its slope is $2 / 2^{1.5} = 0.71$ of the paper's. Between 4,000 and 8,000 they
-# cross, where $2 s \cdot 8000^{-1.5} = s^{-0.5}$, at $s = 8000 / 2^{2/3} = 5{,}040$.
+# The peak is $2 / \sqrt{512 \cdot 8000} = 9.88 \cdot 10^{-4}$, $\sqrt 2$ times the paper's. After step 8,000 it is
+# twice the paper's rate. At first it is below: its slope is $2 / 2^{1.5} = 0.71$ of the paper's. Between 4,000 and
+# 8,000 they cross, where $2 s \cdot 8000^{-1.5} = s^{-0.5}$, at $s = 8000 / 2^{2/3} = 5{,}040$.
 # ```
 
 # %% tags=["hide-cell"]
@@ -912,8 +919,8 @@ assert above == list(range(5040, 20_001))
 # :class: dropdown
 #
 # The triangle: $\tfrac12 \cdot 4000 \cdot 6.99 \cdot 10^{-4} = 1.40$. After it,
-# $2 \cdot 512^{-0.5} (\sqrt{100000} - \sqrt{4000}) = 22.4$; in all 23.8. Even in the warm-up a weight can move thirty times
-# its initial size: the start is small, but not timid.
+# $2 \cdot 512^{-0.5} (\sqrt{100000} - \sqrt{4000}) = 22.4$; in all 23.8. Even in the warm-up a weight can move thirty
+# times its initial size: the start is small, but not timid.
 # ```
 
 # %% tags=["hide-cell"]
@@ -939,8 +946,8 @@ assert 30 < sum(way[:4000]) / 512**-0.5 < 33
 # ```{solution} opt-ex-lambda
 # :class: dropdown
 #
-# $1.7295 \cdot 10^{-5} / 1.7469 \cdot 10^{-7} = 99$: the hundredth update has the rate of step 99, and the first two that
-# of step 1. It is the third mistake, the missing `+ 1` with `max(n, 1)`.
+# $1.7295 \cdot 10^{-5} / 1.7469 \cdot 10^{-7} = 99$: the hundredth update has the rate of step 99, and the first two
+# that of step 1. It is the third mistake, the missing `+ 1` with `max(n, 1)`.
 # ```
 
 # %% tags=["hide-cell"]
@@ -958,14 +965,15 @@ assert [f"{late[i]:.4e}" for i in (0, 1, 99)] == ["1.7469e-07", "1.7469e-07", "1
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Between $w$ and $n$ the factor is $\frac12 (1 + \cos(\pi \frac{s - w}{n - w}))$. `losses` takes any function of the step.
+# Between $w$ and $n$ the factor is $\frac12 (1 + \cos(\pi \frac{s - w}{n - w}))$. `losses` takes any function of the
+# step.
 # ```
 #
 # ```{solution} opt-ex-cosine
 # :class: dropdown
 #
-# The folded cell trains it, and prints both. A run of 100 steps and one seed cannot decide between them: the cosine is a
-# bet on the last steps, and here they are few. Judge two schedules by several seeds, and never by runs of different
+# The folded cell trains it, and prints both. A run of 100 steps and one seed cannot decide between them: the cosine is
+# a bet on the last steps, and here they are few. Judge two schedules by several seeds, and never by runs of different
 # planned length.
 # ```
 
@@ -989,8 +997,8 @@ assert sum(waved[-10:]) / 10 < 2.3
 # %% [markdown]
 # ## What to remember
 #
-# - Adam divides a running mean of the gradient by its running size: the step does not depend on the gradient's scale,
-#   and the first one is the rate times a sign (equation {eq}`opt-adam`).
+# - Adam divides a running mean of the gradient by a running estimate of the gradient's size: the step does not depend
+#   on the gradient's scale, and the first one is the rate times a sign (equation {eq}`opt-adam`).
 # - $\beta_2 = 0.98$ averages over 50 steps, the usual 0.999 over 1,000. The paper gives no reason.
 # - The rate rises in a line to $1 / \sqrt{d_{\mathrm{model}}\, w}$ at step $w$, and falls with the inverse square root
 #   (equation {eq}`opt-rate`). Steps count from 1, and a step is an update, not an epoch.

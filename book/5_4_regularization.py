@@ -12,7 +12,7 @@
 #
 # - say where the paper drops, where it does not, and why it matters that nothing is dropped twice;
 # - show over-fitting, and what dropout does about it, in a training run of seconds;
-# - tell three versions of label smoothing apart, and turn each into the other;
+# - tell three versions of label smoothing apart, and turn one into another;
 # - say what a smoothed model is asked for, what its loss cannot fall below, and what smoothing does to perplexity.
 
 # %% tags=["colab-install", "remove-cell"]
@@ -98,7 +98,7 @@ print(f"mean {draws.mean():.2f}, variance {draws.var():.2f}")
 # 2. "the sums of the embeddings and the positional encodings in both the encoder and decoder stacks".
 #
 # Nothing else. In particular not the attention weights, and not the hidden layer of the feed-forward network. (Section
-# 6.3, on parsing, mentions dropout in "both attention and residual" and refers to 5.4, which has no word on attention.)
+# 6.3, on parsing, mentions dropout, "both attention and residual", and refers to 5.4, which has no word on attention.)
 #
 # **Code.** The first place is one word in `AddNorm`, which wraps every sub-layer; the second is one in `embed`.
 
@@ -113,9 +113,9 @@ from annotated_transformer.transformer import Transformer
 show(Transformer.embed)
 
 # %% [markdown]
-# **Check.** Count them in the base model: two sub-layers in each of 6 encoder layers, three in each of 6 decoder
-# layers, and one that both embeddings pass through. The package can also drop attention weights and hidden units, as
-# the authors' own later code does; these **options** are off by default.
+# **Check.** Count them in a small model of the base model's depth: two sub-layers in each of 6 encoder layers, three
+# in each of 6 decoder layers, and one that both embeddings pass through. The package can also drop attention weights
+# and hidden units, as the authors' own later code does; these **options** are off by default.
 
 # %% tags=["row-S18"]
 from annotated_transformer.config import ModelConfig
@@ -133,10 +133,10 @@ assert dropouts() == {0.1: 2 * 6 + 3 * 6 + 1}
 assert dropouts(attention_dropout=0.2, ffn_dropout=0.3) == {0.1: 31, 0.2: 6 + 2 * 6, 0.3: 12}
 
 # %% [markdown]
-# **Picture.** Why *before* the sum? Because the sum is the residual path, on which a token's vector travels through
-# the whole stack. If it were dropped after each sum, the bits would pile up: of the input's entries, a share of
-# $(1 - p)^m$ survives $m$ drops untouched. Before the sum, a drop takes away what a sub-layer has added, and the path
-# itself stays whole.
+# **Picture.** Why *before* the sum? The paper does not say, but one reason is easy to see. The sum is the residual
+# path, on which a token's vector travels through the whole stack. If it were dropped after each sum, the bits would
+# pile up: of the input's entries, a share of $(1 - p)^m$ survives $m$ drops. Before the sum, a drop takes away what a
+# sub-layer has added, and the path itself stays whole.
 
 # %% mystnb={"image": {"alt": "Share of the input's entries that reach sub-layer m, for m from 0 to 18. Where dropout is before the sum, it is 1 throughout. Where it is after the sum it falls from 1 to about 0.15 at 18 sub-layers. Dots from a simulation lie on both curves."}, "figure": {"caption": "How much of a token's own vector is left after $m$ sub-layers with $P_{drop} = 0.1$. Dots: counted; lines: $1$ and $0.9^m$.", "name": "fig-reg-path"}}
 torch.manual_seed(0)
@@ -203,13 +203,15 @@ assert difference == 0
 #
 # **Question.** What does a model learn when it sees the same few examples again and again?
 #
-# The task: write six symbols in reverse. To make it interesting, one target symbol in five is replaced by a random one,
-# in the training sentences and in the held-out ones alike. Nobody can predict those. A model that has learned the
-# *rule* gets about 82 percent of the held-out symbols right (the fifth that is replaced is right by chance once in 13),
-# at a loss of 0.94 nats. A model that gets more of its *training* symbols right has learned their accidents.
+# The task: write six symbols in reverse. To make it interesting, one target symbol in five is replaced by a random
+# one, in the training sentences and in the held-out ones alike. Nobody can predict those. A model that has learned the
+# *rule* gets about 82 percent of the held-out symbols right (the fifth that is replaced is right by chance once in
+# 13), at a loss of 0.94 nats a token (losses with natural logarithms are counted in **nats**). A model that gets more
+# of its *training* symbols right has learned their accidents.
 #
-# **Equation.** With a share $\nu = 0.2$ replaced, and $n = 13$ symbols, the truth has a probability
-# $a = 1 - \nu + \nu / n$ and every other symbol $\nu / n$. The smallest loss possible on held-out data is the entropy
+# **Equation.** With a share $\nu = 0.2$ replaced, and $n = 13$ symbols, the symbol that the rule gives has a
+# probability $a = 1 - \nu + \nu / n$ and every other symbol $\nu / n$. The smallest mean loss to be expected on
+# held-out data is the entropy
 #
 # $$
 # H = -a \ln a - (n - 1)\, \frac{\nu}{n} \ln \frac{\nu}{n}.
@@ -232,8 +234,10 @@ def noisy_reversal(n, generator, noise=NOISE):
     return source, F.pad(target_out[:, :-1], (1, 0), value=1), target_out
 
 # %% [markdown]
-# **Code.** A small model, the paper's Adam, and a schedule of its form. Every 50 steps it is judged, with dropout off,
-# by its loss (`nll`, in nats a token) and its accuracy, on the training sentences and on 500 others.
+# **Code.** A small model, the paper's Adam, and a schedule of its form. (Unlike the paper's it is a pre-norm model;
+# see [3.1](3_1_stacks.ipynb).) Every 50 steps it is judged, with dropout off, by its loss (`nll`, negative
+# log-likelihood, in nats a token) and its accuracy, on the training sentences (500 of them, if there are more) and on
+# 500 others.
 
 # %%
 from annotated_transformer.config import TrainConfig
@@ -310,12 +314,14 @@ plt.show()
 
 # %% [markdown]
 # Without dropout the model goes on to get nearly all *training* symbols right, which nobody can who knows only the
-# rule. Its held-out loss turns round and rises, while its accuracy there stands still: it is not more often wrong than
-# before, but it is wrong with more confidence. With dropout the loss on sentences it has not seen falls, and stays down.
+# rule. Its held-out loss turns round and rises, while its accuracy there stands still: it is hardly more often wrong
+# than before, but it is wrong with more confidence. With dropout the loss on sentences it has not seen falls, and
+# stays down. Its training loss ends below the dotted line too: dropout slows the learning of accidents, and does not
+# forbid it.
 #
 # What the paper measured (Table 3, row D, development set; the paper's numbers, not ours): without dropout 24.6 BLEU
-# and a perplexity of 5.77, with 0.1 25.8 and 4.92, with 0.2 25.5 and 4.95. There, 4.5 million sentence pairs were not
-# too few for a dropout of 0.1 to help.
+# and a perplexity of 5.77, with 0.1 25.8 and 4.92, with 0.2 25.5 and 4.95. So even with 4.5 million sentence pairs a
+# dropout of 0.1 helps.
 #
 # **Where.**
 #
@@ -327,9 +333,10 @@ plt.show()
 # **Question.** Should a model ever be certain?
 #
 # Cross-entropy asks the model to give the right token a probability of 1. A softmax cannot: its logits would have to
-# be infinite. So they grow as long as training goes on, and the model becomes surer than it has reason to be. **Label
-# smoothing** {cite}`szegedy2016rethinking` asks for less: for a distribution that keeps a share $\epsilon_{ls} = 0.1$
-# for other tokens. The paper says of it:
+# be infinite. So wherever the training data know one answer only, the logits go on growing as long as training goes
+# on, and the model becomes surer than it has reason to be. **Label smoothing** {cite}`szegedy2016rethinking` asks for
+# less: for a distribution that takes a share $\epsilon_{ls} = 0.1$ from the right token and spreads it over the
+# vocabulary. The paper says of it:
 #
 # > This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score.
 #
@@ -350,7 +357,7 @@ plt.show()
 # | others but padding | $1 - \epsilon$ | $\epsilon / (V - 2)$, padding 0 | *The Annotated Transformer* {cite}`rush2018annotated` |
 #
 # With $V = 37{,}000$ and $\epsilon = 0.1$ the right token gets 0.9000027 in the first, and 0.9 in the others. In a
-# large vocabulary the three are the same for every purpose; in a small one, as in examples and tests, they are not.
+# large vocabulary the three differ too little to matter; in a small one, as in examples and tests, they are not.
 #
 # **Check.** All three, with exact fractions.
 
@@ -382,7 +389,9 @@ assert shares(37_000)["all others"][0] == Fraction(9, 10)
 # 1 - \epsilon' + \frac{\epsilon'}{V} = 1 - \epsilon'\, \frac{V - 1}{V} = 1 - \epsilon.
 # $$ (reg-convert)
 #
-# The third is the second in a vocabulary without padding. So PyTorch's loss gives you any of them.
+# The third is the second in a vocabulary without padding. So PyTorch's `label_smoothing` gives you the first two. For
+# the third, hand `F.cross_entropy` the distribution $q$ itself as its target: the model's softmax still covers
+# padding, and `label_smoothing` cannot leave a token out.
 
 # %%
 for V in (4, 5, 600, 37_000):
@@ -406,8 +415,8 @@ print(f"{by_hand:.4f}")
 # %% [markdown]
 # ### The package's loss, and padding
 #
-# **Code.** It returns two sums over the real tokens, in nats: `loss`, which training minimises, and `nll`, with
-# $\epsilon = 0$, which perplexity is made of.
+# **Code.** It returns two sums over the real tokens, in nats: `loss`, which training minimises, and `nll`, the same
+# with $\epsilon = 0$. Perplexity is made of the second: it is $e$ to the power of the mean `nll` of a token.
 
 # %%
 show(label_smoothed_cross_entropy)
@@ -455,8 +464,8 @@ plt.show()
 # %% [markdown]
 # **Break it: smooth the padding.** Home-made smoothing is often the sum of two terms, $1 - \epsilon$ times the usual
 # loss and $\epsilon$ times the mean of $-\ln p$ over the vocabulary, and only the first is masked. Then every position
-# of padding still pulls all probabilities towards $1 / V$. Its gradient is not zero, and it grows with the amount of
-# padding, which the reader of the loss would call noise.
+# of padding still pulls all probabilities towards $1 / V$. Its gradient is not zero, and the loss gets a part that
+# depends on how much padding the batch happens to have.
 
 # %%
 def half_masked(logits, target_out, eps, pad_id):
@@ -500,8 +509,9 @@ print(f"{everywhere:.4f} nats over all 8 positions, {honest:.4f} over the 6 real
 # \frac{\partial \mathcal{L}}{\partial z_v} = p(v) - q(v).
 # $$ (reg-gradient)
 #
-# **Softmax minus target.** The push ends where $p = q$. Without smoothing that is never. With it, the right token's
-# logit then lies above every other one by a finite
+# **Softmax minus target.** Take a position whose right answer is always the same. The push ends where $p = q$. Without
+# smoothing that is never. With it, in the first version, the right token's logit then lies above every other one by a
+# finite
 #
 # $$
 # \ln \frac{q(y)}{q(v)} = \ln\left(1 + \frac{(1 - \epsilon)\, V}{\epsilon}\right),
@@ -541,15 +551,15 @@ print(f"logit gap {gap:.2f}; floor of the loss {loss:.4f} nats;"
 
 # %% [markdown]
 # So a smoothed model's training loss, 1.38 nats at its very best for the base model's vocabulary, must not be compared
-# with an unsmoothed one's. (The authors' own code subtracts this constant, so that there the best loss is 0. Then it is
-# the divergence of $p$ from $q$, and has the same gradient.) And a model that does exactly as it is told has a
-# perplexity of at least $1 / 0.9 = 1.11$ on every token, even on one that could not be otherwise. That is the "hurts
-# perplexity".
+# with an unsmoothed one's. (The authors' own code subtracts this constant, so that there the best loss is 0. What is
+# left is the Kullback-Leibler divergence of $p$ from $q$, and has the same gradient.) And a model that does exactly as
+# it is told has a perplexity of at least $1 / 0.9 = 1.11$ on every token, even on one that could not be otherwise.
+# That is the "hurts perplexity".
 #
-# **Picture.** A model gives the right token the probability $p$, and divides the rest evenly over the others. What does
-# it pay as it becomes surer? Without smoothing, less and less. With smoothing, the cost is lowest at $p = q(y)$, and
-# beyond that certainty is *punished*. At $p = 1$ it would be infinite, as the others would have probability 0; no finite
-# logits reach that point, and the curve stops short of it.
+# **Picture.** A model gives the right token the probability $p$, and divides the rest evenly over the others. What
+# does it pay as it becomes surer? Without smoothing, less and less. With smoothing, the cost is lowest at $p = q(y)$,
+# and beyond that certainty is *punished*. At $p = 1$ it would be infinite, as the others would have probability 0; no
+# finite logits reach that point, and the curve stops short of it.
 
 # %% tags=["row-F11"] mystnb={"image": {"alt": "Loss against the probability that the model gives the right token, from 0.5 to 0.9999, for a vocabulary of 600. Without smoothing the curve falls steadily to 0. With smoothing 0.1 it falls to its lowest point, a dot at probability 0.9 and loss 0.96, and then rises steeply towards the right end."}, "figure": {"caption": "The cost of being sure, $V = 600$. The dot is at $p = q(y)$, and its height is the entropy {eq}`reg-floor`.", "name": "fig-reg-penalty"}}
 def penalty(p, eps, V=600):
@@ -607,11 +617,12 @@ for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[
     assert abs(accuracy - smoothed_accuracy) < 0.08 and min(accuracy, smoothed_accuracy) > 0.85
 
 # %% [markdown]
-# The first half shows, with either seed: the smoothed model's perplexity is worse, and near the 1.11 that it is asked
-# for. **The second half does not show.** Accuracy is about the same with and without, and on a task with one right
-# answer there is little to improve. For the paper's claim we have the paper's word (Table 3, row D, its numbers):
-# without smoothing 25.3 BLEU at a perplexity of 4.67, with 0.1 25.8 at 4.92, with 0.2 25.7 at 5.47. A perplexity of a
-# smoothed model and one of an unsmoothed model do not tell which translates better.
+# The first half shows, with either seed: the smoothed model's perplexity is worse. It comes near what it is asked for,
+# which in this vocabulary of 16 is $1/q(y) = 1/0.90625 = 1.10$. **The second half does not show.** Accuracy is about
+# the same with and without, and on a task with one right answer there is little to improve. For the paper's claim we
+# have the paper's word (Table 3, row D, its numbers): without smoothing 25.3 BLEU at a perplexity of 4.67, with 0.1
+# 25.8 at 4.92, with 0.2 25.7 at 5.47. So do not ask the perplexities of a smoothed and an unsmoothed model which of
+# the two translates better.
 #
 # **Where.**
 #
@@ -642,8 +653,8 @@ for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[
 # ```{solution} reg-ex-twice
 # :class: dropdown
 #
-# $p = 1 - \sqrt{0.9} = 0.0513$. Kept entries are multiplied by $1 / (1 - p)$ twice, that is by $1 / 0.9$: the product of two
-# independent bits is a bit, so it is exactly dropout with 0.1.
+# $p = 1 - \sqrt{0.9} = 0.0513$. Kept entries are multiplied by $1 / (1 - p)$ twice, that is by $1 / 0.9$: the product
+# of two independent bits is a bit, so it is exactly dropout with 0.1.
 # ```
 
 # %% tags=["hide-cell"]
@@ -670,8 +681,8 @@ assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / 0.9))
 # ```{solution} reg-ex-variance
 # :class: dropdown
 #
-# The mean is $x_i (1 - p) / (1 - p)$. The variance is $x_i^2\, p (1 - p) / (1 - p)^2 = x_i^2\, p / (1 - p)$. Both are equal at
-# $p = 1/2$.
+# The mean is $x_i (1 - p) / (1 - p)$. The variance is $x_i^2\, p (1 - p) / (1 - p)^2 = x_i^2\, p / (1 - p)$. The
+# standard deviation is $|x_i| \sqrt{p / (1 - p)}$, which is $|x_i|$ at $p = 1/2$.
 # ```
 
 # %% tags=["hide-cell"]
@@ -696,8 +707,8 @@ assert abs(y.std() / 3 - 1) < 0.01 and abs(y.mean() - 3) < 0.02
 # ```{solution} reg-ex-inner
 # :class: dropdown
 #
-# Only on average. A dropped weight hides one *token* from one query of one head, for one step; what is left is scaled up
-# without regard to how much was lost. Residual dropout takes single *entries* of a finished vector instead.
+# Only on average. A dropped weight hides one *token* from one query of one head, for one step; what is left is scaled
+# up without regard to how much was lost. Residual dropout takes single *entries* of a finished vector instead.
 # ```
 
 # %% tags=["hide-cell"]
@@ -723,10 +734,11 @@ assert sums.min() < 0.7 and sums.max() > 1.1
 # ```{solution} reg-ex-more
 # :class: dropdown
 #
-# It keeps the held-out loss lower than no regularization does, since the model must not be as sure of its mistakes. But
-# it learns the accidents all the same: the training accuracy is far above what the rule allows, and the held-out
-# accuracy is below that with dropout. Here smoothing makes a model modest, and dropout makes it general. Note also that
-# in *this* run smoothing improves the perplexity: "hurts perplexity" is no law where a model is over-fitted.
+# It keeps the held-out loss lower than no regularization does, since the model must not be as sure of its mistakes.
+# But it learns the accidents all the same: the training accuracy is far above what the rule allows, and the held-out
+# accuracy is below that with dropout. Here smoothing makes the model modest; dropout makes it better on new sentences.
+# Note also that in *this* run smoothing improves the perplexity: "hurts perplexity" is no law where a model is
+# over-fitted.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -753,8 +765,8 @@ assert modest[4] < dropped[4]
 # ```{solution} reg-ex-smoothed
 # :class: dropdown
 #
-# The folded cell has it. The two usual slips are to leave padding's rows in, and to forget that the right token gets its
-# part of $\epsilon / V$ as well.
+# The folded cell has it. The two usual slips are to leave padding's rows in, and to forget that the right token gets
+# its part of $\epsilon / V$ as well.
 # ```
 
 # %% tags=["hide-cell"]
@@ -777,8 +789,8 @@ check("5.4", smoothed)
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# You have `smoothed`. Use `log_softmax`, not the logarithm of `softmax`: the latter is $-\infty$ where a probability has
-# become 0.
+# You have `smoothed`. Use `log_softmax`, not the logarithm of `softmax`: the latter is $-\infty$ where a probability
+# has become 0.
 # ```
 #
 # ```{solution} reg-ex-loss
@@ -800,8 +812,9 @@ assert sure.softmax(-1).log().isinf().any() and sure.log_softmax(-1).isfinite().
 # ```{exercise} Three tokens by hand
 # :label: reg-ex-by-hand
 #
-# $V = 4$, $\epsilon = 0.2$, and the model gives the four tokens the probabilities $\frac12, \frac14, \frac18, \frac18$. The
-# right token is the first. Compute `nll` and the smoothed loss of all three versions, padding being the last token.
+# $V = 4$, $\epsilon = 0.2$, and the model gives the four tokens the probabilities
+# $\frac12, \frac14, \frac18, \frac18$. The right token is the first. Compute `nll` and the smoothed loss of all three
+# versions, padding being the last token.
 # ```
 #
 # ```{admonition} Hint
@@ -832,8 +845,8 @@ assert math.isclose(third, 1.3 * math.log(2), rel_tol=1e-6)
 # ```{exercise} A rare token
 # :label: reg-ex-rare
 #
-# A token that is never the right one still gets $\epsilon / V$ at every position. In which direction does smoothing pull
-# its logit when the model gives it the probability $10^{-9}$, with $V = 37{,}000$? What would happen without
+# A token that is never the right one still gets $\epsilon / V$ at every position. In which direction does smoothing
+# pull its logit when the model gives it the probability $10^{-9}$, with $V = 37{,}000$? What would happen without
 # smoothing?
 # ```
 #
@@ -846,9 +859,9 @@ assert math.isclose(third, 1.3 * math.log(2), rel_tol=1e-6)
 # ```{solution} reg-ex-rare
 # :class: dropdown
 #
-# The gradient is $10^{-9} - 2.7 \cdot 10^{-6} < 0$, and descent goes against it: the logit is pulled *up*, until the token
-# has $2.7 \cdot 10^{-6}$. Without smoothing the gradient is $+10^{-9}$, and it is pushed down for ever, if ever more
-# weakly.
+# The gradient is $10^{-9} - 2.7 \cdot 10^{-6} < 0$, and descent goes against it: the logit is pulled *up*, until the
+# token has $2.7 \cdot 10^{-6}$. Without smoothing the gradient is $+10^{-9}$, and it is pushed down for ever, if ever
+# more weakly.
 # ```
 
 # %% tags=["hide-cell"]
@@ -877,8 +890,8 @@ for eps, sign in ((0.1, -1), (0.0, 1)):
 # ```{solution} reg-ex-floor
 # :class: dropdown
 #
-# The floors are 0.96 and 1.38, so 0.64 and 0.22 nats remain. With 0.2 the floors are 1.78 and 2.60: a loss of 1.60 could not
-# be. Subtract the floor before you compare two smoothed losses.
+# The floors are 0.96 and 1.38, so 0.64 and 0.22 nats remain. With 0.2 the floors are 1.78 and 2.60: a loss of 1.60
+# would be impossible. Subtract the floor before you compare two smoothed losses.
 # ```
 
 # %% tags=["hide-cell"]
@@ -890,9 +903,9 @@ assert [round(value, 2) for value in floors] == [0.96, 1.38, 1.78, 2.60]
 # ## What to remember
 #
 # - Dropout sets entries to zero in training and scales up the rest; in use it does nothing (equation
-#   {eq}`reg-dropout`). The paper drops each sub-layer's output *before* the residual sum, and the sums of embeddings and
-#   positions; nothing else, and nothing twice.
-# - A held-out loss that rises while the training loss falls is over-fitting. Dropout prevented it here.
+#   {eq}`reg-dropout`). The paper drops each sub-layer's output *before* the residual sum, and the sums of embeddings
+#   and positions; nothing else, and nothing twice.
+# - A held-out loss that rises while the training loss falls is over-fitting. Dropout held it off here.
 # - Label smoothing asks for $1 - \epsilon + \epsilon / V$ instead of 1. The three versions differ only in the size of
 #   $\epsilon$ and in padding (equation {eq}`reg-convert`).
 # - Its gradient is softmax minus target; its loss cannot fall below an entropy (equation {eq}`reg-floor`).

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 6.2 Model variations: Table 3
 #
-# *Section 6.2 of the paper {cite}`vaswani2017attention`: twenty versions of the model, each with something changed, and what
-# the change did to perplexity and BLEU.*
+# *Section 6.2 of the paper {cite}`vaswani2017attention`: twenty versions of the model, each with something changed, and
+# what the change did to perplexity and BLEU.*
 #
 # Why eight heads? Why 2,048? The paper answers by experiment: take the base model, change one thing, train again, and
 # measure. **Table 3** is the result. This chapter reads it line by line, recomputes its column of parameters (which
@@ -121,8 +121,8 @@ for row in TABLE_3[1:-1]:
 show(count_parameters)
 
 # %% [markdown]
-# **Check.** By hand for base with the vocabulary that the paper states, about 37,000 tokens (section 5.1); and against the weights of
-# the model itself, built on the device `meta`, where tensors have shapes and take no memory.
+# **Check.** By hand for base with the vocabulary that the paper states, about 37,000 tokens (section 5.1); and against
+# the weights of the model itself, built on the device `meta`, where tensors have shapes and take no memory.
 
 # %% tags=["row-H1"]
 V, D, d_ff, h, d_k, N = 37_000, 512, 2048, 8, 64, 6
@@ -147,10 +147,11 @@ for row in TABLE_3:
         assert round(row.count(37_000) / 1e6) != row.parameters
 
 # %% [markdown]
-# Not one of the eleven comes out. Is our formula wrong? Suppose we had forgotten some matrix inside the layers. Then the
-# gap would grow with the number of layers. It does not: the rows with $N = 2$, 4, 6 and 8 layers all lack about two
-# million. It grows with $d_{\mathrm{model}}$: 1.2 million at 256, 1.95 at 512, 4.2 at 1,024. What has $d_{\mathrm{model}}$ parameters for each of *something*, and does
-# not depend on the layers? The **vocabulary**.
+# Not one of the eleven comes out. Is our formula wrong? Suppose we had forgotten some matrix inside the layers. Then
+# the gap would grow with the number of layers. It does not: the rows with $N = 2$, 4, 6 and 8 layers all lack about two
+# million, as nearly as numbers printed to a million can tell. It grows with $d_{\mathrm{model}}$: 1.2 million at
+# 256, 1.95 at 512, 4.2 at 1,024. (Only big is off the other way, and is looked at by itself below.) What has
+# $d_{\mathrm{model}}$ parameters for each of *something*, and does not depend on the layers? The **vocabulary**.
 #
 # **The question turned round.** Which vocabulary gives the printed numbers? Parameters are linear in $V$, and a printed
 # $p$ means anything from $p - \frac12$ to $p + \frac12$ million. So each row allows an interval of $V$, and a single
@@ -170,8 +171,9 @@ assert low > 37_000 and high_big < 37_000 and high - low < 250
 
 # %% [markdown]
 # Ten intervals have a stretch in common, and a narrow one, some 200 tokens. Ten roundings would hardly agree like that
-# by chance. So the formula is right, and the models of rows base to C were counted with a vocabulary of about **41,100**
-# tokens. For big it was another, of about 36,000. Why, the paper does not say. What we know is what the numbers imply.
+# by chance. So the formula is right, and the models of rows base to C were counted with a vocabulary of
+# about **41,100** tokens. For big it was another, of about 36,000. Why, the paper does not say. What we know is what
+# the numbers imply.
 #
 # **Picture.** Each bar is the range of vocabularies that gives the printed number of that row.
 
@@ -249,8 +251,8 @@ assert round(max(row.bleu for row in heads.values()) - heads[1].bleu, 1) == 0.9
 # %% [markdown]
 # ### B: how wide must a comparison be?
 #
-# Here $d_k$ shrinks alone, to 32 and to 16, with eight heads and $d_v = 64$ as before. Queries and keys are then narrower than
-# $d_{\mathrm{model}} / h$, so that a layer must accept a free $d_k$. Ours does:
+# Here $d_k$ shrinks alone, to 32 and to 16, with eight heads and $d_v = 64$ as before. Queries and keys are then
+# narrower than $d_{\mathrm{model}} / h$, so that a layer must accept a free $d_k$. Ours does:
 
 # %% tags=["row-S17", "row-T3"]
 with torch.device("meta"):
@@ -263,10 +265,10 @@ for name in ("d_k=16", "d_k=32", "base"):
 assert rows["d_k=16"].bleu < rows["d_k=32"].bleu < rows["base"].bleu
 
 # %% [markdown]
-# A narrower comparison hurts. The paper concludes that it is not easy to determine compatibility, and that something
-# more sophisticated than a dot product "may be beneficial". Compare with A: at $h = 32$, $d_k$ is 16 as well, and the
-# result is 25.4, better than the 25.1 of `d_k=16`. Those models differ in size too: 65 million against 58. One row
-# rarely changes only one thing.
+# A narrower comparison hurts. The paper takes it as a sign that compatibility is not easy to determine, and that
+# something more sophisticated than a dot product "may be beneficial". Compare with A: at $h = 32$, $d_k$ is 16 as well,
+# and the result is 25.4, better than the 25.1 of `d_k=16`. Those models differ in size too: 65 million against 58. One
+# row rarely changes only one thing.
 #
 # ### C: bigger is better
 #
@@ -280,9 +282,9 @@ for name, values in series.items():
     print(f"{name:8}" + " -> ".join(f"{row.parameters}M {row.ppl:.2f} / {row.bleu:.1f}" for row in steps))
 
 # %% [markdown]
-# (Each entry: the paper's parameters, PPL, BLEU.) In BLEU there is an exception: eight layers have the lower perplexity,
-# 4.88 against 4.92, and the *lower* BLEU, 25.5 against 25.8. Either depth beyond six does not help, or 0.3 BLEU is
-# within the noise. The table cannot tell.
+# (Each entry: the paper's parameters, PPL, BLEU.) In BLEU there is an exception: eight layers have the lower
+# perplexity, 4.88 against 4.92, and the *lower* BLEU, 25.5 against 25.8. Either depth beyond six does not help, or 0.3
+# BLEU is within the noise. The table cannot tell.
 #
 # ### D: dropout and label smoothing
 #
@@ -304,8 +306,8 @@ for row in (unsmoothed, base_row, twice):
 #
 # ### E: learned positions
 #
-# A trained vector for each position instead of sines and cosines: 4.92 and 25.7, "nearly identical". The paper keeps the
-# sinusoids, because they "may allow" longer sentences than those of training;
+# A trained vector for each position instead of sines and cosines: 4.92 and 25.7, "nearly identical". The paper keeps
+# the sinusoids, because they "may allow" longer sentences than those of training;
 # [the chapter on positions](3_5_positional_encoding.ipynb) tries that. Note what group E does *not* contain: a model
 # without positions. And no row removes the division by $\sqrt{d_k}$. Summaries that say the ablations show either of
 # them necessary cite something that is not there.
@@ -319,12 +321,12 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 # %% [markdown]
 # ### How sure is it?
 #
-# Each row is, as far as the paper says, *one* training run, measured on one test set of 3,000 sentences. There are no
-# error bars. Two things blur a single number: another random seed would have given another model, and other sentences
-# another score. The second can be estimated by **bootstrap**, drawing the test sentences again with replacement
-# {cite}`koehn2004statistical`; the first takes more runs. A difference of 1 BLEU in Table 3 is likely to mean something. A
-# difference of 0.1 is not evidence of anything. In between, one does not know, and the next section shows how large
-# the noise of seeds can be.
+# Each row is, as far as the paper says, *one* training run, measured on the 3,000 sentences of newstest2013. There are
+# no error bars. Two things blur a single number: another random seed would have given another model, and other
+# sentences another score. The second can be estimated by **bootstrap**, drawing those sentences again and again with
+# replacement {cite}`koehn2004statistical`; the first takes more runs. A difference of 1 BLEU in Table 3 is likely to
+# mean something. A difference of 0.1 is not evidence of anything. In between, one does not know, and the next section
+# shows how large the noise of seeds can be.
 #
 # **Where.**
 #
@@ -339,10 +341,11 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 #
 # **Question.** Can you see such effects yourself?
 #
-# Not with 65 million parameters and 100,000 steps. But with a task that is small and has the same shape of difficulty:
-# to collect several things from several places. Here it is. The model reads 12 random symbols out of eight, and must
-# name, at each position, the **three symbols before it**. It has to find three places by position, fetch what stands
-# there, and keep the three apart. Guessing costs $\ln 8 = 2.08$ nats a symbol, and a perfect answer nothing.
+# Not with 65 million parameters and 100,000 steps, but on a small task with a difficulty that translation has too: to
+# collect several things from several places. The model reads a row of 12 symbols, each drawn at random from eight, and
+# must name, at each position, the **three symbols before it** (fewer at the first positions). It has to find three
+# places by position, fetch what stands there, and keep the three apart. Guessing costs $\ln 8 = 2.08$ nats a symbol,
+# and a perfect answer nothing.
 
 # %%
 BACK, LENGTH, FIRST = 3, 12, 4  # ids below 4 are special
@@ -398,8 +401,9 @@ def train(config, batches, seed, eps_ls=0.1, log=lambda model, step: None):
     return model
 
 # %% [markdown]
-# Nine changes, one or two for each group, and **three seeds** each. Every seed draws its own weights and its own 200
-# batches of 32 sequences; all models are measured on the same 200 fresh sequences. It takes about 20 seconds.
+# Base and nine changes, one to three for each group, with **three seeds** each. Every seed draws its own weights and
+# its own 200 batches of 32 sequences; all models are measured on the same 200 fresh sequences. It takes some 20 seconds
+# on a laptop.
 
 # %%
 variations = {  # name: (group, change of the model, change of the training)
@@ -428,7 +432,8 @@ assert all(0 < loss < math.log(8) for seeds in losses.values() for loss in seeds
 
 # %% [markdown]
 # **Check.** What holds on every machine is only what is larger than the noise: heads that compare by one single number
-# ($d_k = 1$) are clearly worse than base, and so are vectors of half the width. The rest may change places from seed to seed.
+# ($d_k = 1$) are clearly worse than base, and so are vectors of half the width. The rest may change places from seed to
+# seed.
 
 # %% tags=["row-X5"]
 means = {name: mean(seeds) for name, seeds in losses.items()}
@@ -458,22 +463,22 @@ assert len(losses) == 10
 
 # %% [markdown]
 # Look at the dots before the means. Two runs of the *same* configuration can lie farther apart than two
-# configurations do. Had we run each row once, as a table usually does, we could have "found" that eight heads
-# are better than four or worse, as the seed likes. Three seeds are few, too: a standard deviation from three numbers
-# is itself uncertain by about half.
+# configurations that are neighbours in rank. Had we run each row once, as a table usually does, we could have "found"
+# that eight heads are better than four or worse, as the seed likes. Three seeds are few, too: a standard deviation from
+# three numbers is itself uncertain by about half.
 #
-# What does this say about Table 3? Its models are trained to the end, where seeds differ less than in the middle of
-# learning, as ours are here. So our noise is not theirs. But they have a noise, and the table does not state it.
+# What does this say about Table 3? Its models are trained for long; ours stop in the middle of learning, where one
+# expects seeds to differ more. So our noise is not theirs. But they have a noise, and the table does not state it.
 #
-# The ten rows here are a miniature: other task, other sizes, two hundred steps. A later edition of this book is to carry
-# all twenty rows of Table 3, trained under one budget on real sentences, with several seeds each. Until then this
+# The ten rows here are a miniature: other task, other sizes, two hundred steps. A later edition of this book is to
+# carry all twenty rows of Table 3, trained under one budget on real sentences, with several seeds each. Until then this
 # chapter claims nothing about translation beyond what the paper reports.
 
 # %% [markdown]
 # (section-variations-dropout)=
 # ## Overfitting, and dropout against it
 #
-# **Question.** Row D says that dropout avoids overfitting. In the miniature above, it gave no clear gain. Why?
+# **Question.** Group D says that dropout avoids overfitting. In the miniature above, it gave no clear gain. Why?
 #
 # Because there was nothing to overfit. Every batch was new, so a model could not learn any sequence by heart. Dropout
 # is for the case where the same sentences come again and again. Take 24 sequences, the same ones in each of 300 steps.
@@ -518,10 +523,11 @@ assert len(axes) == 2
 # wrong. The training loss alone would have told you that all is well. With dropout it cannot rely on any single number
 # being there, learns the 24 more slowly, and does far better where it counts.
 #
-# So the two results of this chapter agree. Dropout costs something (it slows learning, as in the miniature) and buys
-# something (it hinders learning by heart), and which of them weighs more depends on how much data there is. The paper
-# says the same by its own settings: big has $P_{drop} = 0.3$ for the 4.5 million pairs of English-German, and 0.1 for the 36
-# million of English-French. [The chapter on regularization](5_4_regularization.ipynb) looks at dropout itself.
+# So the two results of this chapter agree. Dropout costs something (it slows learning: here the 24 sequences take
+# longer) and buys something (it hinders learning by heart), and which of them weighs more depends on how much data
+# there is. The paper's own settings point the same way: big has $P_{drop} = 0.3$ for the 4.5 million pairs of
+# English-German, and 0.1 for the 36 million of English-French.
+# [The chapter on regularization](5_4_regularization.ipynb) looks at dropout itself.
 #
 # **Where.**
 #
@@ -587,7 +593,7 @@ assert round(1 / rows["base"].ppl, 3) == 0.203
 # ```{exercise} Count a row by hand
 # :label: ex-var-by-hand
 #
-# With 41,100 tokens, how many parameters has base, and how many less has the row `d_ff=1024`? Do both round to what
+# With 41,100 tokens, how many parameters has base, and how many fewer has the row `d_ff=1024`? Do both round to what
 # the paper prints?
 # ```
 #
@@ -600,8 +606,8 @@ assert round(1 / rows["base"].ppl, 3) == 0.203
 # ```{solution} ex-var-by-hand
 # :class: dropdown
 #
-# Base: 65,144,832. Each of the 12 networks loses $1024 \cdot (2 \cdot 512 + 1) = 1{,}049{,}600$, in all 12,595,200, which leaves
-# 52,549,632. Rounded: 65 and 53.
+# Base: 65,144,832. Each of the 12 networks loses $1024 \cdot (2 \cdot 512 + 1) = 1{,}049{,}600$, in all 12,595,200,
+# which leaves 52,549,632. Rounded: 65 and 53.
 # ```
 
 # %% tags=["hide-cell"]
@@ -613,8 +619,8 @@ assert rows["d_ff=1024"].count() == 52_549_632
 # ```{exercise} Who draws the borders?
 # :label: ex-var-tight
 #
-# The common interval of the ten rows is narrow. Which row sets its lower end, and which its upper? Why do rows with a large
-# $d_{\mathrm{model}}$ tell more about the vocabulary than those with a small one?
+# The common interval of the ten rows is narrow. Which row sets its lower end, and which its upper? Why do rows with a
+# large $d_{\mathrm{model}}$ tell more about the vocabulary than those with a small one?
 # ```
 #
 # ```{admonition} Hint
@@ -626,8 +632,9 @@ assert rows["d_ff=1024"].count() == 52_549_632
 # ```{solution} ex-var-tight
 # :class: dropdown
 #
-# The printed number leaves a million parameters of room, which are $10^6 / d_{\mathrm{model}}$ tokens: 977 at a width of
-# 1,024, 3,906 at 256. The two ends come from two different rows, which the cell names.
+# The printed number leaves a million parameters of room, which are $10^6 / d_{\mathrm{model}}$ tokens: 977 at a width
+# of 1,024, 3,906 at 256. So a wide model leaves less room. The lower end, 41,004, comes from `d_ff=1024`, the upper,
+# 41,208, from `N=4`: two rows of width 512 whose wide intervals happen to overlap only a little.
 # ```
 
 # %% tags=["hide-cell"]
@@ -654,7 +661,8 @@ assert {name: last - first + 1 for name, (first, last) in ends.items()}["d_model
 # ```{solution} ex-var-rank
 # :class: dropdown
 #
-# The cell counts. The rows that change $\epsilon_{ls}$ are in most of the discordant pairs; without them few remain.
+# In 26 of the 190 pairs. The two rows that change $\epsilon_{ls}$ are in 20 of them; among the other 18 rows only 6
+# pairs of 153 remain.
 # ```
 
 # %% tags=["hide-cell"]
@@ -715,7 +723,7 @@ assert rows["d_ff=1024"].count() < rows["d_k=16"].count() and rows["d_ff=1024"].
 # :class: dropdown
 #
 # Ten times as many sequences are harder to learn by heart than the rule is, and the model finds the rule, or most of
-# it: the loss on fresh sequences ends far below that of the run with 24. More data is the best regularizer there is.
+# it: the loss on fresh sequences ends far below that of the run with 24. More data, too, is a regularizer.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -735,8 +743,8 @@ assert with_more < unseen / 2
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# A simple rule: the means differ by more than twice the root of the sum of their squared standard errors. A standard error is
-# the standard deviation divided by the root of the number of seeds.
+# A simple rule: the means differ by more than twice the root of the sum of their squared standard errors. A standard
+# error is the standard deviation divided by the root of the number of seeds.
 # ```
 #
 # ```{solution} ex-var-two-heads
@@ -758,11 +766,12 @@ assert error > 0 and 0 < mean(two) < math.log(8)
 # %% [markdown]
 # ## What to remember
 #
-# - Table 3 changes one thing at a time in the base model: heads (A), key width (B), size (C), regularization (D),
-#   positions (E) ({ref}`section-variations-table`).
+# - Table 3 changes one thing (or a few that hang together) in the base model: heads (A), key width (B), size (C),
+#   regularization (D), positions (E) ({ref}`section-variations-table`).
 # - Its parameters follow from equation {eq}`var-parameters` to the last digit printed, with a vocabulary of about
 #   41,100 tokens (big: 36,000), not with the stated 37,000.
 # - One head and narrow keys hurt; bigger is better; dropout helps; smoothing hurts perplexity and helps BLEU; learned
 #   positions do as well as sinusoids.
-# - It has one run for each row and no error bars. Seeds alone can move a result more than a change of configuration.
+# - It has one run for each row and no error bars. In our miniature, seeds alone move a result more than some
+#   changes of configuration do.
 # - Dropout helps where there is something to overfit. Judge by data that the model has not seen.

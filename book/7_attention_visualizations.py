@@ -849,8 +849,8 @@ plt.show()
 # ```{solution} ex-viz-shapes
 # :class: dropdown
 #
-# 18: six of $(2, 8, 7, 7)$, six of $(2, 8, 5, 5)$ and six of $(2, 8, 5, 7)$. Rows: $6 \cdot 2 \cdot 8 \cdot (7 + 5 +
-# 5) = 1632$.
+# 18: six of $(2, 8, 7, 7)$, six of $(2, 8, 5, 5)$ and six of $(2, 8, 5, 7)$. Rows:
+# $6 \cdot 2 \cdot 8 \cdot (7 + 5 + 5) = 1632$.
 # ```
 
 # %% tags=["hide-cell"]

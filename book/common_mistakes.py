@@ -2,9 +2,9 @@
 # # Common mistakes: a clinic
 #
 # A Transformer with a mistake in it runs. Its shapes fit, its loss falls, and its translations are somewhat worse than
-# they should be; or its loss is wonderful, and its translations are nonsense. This chapter runs the famous mistakes, one
-# by one. Each entry has the mistake, the symptom, and **the one test that catches it**: a few lines that pass with the
-# right version and fail with the wrong one. Take the tests home.
+# they should be; or its loss is wonderful, and its translations are nonsense. This chapter runs the famous mistakes,
+# one by one. Each entry has the mistake, the symptom, and **the one test that catches it**: a few lines that pass with
+# the right version and fail with the wrong one. Take the tests home.
 
 # %% tags=["colab-install", "remove-cell"]
 import os
@@ -169,8 +169,8 @@ catches(the_future_is_invisible, wrong=leaking, right=model)
 #
 # ### The shift that was forgotten
 #
-# The decoder reads `bos y_1 y_2` and is asked for `y_1 y_2 eos`. Give it the same tensor for both, and it needs only to copy
-# ([chapter 1](1_introduction.ipynb) trains such a model).
+# The decoder reads `bos y_1 y_2` and is asked for `y_1 y_2 eos`. Give it the same tensor for both, and it needs only to
+# copy ([chapter 1](1_introduction.ipynb) trains such a model).
 
 # %% tags=["row-L0"]
 def is_shifted_by_one(batch):
@@ -227,8 +227,8 @@ catches(halves_equal_the_whole, wrong=lambda n: n, right=lambda n: whole.n_token
 # ### Gradients that never arrive
 #
 # `if step % accumulate == 0: adam.step()`, with the epoch's end in between and a `zero_grad` at the wrong place, is a
-# loop in which some or all gradients are thrown away. **Symptom:** the loss does not move, or moves as if the batch were smaller.
-# The test counts.
+# loop in which some or all gradients are thrown away. **Symptom:** the loss does not move, or moves as if the batch
+# were smaller. The test counts.
 
 # %%
 def every_gradient_is_used(loop):
@@ -294,7 +294,8 @@ catches(rates_start_at_step_1, wrong=lambda_lr(1e-4), right=lambda_lr(1.0))
 # %% [markdown]
 # ### By epoch
 #
-# Tutorials call the schedule once an epoch. Then 4,000 *epochs* of warm-up lie ahead.
+# Many tutorials call the schedule once an epoch. Then 4,000 *epochs* of warm-up lie ahead. Below, an epoch has 100
+# updates.
 
 # %%
 catches(rates_start_at_step_1, wrong=lambda_lr(1.0, steps_per_call=100), right=lambda_lr(1.0))
@@ -305,9 +306,10 @@ print(f"after 300 updates: {lambda_lr(1.0, 100)[-1]:.2e} instead of {lambda_lr(1
 #
 # ### Pre-norm sold as post-norm
 #
-# The most famous annotated implementation says post-norm and computes $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$.
-# The test asks what section 3.1 promises: the *output* of a sub-layer is a layer norm, so each vector has mean 0 and variance 1
-# while the norm's gain and bias are as initialised.
+# The most famous annotated implementation {cite}`rush2018annotated` says post-norm in its text, and computes
+# $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$; a comment in the code admits it. The test asks what section 3.1
+# promises: a layer's *output* has been through a layer norm, so each vector has variance 1 while the norm's gain and
+# bias are as initialised.
 
 # %%
 def ends_normalised(layer):
@@ -360,8 +362,8 @@ catches(softmax_uses_the_embedding, wrong=tied(copy=True), right=tied(copy=False
 # %% [markdown]
 # ### Heads from the wrong reshape
 #
-# `(L, h d_k)` becomes `(L, h, d_k)` and *then* heads and positions change places. A `view(h, L, d_k)` has the right shape
-# too, and mixes the positions.
+# `(L, h d_k)` becomes `(L, h, d_k)` and *then* heads and positions change places. A `view(h, L, d_k)` has the right
+# shape too, and mixes the positions.
 
 # %% tags=["row-L4"]
 def positions_stay_apart(split):
@@ -397,7 +399,8 @@ catches(scores_have_variance_1,
 # ### A wrong positional formula
 #
 # The exponent is $2i / d_{\mathrm{model}}$ where $2i$ is the *column*. Code that loops over columns and doubles them
-# again ends at wavelengths of $10^8$. What the law of rotations says of it is worth knowing: a pair of columns with one
+# again runs towards wavelengths of $10^8 \cdot 2\pi$ instead of $10^4 \cdot 2\pi$. What the law of rotations
+# ([section 3.5](3_5_positional_encoding.ipynb)) says of it is worth knowing: a pair of columns with one
 # wavelength turns by a fixed angle, whatever the wavelength is. So the rotation test accepts this mistake; it refuses
 # sine and cosine of *different* wavelengths. The longest wavelength catches the doubled exponent.
 
@@ -471,7 +474,8 @@ catches(answers_twice_alike, wrong=small().train(), right=small())
 # ### The beam that drops the best
 #
 # A beam search must remember hypotheses that have ended. If it only keeps the live ones, or stops as soon as one has
-# ended, the best is lost. The judge is exhaustive search, over a toy language of two words.
+# ended, the best may be lost. The cells below forget what has ended; the judge is exhaustive search, over a toy
+# language of two words, `a` (1) and `b` (2).
 
 # %%
 log_p = torch.tensor([  # log P(next | last): rows and columns are eos, a, b
@@ -587,8 +591,8 @@ catches(rows_are_queries, wrong=cross.T, right=cross)
 # | a wide beam finds what exhaustive search finds | lost hypotheses, a penalty upside down |
 # | the same function in another library, with copied weights | nearly all of the above |
 #
-# They are tests of this package, with sizes small and unequal; and 85 one-line departures from the paper are kept in
-# `tests/mutants.py`, each of which these tests must notice.
+# They are tests of this package, with sizes small and unequal; and more than eighty one-line departures, from the paper
+# or from the package's own rules, are kept in `tests/mutants.py`: the tests must notice each of them.
 #
 # ## Exercises
 #
@@ -605,8 +609,8 @@ catches(rows_are_queries, wrong=cross.T, right=cross)
 #
 # ```{solution} clinic-both
 # :class: dropdown
-# Padding stands on the right. A real position sees only itself and what is before it, so no padding, and what the padded
-# positions compute is left out of the loss.
+# Padding stands on the right. A real position sees only itself and what is before it, so no padding, and what the
+# padded positions compute is left out of the loss.
 # ```
 
 # %% tags=["hide-cell"]
@@ -617,8 +621,8 @@ assert_close(model(batch.source, padded)[:, :4], model(batch.source, batch.targe
 # ```{exercise} Upside down twice
 # :label: clinic-twice
 #
-# Someone builds a mask in which True means *hide* and fills the scores where it is *False*. Which of the tests above
-# finds this, and which does not?
+# Someone builds a mask in which True means *hide* and fills the scores with minus infinity where it is *False*. Do the
+# two inversions cancel? Does `sees_no_future` notice?
 # ```
 #
 # ```{admonition} Hint
@@ -628,9 +632,9 @@ assert_close(model(batch.source, padded)[:, :4], model(batch.source, batch.targe
 #
 # ```{solution} clinic-twice
 # :class: dropdown
-# Two inversions cancel only where both are applied to the same mask; here the scores of what should be *visible* are
-# filled, as in the first entry, and `sees_no_future` finds it. Had the mask been negated before use, everything would
-# be right, and confusing.
+# They do not. False means *visible* in this mask, so the scores of what should be seen are filled, as in the first
+# entry, and `sees_no_future` notices. Had the scores been filled where the mask is True, everything would be right: a
+# mask of the other convention, read by its own rule.
 # ```
 #
 # ```{exercise} Your own test
@@ -664,8 +668,8 @@ catches(is_scaled, wrong=unscaled, right=small())
 # ```{exercise} The penalty upside down
 # :label: clinic-penalty
 #
-# A search *multiplies* log-probabilities by $((5 + n)/6)^\alpha$. Does it prefer longer or shorter outputs than the right one?
-# Write the test.
+# A search *multiplies* the log-probability of an output of $n$ tokens by $((5 + n)/6)^\alpha$ where it should divide.
+# Does it prefer longer or shorter outputs than the right one? Write the test.
 # ```
 #
 # ```{admonition} Hint
@@ -701,8 +705,8 @@ catches(long_ones_gain,
 #
 # ```{solution} clinic-vacuous
 # :class: dropdown
-# It accepts every deterministic model. `catches` says so: it raises when the mistake passes. A test has to change what must
-# not matter.
+# It accepts every deterministic model. `catches` says so: it raises when the mistake passes. A test has to change what
+# must not matter.
 # ```
 
 # %% tags=["hide-cell"]
@@ -721,7 +725,7 @@ except RuntimeError as error:
 # :label: clinic-count
 #
 # A base model with 37,000 tokens should have 63.05 million weights (attention without biases, one shared matrix). What
-# does a count of 101 million tell you? And 63.1 million?
+# does a count of 101 million tell you? And 63.08 million?
 # ```
 #
 # ```{admonition} Hint
@@ -731,8 +735,8 @@ except RuntimeError as error:
 #
 # ```{solution} clinic-count
 # :class: dropdown
-# 101 = 63 + 2 × 18.9: three separate matrices, and a bias of 37,000 at the softmax hardly shows. 63.1: eighteen attentions
-# with biases add 36,864, so the sharing is right and the projections have biases.
+# 101 = 63 + 2 × 18.9: three separate matrices (a softmax bias of 37,000 numbers would hardly show). 63.08: eighteen
+# attentions with biases add 36,864, so the sharing is right and the projections have biases.
 # ```
 
 # %% tags=["hide-cell"]
@@ -747,4 +751,4 @@ assert count_parameters(ModelConfig.base(37_000, bias=True)) - base == 18 * 4 * 
 #
 # - Mistakes in a Transformer are quiet. A loss that is too good is one of the loudest symptoms there is.
 # - A good test changes what must not matter (the future, the padding, the batch) and looks whether anything moves.
-# - See every test fail once. `catches` is three lines.
+# - See every test fail once. `catches` is ten lines.

@@ -1,21 +1,22 @@
 # %% [markdown]
 # # On a GPU
 #
-# *The paper's models were trained on "one machine with 8 NVIDIA P100 GPUs" (section 5.2 of {cite:t}`vaswani2017attention`).
-# What such a machine does with the model, which parts of a step it does well, and how you run this book's code on one.*
+# *The paper's models were trained on "one machine with 8 NVIDIA P100 GPUs" (section 5.2 of
+# {cite:t}`vaswani2017attention`). What such a machine does with the model, which parts of a step it does well, and how
+# you run this book's code on one.*
 #
-# **What this chapter can show, and what it cannot.** It was written on a machine without a GPU. So far **no figure in this book
-# was measured on a GPU**, and none here pretends to be. What is *counted* (operations, bytes) is the same on every machine,
-# and is counted here. What is *equal* (a fast kernel and the taught equation) is checked here. What a maker says of a GPU
-# is marked as the *vendor's figure*. What only a stop-watch on a GPU can tell is left open, and a script waits to
-# measure it ({ref}`section-gpu-measured`).
+# **What this chapter can show, and what it cannot.** It was written on a machine without a GPU. So far **no figure in
+# this book was measured on a GPU**, and none here pretends to be. What is *counted* (operations, bytes) is the same on
+# every machine, and is counted here. What is *equal* (a fast kernel and the taught equation) is checked here. What a
+# maker says of a GPU is marked as the *vendor's figure*. What only a stop-watch on a GPU can tell is left open, and a
+# script waits to measure it ({ref}`section-gpu-measured`).
 #
 # When you have read it you can
 #
 # - count the operations and the bytes of a training step, and say which of the two sets its shortest time;
 # - draw a roofline, and place each operation of a layer on it;
 # - explain how attention is computed without ever holding its $n^2$ weights;
-# - choose a number type, a kernel, a batch size and a compiler, each for a reason;
+# - choose a number type, a kernel and a batch size, and say when compiling may pay, each for a reason;
 # - plan the memory of a training run, and start one on Colab or on a GPU of your own.
 
 # %% tags=["colab-install", "remove-cell"]
@@ -48,7 +49,7 @@ from annotated_transformer import (
 from annotated_transformer.visualization import PALETTE, show, use_style
 
 # %% [markdown]
-# Is there a GPU where you run this? The cell does nothing without one, like every other cell here.
+# Is there a GPU where you run this? The cell says so. All cells of this chapter run without one, too.
 
 # %% tags=["nbval-ignore-output"]
 use_style()
@@ -67,8 +68,8 @@ assert has_gpu == (torch.cuda.device_count() > 0)
 #
 # **Question.** How fast can a training step of the base model be, at best?
 #
-# **Equation.** A step has a number of floating-point operations, and a processor has a rate, operations a second, that it
-# cannot exceed. So
+# **Equation.** A step has a number of floating-point operations, and a processor has a rate, operations a second, that
+# it cannot exceed. So
 #
 # $$
 # \text{seconds} \;\ge\; \frac{\text{operations}}{\text{rate}}
@@ -110,9 +111,10 @@ assert math.isclose(step_operations, 6 * n_weights * n, rel_tol=0.02)
 # %% [markdown]
 # The assertion is the rule of thumb: six operations for each weight and token, two forward and four backward.
 #
-# Now the rates. These are **vendors' figures**, from NVIDIA's data sheets, for matrix products (dense ones; a figure twice as high, "with sparsity", is often
-# quoted, and does not apply). The P100's is the one the paper uses for its own costs. `bandwidth` is how many
-# bytes a second the GPU's memory gives or takes; the next section needs it.
+# Now the rates. These are **vendors' figures**, from NVIDIA's data sheets, for matrix products (dense ones; a figure
+# twice as high, "with sparsity", is often quoted, and does not apply). The P100's rate is the exception: 9.5 TFLOP/s is
+# what the paper assumes for its own costs (footnote 5). `bandwidth` is how many bytes a second the GPU's memory gives
+# or takes; the next section needs it.
 
 # %%
 from typing import NamedTuple
@@ -146,9 +148,10 @@ print(f"floor {floor:.3f} s, the paper's step 0.4 s: {floor / 0.4:.0%} of the as
 assert f"{floor / 0.4:.0%}" == "31%"
 
 # %% [markdown]
-# The share of the possible rate that a run reaches is its **utilisation**. Why is it 31 percent and not 100? This is not known for the paper's
-# run. The rest of this chapter is about the usual reasons: operations that wait for memory, number types, many
-# small kernels, a GPU that waits for Python, padding.
+# The share of the possible rate that a run reaches is its **utilisation**. ([Chapter 6.1](6_1_results.ipynb) also
+# finds 29 percent, from the paper's twelve hours: 100,000 steps of 0.4 s are 11.1.) Why is it 31 percent and not 100?
+# This is not known for the paper's run. The rest of this chapter is about the usual reasons: operations that wait for
+# memory, number types, many small kernels, a GPU that waits for Python, padding.
 #
 # **Where.** `annotated_transformer/cost.py`; exercise: {ref}`gpu-ex-days`.
 
@@ -161,7 +164,8 @@ assert f"{floor / 0.4:.0%}" == "31%"
 # A GPU's numbers lie in its memory. To compute with them it has to fetch them, and to put the results back. So every
 # operation has two floors, and the larger holds.
 #
-# **Equation.** The **arithmetic intensity** $I$ is the number of operations for each byte moved. With rate $R$ and bandwidth $B$
+# **Equation.** The **arithmetic intensity** $I$ is the number of operations for each byte moved. With rate $R$ and
+# bandwidth $B$
 #
 # $$
 # \begin{aligned}
@@ -170,9 +174,9 @@ assert f"{floor / 0.4:.0%}" == "31%"
 # \end{aligned}
 # $$ (gpu-roofline)
 #
-# The second line is the first, turned into a speed. Drawn over $I$ on logarithmic axes, it is a slope that ends in a flat roof: the **roofline** model
-# {cite}`williams2009roofline`. They meet at the **ridge**, $I = R / B$. Left of it an operation is **memory-bound**, right of it
-# **compute-bound**.
+# The second line is the first, turned into a speed. Drawn over $I$ on logarithmic axes, it is a slope that ends in a
+# flat roof: the **roofline** model {cite}`williams2009roofline`. They meet at the **ridge**, $I = R / B$. Left of it an
+# operation is **memory-bound**, right of it **compute-bound**.
 
 # %%
 for name, gpu in GPUS.items():
@@ -180,8 +184,8 @@ for name, gpu in GPUS.items():
 assert round(GPUS["H100 SXM"].rate / GPUS["H100 SXM"].bandwidth) == 295
 
 # %% [markdown]
-# **By hand.** Take $n$ rows of $D$ numbers times a matrix of $D$ by $E$. That is $2nDE$ operations. If every number is moved
-# once, it is $nD + DE + nE$ numbers, of 2 bytes each in a 16-bit type:
+# **By hand.** Take $n$ rows of $D$ numbers times a matrix of $D$ by $E$. That is $2nDE$ operations. If every number is
+# moved once, it is $nD + DE + nE$ numbers, of 2 bytes each in a 16-bit type:
 #
 # $$
 # I = \frac{2 n D E}{2 (n D + D E + n E)} = \frac{1}{1/E + 1/n + 1/D}
@@ -202,12 +206,13 @@ for tokens in (1, 32, 25_000):
 # Two things follow from three lines of numbers.
 #
 # - **One token at a time is memory-bound on any GPU**: an operation a byte. This is decoding without batches: all
-#   weights are read to compute one token. It is why a translator searches many sentences at once.
-# - **The base model is narrow.** $W_Q$ has $I < 512/2 = 256$ however many tokens there are, and that is left of an H100's ridge at 295.
-#   The big model, with twice the width, reaches twice the intensity.
+#   weights are read to compute one token. It is a reason to translate many sentences at once.
+# - **The base model is narrow.** $W_Q$ has $I < 512/2 = 256$ however many tokens there are, and that is left of an
+#   H100's ridge at 295. The big model, with twice the width, reaches nearly twice the intensity.
 #
-# **All operations of an encoder layer**, the loss and the update. $L$ is the length of a sentence; the constants for
-# operations other than products (5 for each number of a softmax, 8 for a LayerNorm, ...) are rough, and it will not matter.
+# **The kinds of operations in an encoder layer**, the logits, the loss and the update. ($W_K$, $W_V$ and $W_O$ are
+# like $W_Q$.) $L$ is the length of a sentence; the constants for operations other than products (5 for each number of a
+# softmax, 8 for a LayerNorm, ...) are rough, and it will not matter.
 
 # %%
 class Work(NamedTuple):
@@ -221,8 +226,8 @@ def per_number(count, operations, moved_bytes):
     return Work(count * operations, count * moved_bytes)
 
 # %% [markdown]
-# Attention once as equation 1 is written, with $nLh$ weights written to memory and read again, and once with all of it in one kernel
-# ({ref}`section-gpu-attention` shows how), which reads three tensors and writes one:
+# Attention once as equation 1 is written, with $nLh$ weights written to memory and read again, and once with all of it
+# in one kernel ({ref}`section-gpu-attention` shows how), which reads three tensors and writes one:
 
 # %%
 def attention_work(n, D, h, L):
@@ -233,8 +238,8 @@ def attention_work(n, D, h, L):
     return scores, per_number(weights, 5, 2 + 2), fused
 
 # %% [markdown]
-# A number that is read and written in 16 bits costs $2 + 2$ bytes. Adam's state is in float32: it reads $w, g, m, v$ and
-# writes $w, m, v$, which is $7 \cdot 4 = 28$ bytes a parameter. The loss reads the logits in float32 at least once.
+# A number that is read and written in 16 bits costs $2 + 2$ bytes. Adam's state is in float32: it reads $w, g, m, v$
+# and writes $w, m, v$, which is $7 \cdot 4 = 28$ bytes a parameter. The loss reads the logits in float32 at least once.
 
 # %%
 def layer_work(config, n, L):
@@ -256,7 +261,7 @@ for name, work in works.items():
           f" {work.bytes / 1e6:7.1f} MB  I {intensity:5.1f}  {bound}-bound")
 
 # %% [markdown]
-# **Check** the products' operations against PyTorch's counter, and the intensity against equation {eq}`gpu-intensity`.
+# **Check** one product's operations against PyTorch's counter, and its intensity against equation {eq}`gpu-intensity`.
 
 # %%
 with torch.device("meta"), FlopCounterMode(display=False) as counter:
@@ -289,12 +294,13 @@ plt.show()
 
 # %% [markdown]
 # Only wide products are compute-bound. Everything that touches each number once, with few operations, is limited by
-# memory alone: a GPU with twice the arithmetic and the same memory would do it no faster. What helps there is to move fewer bytes:
-# smaller number types ({ref}`section-gpu-types`), and several operations in one go, while the numbers are on the chip
-# (**fusing**: {ref}`section-gpu-attention` and {ref}`section-gpu-compile`).
+# memory alone: a GPU with twice the arithmetic rate and the same bandwidth would do it no faster. What helps there is
+# to move fewer bytes: smaller number types ({ref}`section-gpu-types`), and several operations in one go, while the
+# numbers are on the chip (**fusing**: {ref}`section-gpu-attention` and {ref}`section-gpu-compile`).
 #
-# **Break it.** How much of a forward pass would these small operations take, if they ran at their bounds? Per encoder
-# layer: four projections, two products of the feed-forward network, attention, two add-and-norm, a ReLU.
+# **Break it.** How much of a layer's forward pass would the rest take, the *small* operations, if all ran at their
+# bounds? Per encoder layer: four projections and two products of the feed-forward network; and as small operations
+# attention in separate kernels (two products, a softmax), two add-and-norm, a ReLU.
 
 # %%
 def seconds(work, gpu):
@@ -310,8 +316,8 @@ for name in ("P100", "A100 80GB", "H100 SXM"):
     assert operations / total < 0.02 < share
 
 # %% [markdown]
-# (The P100's line is with 16-bit traffic like the others; the point is the trend.) The faster the arithmetic, the more of the
-# time goes to what is hardly arithmetic at all.
+# (The P100's line is with 16-bit traffic like the others; the point is the trend.) The faster the arithmetic grows
+# against the bandwidth, the more of the time goes to what is hardly arithmetic at all.
 #
 # **Where.** Exercises: {ref}`gpu-ex-decode`, {ref}`gpu-ex-adam`.
 
@@ -321,13 +327,13 @@ for name in ("P100", "A100 80GB", "H100 SXM"):
 #
 # **Question.** Equation 1 of the paper has an $n \times n$ matrix of weights in the middle. Must it ever be in memory?
 #
-# Written as in the paper, yes: scores are written, read by the softmax, written again, read by the product with $V$. And
-# training keeps the weights for the backward pass. But the output of one query is a weighted mean, and a mean can be
-# computed as its terms arrive. The softmax seems to forbid it, since it divides by a sum over all keys. The sum can be
-# mended later.
+# Written as in the paper, yes: scores are written, read by the softmax, written again, read by the product with $V$.
+# And training keeps the weights for the backward pass. But the output of one query is a weighted mean, and a mean can
+# be computed as its terms arrive. The softmax seems to forbid it, since it divides by a sum over all keys. The sum can
+# be mended later.
 #
-# **Equation.** Cut the keys into blocks. After each block keep, for each query, the largest score so far $m$, the sum $z$ of
-# $e^{s - m}$, and the sum $o$ of $e^{s - m} v$. With a new block's scores $s_j$:
+# **Equation.** Cut the keys into blocks. After each block keep, for each query, the largest score so far $m$, the
+# sum $z$ of $e^{s - m}$, and the sum $o$ of $e^{s - m} v$. With a new block's scores $s_j$:
 #
 # $$
 # \begin{aligned}
@@ -338,8 +344,8 @@ for name in ("P100", "A100 80GB", "H100 SXM"):
 # $$ (gpu-online)
 #
 # and at the end $o / z$ is the attention. The running softmax is from {cite:t}`milakov2018online`; **FlashAttention**
-# {cite}`dao2022flashattention` does the whole of attention so, in blocks that fit the fast memory on the chip, and computes
-# the weights again in the backward pass rather than storing them. It is exact, not an approximation.
+# {cite}`dao2022flashattention` does the whole of attention so, in blocks that fit the fast memory on the chip, and
+# computes the weights again in the backward pass rather than storing them. It is exact, not an approximation.
 
 # %%
 def attention_in_blocks(q, k, v, block=16):
@@ -355,8 +361,8 @@ def attention_in_blocks(q, k, v, block=16):
     return o / z
 
 # %% [markdown]
-# **Check.** Three ways, one result: the taught equation, the blocks, and PyTorch's fused kernel, which the package calls.
-# Scores of a hundred and more show that nothing overflows.
+# **Check.** Three ways, one result: the taught equation, the blocks, and PyTorch's fused kernel, which the package
+# calls. Scores of a hundred and more show that nothing overflows.
 
 # %%
 torch.manual_seed(0)
@@ -418,13 +424,13 @@ plt.show()
 
 # %% [markdown]
 # At the lengths of sentences the matter is small. At 25 tokens, the weights of a head are $25$ numbers a query,
-# fewer than the query's own 64. It is for long sequences that the kernels were made. The *arithmetic* stays $O(n^2)$ ([chapter
-# 4](4_why_self_attention.ipynb)).
+# fewer than the query's own 64. It is for long sequences that the kernels were made. The *arithmetic* stays $O(n^2)$
+# ([chapter 4](4_why_self_attention.ipynb)).
 #
 # **Which one does the package get?** Its decoder's self-attention passes `is_causal` and no mask, so that flash may be
-# chosen (in bf16; float32 it does not take). The encoder's, and the attention over the source, pass the padding mask, which flash does not take; on a GPU
-# that leaves the memory-efficient kernel. To see it on your GPU, force one kernel after another, or look at the
-# kernels' names in `torch.profiler`.
+# chosen (in bf16; float32 it does not take). The encoder's, and the attention over the source, pass the padding mask,
+# which flash does not take; on a GPU that leaves the memory-efficient kernel, math and, where it takes the call,
+# cuDNN's. To see it on your GPU, force one kernel after another, or look at the kernels' names in `torch.profiler`.
 #
 # **Where.** `MultiHeadAttention.attend`; test: `test_the_taught_function_equals_pytorchs_kernel`. Exercises:
 # {ref}`gpu-ex-merge`, {ref}`gpu-ex-scores`.
@@ -435,9 +441,9 @@ plt.show()
 #
 # **Question.** What is a mask good for that says only "not the future"?
 #
-# A mask of $T \times T$ is itself $O(n^2)$ memory, and a kernel that reads it cannot know that half of it is
-# false. The flag `is_causal=True` says the same without a tensor; a kernel may skip the blocks above the diagonal, about half of
-# the work. **Check** that it says the same:
+# A mask of $n \times n$ is itself $O(n^2)$ memory, and a kernel that reads it cannot know that half of it is
+# false. The flag `is_causal=True` says the same without a tensor; a kernel may skip the blocks above the diagonal,
+# about half of the work. **Check** that it says the same:
 
 # %%
 from annotated_transformer.attention import causal_mask
@@ -449,8 +455,9 @@ blocks = [(i, j) for i in range(8) for j in range(8)]
 print(f"of 8 x 8 blocks {sum(j <= i for i, j in blocks)} are computed, {sum(j > i for i, j in blocks)} skipped")
 
 # %% [markdown]
-# **Break it.** The flag's triangle begins at the *top left*. That is right where queries and keys are the same positions. In
-# step-by-step decoding there is one query, the newest, and many keys; the flag then lets it see the *first* key only. No error.
+# **Break it.** The flag's triangle begins at the *top left*. That is right where queries and keys are the same
+# positions. In step-by-step decoding there is one query, the newest, and many keys; the flag then lets it see
+# the *first* key only. No error.
 
 # %%
 newest = q[:, :, -1:]
@@ -462,7 +469,8 @@ print("with the flag, the 50th query returns the first value:", torch.equal(wron
 
 # %% [markdown]
 # Therefore `DecoderLayer.step` passes no flag: what the cache does not hold cannot be seen. And the target's padding
-# needs no mask either, since it comes after every real position. **Where.** Test: `test_the_causal_flag_stands_for_the_causal_mask`.
+# needs no mask either, since it comes after every real position. **Where.** Test:
+# `test_the_causal_flag_stands_for_the_causal_mask`.
 
 # %% [markdown]
 # (section-gpu-types)=
@@ -470,11 +478,11 @@ print("with the flag, the 50th query returns the first value:", torch.equal(wron
 #
 # **Question.** Why do the vendors' figures name a number type?
 #
-# Fewer bits are fewer bytes to move. And NVIDIA's GPUs since 2017 (Volta) have **tensor cores**, units that multiply small matrices
-# of *short* numbers and add up in float32; a plain float32 product does not use them. A popular walkthrough writes
-# "tensor-core hardware (TPUs)". These are two things. Tensor cores are parts of NVIDIA's GPUs. A **TPU** is a chip of
-# another maker, Google, whose first generation is described by {cite:t}`jouppi2017datacenter`; it multiplies matrices too, on units of
-# its own.
+# Fewer bits are fewer bytes to move. And NVIDIA's GPUs since 2017 (Volta) have **tensor cores**, units that multiply
+# small matrices of *short* numbers and add up in float32; a plain float32 product does not use them. A popular
+# walkthrough writes "tensor-core hardware (TPUs)". These are two things. Tensor cores are parts of NVIDIA's GPUs.
+# A **TPU** is a chip of another maker, Google, whose first generation is described by {cite:t}`jouppi2017datacenter`;
+# it multiplies matrices too, on units of its own.
 #
 # | type | exponent | fraction | tensor cores | remark |
 # |---|---|---|---|---|
@@ -483,8 +491,9 @@ print("with the flag, the 50th query returns the first value:", torch.equal(wron
 # | bf16 | 8 | 7 | from Ampere (A100) | float32's range {cite}`kalamkar2019study` |
 # | fp16 | 5 | 10 | from Volta (V100, T4) | small range: needs loss scaling {cite}`micikevicius2018mixed` |
 #
-# [Chapter 5.2](5_2_training.ipynb) shows what range and precision do to training. Here is one product of the size of
-# $W_1$'s rows, its inputs rounded to each type, multiplied and added up in float64, so that only the rounding shows.
+# [Chapter 5.2](5_2_training.ipynb) shows what range and precision do to training. Here is one product with sums of
+# 512 terms, as $x W_1$ has them, its inputs rounded to each type, multiplied and added up in float64, so that only the
+# rounding shows.
 
 # %%
 def rounded(x, fraction_bits):
@@ -505,9 +514,10 @@ assert errors["bf16"] / errors["TF32, fp16"] > 6 and errors["bf16"] < 5e-3
 # The error of a product is about that of one number: the rounding errors of 512 terms partly cancel.
 #
 # In this package: `precision=bf16` (what "auto" means on a GPU with bf16), or `precision=fp32`. With fp32, call
-# `torch.set_float32_matmul_precision("high")` first, and products may use TF32. There is no fp16 training here, since it takes loss scaling.
-# **On a T4, which has no bf16 units, set `precision=fp32`**: PyTorch can emulate bf16 there, and
-# `torch.cuda.is_bf16_supported()` counts emulation unless you ask it not to (`including_emulation=False`).
+# `torch.set_float32_matmul_precision("high")` first, and products may use TF32. There is no fp16 training here, since
+# it takes loss scaling. **On a T4, which has no bf16 units, use float32.** There "auto" means that; do not ask for
+# `bf16`: PyTorch would emulate it, and `torch.cuda.is_bf16_supported()` counts emulation unless you ask it not to
+# (`including_emulation=False`), as the package does.
 #
 # Tensor cores like sizes that are multiples of 8 (in 16-bit types). The presets' are; choose $V$ so as well:
 
@@ -525,21 +535,22 @@ for preset in (ModelConfig.tiny, ModelConfig.small, ModelConfig.base, ModelConfi
 # (section-gpu-compile)=
 # ## torch.compile
 #
-# **Question.** Every line of PyTorch starts a kernel, which reads its inputs from memory and writes its result back. Must it?
+# **Question.** Every operation of PyTorch starts a kernel, a program on the GPU, which reads its inputs from memory and
+# writes its result back. Must it?
 #
-# Take `x + dropout(y)`, then LayerNorm. As three kernels, in numbers moved for each of $nD$: dropout reads 1 and writes 1, the sum
-# reads 2 and writes 1, the norm reads 1 and writes 1. In one kernel: read 2, write 1.
+# Take `x + dropout(y)`, then LayerNorm. As three kernels, in numbers moved for each of $nD$: dropout reads 1 and writes
+# 1, the sum reads 2 and writes 1, the norm reads 1 and writes 1. In one kernel: read 2, write 1.
 #
 # $$
 # \frac{\text{bytes of separate kernels}}{\text{bytes of one}} = \frac{(1 + 1) + (2 + 1) + (1 + 1)}{2 + 1} = \frac{7}{3}
 # $$ (gpu-fusion)
 #
-# (Masks and statistics for the backward pass left out.) `torch.compile` writes such kernels: it records the operations of
-# a Python function as a **graph**, fuses neighbours that work number by number, and compiles the result. The matrix products stay
-# what they are. For memory-bound operations, time is bytes, so this is where it can win.
+# (Masks and statistics for the backward pass left out.) `torch.compile` writes such kernels: it records the operations
+# of a Python function as a **graph**, fuses neighbours that work number by number, and compiles the result. The matrix
+# products stay what they are. For memory-bound operations, time is bytes, so this is where it can win.
 #
-# **The price** is compilation, once for each graph, and a graph is recorded *for given shapes*. Batches of sentences have ever-changing
-# shapes. Count the graphs, with a compiler that does nothing but count:
+# **The price** is compilation, once for each graph, and a graph is recorded *for given shapes*. Batches of sentences
+# have ever-changing shapes. Count the graphs, with a compiler that does nothing but count:
 
 # %%
 class Counting:
@@ -569,10 +580,10 @@ print(f"six lengths: {fixed} graphs with fixed shapes, {dynamic} with symbols fo
 assert (fixed, dynamic) == (6, 1)
 
 # %% [markdown]
-# With `dynamic=True` the graph has symbols instead of numbers for the sizes, and one is enough. The package compiles so, the whole
-# forward pass with its loss: `TrainConfig(compile=True)`, or `--set compile=true`. The alternative is a *bounded number of shapes*: round
-# lengths up to multiples of 8 or 16, pay some padding, and compile each shape once. After a number of recompilations (8 by
-# default) PyTorch gives up on a function and runs it uncompiled.
+# With `dynamic=True` the graph has symbols instead of numbers for the sizes, and one is enough. The package compiles
+# so, the whole forward pass with its loss: `TrainConfig(compile=True)`, or `--set compile=true`. The alternative is
+# a *bounded number of shapes*: round lengths up to multiples of 8 or 16, pay some padding, and compile each shape once.
+# After a number of recompilations (8 by default) PyTorch gives up on a function and runs it uncompiled.
 #
 # Whether it pays depends on the GPU, and on whether the run is long enough to win back the time of compiling. We have
 # not measured it.
@@ -585,12 +596,12 @@ assert (fixed, dynamic) == (6, 1)
 #
 # **Question.** Python is slow, a GPU fast. Why does Python not hold it up all the time?
 #
-# Because a call like `a @ b` does not compute. It puts an order into the GPU's queue and returns; the **host** (CPU and Python)
-# runs ahead. Whoever asks for a *number*, by `loss.item()`, `print(loss)`, `if loss > 3`, has to wait until
+# Because a call like `a @ b` does not compute. It puts an order into the GPU's queue and returns; the **host** (CPU and
+# Python) runs ahead. Whoever asks for a *number*, by `loss.item()`, `print(loss)`, `if loss > 3`, has to wait until
 # the queue is empty, and then the GPU has to wait, with an empty queue, for the next orders.
 #
-# **Equation.** For a step let the host need $p$ seconds to prepare (draw and pad a batch, write a log) and then $c$ seconds
-# to order, one order after another, what the GPU does in $g$ seconds. Over $k$ steps
+# **Equation.** For a step let the host need $p$ seconds to prepare (draw and pad a batch, write a log) and then $c$
+# seconds to order, one order after another, what the GPU does in $g$ seconds. Over $k$ steps
 #
 # $$
 # \begin{aligned}
@@ -637,9 +648,9 @@ ax.invert_yaxis()
 plt.show()
 
 # %% [markdown]
-# **Check the package.** A dispatch mode sees each operation. `item()` arrives as `_local_scalar_dense`, and `nonzero`, whose
-# result has a size that only the GPU knows, waits too. One step of training has neither; the log adds up on the device and asks once
-# every `log_every` steps.
+# **Check the package.** A dispatch mode sees each operation. `item()` arrives as `_local_scalar_dense`, and `nonzero`,
+# whose result has a size that only the GPU knows, waits too. One step of training has neither; the log adds up on the
+# device and asks once every `log_every` steps.
 
 # %%
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -672,7 +683,8 @@ assert len(waits(watch.names)) == 1
 
 # %% [markdown]
 # (The CPU's step. On a GPU the loss takes another function, with the same property by reading: it has no `item` and no
-# index by a boolean mask. Padding is masked by `masked_fill`, never by `loss[real]`, whose size would have to be asked for.)
+# index by a boolean mask. Padding is masked by `masked_fill`, never by `loss[real]`, whose size would have to be asked
+# for.)
 #
 # **The way in.** A batch has to get to the GPU. From ordinary memory the copy makes the host wait, since the system
 # may move that memory. From **pinned** memory, which it may not move, the copy is an order like any other:
@@ -694,10 +706,11 @@ assert all(torch.equal(a, b) for a, b in zip(batch[:3], moved[:3])) and moved.n_
 #
 # **Question.** How many sentences at once?
 #
-# As many as the memory holds, counted in *tokens*: products want many rows (equation {eq}`gpu-intensity`), and Adam's 28
-# bytes a parameter are paid once a step, whatever its size. But rows of padding are computed as well. [Chapter
-# 5.1](5_1_data_and_batching.ipynb) groups sentences by length for that. Here is what it means for the arithmetic, on lengths
-# drawn at random (log-normal, median 22), grouped or taken a hundred at a time as they come, and how many different shapes an epoch has, which is what a compiler sees.
+# As many as the memory holds, counted in *tokens*: products want many rows (equation {eq}`gpu-intensity`), and Adam's
+# 28 bytes a parameter are paid once a step, whatever its size. But rows of padding are computed as well. [Chapter
+# 5.1](5_1_data_and_batching.ipynb) groups sentences by length for that. Here is what it means for the arithmetic, on
+# lengths drawn at random (log-normal, median 22), grouped or taken a hundred at a time as they come, and how many
+# different shapes an epoch has, which is what a compiler sees.
 
 # %%
 import random
@@ -720,7 +733,8 @@ print(len(grouped), "batches of", len(shapes), "shapes")
 assert padded(grouped) < 1.1 * sum(lengths) < 2 * sum(lengths) < padded(at_random)
 
 # %% [markdown]
-# More than half of the arithmetic, and of the GPU's time, would go to padding.
+# Taken as they come, more than half of the arithmetic, and of the GPU's time, would go to padding. And grouped, nearly
+# every batch has a shape of its own.
 #
 # **Where.** `token_batches`; test: `test_a_batch_holds_similar_lengths`.
 
@@ -730,15 +744,15 @@ assert padded(grouped) < 1.1 * sum(lengths) < 2 * sum(lengths) < padded(at_rando
 #
 # **Question.** How much memory does training take?
 #
-# **Equation.** Float32 weights, gradients and Adam's two moments take $4 + 4 + 8 = 16$ bytes a parameter. The forward pass
-# leaves behind what the backward pass needs, the **activations**, and they grow with the tokens of a batch:
+# **Equation.** Float32 weights, gradients and Adam's two moments take $4 + 4 + 8 = 16$ bytes a parameter. The forward
+# pass leaves behind what the backward pass needs, the **activations**, and they grow with the tokens of a batch:
 #
 # $$
 # \text{bytes} \approx 16 \cdot N_{\text{weights}} + a \cdot N_{\text{tokens}}
 # $$ (gpu-memory)
 #
-# **Count** $a$ by autograd's own list of saved tensors, which the first section took on the way: float32, all 25,000 tokens
-# a side.
+# **Count** $a$ by autograd's own list of saved tensors, which the first section took on the way: float32, all 25,000
+# tokens a side.
 
 # %%
 print(f"base: 16 bytes x weights {16 * n_weights / 1e9:.1f} GB, activations {activations / 1e9:.1f} GB,"
@@ -750,9 +764,10 @@ print({name: f"{a / 1e6:.2f} MB a token" for name, a in per_token.items()})
 assert 0.1 < 4 * n * base.vocab_size / activations < 0.4
 
 # %% [markdown]
-# The largest single tensor of base is the logits: 37,000 numbers for each token, of which one is the answer. The loss keeps
-# them once. (Written with `log_softmax` and a smoothed target distribution it would keep several; on a CPU the package never holds them all,
-# `linear_cross_entropy`.) And the backward pass makes their gradient, as large again, at the moment when all else is still there. So the plan:
+# The largest single tensor of base is the logits: 37,000 numbers for each token, of which one is the answer. The loss
+# keeps them once. (Written with `log_softmax` and a smoothed target distribution it would keep several; on a CPU the
+# package never holds them all, `linear_cross_entropy`.) And the backward pass makes their gradient, as large again, at
+# the moment when all else is still there. So the plan:
 
 # %%
 from annotated_transformer.cost import count_parameters
@@ -770,25 +785,27 @@ assert 16e9 < plan(base, 25_000, per_token["base"]) < 40e9
 
 # %% [markdown]
 # It is a plan and not a promise: on top come what CUDA needs for itself, work space of kernels, and gaps between
-# blocks of the allocator. bf16 halves many of the activations. `torch.cuda.max_memory_allocated()` tells the truth afterwards.
+# blocks of the allocator. bf16 halves many of the activations. `torch.cuda.max_memory_allocated()` tells the truth
+# afterwards.
 #
 # **If it does not fit, accumulate.** Four batches of 6,250 tokens and one step are the same step as one batch of 25,000
-# ([chapter 5.2](5_2_training.ipynb) proves it): `max_tokens=6250, accumulate=4`. The gradients are a sum, and need no more
-# memory for more batches. **Where.** Test: `test_two_half_batches_equal_one_whole_batch`. Exercise: {ref}`gpu-ex-fit`.
+# ([chapter 5.2](5_2_training.ipynb) proves it): `max_tokens=6250, accumulate=4`. The gradients are a sum, and need no
+# more memory for more batches. **Where.** Test: `test_two_half_batches_equal_one_whole_batch`. Exercise:
+# {ref}`gpu-ex-fit`.
 
 # %% [markdown]
 # (section-gpu-run)=
 # ## How to run it
 #
-# **On Colab.** The rocket at the top of each chapter opens it there; the notebooks ask for a T4. If Colab gave you none:
-# *Runtime, Change runtime type*. The first cell of each chapter installs the package and keeps Colab's own PyTorch, which is
-# built for the GPU.
+# **On Colab.** The rocket at the top of each chapter opens it there; the notebooks ask for a T4. If Colab gave you
+# none: *Runtime, Change runtime type*. The first cell of each chapter installs the package and keeps Colab's own
+# PyTorch, which is built for the GPU.
 #
 # **On a GPU of your own.** Install the package and a PyTorch with CUDA (on Linux the plain `pip install torch` is one).
-# Everything takes `--device`; "auto", the default, means a GPU where there is one, and `--device cuda` is an error where there is none, never a
-# silent run on the CPU.
+# The commands `train`, `translate` and `evaluate` take `--device`; "auto", the default, means a GPU where there is one,
+# and `--device cuda` is an error where there is none, never a silent run on the CPU.
 #
-# The commands below are checked by the command line's own parser, so that none has a typing error. They are not run here.
+# The commands below are checked by the command line's own parser, so that no option is misspelt. They are not run here.
 
 # %%
 import shlex
@@ -811,7 +828,8 @@ for what, command in commands.items():
     print(f"# {what}\n{lines}")
 
 # %% [markdown]
-# The settings are read by `TrainConfig`, which refuses a name or a value that cannot be. The same in Python:
+# What follows `--set` the parser takes as it is; `ModelConfig` and `TrainConfig` read it, and refuse a name or a value
+# that cannot be. The T4's settings in Python:
 
 # %%
 on_a_t4 = TrainConfig(precision="fp32", max_tokens=6250, accumulate=4)
@@ -821,9 +839,9 @@ print(f"base on a T4, planned: {plan(base, 6250, per_token['base']) / 1e9:.1f} G
 
 # %% [markdown]
 # Look first at three things in `log.jsonl` or on the progress bar: is the loss finite and falling; does `tokens_per_s`
-# stay the same; and how far is it from what equation {eq}`gpu-compute-floor` allows? The paper's run was a factor of three
-# away. Far more than that says that something waits. On a GPU these lines time a piece of code; they do nothing without one. Without `synchronize` you would time the orders,
-# not the work.
+# stay the same; and how far is it from what equation {eq}`gpu-compute-floor` allows? The paper's run was a factor of
+# three away. Far more than that says that something waits. On a GPU these lines time a piece of code; they do nothing
+# without one. Without `synchronize` you would time the orders, not the work.
 
 # %% tags=["nbval-ignore-output"]
 if torch.cuda.is_available():
@@ -841,10 +859,10 @@ assert 2 * 4096**3 == 137_438_953_472
 # (section-gpu-measured)=
 # ## What has been measured
 #
-# `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not), with the
-# rate of a plain matrix product beside; each attention kernel, forward and backward, at several lengths; grouped and random batches,
-# and the price of `.item()`. Medians over repetitions, all variants in turns. It writes `book/results/gpu.json` and refuses to do
-# so from a CPU. The cell shows that file if there is one.
+# `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not), with
+# the rate of a plain matrix product beside; each attention kernel, forward and backward, at several lengths; grouped
+# and random batches, and the price of `.item()`. Medians over repetitions, all variants in turns. It writes
+# `book/results/gpu.json` and refuses to do so from a CPU. The cell shows that file if there is one.
 
 # %% tags=["nbval-ignore-output"]
 file = Path("results/gpu.json")
@@ -873,8 +891,9 @@ assert all(rate > 0 for rate in rates)
 # ```{exercise} When is decoding compute-bound?
 # :label: gpu-ex-decode
 #
-# A translator decodes $W \cdot B$ hypotheses at once, one token each. At which number of hypotheses would $W_1$ of the *big* model
-# be compute-bound on an A100, by equation {eq}`gpu-intensity`? Is there such a number for $W_Q$ of the *base* model on an H100?
+# A translator decodes $W \cdot B$ hypotheses at once, one token each. At which number of hypotheses would $W_1$ of
+# the *big* model be compute-bound on an A100, by equation {eq}`gpu-intensity`? Is there such a number for $W_Q$ of
+# the *base* model on an H100?
 # ```
 #
 # ```{admonition} Hint
@@ -886,8 +905,8 @@ assert all(rate > 0 for rate in rates)
 # ```{solution} gpu-ex-decode
 # :class: dropdown
 #
-# The ridge is at 153. For $D = 1024$, $E = 4096$: $n \ge 189$. For base's $W_Q$ on an H100 there is none: $1/295 - 2/512$ is
-# negative. It stays memory-bound with infinitely many tokens.
+# The ridge is at 153. For $D = 1024$, $E = 4096$: $n \ge 189$. For base's $W_Q$ on an H100 there is none:
+# $1/295 - 2/512$ is negative. It stays memory-bound with infinitely many tokens.
 # ```
 
 # %% tags=["hide-cell"]
@@ -904,8 +923,9 @@ assert tokens_needed(h100, 512, 512) == math.inf
 # ```{exercise} How small may a step be?
 # :label: gpu-ex-adam
 #
-# Adam moves 28 bytes a parameter; the products of a step take 6 operations for each parameter and token. At how many tokens a step
-# do the two take equally long on an H100, each at its bound? On a P100? What does it say about training with tiny batches?
+# Adam moves 28 bytes a parameter; the products of a step take 6 operations for each parameter and token. At how many
+# tokens a step (on each side) do the two take equally long on an H100, each at its bound? On a P100? What does it say
+# about training with tiny batches?
 # ```
 #
 # ```{admonition} Hint
@@ -917,8 +937,8 @@ assert tokens_needed(h100, 512, 512) == math.inf
 # ```{solution} gpu-ex-adam
 # :class: dropdown
 #
-# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens, more than half of the step is the
-# optimizer. Faster arithmetic wants larger batches.
+# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens, the optimizer takes
+# longer than the products. Faster arithmetic wants larger batches.
 # ```
 
 # %% tags=["hide-cell"]
@@ -931,8 +951,8 @@ assert math.isclose(28 * n_weights / h100.bandwidth, 6 * n_weights * n_equal / h
 # ```{exercise} The size of the scores
 # :label: gpu-ex-scores
 #
-# Eight heads, one sequence of 4,096 tokens, bf16. How many bytes are the weights of one layer? Of the base model's encoder? And what do
-# flash's numbers take instead, one float32 a query and head?
+# Eight heads, one sequence of 4,096 tokens, bf16. How many bytes are the weights of one layer? Of the base model's
+# encoder? And what do flash's numbers take instead, one float32 a query and head?
 # ```
 #
 # ```{admonition} Hint
@@ -969,8 +989,9 @@ assert round(8 * 4096 * 4 / 1e3) == 131
 # ```{solution} gpu-ex-merge
 # :class: dropdown
 #
-# With $m' = \max(m_a, m_b)$, scale each $z$ and $o$ by $e^{m - m'}$ and add. Addition commutes, so the order does not matter
-# (but for rounding), and any tree of merges will do: this is how very long sequences are spread over several GPUs.
+# With $m' = \max(m_a, m_b)$, scale each $z$ and $o$ by $e^{m - m'}$ and add. Addition commutes, so the order does not
+# matter (but for rounding), and any tree of merges will do: this is how very long sequences are spread over several
+# GPUs.
 # ```
 
 # %% tags=["hide-cell"]
@@ -994,21 +1015,22 @@ for pair in (halves, halves[::-1]):
 # ```{exercise} Fuse the feed-forward network
 # :label: gpu-ex-fuse
 #
-# Between $W_1$ and $W_2$ stand a bias and a ReLU. In bytes a number: what do they move as two kernels, and as one? Some libraries
-# attach them to the end of the product $x W_1$ itself. What do they move then?
+# Between $W_1$ and $W_2$ stand a bias and a ReLU. In bytes a number: what do they move as two kernels, and as one? Some
+# libraries attach them to the end of the product $x W_1$ itself. What do they move then?
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Each separate kernel reads and writes every number once, at 2 bytes. At the product's end the number is on the chip already.
+# Each separate kernel reads and writes every number once, at 2 bytes. At the product's end the number is on the chip
+# already.
 # ```
 #
 # ```{solution} gpu-ex-fuse
 # :class: dropdown
 #
-# Two kernels: 8 bytes a number. One: 4. At the end of the product: 0, since the product has to write its result anyway. For base
-# and 25,000 tokens a kernel of 4 bytes is 205 MB a layer.
+# Two kernels: 8 bytes a number. One: 4. At the end of the product: 0, since the product has to write its result anyway.
+# For base and 25,000 tokens a kernel of 4 bytes is 205 MB a layer.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1021,8 +1043,8 @@ assert fused == works["ReLU"].bytes
 # ```{exercise} Ask less often
 # :label: gpu-ex-queue
 #
-# With $p = 0.5$, $c = 0.3$, $g = 1$: how long do 50 steps take if you ask at every step, at every tenth, never? And with
-# $g = 0.2$, a small model on a fast GPU? Predict, then call `timeline`.
+# With $p = 0.5$, $c = 0.3$, $g = 1$: how long do 50 steps take if you ask at every step, at every tenth, never? And
+# with $g = 0.2$, a small model on a fast GPU? Predict, then call `timeline`.
 # ```
 #
 # ```{admonition} Hint
@@ -1034,8 +1056,8 @@ assert fused == works["ReLU"].bytes
 # ```{solution} gpu-ex-queue
 # :class: dropdown
 #
-# About 75, 52.5 and 50.5. With $g = 0.2$ it is 40 in all three cases: the GPU waits for the host anyway, and asking costs
-# next to nothing. What helps then is larger batches, or fewer, larger kernels (`torch.compile`).
+# About 75, 52.5 and 50.5. With $g = 0.2$ it is 40 in all three cases: the GPU waits for the host anyway, and asking
+# costs next to nothing. What helps then is larger batches, or fewer, larger kernels (`torch.compile`).
 # ```
 
 # %% tags=["hide-cell"]
@@ -1049,8 +1071,8 @@ assert all(abs(seconds - 40) < 0.2 for seconds in small)
 # ```{exercise} Make it fit
 # :label: gpu-ex-fit
 #
-# Choose `max_tokens` and `accumulate` for the *big* model on a GPU of 16 GB, with a fifth of the memory left over for what the plan does
-# not count, so that a step still has at least 25,000 tokens.
+# Choose `max_tokens` and `accumulate` for the *big* model on a GPU of 16 GB, with a fifth of the memory left over for
+# what the plan does not count, so that a step still has at least 25,000 tokens.
 # ```
 #
 # ```{admonition} Hint
@@ -1062,8 +1084,9 @@ assert all(abs(seconds - 40) < 0.2 for seconds in small)
 # ```{solution} gpu-ex-fit
 # :class: dropdown
 #
-# The weights and their company take 3.4 GB. The folded cell tries `accumulate` = 1, 2, 3, ... and stops at the first that fits.
-# The run takes the same arithmetic as before, in more, smaller pieces.
+# The weights, their gradients and Adam's moments take 3.4 GB. The folded cell tries `accumulate` = 1, 2, 3, ... and
+# stops at the first that fits: 4, with `max_tokens=6250`. The run takes the same arithmetic as before, in more, smaller
+# pieces.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1079,8 +1102,8 @@ assert settings.max_tokens * accumulate >= 25_000 and accumulate > 1
 # ```{exercise} Days
 # :label: gpu-ex-days
 #
-# At 30 percent of the vendor's rate, how long do the paper's 100,000 steps of base take on one T4, A100, H100? (The utilisation is an
-# assumption; measure yours.) And at which utilisation does one H100 need the paper's twelve hours?
+# At 30 percent of the vendor's rate, how long do the paper's 100,000 steps of base take on one T4, A100, H100? (The
+# utilisation is an assumption; measure yours.) And at which utilisation does one H100 need the paper's twelve hours?
 # ```
 #
 # ```{admonition} Hint
@@ -1092,8 +1115,8 @@ assert settings.max_tokens * accumulate >= 25_000 and accumulate > 1
 # ```{solution} gpu-ex-days
 # :class: dropdown
 #
-# 13.6 hours on a T4 (in fp16, which this package does not train in; float32 is slower), 2.8 on an A100, 0.9 on an H100. One H100 needs 2.2
-# percent of its rate for what eight P100 did.
+# 13.6 hours on a T4 (in fp16, which this package does not train in; float32 is slower), 2.8 on an A100, 0.9 on an H100.
+# One H100 needs 2.2 percent of its rate for what eight P100 did.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1106,9 +1129,10 @@ assert f"{step_operations * 1e5 / (12 * 3600 * h100.rate):.1%}" == "2.2%"
 # ## What to remember
 #
 # - Two floors: operations over rate, bytes over bandwidth. The larger holds (equation {eq}`gpu-roofline`).
-# - Wide matrix products are compute-bound; softmax, LayerNorm, ReLU, the loss and Adam are memory-bound, and take time out of
-#   proportion to their arithmetic.
-# - Fused attention gives the same numbers as equation 1 and keeps $O(n)$ instead of $O(n^2)$ (equation {eq}`gpu-online`).
+# - Wide matrix products are compute-bound; softmax, LayerNorm, ReLU, the loss and Adam are memory-bound, and take time
+#   out of proportion to their arithmetic.
+# - Fused attention gives the same numbers as equation 1 and keeps $O(n)$ instead of $O(n^2)$ (equation
+#   {eq}`gpu-online`).
 # - `is_causal` saves the mask and half of the work; with a cache it means something else.
 # - bf16 on a GPU that has it, float32 on a T4. Tensor cores are NVIDIA's, TPUs are Google's.
 # - Do not ask the GPU for numbers inside the step.
