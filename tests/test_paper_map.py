@@ -118,3 +118,19 @@ def test_a_tagged_cell_is_on_the_map() -> None:
     tagged = {(i, path.name) for path in BOOK.glob("*.ipynb") for i in asserted_in(path.name)}
     listed = {(i, link) for i, row in SHOWN.items() for link in re.findall(r"\]\(([^)]+)\)", row[2])}
     assert tagged == listed
+
+
+IDEAS = [row for row in rows() if len(row) == 3 and "](" in row[2]]  # idea | words | chapter
+
+
+@pytest.mark.parametrize("row", IDEAS, ids=lambda row: row[0])
+def test_an_idea_is_told_where_the_map_says(row: list[str]) -> None:
+    [page] = re.findall(r"\]\(([^)]+)\)", row[2])
+    path = BOOK / page
+    text = path.with_suffix(".py" if path.suffix == ".ipynb" else path.suffix).read_text(encoding="utf-8").lower()
+    words = [word.strip().lower() for word in row[1].split(",")]
+    assert [word for word in words if word not in text] == []
+
+
+def test_there_are_ideas() -> None:
+    assert len(IDEAS) > 10
