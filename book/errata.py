@@ -429,6 +429,17 @@ assert all(abs(one - other) < 0.5 for one, other in zip(*nearly_the_same))  # se
 # | "the animal ... it" as the paper's example | the paper has *its*, of *Law* | [7](7_attention_visualizations.ipynb) |
 # | additive scores by adding $(d_a, n_q)$ to $(d_a, n_k)$ | they do not broadcast; an axis is missing in each | [3.2](3_2_attention.ipynb) |
 # | attention that ignores its key and value arguments | then there is no cross-attention | below |
+# | "the last layer gives probabilities", and code that returns logits | the softmax is in the loss while training, in the search while writing | [3.4](3_4_embeddings_and_softmax.ipynb) |
+# | projections with biases, called the paper's equations | equation and figure have none; an option here | [3.1](3_1_stacks.ipynb) |
+# | no test that $h$ divides the width, or that it is even | an error far from its cause; a width must suit heads and sinusoids | [3.2](3_2_attention.ipynb), [3.5](3_5_positional_encoding.ipynb) |
+# | a mask of shape (B, L, L) for scores (B, h, L, L) | it fails, or with B = h gives each *head* another sentence's mask | [3.2](3_2_attention.ipynb) |
+# | self-attention "scales more gracefully" to long texts | its work grows with $n^2$, that of the others with $n$ | [4](4_why_self_attention.ipynb) |
+# | big is base with other sizes | its dropout is 0.3 (French: 0.1), and it trains 300,000 steps | [hyper-parameters](hyperparameters.md) |
+# | worked heads from weights rounded to two places, which sum to 1.01 | seven of twelve entries are off by more than 0.005 | [3.2](3_2_attention.ipynb) has the exact ones |
+# | a `return` before the heads are joined; heads that are never joined | the output has an axis too many; test the *shape and* a loop over heads | [3.2](3_2_attention.ipynb) |
+# | `self.dropout = dropout`, a number where the module was | nothing is dropped, and nothing fails; count the modules | [5.4](5_4_regularization.ipynb) |
+# | modules made where they should be called, `Dropout(x)` | a layer is made once in `__init__` and called in `forward` | [3.1](3_1_stacks.ipynb) |
+# | a "Transformer" of PyTorch's layers with no embeddings, positions or masks | position 6 then changes position 0 | [3.1](3_1_stacks.ipynb), [mistakes](common_mistakes.ipynb) |
 # | tensor cores are TPUs | they are parts of NVIDIA's GPUs | [GPU](on_a_gpu.ipynb) |
 #
 # ### Two of them, run
