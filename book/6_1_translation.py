@@ -18,8 +18,8 @@
 # - report a BLEU score that someone else can compare with;
 # - draw whom the decoder looks at, with the axes the right way round.
 #
-# On a free Colab GPU or a laptop the whole chapter takes less than ten minutes. Numbers of a training run vary a little from
-# machine to machine; where they do, the cell below them asserts a bound that holds on all.
+# On a free Colab GPU or a laptop the whole chapter should take less than ten minutes. Numbers of a training run vary a
+# little from machine to machine; where a claim rests on them, a cell asserts a bound with room for that.
 
 # %% tags=["colab-install", "remove-cell"]
 import os
@@ -124,7 +124,8 @@ for sentence in (english, german):
 #
 # The paper counts tokens, not sentences: about 25,000 on each side of a batch, in pairs of similar length (section
 # 5.1). Sentences of one batch are filled up with padding to the longest, and computing on padding is waste. Here is
-# the waste for batches of at most 640 tokens a side, grouped by length, against batches of 50 pairs as they come.
+# the share of real tokens on the target side for batches of at most 640 tokens a side, grouped by length, and for
+# batches of 50 pairs as they come.
 
 # %%
 encoded = encode_pairs(tokenizer, train_pairs, max_length=100)
@@ -140,13 +141,15 @@ print(f"real target tokens: grouped {grouped:.1%}, as they come {as_they_come:.1
 assert grouped > 0.95 > as_they_come
 
 # %% [markdown]
+# A step sees 36,524 / 786 pairs on average, which is between 46 and 47: more of short sentences, fewer of long ones.
+#
 # ## The model
 #
 # **Question.** How small is small?
 #
 # The letters are those of Table 3. `tiny` is a preset; two layers instead of three make it faster still. Dropout is
-# off: some five passes over the data are too few to learn it by heart, and without dropout each step costs a fifth less. The
-# book's model, which sees the data many times more, has 0.3.
+# off: in fewer than five passes over the data there is little time to learn it by heart, and a step without dropout is
+# faster. The book's model, which sees each pair some ten times as often, has 0.3.
 
 # %%
 config = ModelConfig.tiny(tokenizer.vocab_size, N=2, p_drop=0.0)
@@ -232,9 +235,10 @@ right.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
 plt.show()
 
 # %% [markdown]
-# The smoothed loss stays above the other, and must: a model that gave every right token probability 1 would pay
-# dearly for the $\varepsilon_{ls} / V$ that the smoothed target puts on every other token. The validation
-# loss parts from the training loss as the model begins to know its training sentences by heart.
+# The smoothed loss stays above the other. A part $\varepsilon_{ls}$ of its target is spread over the whole
+# vocabulary, and a model that has learned something gives most of those tokens a far smaller probability than the
+# right one. The validation points and the dashed line are both unsmoothed. They part as the model comes back to
+# sentences that it has seen before: some of what it learns from them holds for them alone.
 #
 # ## Averaging checkpoints
 #
@@ -261,7 +265,7 @@ print(f"averaged {files[0].stem} to {files[-1].stem}")
 
 # %% [markdown]
 # How many? More checkpoints reach further back, to weights that knew less. Here are the last one alone, the mean of
-# the last five, and of the last twenty, which are the last 2,000 of the 3,600 steps.
+# the last five, and of the last twenty, the oldest of which is from step 1,700 of 3,600.
 
 # %% tags=["nbval-ignore-output", "row-X7"]
 of_twenty = average_checkpoints(run, last=20, out=run.with_name("twenty"))
@@ -275,7 +279,8 @@ assert ppl[5] < ppl[1]
 
 # %% [markdown]
 # Five help. Whether twenty help more depends on how fast the model still learns: in a run as short as this one the
-# oldest of them are behind, while the paper's last twenty of 300,000 steps are neighbours.
+# oldest of them are behind. The paper's last twenty lie close together: if they too are ten minutes apart, they span
+# some four percent of its run ([the chapter on Table 2](6_1_results.ipynb)).
 
 # %% [markdown]
 # ## Beam search
@@ -372,7 +377,8 @@ for name, (score, _) in scores.items():
 print(scores["average of 5, beam 4"].signature)
 
 # %% [markdown]
-# **Check.** The chapter promises at least 14 after these few minutes, and that averaging and the beam together help.
+# **Check.** On every machine the score should be at least 14 after these few minutes, and averaging and the beam
+# together should help.
 
 # %% tags=["row-X3", "row-E14"]
 weak = scores["average of 5, beam 4"].score
@@ -385,8 +391,8 @@ print(scores["average of 5, beam 4"].signature)
 #
 # **Question.** What would more time have given?
 #
-# In `book/model/` lies a larger model that was trained for two hours on the same training split, by one recorded command:
-# `python benchmarks/recipes.py book_model`. Its card and `book/results/book_model.json` tell how.
+# In `book/model/` lies a larger model that was trained for two hours on the same training split, by one recorded
+# command: `python benchmarks/recipes.py book_model`. Its card and `book/results/book_model.json` tell how.
 
 # %%
 print(Path("model/README.md").read_text().split("## Settings")[0])
@@ -418,9 +424,12 @@ for i in range(8):
     print(f"{sources[i]}\n  this chapter's model  {systems['average of 5, beam 4'][i]}")
 
 # %% [markdown]
-# Read them. Both are better at short sentences, of which the corpus is full, and leave things out of long ones: the
-# outputs are shorter than the references, and BLEU's brevity penalty says so. The weak model is often fluent and wrong:
-# it learns first what German looks like, then what the English says. BLEU, with one reference, calls a good translation in other words wrong as well, so read outputs, always.
+# Read them. Both models do well on the short sentences, of which the corpus is full, and badly on the long ones, out of
+# which they leave things: in the outputs stored here, *to earn money* is in neither translation. Both can be fluent and
+# wrong. The better score does not make every sentence better: the book's model turns *exams are ruining education* into
+# *die Beziehung ruhe* ("the relationship may rest"), and it writes *dum* for *dumm*, *eine wunderbare Ort* for *ein
+# wunderbarer Ort* and *ihn* for *ihm*. BLEU, with one reference, counts a good translation in other words as partly
+# wrong as well: *Es ist heute sehr heiß* is right, and is not the reference. So read outputs, always.
 #
 # How do these scores stand to the paper's? They do not. The paper's model has 27.3 (base) and 28.4 (big) on the news
 # of newstest2014, after 4.5 million pairs, in tokenized BLEU with compounds split; ours reads everyday sentences of
@@ -448,7 +457,7 @@ assert cross.shape == (model.config.h, target_in.size(1), source.size(1))
 assert_close(cross.sum(-1), torch.ones(cross.shape[:2]))
 print(sentence, "->", tokenizer.decode(output))
 
-# %% mystnb={"image": {"alt": "Heat map of the mean encoder-decoder attention of the last layer: target tokens down, source tokens across. Most rows have one bright cell, at the source word that the predicted token translates."}, "figure": {"caption": "Encoder-decoder attention of the book's model, last layer, mean of its heads: a row for each token that is read, with the token that it predicts on the right; a column for each source token.", "name": "fig-cross-attention"}}
+# %% mystnb={"image": {"alt": "Heat map of the mean encoder-decoder attention of the last layer: target tokens down, source tokens across. Five rows have a clearly brightest cell at the matching source token, those that predict Bruder, lies, Buch, Garten and the end; the others are spread or look at the end."}, "figure": {"caption": "Encoder-decoder attention of the book's model, last layer, mean of its heads: a row for each token that is read, with the token that it predicts on the right; a column for each source token.", "name": "fig-cross-attention"}}
 ids = source[0].tolist()
 read = tokenizer.pieces(target_in[0].tolist())
 axes = plot_attention(cross.mean(0), read, tokenizer.pieces(ids))
@@ -459,8 +468,11 @@ predicted.set_ylabel("predicts")
 plt.show()
 
 # %% [markdown]
-# The weights were recorded from the real forward pass of the finished sentence. A picture like this is a hint, not a
-# proof, of what the model uses {cite}`jain2019attention,wiegreffe2019attention`.
+# The weights were recorded from the real forward pass of the finished sentence. The rows that predict *Bruder*, *lies*,
+# *Buch* and *Garten* are brightest at *brother*, *reading*, *book* and *garden*. Other rows are not so clear: the one
+# that predicts *Mein* looks at *brother* about as much as at *My*, the one that predicts *ein* has no bright cell at
+# all, and those that predict the ending *t* and the full stop look most at `</s>`. A picture like this
+# is a hint, not a proof, of what the model uses {cite}`jain2019attention,wiegreffe2019attention`.
 #
 # ## Your own sentence
 #
@@ -501,8 +513,8 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 # ```{solution} ex-epoch
 # :class: dropdown
 #
-# 3,600 divided by the number of batches in one epoch. The paper's 100,000 steps of 25,000 tokens over 4.5 million pairs
-# of about 28 target tokens are some 20 epochs.
+# 3,600 / 786 = 4.6 times. The paper does not say how long its pairs are: at, say, 28 target tokens a pair, its 100,000
+# steps of 25,000 target tokens over 4.5 million pairs are some 20 epochs.
 # ```
 #
 # ```{exercise} Rank by hand
@@ -541,8 +553,8 @@ for alpha, winner in ((0.0, 0), (0.6, 1), (1.0, 1)):
 # :class: dropdown
 #
 # The best it can do is to lose nothing more and to be as long as allowed: $-4.8 / lp(12)$ with
-# $lp(12) = (17/6)^{0.6} = 1.868$, which is $-2.570$. That is below $-2.0$, so the search may stop and loses nothing. This
-# is the test that `beam_search` makes.
+# $lp(12) = (17/6)^{0.6} = 1.868$, which is $-2.570$. That is below $-2.0$, so the search may stop and loses nothing.
+# This is the test that `beam_search` makes.
 # ```
 
 # %% tags=["hide-input"]
@@ -607,8 +619,8 @@ assert best_possible < -2.0
 # :class: dropdown
 #
 # Every checkpoint has the same names, so those of the first will do. The mean is over the checkpoints, not over a
-# weight's entries. Adding them up in the first dictionary (`weights[0][name] += ...`) would also give the mean, and
-# would change a checkpoint.
+# weight's entries. Adding them up in the first dictionary (`weights[0][name] += ...`) and dividing there would also
+# give the mean, and would change a checkpoint.
 # ```
 
 # %% tags=["hide-cell"]

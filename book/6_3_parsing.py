@@ -5,7 +5,8 @@
 # translation.*
 #
 # A sentence goes in, its grammatical tree comes out. This chapter shows how a tree becomes a row of tokens that a
-# Transformer can write, what happens when it writes them badly, and how two trees are compared. Then you train a small parser.
+# Transformer can write, what happens when it writes them badly, and how two trees are compared. Then you train a small
+# parser.
 #
 # When you have read it you can
 #
@@ -55,14 +56,15 @@ use_style()
 #
 # **Question.** Is the Transformer a model for translation only?
 #
-# A **constituency parser** finds the parts of a sentence: which words form a noun phrase, which a verb phrase, and which
-# of them lie inside which. The paper chose the task because it is difficult in its own way: "the output is subject to
-# strong structural constraints and is significantly longer than the input", and because recurrent
-# sequence-to-sequence models had done badly on it with little data.
+# A **constituency parser** finds the parts of a sentence: which words form a noun phrase, which a verb phrase, and
+# which of them lie inside which. The paper chose the task because it is difficult in its own way: "the output is
+# subject to strong structural constraints and is significantly longer than the input", and because recurrent
+# sequence-to-sequence models had not reached the best published results where data is scarce.
 #
 # The training data is the part of the **Penn Treebank** {cite}`marcus1993building` that consists of articles of the
-# Wall Street Journal (**WSJ**), with trees that people have corrected: about 40,000 sentences. A second, *semi-supervised* model also learns
-# from some 17 million sentences that had been parsed by other parsers {cite}`vinyals2015grammar`.
+# Wall Street Journal (**WSJ**), with trees that people have corrected: about 40,000 sentences. A second,
+# *semi-supervised* model also learns from some 17 million sentences that had been parsed by other parsers
+# {cite}`vinyals2015grammar`.
 #
 # | | WSJ only | semi-supervised |
 # |---|---|---|
@@ -73,9 +75,9 @@ use_style()
 # | beam, $\alpha$ | 21, 0.3 | 21, 0.3 |
 # | longest output | input + 300 | input + 300 |
 #
-# Dropout ("both attention and residual"), learning rates and the beam were chosen on the development set, section 22,
-# with "only a small number of experiments". The values of dropout and rate are not printed. The rest is as in the base
-# model for English-German. In the package's words:
+# Dropout ("both attention and residual"), learning rates and the beam were chosen on the development set, section 22 of
+# WSJ, with "only a small number of experiments". The chosen dropout and learning rate are not printed. All other
+# parameters "remained unchanged" from the base model for English-German. In the package's words:
 
 # %% tags=["row-H3"]
 base = ModelConfig.base(vocab_size=16_000)
@@ -89,9 +91,9 @@ print(f"WSJ only        {count_parameters(wsj):11,} parameters")
 print(f"semi-supervised {count_parameters(semi):11,} parameters")
 
 # %% [markdown]
-# One thing in this cell is a guess. "Unchanged" may mean that the heads keep their number, 8, and grow to
-# $d_k = 1024 / 8 = 128$, as here, or that they keep their width, $d_k = 64$. The paper does not say. With $h = 8$ and $d_k = 64$
-# the model would be smaller by half of all its attention weights:
+# One thing in this cell is a guess. With $h = 8$ unchanged, the width of a head may grow to $d_k = 1024 / 8 = 128$, as
+# here, or be unchanged too, $d_k = 64$. The paper does not say. With $d_k = 64$ the model has only half as many
+# attention weights:
 
 # %% tags=["row-H3"]
 narrow = wsj.replace(d_k=64, d_v=64)
@@ -100,7 +102,7 @@ print(f"d_k {wsj.d_k}: {count_parameters(wsj):,}   d_k {narrow.d_k}: {count_para
 assert wsj.d_k == 128 and saved == 12 * 4 * 1024 * 1024 // 2  # 12 attentions of 4 matrices
 
 # %% [markdown]
-# Attention dropout, `attention_dropout` in `ModelConfig`, is used nowhere else in the paper
+# Attention dropout, `attention_dropout` in `ModelConfig`, is named nowhere else in the paper
 # ([chapter 5.4](5_4_regularization.ipynb)). The setting for parsing in the authors' published code differs from this
 # table in several points; [the errata](errata.ipynb) list them.
 
@@ -110,9 +112,10 @@ assert wsj.d_k == 128 and saved == 12 * 4 * 1024 * 1024 // 2  # 12 attentions of
 #
 # **Question.** How good was it?
 #
-# **F1**, from 0 to 100, compares the brackets of the parser with those of the treebank; we compute it [below](section-parsing-f1). Everyone
-# is tested on the same sentences, section 23 of WSJ. The second column says what a parser learned from: *WSJ only*; *semi-supervised*, with automatically parsed
-# text as well; *multi-task*, along with other tasks; *generative*, which models sentence and tree together.
+# **F1**, from 0 to 100, compares the brackets of the parser with those of the treebank; we compute it
+# [below](section-parsing-f1). Everyone is tested on the same sentences, section 23 of WSJ. The second column is the
+# paper's: *WSJ only* (there "WSJ only, discriminative"); *semi-supervised*, with automatically parsed text as well;
+# *multi-task*, along with other tasks; *generative*, a model of sentence and tree together.
 
 # %%
 class Row(NamedTuple):
@@ -143,8 +146,8 @@ assert Counter(row.training for row in TABLE_4) == {WSJ: 5, SEMI: 5, "multi-task
 # {cite:t}`mcclosky2006effective`; {cite:t}`luong2016multi`. (The paper dates two of them by their preprints.)
 #
 # **Check.** The text makes two claims. With 40,000 sentences the Transformer beats the Berkeley parser, which the
-# recurrent network did not. And it yields "better results than all previously reported models with the exception of
-# the Recurrent Neural Network Grammar".
+# recurrent network did not. And the Transformer yields "better results than all previously reported models with the
+# exception of the Recurrent Neural Network Grammar".
 
 # %% tags=["row-T4"]
 score = {(row.parser.split()[0], row.training): row.f1 for row in TABLE_4}
@@ -156,9 +159,9 @@ above_wsj = [row.parser for row in TABLE_4 if row.training == WSJ and row.f1 > s
 assert above_wsj == ["Dyer et al. (2016)"]
 
 # %% [markdown]
-# The first claim holds. The second does not hold for the table as it stands: the multi-task model of Luong et al.,
-# with 93.0, is above 92.7 as well. Among the five lines "WSJ only" it holds, and of the five semi-supervised ones none is above the
-# Transformer's.
+# The first claim holds. The second does not hold for the table as it stands: the multi-task model of Luong et al., with
+# 93.0, is above 92.7 as well. It holds among the five lines "WSJ only", where only the grammar of Dyer et al. is above
+# the Transformer, and among the five semi-supervised ones, where none is.
 #
 # **Where.** `TABLE_4` stands in this chapter alone, and the cell above is its test. Exercise: {ref}`ex-parsing-table`.
 
@@ -166,7 +169,7 @@ assert above_wsj == ["Dyer et al. (2016)"]
 # (section-parsing-trees)=
 # ## Trees
 #
-# **Question.** What is the answer that a parser is to give?
+# **Question.** What does a parser have to produce?
 #
 # Treebanks write a tree with brackets. Each opens with a **label**: `NP` noun phrase, `VP` verb phrase, `PP`
 # prepositional phrase, `S` sentence. The innermost brackets hold one word each and label it with its part of speech,
@@ -226,7 +229,7 @@ for ax, tree, title in zip(axes, (in_the_noun, in_the_verb), ("the man has it", 
 plt.show()
 
 # %% [markdown]
-# **Break it.** What is no tree is refused, in one line that says what is wrong:
+# **Break it.** `read_tree` refuses text that is not one tree, and its error says in one line what is wrong:
 
 # %%
 from annotated_transformer import ConfigError
@@ -249,8 +252,8 @@ for text in ("(S (NP (NNP Bob))", "(S (NNP Bob)))", "(S (NP))", "Bob"):
 #
 # **Question.** A decoder writes tokens from left to right. How does one write a tree from left to right?
 #
-# The paper does not describe its format; it takes data and task from {cite:t}`vinyals2015grammar`, who *linearize* the tree: they walk round it and
-# write a token when they enter a bracket and another when they leave it.
+# The paper does not describe its format; it takes data and task from {cite:t}`vinyals2015grammar`, who *linearize* the
+# tree: they walk round it and write a token when they enter a bracket and another when they leave it.
 #
 # **Equation.** For a word $w$ and a bracket with label $X$ and children $c_1 \ldots c_k$:
 #
@@ -264,8 +267,8 @@ for text in ("(S (NP (NNP Bob))", "(S (NNP Bob)))", "(S (NP))", "Bob"):
 show(linearize)
 
 # %% [markdown]
-# **Check.** By hand: equation {eq}`parsing-linearize` as a recursion, against the package, which walks with a stack so that no depth is too
-# deep.
+# **Check.** By hand: equation {eq}`parsing-linearize` as a recursion, against the package. The package walks with a
+# stack of its own, so that Python's limit on recursion does not bound the depth of a tree.
 
 # %%
 def by_hand(node):
@@ -279,9 +282,9 @@ for tree in (in_the_noun, in_the_verb, *sample_trees(50)):
 print(*linearize(in_the_verb))
 
 # %% [markdown]
-# These are more tokens than needed. The words are known: the model has read them. So each tag and its word
-# become one token, the tag. {cite:t}`vinyals2015grammar` went further. Since tags are not scored, they
-# replaced every tag but punctuation by `XX`, and their F1 rose by about a point.
+# These are more tokens than needed. The words are known: the model has read them. So each tag and its word can become
+# one token, the tag. {cite:t}`vinyals2015grammar` went further. Since tags are not scored, they replaced every tag but
+# punctuation by `XX`, and their F1 rose by about a point.
 
 # %%
 for leaves in ("words", "tags", "XX"):
@@ -290,8 +293,8 @@ assert len(linearize(in_the_verb, "tags")) == len(linearize(in_the_verb, "XX"))
 assert linearize(in_the_verb, "XX").count("XX") == 7 and linearize(in_the_verb, "XX")[-2:] == [".", ")S"]
 
 # %% [markdown]
-# **Law.** Nothing is lost: with the words at hand, the tokens are the tree again. `delinearize` gives the $i$-th leaf the
-# $i$-th word.
+# **Law.** With leaves as words or as tags nothing is lost: the tokens, and for tags the words, give the tree again.
+# `delinearize` gives the $i$-th tag the $i$-th word. (`XX` loses the tags and keeps every bracket that is scored.)
 
 # %%
 for tree in sample_trees(200):
@@ -300,8 +303,9 @@ for tree in sample_trees(200):
 print("200 trees there and back")
 
 # %% [markdown]
-# **How long?** A sentence of $n$ words with $p$ phrases makes $n + 2p$ tokens (leaves as tags). That is why the paper lets the output be 300 tokens
-# longer than the input, where translation had 50.
+# **How long?** A sentence of $n$ words with $p$ phrases makes $n + 2p$ tokens (leaves as tags). The paper lets the
+# output be 300 tokens longer than the input, where translation had 50. It gives no reason; these $2p$ tokens are a
+# likely one.
 
 # %%
 def n_phrases(tree):
@@ -321,15 +325,17 @@ assert len(linearize(in_the_verb, "tags")) == n + 2 * p == 20
 #
 # **Question.** Nothing in a Transformer forces it to close what it opens. What do you do with output that is no tree?
 #
-# {cite:t}`vinyals2015grammar` report few such cases, and balance them by adding brackets. The scorer needs a tree over
-# exactly the words of the sentence, so we repair whatever comes. The rules:
+# {cite:t}`vinyals2015grammar` report few such cases, and balance them by adding brackets at the beginning or the end.
+# The scorer needs a tree over exactly the words of the sentence, so we repair whatever comes. The rules:
 #
 # 1. A closing bracket closes everything opened inside its own. If no bracket of its label is open, it is dropped.
-# 2. What is open at the end is closed. Brackets without words are dropped.
+# 2. Brackets still open at the end are closed. Brackets without words are dropped.
 # 3. Tags beyond the last word are dropped. Words without a tag are added at the end of the outermost bracket.
 # 4. If several trees remain, a bracket `TOP` holds them.
 #
-# These rules are ours; others would do. A repair is never scored as better than it is: wrong brackets remain wrong.
+# These rules are ours; others would do. The repaired tree is scored like any other: a bracket that it closes in the
+# wrong place counts as an error. In each line below, "tree" or "no tree" is said of the output, and the tree after it
+# is the repaired one.
 
 # %%
 words = ["Ann", "saw", "Bob"]
@@ -345,7 +351,8 @@ for output in ("(S (NP XX )NP (VP XX (NP XX )NP )VP )S",  # as it should be
     print(f"{'tree  ' if is_well_formed(tokens, words) else 'no tree'} {write_tree(repaired)}")
 
 # %% [markdown]
-# **Check.** Any tokens at all become a tree over these words, and a tree that is written again needs no further repair.
+# **Check.** Whatever the tokens are, a tree over these words results, and written as tokens again it needs no further
+# repair. Here are 1000 rows of random tokens.
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -368,8 +375,9 @@ print("1000 repairs")
 #
 # **Question.** The parser says one tree, the treebank another. How wrong is the parser?
 #
-# Write each tree as a bag of **labelled brackets**: label, position before its first word, position after its last
-# {cite}`black1991procedure`. Count how many the two bags share.
+# Write each tree as a bag of **labelled brackets**: label, position before its first word, position after its last.
+# Count how many the two bags share. (Parsers have been compared by their brackets since {cite:t}`black1991procedure`,
+# at first without labels.)
 #
 # **Equation.** With $G$ the gold brackets (the treebank's), $P$ the predicted ones, over all sentences together:
 #
@@ -378,18 +386,20 @@ print("1000 repairs")
 # F_1 = \frac{2\,|G \cap P|}{|G| + |P|}
 # $$ (parsing-f1)
 #
-# $F_1$ is the harmonic mean of the two. The bags are **multisets**: a bracket that occurs twice has to be predicted twice.
+# $F_1$ is the harmonic mean of the two. The bags are **multisets**: a bracket that occurs twice has to be predicted
+# twice.
 #
-# The published numbers come from one program, EVALB {cite}`sekine1997evalb`, and its parameter file. Its conventions
-# are part of the number. Tags do not count. A root `TOP` does not count. Punctuation is taken out before words are
-# numbered. `ADVP` and `PRT` (particle) are one label, and `NP-SBJ` is an `NP`. **Code.**
+# The published numbers come from one program, EVALB {cite}`sekine1997evalb`, and its parameter file `COLLINS.prm`.
+# Their conventions are part of the number. Tags do not count. The root `TOP`, which treebank files put round each tree,
+# does not count. Punctuation is taken out before words are numbered. `ADVP` and `PRT` (particle) are one label, and
+# `NP-SBJ`, a noun phrase marked as subject, is an `NP`. **Code.**
 
 # %%
 show(brackets)
 
 # %% [markdown]
-# **Check.** The telescope again, by hand. Words are numbered 0 to 6 and the full stop is left out. Suppose that the treebank
-# says *the man with a telescope* and the parser *saw with a telescope*.
+# **Check.** The telescope again, by hand. The seven words stand between the positions 0 and 7, and the full stop is
+# left out. Suppose that the treebank says *the man with a telescope* and the parser *saw with a telescope*.
 
 # %%
 gold = {("S", 0, 7), ("NP", 0, 1), ("VP", 1, 7), ("NP", 2, 7), ("NP", 2, 4), ("PP", 4, 7), ("NP", 5, 7)}
@@ -402,8 +412,9 @@ assert math.isclose(scores.f1, 100 * 2 * 6 / (7 + 6))
 print(f"precision {scores.precision:.2f}, recall {scores.recall:.2f}, F1 {scores.f1:.2f}")
 
 # %% [markdown]
-# One misunderstood phrase, one missing bracket, and still 92.31. A sentence can score above 90 and be read wrongly, which is good to
-# remember when you look at Table 4. So `bracket_f1` also returns `complete`, the share of sentences without any error.
+# One phrase is misunderstood, one bracket is missing, and F1 is still 92.31. A sentence can score above 90 and be read
+# wrongly: remember that when you look at Table 4. So `bracket_f1` also returns `complete`, the share of sentences
+# without any error.
 
 # %%
 assert scores.complete == 0
@@ -437,8 +448,9 @@ assert math.isclose(inflated, 100 * 2 * 14 / (15 + 14)) and inflated > scores.f1
 #
 # **Question.** Can the Transformer of this book learn to parse?
 #
-# The Penn Treebank costs a licence, and 40,000 sentences cost hours. So we take sentences from a small grammar of our
-# own, which the package holds: noun phrases, verb phrases, prepositional phrases, relative clauses, conjunctions.
+# The Penn Treebank needs a licence, and the paper's model, with its 100 million parameters, more computing than a
+# notebook should ask for. So we take sentences from a small grammar of our own, which the package holds: noun phrases,
+# verb phrases, prepositional phrases, relative clauses, conjunctions.
 
 # %%
 from annotated_transformer.parsing import GRAMMAR, LEXICON
@@ -450,8 +462,10 @@ print("different words and marks:", n_words)
 assert n_words == 50
 
 # %% [markdown]
-# To draw a tree, begin with `S`, choose a rule by its probability, go on with each symbol on its right, and choose a word when you
-# reach a tag. The part of a symbol after the hyphen guides the choice and does not show in the tree.
+# To draw a tree, begin with `S`, choose a rule by its probability, go on with each symbol on its right, and choose a
+# word when you reach a tag. The part of a symbol after the hyphen guides the choice and does not show in the tree; a
+# bracket round nothing but a bracket of the same label is left out. From the eighth level down only the first rule of a
+# symbol is used, so that every tree ends.
 
 # %%
 trees = [tree for tree in sample_trees(9000, seed=1) if len(tree_words(tree)) <= 12]
@@ -464,9 +478,10 @@ assert len(held_out) == 200 and len(training) > 3000
 assert not {" ".join(tree_words(t)) for t in held_out} & {" ".join(tree_words(t)) for t in training}
 
 # %% [markdown]
-# Sentences of at most twelve words keep this quick. Now to ids. Here a word or a bracket is one token, so that a dictionary
-# is tokenizer enough; source and target share it, as in the paper. The ids 0 to 3 are padding, bos, eos, unknown. The leaves
-# are tags: they help a small model to keep count of the words, which it has to, and they are not scored.
+# Sentences of at most twelve words, punctuation marks included, keep this quick. Now to ids. Here a word or a bracket
+# is one token, so that a dictionary is tokenizer enough; source and target share it, as in the paper's translation from
+# English to German. The ids 0 to 3 are padding, bos, eos, unknown. The leaves are tags, which are not scored. The model
+# has to write as many of them as there are words, and a tag, unlike `XX`, tells something of which word it stands for.
 
 # %%
 pairs = [(tree_words(tree), linearize(tree, "tags")) for tree in trees]
@@ -480,7 +495,7 @@ print(f"{len(vocabulary)} tokens in the vocabulary; outputs are {longer:.1f} tim
 assert longer > 2
 
 # %% [markdown]
-# The loop is that of [chapter 5.2](5_2_training.ipynb), in ten lines: batches of similar length, summed loss, one
+# The loop is that of [chapter 5.2](5_2_training.ipynb), shortened: batches of similar length, summed loss, one
 # division by the number of tokens, the rate of equation 3 of the paper, Adam.
 
 # %%
@@ -500,8 +515,8 @@ def train_parser(config, steps=700):
     return model.eval()
 
 # %% [markdown]
-# The model has two layers of width 64, with the paper's post-norm, sinusoids and label smoothing, and no dropout: it
-# sees its data a few times only.
+# The model has two layers of width 64, with the paper's post-norm, sinusoids and label smoothing, and no dropout: in
+# 700 steps it goes through its data only a few times.
 
 # %% tags=["row-X6"]
 config = ModelConfig(len(vocabulary), N=2, d_model=64, d_ff=256, h=4, p_drop=0.0)
@@ -511,7 +526,7 @@ assert sum(p.numel() for p in parser.parameters()) == count_parameters(config)
 
 # %% [markdown]
 # Parsing is a beam search, and then `delinearize`. We search with beam 4 and the paper's $\alpha = 0.3$; input + 300
-# would be a long wait for outputs that never end, input + 40 is room enough for twelve words.
+# would be a long wait for outputs that never end, and input + 40 is room enough for every tree of this sample.
 
 # %%
 def parse(model, sources, beam_size=4):
@@ -525,9 +540,9 @@ outputs = parse(parser, sources)
 parsed = [delinearize(tokens, words) for tokens, words in zip(outputs, sentences)]
 
 # %% [markdown]
-# Is that good? A score needs something to stand beside. Every English sentence of this grammar can be given the same tree, without
-# looking: each word opens a phrase that reaches to the end. Such **right-branching** trees are an old
-# baseline for English.
+# Is that good? A score needs another to compare it with. Every sentence can be given a tree of one shape without a look
+# at its words: the first word is a noun phrase, and each later word opens a verb phrase that reaches to the full stop.
+# Such **right-branching** trees are an old baseline for English.
 
 # %%
 def right_branching(words):
@@ -549,11 +564,12 @@ print(f"complete {result.complete:.1f} percent; {n_trees} of {len(held_out)} out
 assert result.f1 > 45 > baseline.f1 + 5
 
 # %% [markdown]
-# The parser has never seen these sentences, and no line of its code knows what a tree is. That is what the section
-# of the paper is about. It is
-# not perfect: the last line above says how many outputs were no trees, and how many sentences have no error at all.
+# The parser has never seen these sentences, and no line of the model's code knows what a tree is. That is the point of
+# the paper's section. The parser is not perfect: the last line above says what share of the sentences has no error at
+# all, and how many outputs were trees before any repair.
 #
-# **Picture.** Where are its errors? Long sentences have more phrases, deeper ones, and were rarer in training.
+# **Picture.** Where are its errors? Long sentences have more phrases, and deeper ones, and one wrong token early in the
+# output can spoil what follows.
 
 # %% mystnb={"image": {"alt": "Bar chart of F1 over the number of words in the sentence, from 3 to 12. The bars are high for short sentences and lower for long ones. A dashed line marks the F1 of right-branching trees."}, "figure": {"caption": "F1 on held-out sentences of the toy grammar, by length (our measurement). Dashed: right-branching trees, all lengths.", "name": "fig-parsing-length"}} tags=["nbval-ignore-output"]
 by_length = {}
@@ -569,8 +585,9 @@ ax.legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
-# No parser can reach 100 on every sample of this grammar. *With* and *near* may belong to the noun or to the verb, and the grammar tosses a coin:
-# in *Bob saw the man with Ann.* nothing in the sentence tells which. The best guess is the more probable reading.
+# No parser can reach 100 on every sample of this grammar. *With* and *near* may belong to the noun or to the verb, and
+# the grammar leaves it to chance: in *Bob saw the man with Ann.* nothing in the sentence tells which. The best guess is
+# the more probable reading. In the ratio of the two, everything that both readings share cancels.
 
 # %%
 def probability(symbol, right):
@@ -582,8 +599,8 @@ print(f"'with' after an object belongs to the verb with probability {verb / (nou
 assert verb > noun
 
 # %% [markdown]
-# **Break it: no repair.** Give the scorer only what is a tree as written, and for the rest a tree without any phrase, as if the parser had
-# said nothing. That can only lose.
+# **Break it: no repair.** Give the scorer only what is a tree as written, and for the rest a tree without any phrase,
+# as if the parser had said nothing. Recall can only fall; precision might even rise, as wrong brackets go too.
 
 # %% tags=["nbval-ignore-output"]
 strict = [tree if is_well_formed(tokens, words) else delinearize([], words)
@@ -593,9 +610,9 @@ print(f"F1 with repair {result.f1:.1f}, without {unrepaired.f1:.1f}")
 assert unrepaired.recall <= result.recall
 
 # %% [markdown]
-# **Break it: no positions.** A sentence without word order is a bag of words. Take the trained weights and leave out the sinusoids
-# of [chapter 3.5](3_5_positional_encoding.ipynb), which have no weights. *Ann saw Bob* and *Bob saw Ann* are then one to the
-# encoder, and the decoder cannot tell which of the words it has reached.
+# **Break it: no positions.** A sentence without word order is a bag of words. Keep the trained weights and leave out
+# the sinusoids of [chapter 3.5](3_5_positional_encoding.ipynb), which are not trained. *Ann saw Bob* and *Bob saw Ann*
+# are then the same bag to the encoder, and its vectors do not tell the decoder which word comes next.
 
 # %% tags=["nbval-ignore-output"]
 orderless = Transformer(config.replace(positions="none")).eval()
@@ -606,11 +623,12 @@ print(f"F1 with positions {result.f1:.1f}, without {without_order.f1:.1f}")
 assert without_order.f1 < result.f1 - 10
 
 # %% [markdown]
-# That is a model that has lost what it was trained with. One trained without positions would do better, how much better is
-# {ref}`an exercise <ex-parsing-positions>`.
+# That is a model that has lost what it was trained with. One trained without positions should do better; how much
+# better is {ref}`an exercise <ex-parsing-positions>`.
 
 # %% [markdown]
-# This one is exact, whatever the training: the encoder gives each word the same vector wherever it stands.
+# One statement holds up to rounding, whatever the training: without positions, the encoder gives each word the same
+# vector wherever it stands.
 
 # %%
 source = pad_source([[id_of[word] for word in ("Ann", "saw", "Bob", ".")]])
@@ -623,24 +641,27 @@ assert (first[0, 0] - second[0, 2]).abs().max() > 0.1
 print("without positions, Ann is Ann; with them, where she stands is in the vector")
 
 # %% [markdown]
-# **Where.** `sample_trees` in `annotated_transformer/parsing.py`; tests: `test_sampled_trees_follow_the_grammar_and_repeat`. Exercises:
-# {ref}`ex-parsing-beam`, {ref}`ex-parsing-positions`, {ref}`ex-parsing-data`.
+# **Where.** `sample_trees` in `annotated_transformer/parsing.py`; tests:
+# `test_sampled_trees_follow_the_grammar_and_repeat`. Exercises: {ref}`ex-parsing-beam`, {ref}`ex-parsing-positions`,
+# {ref}`ex-parsing-data`.
 
 # %% [markdown]
 # (section-parsing-honest)=
 # ## What this shows, and what it does not
 #
 # - **Shown.** The model for translation learns to write trees from pairs of sentence and tree, with no change in its
-#   code. The tokens, the repair and the score are the real ones.
+#   code. The tokens are those of {cite:t}`vinyals2015grammar` with tags for `XX`, the repair is our own, and the score
+#   follows EVALB's conventions.
 # - **Not shown.** That it parses English. The toy grammar has 50 words and marks, sentences of at most twelve, and its
-#   training and test sentences come from one source. Newspapers have longer sentences, far more words, and constructions
-#   that no grammar on one page holds.
-# - **Not comparable.** Our F1 and those of Table 4 are computed by the same formula on different sentences. They stand in
-#   different tables here for that reason.
-# - **Not measured.** Whether beam 21 is better than 4, and attention dropout better than none, on WSJ. The paper chose them on a
-#   development set and does not print the comparison.
+#   training and test sentences come from the same few rules. Newspapers have longer sentences, far more words, and
+#   constructions that no grammar on one page holds.
+# - **Not comparable.** Our F1 and those of Table 4 are computed by the same formula on different sentences. They stand
+#   in different tables here for that reason.
+# - **Not measured.** Whether beam 21 is better than 4, and attention dropout better than none, on WSJ. The paper chose
+#   them on a development set and does not print the comparison.
 #
-# An experiment with a real treebank, and with EVALB itself beside `bracket_f1`, is planned and not yet part of the book.
+# An experiment with a real treebank, and with EVALB itself beside `bracket_f1`, is planned and not yet part of the
+# book.
 
 # %% [markdown]
 # ## Exercises
@@ -661,8 +682,8 @@ print("without positions, Ann is Ann; with them, where she stands is in the vect
 # ```{solution} ex-parsing-table
 # :class: dropdown
 #
-# Vinyals & Kaiser 3.8 points, Transformer 1.4, Zhu 0.9. Of the errors that is 32, 16 and 9 percent. The recurrent network without
-# special knowledge gains most from the additional data, which fits the paper's remark on small data.
+# Vinyals & Kaiser 3.8 points, Transformer 1.4, Zhu 0.9. Of the errors that is 32, 16 and 9 percent. The recurrent
+# network without special knowledge gains most from the additional data, which fits the paper's remark on small data.
 # ```
 
 # %% tags=["hide-cell"]
@@ -677,8 +698,8 @@ assert gains == {"Vinyals": (3.8, 32), "Transformer": (1.4, 16), "Zhu": (0.9, 9)
 # ```{exercise} Write linearize
 # :label: ex-parsing-linearize
 #
-# Write `linearize(tree)`, equation {eq}`parsing-linearize`. A tree is `(label, [children])`, a leaf is a word, a `str`; the result
-# is a list of tokens, words included. Check it with `check("6.3", linearize)`.
+# Write `linearize(tree)`, equation {eq}`parsing-linearize`. A tree is `(label, [children])`, a leaf is a word, a `str`;
+# the result is a list of tokens, words included. Check it with `check("6.3", linearize)`.
 # ```
 #
 # ```{admonition} Hint
@@ -690,7 +711,8 @@ assert gains == {"Vinyals": (3.8, 32), "Transformer": (1.4, 16), "Zhu": (0.9, 9)
 # ```{solution} ex-parsing-linearize
 # :class: dropdown
 #
-# A word gives itself, in a list. A tree gives its opening token, the tokens of each child in turn, and its closing token.
+# A word gives itself, in a list. A tree gives its opening token, the tokens of each child in turn, and its closing
+# token.
 # ```
 
 # %% tags=["hide-cell"]
@@ -707,8 +729,8 @@ assert my_linearize(in_the_noun) == linearize(in_the_noun)  # a Tree is such a p
 # ```{exercise} Predict the length
 # :label: ex-parsing-length
 #
-# A sentence has 11 words and its tree 8 phrases. How many tokens has it with leaves as tags? How many with words, where each tag has its own two
-# brackets? May the decoder write it, with input + 300?
+# A sentence has 11 words and its tree 8 phrases. How many tokens has the tree with leaves as tags? How many with words,
+# where each tag has its own two brackets? May the decoder write either, with input + 300?
 # ```
 #
 # ```{admonition} Hint
@@ -720,7 +742,8 @@ assert my_linearize(in_the_noun) == linearize(in_the_noun)  # a Tree is such a p
 # ```{solution} ex-parsing-length
 # :class: dropdown
 #
-# $11 + 2 \cdot 8 = 27$ and $3 \cdot 11 + 2 \cdot 8 = 49$. It may: 27 tokens and eos are far below $11 + 300$.
+# $11 + 2 \cdot 8 = 27$ and $3 \cdot 11 + 2 \cdot 8 = 49$. It may write either: 49 tokens and eos are far below
+# $11 + 300 = 311$.
 # ```
 
 # %% tags=["hide-cell"]
@@ -735,8 +758,8 @@ print(11 + 2 * 8, 3 * 11 + 2 * 8)
 # :label: ex-parsing-f1
 #
 # Gold: `(S (NP (NNP Ann)) (VP (VBD slept) (PP (IN after) (NP (NNP Bob)))) (. .))`. Predicted:
-# `(S (NP (NNP Ann)) (VP (VBD slept)) (PP (IN after) (NP (NNP Bob))) (. .))`. Write down both bags, and compute precision, recall
-# and F1. Does it matter that the full stop is left out?
+# `(S (NP (NNP Ann)) (VP (VBD slept)) (PP (IN after) (NP (NNP Bob))) (. .))`. Write down both bags, and compute
+# precision, recall and F1. Does it matter that the full stop is left out?
 # ```
 #
 # ```{admonition} Hint
@@ -748,8 +771,9 @@ print(11 + 2 * 8, 3 * 11 + 2 * 8)
 # ```{solution} ex-parsing-f1
 # :class: dropdown
 #
-# Both have S 0-4, NP 0-1, PP 2-4, NP 3-4. Gold has VP 1-4, predicted VP 1-2. So 4 of 5 match: precision, recall and F1 are 80. The full stop
-# would only lengthen S, in both trees.
+# Both have S 0-4, NP 0-1, PP 2-4, NP 3-4. Gold has VP 1-4, predicted VP 1-2. So 4 of 5 match: precision, recall and F1
+# are 80. It does not matter here: with the full stop, S would end at 5 instead of 4 in both trees, and the other
+# brackets would stay.
 # ```
 
 # %% tags=["hide-cell"]
@@ -804,7 +828,8 @@ assert little.precision == 100 and little.recall < 25 and little.f1 < 40
 # ```{solution} ex-parsing-random
 # :class: dropdown
 #
-# Near 0. A repair adds no bracket but `TOP`, which does not count; it only closes what the model has opened.
+# Near 0. The repair opens no bracket but `TOP`, which does not count; it only closes or drops what the model has
+# opened. So it cannot produce a good score by itself.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -818,7 +843,7 @@ assert noise.f1 < 25
 # ```{exercise} The beam
 # :label: ex-parsing-beam
 #
-# Parse the held-out sentences with beam 1, 4 and 21. The paper used 21. What does it gain here?
+# Parse the first 40 held-out sentences with beam 1, 4 and 21. The paper used 21. What does it gain here?
 # ```
 #
 # ```{admonition} Hint
@@ -830,8 +855,8 @@ assert noise.f1 < 25
 # ```{solution} ex-parsing-beam
 # :class: dropdown
 #
-# Little, or nothing: the vocabulary is small, and where this model errs it is mostly sure. How it is on WSJ, only an experiment
-# on WSJ can tell.
+# Little, or nothing: in our run the wider beams score no higher than beam 1. Other weights may give another order,
+# since 40 sentences are few. What beam 21 gains on WSJ, only an experiment on WSJ can tell.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -846,8 +871,8 @@ assert max(f1_of.values()) - min(f1_of.values()) < 15
 # ```{exercise} Train without positions
 # :label: ex-parsing-positions
 #
-# Train a parser with `positions="none"` from the beginning. Will it be as bad as the broken one above? As good as the whole one?
-# Which part of it still knows something about order?
+# Train a parser with `positions="none"` from the beginning. Will it be as bad as the broken one above? As good as the
+# whole one? Which part of it still knows something about order?
 # ```
 #
 # ```{admonition} Hint
@@ -859,10 +884,10 @@ assert max(f1_of.values()) - min(f1_of.values()) < 15
 # ```{solution} ex-parsing-positions
 # :class: dropdown
 #
-# In between, one expects. The decoder sees how many tokens it has written, through its causal mask, and
-# the words of a sentence tell much about the phrases it has: two verbs and a *who* make a relative clause. But for
-# which noun phrase the clause is, the bag of words does not say: *the dog who ran saw Ann* and *the dog saw Ann who ran* are one bag, and
-# have two trees.
+# You would expect a score in between; this book has not measured it. The decoder sees how many tokens it has written,
+# through its causal mask, and the words of a sentence tell much about the phrases it has: two verbs and a *who* make a
+# relative clause. But the bag of words does not say to which noun phrase the clause belongs: *the dog who ran saw Ann*
+# and *the dog saw Ann who ran* are one bag, and have two trees.
 # ```
 
 # %% tags=["hide-cell"]
@@ -877,33 +902,35 @@ print("one bag, one parse, whatever the weights")
 # ```{exercise} Change the data and measure
 # :label: ex-parsing-data
 #
-# Train once more with leaves `XX` instead of tags, then once more with a quarter of the sentences. What happens to F1? How many runs with different seeds do you need
-# before you believe a difference of one point?
+# Train once more with leaves `XX` instead of tags, then once more with a quarter of the sentences. What happens to F1?
+# How many runs with different seeds do you need before you believe a difference of one point?
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# `train_parser` reads `ids`. Change `linearize(tree, "tags")` and build the vocabulary again. For a difference of one point, look first at how far two seeds lie
-# apart.
+# `train_parser` reads `ids`. Change `linearize(tree, "tags")` and build the vocabulary again. For a difference of one
+# point, look first at how far two seeds lie apart.
 # ```
 #
 # ```{solution} ex-parsing-data
 # :class: dropdown
 #
-# `XX` is easier to write, and gives up a clue about where in the sentence one is. {cite:t}`vinyals2015grammar` found `XX` better on WSJ; there is no reason that
-# it must be so here. With less data the same steps see each sentence more often, and the held-out score falls sooner or later. With 200 held-out sentences,
-# two seeds may differ by several points: one run of each decides nothing.
+# We have not measured these runs. `XX` is easier to write, and gives up a clue about which word it stands for.
+# {cite:t}`vinyals2015grammar` found `XX` better on WSJ; there is no reason that it must be so here. With less data the
+# same steps see each sentence more often, and with too little data the held-out score falls. With 200 held-out
+# sentences, two seeds may differ by several points. One run of each then decides nothing; train several, until the
+# difference of the means is large beside the spread.
 # ```
 
 # %% [markdown]
 # ## What to remember
 #
-# - Parsing is translation into brackets: `(S (NP XX )NP (VP XX )VP . )S`. The model is unchanged, the output is longer than
-#   the input.
+# - Parsing is translation into brackets: `(S (NP XX )NP (VP XX )VP . )S`. The model is unchanged, the output is longer
+#   than the input.
 # - The paper: $N = 4$, $d_{\mathrm{model}} = 1024$, beam 21, $\alpha = 0.3$, input + 300; F1 91.3 with WSJ only, 92.7
 #   semi-supervised. Two lines of Table 4 are above the latter, and the text names one.
-# - Output that is no tree is repaired by fixed rules and then scored like any other.
+# - Here, output that is no tree is repaired by fixed rules and then scored like any other.
 # - F1 counts labelled brackets over the corpus, without tags, without `TOP`, without punctuation. One wrongly attached
-#   phrase costs one bracket or two.
+#   phrase may cost no more than one bracket.
 # - A score on a toy grammar says that the machinery works. It says nothing about newspapers.
