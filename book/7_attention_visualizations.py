@@ -61,14 +61,14 @@ use_style()
 # | 4 | *The Law will never be perfect, but its application should be just - this is what we are missing, in my opinion.* | "Two attention heads, [...] apparently involved in anaphora resolution." Heads 5 and 6, and the lines of *its*: "the attentions are very sharp for this word". |
 # | 5 | the same | "Many of the attention heads exhibit behaviour that seems related to the structure of the sentence." Two heads. |
 #
-# **Anaphora** is a word that refers back to another; here *its* stands for *the Law's*. Note the words "apparently"
-# and "seems": the captions claim less than most retellings do. They also leave open which of the paper's models was
-# drawn, how the heads and sentences were chosen, and in how many other sentences the same heads do the same.
+# **Anaphora** is the use of a word that refers back to another; here *its* stands for *the Law's*. Note the words
+# "apparently" and "seems": the captions claim less than most retellings do. They also leave open which of the paper's
+# models was drawn, how the heads and sentences were chosen, and in how many other sentences the same heads do the same.
 #
 # We put the same questions to the model in `book/model`: the paper's architecture with $N = 3$ layers and $h = 6$
 # heads, trained on some 36,000 pairs of everyday sentences, English to German, as [6.1](6_1_translation.ipynb) tells.
-# The paper's model had twice the layers and 4.5 million pairs of news and parliamentary debate. So the question is
-# open what ours has learned.
+# The paper's model for this pair of languages had twice the layers and 4.5 million pairs, most of them from parliament,
+# the web and the news. So it is an open question what ours has learned.
 
 # %%
 model, tokenizer = load_model("model")
@@ -124,7 +124,8 @@ show(record_attention)
 # %% [markdown]
 # **Check.** One forward pass over a sentence and its translation. There is one entry for each attention module: $N$
 # in the encoder, $2N$ in the decoder. Every row is a distribution. And the weights are those that the model used:
-# weights times values, joined and multiplied by $W^O$, are what the module puts out.
+# weights times values, joined and multiplied by $W^O$, are what the module puts out (the cell takes the encoder's
+# layer 2; the tests take every module).
 
 # %%
 source_text, target_text = "Tom sold his car because it was old.", "Tom verkaufte sein Auto, weil es alt war."
@@ -269,8 +270,8 @@ assert found.shape == (N, h) and best > even
 
 # %% [markdown]
 # Here an anecdote would end: "a head has learned the dependency". But we *searched* for that head, among 18. The
-# largest of 18 numbers is large also where there is nothing to find. So let us do the same search where nobody
-# asked for grammar: every token as the query, every two neighbouring tokens as the keys, as long as they are at least as far
+# largest of 18 numbers is large also where there is nothing to find. So we do the same search where nobody asked for
+# grammar: every token as the query, every two neighbouring tokens as the keys, as long as they are at least as far
 # away, in either direction, as *more* is from *making*.
 
 # %% tags=["nbval-ignore-output"]
@@ -285,8 +286,9 @@ assert distance >= 10 and control.median() > 0 and 0 <= as_large <= 1
 # %% [markdown]
 # This percentage is what the picture of one sentence is worth. Were it below one percent, the head would deserve a
 # second look, on other sentences with the same construction. At ten percent or more, the find is what a search turns
-# up. The paper gives no such control, for these heads or others. It may well be that in its model the effect is real;
-# the figure alone cannot show it.
+# up anyway. (The control is a little strict: *making* is a mean over its tokens, and a single token's weights are
+# more uneven than a mean.) The paper gives no such control, for these heads or others. It may well be that in its
+# model the effect is real; the figure alone cannot show it.
 #
 # A search needs a control: the same search where the thing searched for is absent. This holds for every "head that
 # does X".
@@ -311,12 +313,13 @@ for word in ("Law", "application"):
     assert found.max() > 0
 
 # %% [markdown]
-# That sentence was too hard for our model. The example that is shown most often is not in the paper; it comes from a
-# later article by one of the authors {cite}`uszkoreit2017transformer`: *The animal didn't cross the street because it
-# was too tired.* Change one word, and *it* means something else: *... because it was too wide.* Such a **minimal
-# pair** (two sentences that differ in one word) is a far better instrument than one sentence. If a head follows what
-# *it* means, its weight must move from *animal* to *street*. In the article it does: in one of eight heads of the
-# last encoder layer, English to French, for this pair.
+# Again these are the largest of 18 numbers; exercise {ref}`ex-viz-control` finds what a model that was never trained
+# reaches for *Law*. And the sentence was too hard for ours. The example that is shown most often is not in the paper;
+# it comes from a later article by one of the authors {cite}`uszkoreit2017transformer`: *The animal didn't cross the
+# street because it was too tired.* Change one word, and *it* means something else: *... because it was too wide.*
+# Such a **minimal pair** (two sentences that differ in one word) is a far better instrument than one sentence. If a
+# head follows what *it* means, its weight must move from *animal* to *street*. In the article it does: in one of
+# eight heads of the last encoder layer, English to French, for this pair.
 
 # %%
 pair = {word: explore_attention(model, tokenizer, f"The animal didn't cross the street because it was too {word}.",
@@ -326,7 +329,7 @@ assert all(found.shape == (N, h) for found in shares.values())
 
 # %% [markdown]
 # For each noun we take the head that looks at it most in the first sentence, and ask what that head does in the
-# second.
+# second. A change of more than 0.1 counts as a move.
 
 # %% tags=["nbval-ignore-output", "row-F7"]
 for noun in ("animal", "street"):
@@ -338,14 +341,15 @@ for noun in ("animal", "street"):
 
 # %% [markdown]
 # Read the two lines with care. A large share in the first sentence is what a screenshot would show as "the model
-# knows that *it* is the animal". If the share is as large in the second sentence, where *it* is the street, the head
-# does something else: it may look at the subject, or at the first noun, or at a word of several pieces. The picture
-# was right, and the reading of it wrong.
+# knows that *it* is the animal". If the share hardly changes in the second sentence, where *it* is the street, the
+# head does something else: it may look at the subject, or at the first noun, or at a word of several pieces. Then the
+# picture was right, and the reading of it wrong.
 #
 # Nor is it clear that the model needs to know. In German the pronoun must agree with its noun (*das Tier, es*; *die
-# Straße, sie*), so for this pair it matters; between two nouns of one gender it does not. {cite:t}`muller2018large` let translation models choose between right and wrong German pronouns in
-# 12,000 sentences. {cite:t}`voita2018context` compare attention with coreference over many sentences, in a model that
-# reads the sentence before as well, and find that it does capture something of it. That is what evidence looks like.
+# Straße, sie*), so for this pair it matters; between two nouns of one gender it does not. {cite:t}`muller2018large`
+# let translation models choose between right and wrong German pronouns in 12,000 sentences.
+# {cite:t}`voita2018context` compare attention with coreference over many sentences, in a model that reads the
+# sentence before as well, and find that it does capture something of it. That is what evidence looks like.
 #
 # Here is that encoder to look around in, with *tired*.
 
@@ -395,8 +399,7 @@ plt.show()
 #
 # {cite:t}`clark2019what` find these same three in BERT, next to a few heads that agree well with grammar, such as one
 # that goes from a direct object to its verb. {cite:t}`voita2019analyzing` find heads of the first kind, of grammar,
-# and for rare words in a translation model's encoder. What ours
-# has is counted two sections on.
+# and for rare words in a translation model's encoder. What ours has is counted two sections on.
 
 # %% [markdown]
 # ## Encoder-decoder attention: a soft alignment
@@ -452,10 +455,11 @@ assert predicts[-1].max() > reads[-1].max()
 # %% [markdown]
 # In the last layer, the alignment belongs to the token that is being *predicted*: the search for the next word is
 # what the layer is for. In the first layer it may be otherwise, since the query there is little more than the
-# embedding of the token that was *read*. Both make sense, and a picture with the wrong labels would show neither.
+# embedding of the token that was *read*. Compare the two percentages of each layer. Where layers differ, no one choice
+# of labels is right for all of them.
 #
 # **Picture.** The first of the four sentences, the mean of the heads of each layer. Rows are labelled with what they
-# predict.
+# predict; a layer that aligns the token it reads shows its marks one row too low.
 
 # %% mystnb={"image": {"alt": "Three heat maps of the encoder-decoder attention, the mean of six heads in each layer: predicted German tokens down, English tokens across. German puts the verb gekauft last, English has bought in the middle."}, "figure": {"caption": "Encoder-decoder attention, mean of the heads of each layer. A row is labelled with the token that it predicts. *gekauft* (bought) stands at the end in German.", "name": "fig-viz-cross"}}
 figure, axes = plt.subplots(1, N, figsize=(6.4, 2.9), layout="constrained", sharey=True)
@@ -469,7 +473,8 @@ plt.show()
 # %% [markdown]
 # Is encoder-decoder attention an alignment, then? Partly. {cite:t}`ghader2017what` measure that attention in
 # translation agrees with human alignment for nouns more than for verbs, whose translation needs more of the sentence.
-# And a function word such as *hat* has no partner of its own: any mark in its row is right or wrong as you like.
+# And a function word such as *hat* has no partner of its own (we gave it *bought*): any mark in its row is right or
+# wrong as you like.
 #
 # **Where.** Exercise {ref}`ex-viz-offset`.
 
@@ -584,7 +589,8 @@ plt.show()
 
 # %% [markdown]
 # Two things to look for. Do the layers differ more than the heads of one layer? And how much of the attention goes to
-# *eos*, which stands for no word at all? {cite:t}`clark2019what` see the like in BERT, whose middle layers put over
+# *eos*, which stands for no word at all? A head that puts all its weight there has an entropy of almost 0: a sharp head
+# need not be one that has found something. {cite:t}`clark2019what` see the like in BERT, whose middle layers put over
 # half of their attention on the separator `[SEP]`, and read it as heads that have **nothing to do**: weights must sum
 # to 1, so a head that wants to add nothing needs a place to rest. Exercise {ref}`ex-viz-norms` tests that reading.
 #
@@ -607,7 +613,8 @@ plt.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
 plt.show()
 
 # %% [markdown]
-# "Even weights" are not flat here, since only long sentences have distant words, and each of their keys gets less.
+# "Even weights" are not flat here, since only long sentences have distant words, and each of their keys gets less. A
+# layer lies below that line at every distance shown if *eos*, which is left out, takes much of its attention.
 #
 # Such measures say what a head *does*. They do not say what it is *for*. To learn that, take it away.
 
@@ -720,7 +727,7 @@ assert curve[counts.index(12)] < 0.25 * curve[-1]  # twelve heads cost little
 # %% [markdown]
 # {cite:t}`michel2019sixteen` draw this curve for a large translation model and for BERT: 20 and 40 percent of the
 # heads go without noticeable harm, and some layers work with a single head. {cite:t}`voita2019analyzing` let training
-# itself choose, and remove 38 of 48 encoder heads for a loss of 0.15 BLEU; those that stay are the ones with a
+# itself choose, and remove 38 of 48 encoder heads for a loss of 0.15 BLEU; those that stay are mostly ones with a
 # recognisable role. Three cautions:
 #
 # - Removal after training says what *this* model depends on, not what a model trained without the head would need.
@@ -739,9 +746,10 @@ assert curve[counts.index(12)] < 0.25 * curve[-1]  # twelve heads cost little
 # Three reasons for doubt, each of which can be shown by a cell.
 #
 # **First: different weights, same output.** A head's output is $A_i V$, a row of $S$ weights times an $S \times d_v$
-# matrix. With more keys than $d_v + 1$ there are vectors $n \ne 0$ with $n V = 0$ and entries that sum to 0. Then
-# $A_i + n$ is another row of weights with the same output: nothing behind the head can tell the two apart
-# {cite}`brunner2020identifiability`. Our $d_v$ is 32, and the sentence of Figure 3 has 49 tokens.
+# matrix. With more keys than $d_v + 1$ there are vectors $n \ne 0$ with $n V = 0$ and entries that sum to 0. If $n$
+# is so short that no entry of $A_i + n$ is negative, $A_i + n$ is another row of weights with the same output:
+# nothing behind the head can tell the two apart {cite}`brunner2020identifiability`. Our $d_v$ is 32, and the sentence
+# of Figure 3 has 49 tokens.
 
 # %%
 names = [f"encoder.layers.{i}.self_attention" for i in range(N)]
@@ -783,9 +791,9 @@ assert moved.max() > 0.001
 # vector is little. {cite:t}`kobayashi2020attention` measure lengths instead of weights, and the attention to
 # separators and full stops in BERT all but disappears. Exercise {ref}`ex-viz-norms` does it here.
 #
-# **Third: a token is not its word.** From the second layer on, the vector at a position is no longer the word that
-# stands there, but something made from the whole sentence. How much does the encoder's output at one position change
-# if the word at *another* is replaced?
+# **Third: a token is not its word.** From the second layer on, the vector at a position is no longer the embedding of
+# the word that stands there: the other words have added to it. How much does the encoder's output at one position
+# change if the word at *another* is replaced?
 
 # %%
 one, two = (torch.tensor([[*tokenizer.encode(f"Tom sold his car because it was {word}."), model.config.eos_id]])
@@ -806,8 +814,9 @@ ax.set_ylabel("relative change")
 plt.show()
 
 # %% [markdown]
-# The change has reached every position. A weight on position $j$ in layer 3 is a weight on a vector that $j$
-# has *written*, and that may be about anything. **Attention rollout** {cite}`abnar2020quantifying` multiplies the
+# The change is largest at the word's own position, and it has reached every other. So a weight on position $j$ in
+# layer 3 is a weight on a vector to which the whole sentence has contributed, and the weight does not say which part
+# of that vector the head reads. **Attention rollout** {cite}`abnar2020quantifying` multiplies the
 # layers' weights to trace where it came from ({ref}`ex-viz-rollout`); it is a better guess, and still a guess.
 #
 # ### What is known
@@ -942,7 +951,7 @@ print(f"{entropy(causal).mean():.3f}")
 # ```{solution} ex-viz-control
 # :class: dropdown
 #
-# The best of 18 random heads is always above the even share, though the model knows nothing. A find counts from where
+# The best of 18 random heads is far above the even share, though the model knows nothing. A find counts from where
 # it exceeds what a search among as many heads gives *without* the thing to be found: in an untrained model, and in
 # the same model for unrelated words.
 # ```
@@ -1037,9 +1046,12 @@ assert blind > 1
 # ```{solution} ex-viz-norms
 # :class: dropdown
 #
-# Compare the two columns that the cell prints. Where the share of the lengths is well below that of the weights, the
-# value of eos is a short vector, and the head does rest there; where it is not, eos carries something. The check that
-# makes the measure worth having: the contributions sum to the module's output.
+# Compare the two shares that the cell prints for each layer. Where that of the lengths is well below that of the
+# weights, what eos hands on is shorter than what a word does, which supports the reading. Where it is not, the head
+# adds something when it looks at eos. That need not be information: in layer 1, eos is still its own embedding plus
+# its position, so every query that looks there gets one and the same vector, which says nothing of the words.
+# Removing the head decides. The check that makes the measure worth having: the contributions sum to the module's
+# output.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
