@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from annotated_transformer.config import ConfigError, ModelConfig, require
 
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 """Single-precision operations a second that the paper assumes of one GPU (footnote 5)."""
+
+
+def longest_chain(y: Tensor) -> int:
+    """Matrix products and convolutions that wait for one another until `y` is known (Table 1's sequential operations).
+
+    Read from the graph that PyTorch keeps for the backward pass, so `y` must have a gradient. No hardware can do two
+    products of the chain at the same time. Raises ConfigError for a tensor without a graph.
+    """
+    require(y.grad_fn is not None, "longest_chain needs a tensor that was computed with gradients on")
+    depth: dict[Any, int] = {None: 0}
+    stack: list[Any] = [y.grad_fn]
+    while stack:
+        parents = [parent for parent, _ in stack[-1].next_functions]
+        if waiting := [parent for parent in parents if parent not in depth]:
+            stack += waiting
+            continue
+        node = stack.pop()
+        product = node.name().startswith(("Mm", "Mv", "Bmm", "Addmm", "Addmv", "Baddbmm", "Convolution"))
+        depth[node] = product + max([depth[parent] for parent in parents] or [0])
+    return depth[y.grad_fn]
 
 
 def count_parameters(config: ModelConfig) -> int:

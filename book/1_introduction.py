@@ -60,18 +60,10 @@ if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and t
 import torch
 from torch import nn
 
-def longest_chain(y):
-    """Matrix products that wait for one another until y is known."""
-    depth, stack = {None: 0}, [y.grad_fn]
-    while stack:
-        parents = [parent for parent, _ in stack[-1].next_functions]
-        if waiting := [p for p in parents if p not in depth]:
-            stack += waiting
-            continue
-        node = stack.pop()
-        product = node.name().startswith(("Mm", "Addmm", "Convolution"))
-        depth[node] = product + max([depth[p] for p in parents] or [0])
-    return depth[y.grad_fn]
+from annotated_transformer.cost import longest_chain
+from annotated_transformer.visualization import show
+
+show(longest_chain)
 
 # %% [markdown]
 # Three ways to compute, from $n$ vectors, one vector for the last position that has taken in the first: a recurrent
@@ -365,7 +357,6 @@ assert sum(each.n_tokens for each in epoch) == n_tokens
 
 # %%
 from annotated_transformer import ModelConfig, Transformer
-from annotated_transformer.visualization import show
 
 config = ModelConfig.tiny(vocab_size=V, N=2, d_ff=256)
 torch.manual_seed(1)

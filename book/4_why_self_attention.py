@@ -40,7 +40,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # %%
 from annotated_transformer import scaled_dot_product_attention
-from annotated_transformer.cost import LAYERS, layer_operations
+from annotated_transformer.cost import LAYERS, layer_operations, longest_chain
 from annotated_transformer.exercises import check
 from annotated_transformer.visualization import show, use_style
 
@@ -387,18 +387,7 @@ assert twice.pop("self-attention") == 4 and set(twice.values()) == {2}
 # [introduction](1_introduction.ipynb) counts the same way; that chapter is about the idea, this one about the table.)
 
 # %%
-def longest_chain(y):
-    """Matrix products and convolutions that wait for one another until y is known."""
-    depth, stack = {None: 0}, [y.grad_fn]
-    while stack:
-        parents = [parent for parent, _ in stack[-1].next_functions]
-        if waiting := [parent for parent in parents if parent not in depth]:
-            stack += waiting
-            continue
-        node = stack.pop()
-        product = any(word in node.name() for word in ("Mm", "Mv", "Bmm", "Convolution"))
-        depth[node] = product + max([depth[parent] for parent in parents] or [0])
-    return depth[y.grad_fn]
+show(longest_chain)
 
 # %% [markdown]
 # **Check.** All outputs of a layer, at three lengths. The chain stays as long as it is in every layer but one.
@@ -469,7 +458,8 @@ print("time grows as the counts say, within a factor of four")
 #
 # **Where.**
 #
-# - Code: `longest_chain` is this chapter's own.
+# - Code: `longest_chain` in `annotated_transformer/cost.py`; test: `test_a_chain_is_as_long_as_what_waits` in
+#   `tests/test_cost.py`.
 # - Exercises: {ref}`ex-why-sequential`.
 
 # %% [markdown]

@@ -13,6 +13,7 @@ from annotated_transformer.cost import (
     TABLE_2,
     count_parameters,
     layer_operations,
+    longest_chain,
     training_cost,
 )
 from annotated_transformer.transformer import Transformer
@@ -102,3 +103,22 @@ def test_what_is_no_layer_of_table_1_is_refused():
         layer_operations("dense", 4, 4)
     with pytest.raises(ConfigError, match="at least 1, got 0, 4, 3 and 3"):
         layer_operations("recurrent", 0, 4)
+
+
+def test_a_chain_is_as_long_as_what_waits():
+    """A walk of n cells, k maps side by side, a chain with biases and batches, a convolution: counted by hand."""
+    x, W = torch.randn(5, 4, requires_grad=True), torch.randn(4, 4)
+    h = x[:1]
+    for _ in range(7):
+        h = torch.tanh(h @ W)
+    assert longest_chain(h) == 7
+    assert longest_chain(sum(x @ W for _ in range(3))) == 1  # side by side, none waits
+    assert longest_chain(nn.Linear(4, 4)(nn.Linear(4, 4)(x)) @ W[0]) == 3
+    assert longest_chain(torch.baddbmm(x[None], x[None], W[None]) @ W[None]) == 2
+    assert longest_chain(nn.Conv1d(4, 4, 3)(x.T[None])) == 1
+    assert longest_chain(x * 2) == 0
+
+
+def test_a_chain_needs_a_graph():
+    with pytest.raises(ConfigError, match="computed with gradients on"):
+        longest_chain(torch.ones(2))
