@@ -38,6 +38,8 @@ ATTENTION, STACKS, MODEL, EMBEDDING = "attention.py", "stacks.py", "transformer.
 LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "beam_search.py"
 CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
 
+PARSING, COST = "parsing.py", "cost.py"
+
 HEADS = "test_attention.py::test_multi_head_attention_is_a_loop_over_heads"
 BY_HAND = "test_attention.py::test_equation_1_by_hand"
 MASKS = "test_attention.py::test_true_means_may_look"
@@ -51,6 +53,9 @@ FUTURE = "test_transformer.py::test_the_future_is_invisible"
 SEES = "test_transformer.py::test_every_position_sees_itself_its_past_and_the_whole_source"
 PADDING = "test_transformer.py::test_padding_added_to_a_batch_changes_nothing"
 TYING = "test_transformer.py::test_one_matrix_serves_three_times_and_gathers_every_gradient"
+REPAIR = "test_parsing.py::test_a_repair_by_hand"
+SAME_BRACKETS = "test_parsing.py::test_what_evalb_does_not_tell_apart"
+CHAIN = "test_cost.py::test_a_chain_is_as_long_as_what_waits"
 TABLE_3 = "test_paper.py::test_table_3_parameters_with_one_vocabulary"
 FORMULA = "test_embedding.py::test_positional_encoding_is_the_printed_formula"
 ROTATION = "test_paper.py::test_positions_shifted_by_k_are_positions_rotated"
@@ -258,6 +263,31 @@ MUTANTS = [
     Mutant("finished sentences stay in greedy search", SEARCH, "if len(going_on) < len(alive):", "if not going_on:",
            ("test_beam_search.py::test_a_finished_sentence_leaves_the_batch",)),
     Mutant("at most source + 100", CONFIG, "max_extra: int = 50", "max_extra: int = 100", (DEFAULTS,)),
+    # Trees (6.3), and what waits for what (4)
+    Mutant("a closing bracket closes what is not open", PARSING,
+           "while label in [opened for opened, _ in stack[1:]] and close() != label:",
+           "while len(stack) > 1 and close() != label:", (REPAIR,)),
+    Mutant("open brackets stay open", PARSING, "    while len(stack) > 1:\n        close()", "    close()",
+           ("test_parsing.py::test_whatever_a_model_writes_becomes_a_tree_over_the_words",)),
+    Mutant("words beyond the last tag are lost", PARSING,
+           "[Tree(UNKNOWN_TAG, (word,)) for word in remaining]", "[]",
+           ("test_parsing.py::test_whatever_a_model_writes_becomes_a_tree_over_the_words",)),
+    Mutant("brackets without words stay", PARSING, "        if children:\n            stack[-1]",
+           "        if True:\n            stack[-1]", (REPAIR,)),
+    Mutant("punctuation counts", PARSING, 'if tag in (*PUNCTUATION, "-NONE-") else set()',
+           'if tag == "-NONE-" else set()', (SAME_BRACKETS,)),
+    Mutant("functions of labels count", PARSING, 're.split("[-=]", node[0])[0]', "node[0]", (SAME_BRACKETS,)),
+    Mutant("PRT is not ADVP", PARSING, '"ADVP" if label == "PRT" else label', "label", (SAME_BRACKETS,)),
+    Mutant("TOP counts", PARSING, 'label not in (TOP, "ROOT", "S1") and start', "start", (SAME_BRACKETS,)),
+    Mutant("a bracket that occurs twice counts once", PARSING, "(ours & theirs).total()", "len(ours & theirs)",
+           ("test_parsing.py::test_a_bracket_that_occurs_twice_must_be_predicted_twice",)),
+    Mutant("precision and recall change places", PARSING, "for n in (n_guessed, n_gold))",
+           "for n in (n_gold, n_guessed))", ("test_parsing.py::test_f1_by_hand_on_one_attachment",)),
+    Mutant("each tree's own tags are its punctuation", PARSING,
+           "(brackets(tree, uncounted_words(right)) for tree in (right, guess))",
+           "(brackets(tree) for tree in (right, guess))", ("test_parsing.py::test_a_wrong_tag_moves_no_bracket",)),
+    Mutant("a product with a bias waits for nothing", COST, '"Addmm", ', "", (CHAIN,)),
+    Mutant("a chain is the sum of its branches", COST, "product + max([", "product + sum([", (CHAIN,)),
 ]
 
 

@@ -236,6 +236,14 @@ def test_f1_agrees_with_pairing_off_by_hand():
     assert backwards == pytest.approx(scores)
 
 
+def test_a_bracket_that_occurs_twice_must_be_predicted_twice():
+    twice = read_tree("(S (NP (NP (NN dogs))) (VP (VBP bark)))")
+    once = read_tree("(S (NP (NN dogs)) (VP (VBP bark)))")
+    assert bracket_f1([twice], [twice]) == (100, 100, 100, 100)
+    assert bracket_f1([twice], [once])[:2] == (100, 75)  # S, NP, VP of S, NP, NP, VP
+    assert bracket_f1([once], [twice])[:2] == (75, 100)
+
+
 def test_a_tree_is_a_perfect_parse_of_its_sentence():
     assert bracket_f1(TREES, TREES) == (100, 100, 100, 100)
 
