@@ -157,7 +157,8 @@ class TrainConfig(_Settings):
     counted from 1. `precision="bf16"` runs the products in bfloat16 (weights stay float32); "auto" means bf16 on a
     GPU that has it and float32 elsewhere. `bpe_dropout` is a regulariser the paper does not have, for small corpora:
     the chance that a merge is left out when the training text is encoded, anew in every epoch; its draws differ from
-    one process to the next, so that such a run does not resume bit for bit.
+    one process to the next, so that such a run does not resume bit for bit. `r_drop` is another: the weight alpha of
+    the divergence between two draws of dropout (`r_drop_divergence`); a step then costs twice as much.
     """
 
     train_steps: int = 100_000
@@ -171,6 +172,7 @@ class TrainConfig(_Settings):
     clip_norm: float = 0.0
     eps_ls: float = 0.1
     bpe_dropout: float = 0.0
+    r_drop: float = 0.0
     seed: int = 1
     max_length: int = 256
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -188,7 +190,8 @@ class TrainConfig(_Settings):
             require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
         for name in ("lr_factor", "adam_eps"):
             require(getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}")
-        require(self.clip_norm >= 0.0, f"clip_norm must not be negative (0 is off), got {self.clip_norm}")
+        for name in ("clip_norm", "r_drop"):
+            require(getattr(self, name) >= 0.0, f"{name} must not be negative (0 is off), got {getattr(self, name)}")
         require(self.max_length <= self.max_tokens,
                 f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}")
         require(self.precision in ("auto", "fp32", "bf16"),

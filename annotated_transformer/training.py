@@ -15,7 +15,7 @@ from torch import Tensor
 from annotated_transformer import checkpoint
 from annotated_transformer.batching import Batch, TokenPair, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
-from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy, r_drop_divergence
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
 from annotated_transformer.process import deferred_interrupt, keep_freed_memory
 from annotated_transformer.transformer import Transformer
@@ -134,6 +134,8 @@ class _Run:
         self.forward = torch.compile(self._forward, dynamic=True) if config.compile else self._forward
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        if self.config.r_drop:
+            return self._r_drop_forward(batch)
         model = self.model
         mask = model.source_mask(batch.source)
         x = model.decode(batch.target_in, model.encode(batch.source, mask), mask)
@@ -141,6 +143,14 @@ class _Run:
         if self.device.type == "cpu":
             return linear_cross_entropy(x, model.embedding.weight, batch.target_out, eps_ls, pad_id)
         return label_smoothed_cross_entropy(model.logits(x), batch.target_out, eps_ls, pad_id)
+
+    def _r_drop_forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The batch twice, under two draws of dropout: mean loss and nll of the two, and alpha / 2 times D(P_1, P_2)."""
+        source, target_in, target_out = (torch.cat([t, t]) for t in batch[:3])
+        logits, pad_id = self.model(source, target_in), self.model.config.pad_id
+        loss, nll = label_smoothed_cross_entropy(logits, target_out, self.config.eps_ls, pad_id)
+        divergence = r_drop_divergence(logits, batch.target_out, pad_id)
+        return (loss + self.config.r_drop * divergence) / 2, nll / 2
 
     def batches(self, epoch_pairs: Callable[[int], list[TokenPair]]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand; `epoch_pairs` gives an epoch's pairs."""

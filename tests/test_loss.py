@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy, r_drop_divergence
 
 B, T, V = 2, 6, 9
 TARGET = torch.tensor([[3, 5, 8, 4, 2, 0], [1, 2, 0, 0, 0, 0]])
@@ -97,3 +97,13 @@ def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, ep
     ours, theirs = (torch.autograd.grad(3 * total, (x, weight)) for total in (loss, expected))
     assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
     assert not ours[0][target == 0].any()
+
+
+def test_r_drop_is_the_mean_of_both_divergences_over_the_real_positions():
+    logits = torch.cat([random_logits(torch.float64), random_logits(torch.float64).roll(1, -1)])
+    p_1, p_2 = logits.softmax(-1).chunk(2)
+    both = F.kl_div(p_2.log(), p_1, reduction="none") + F.kl_div(p_1.log(), p_2, reduction="none")
+    expected = (both.sum(-1) * (TARGET != 0)).sum() / 2
+    assert expected > 1
+    assert_close(r_drop_divergence(logits, TARGET), expected.float(), check_dtype=False, rtol=1e-5, atol=0)
+    assert r_drop_divergence(torch.cat([logits[:B], logits[:B]]), TARGET) == 0

@@ -18,6 +18,7 @@ from annotated_transformer import training
 from annotated_transformer.batching import make_batch, token_batches
 from annotated_transformer.checkpoint import load_model, read_config
 from annotated_transformer.config import ConfigError
+from annotated_transformer.loss import label_smoothed_cross_entropy, r_drop_divergence
 from annotated_transformer.training import encode_pairs, train
 from annotated_transformer.transformer import Transformer
 
@@ -53,10 +54,10 @@ def first_batches(train_config, n):
     return [next(batches) for _ in range(n)]
 
 
-def capturing_run(tmp_path, **changes):
+def capturing_run(tmp_path, p_drop=0.0, **changes):
     """A run whose Adam steps only note the gradients and the rate."""
     model_config, train_config = toy_run_config(**changes)
-    r = training._Run(model_config.replace(p_drop=0.0), train_config, tmp_path, torch.device("cpu"))
+    r = training._Run(model_config.replace(p_drop=p_drop), train_config, tmp_path, torch.device("cpu"))
     seen = []
 
     def note():
@@ -108,6 +109,28 @@ def test_clipping_is_an_option(tmp_path):
     r, seen = capturing_run(tmp_path, clip_norm=0.01)
     r.update(first_batches(r.config, 1))
     assert torch.cat([g.flatten() for g in seen[0].values()]).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_r_drop_without_dropout_is_the_plain_loss(tmp_path):
+    plain, plain_gradient = capturing_run(tmp_path)
+    same, same_gradient = capturing_run(tmp_path, r_drop=3.0)
+    batches = first_batches(plain.config, 1)
+    assert_close(same.update(batches), plain.update(batches))
+    assert_close(same_gradient[0], plain_gradient[0], rtol=1e-4, atol=1e-6)
+
+
+def test_r_drop_adds_the_divergence_of_two_draws_of_dropout(tmp_path):
+    r, _ = capturing_run(tmp_path, p_drop=0.3, r_drop=3.0)
+    batch = first_batches(r.config, 1)[0]
+    torch.manual_seed(0)
+    loss, nll, _ = r.update([batch])
+    torch.manual_seed(0)
+    logits_1, logits_2 = r.model(*(torch.cat([t, t]) for t in batch[:2])).chunk(2)
+    losses = [label_smoothed_cross_entropy(logits, batch.target_out) for logits in (logits_1, logits_2)]
+    divergence = r_drop_divergence(torch.cat([logits_1, logits_2]), batch.target_out)
+    assert divergence > 0.01
+    assert_close(loss, ((losses[0][0] + losses[1][0] + 3 * divergence) / 2).detach())
+    assert_close(nll, ((losses[0][1] + losses[1][1]) / 2).detach())
 
 
 def test_the_first_update_has_the_rate_of_step_1(tmp_path, monkeypatch):
