@@ -63,7 +63,7 @@ class MultiHeadAttention(nn.Module):
 
     The h matrices W_i^Q stand side by side in one matrix `W_Q` of h * d_k columns, and so do the others; d_k and d_v
     need not be d_model / h (Table 3, row B). The paper's projections have no bias, and it drops no attention
-    weights: `bias` and `dropout` are options of later systems.
+    weights: `bias` and `dropout` are options of later systems. `scaled=False` leaves the 1/sqrt(d_k) out.
     """
 
     def __init__(
@@ -74,12 +74,14 @@ class MultiHeadAttention(nn.Module):
         d_v: int | None = None,
         bias: bool = False,
         dropout: float = 0.0,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         require(h >= 1, f"h must be at least 1, got {h}")
         require(bool(d_k and d_v) or d_model % h == 0, f"d_model must be a multiple of h, got {d_model} and {h}")
         self.h = h
         self.dropout = dropout
+        self.scale = None if scaled else 1.0  # None is the kernel's default, 1/sqrt(d_k)
         self.W_Q = nn.Linear(d_model, h * (d_k or d_model // h), bias=bias)
         self.W_K = nn.Linear(d_model, h * (d_k or d_model // h), bias=bias)
         self.W_V = nn.Linear(d_model, h * (d_v or d_model // h), bias=bias)
@@ -110,6 +112,7 @@ class MultiHeadAttention(nn.Module):
             attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=causal,
+            scale=self.scale,
         )
         return self.W_O(heads.transpose(1, 2).flatten(-2))
 

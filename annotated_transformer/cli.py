@@ -91,8 +91,9 @@ def parser() -> argparse.ArgumentParser:
     e.add_argument("--output", metavar="FILE", help="also write the translations")
     e.add_argument("--json", action="store_true", help="print one JSON object")
 
-    v = _add(verbs, commands.variations, "print Table 3's rows with the parameters of each", "--vocab-size 37000")
-    v.add_argument("--vocab-size", type=int, metavar="V", help="default: what the printed numbers imply")
+    v = _add(verbs, commands.variations, "Table 3's rows and their parameters; run them in miniature",
+             "run A1 base --seeds 3")
+    _add_variations(v)
 
     x = _add(verbs, commands.export, "write the weights alone, with a card, to give away",
              "runs/de-averaged --out model --dtype float16", checkpoint)
@@ -100,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
     x.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="float16 halves the file")
     x.add_argument("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
 
-    for verb in (p, t, e):
+    for verb in (p, t, e, v):
         verb.add_argument("--data-dir", metavar="DIR", help="search here for corpora before any download")
     for verb in (t, r, e):
         verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto",
@@ -110,6 +111,21 @@ def parser() -> argparse.ArgumentParser:
     for verb in (r, e):
         _add_decoding(verb)
     return top
+
+
+def _add_variations(v: argparse.ArgumentParser) -> None:
+    v.add_argument("action", nargs="?", choices=("run", "table"),
+                   help="run: train and score rows in miniature; table: the results; neither: the paper's table")
+    v.add_argument("rows", nargs="*", metavar="ROW", default=[],
+                   help="for run: base, A1 ... E1, big, one of the claims, or a group: table, claims, all")
+    v.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N of each row (default 3)")
+    v.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1, with one thread each)")
+    v.add_argument("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 1,000)")
+    v.add_argument("--corpus", default="tatoeba-en-de", metavar="NAME", help="default tatoeba-en-de")
+    v.add_argument("--out", default="runs/variations", metavar="DIR", help="where runs are kept, to go on with later")
+    v.add_argument("--result", metavar="FILE", help="for table: also write a result file (JSON)")
+    v.add_argument("--vocab-size", type=int, metavar="V",
+                   help="for the paper's table: count with this vocabulary (default: what the printed numbers imply)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -213,8 +213,15 @@ def evaluate(args: Namespace) -> None:
 
 
 def variations(args: Namespace) -> None:
+    """Table 3 as printed; with `run`, its miniature trained and scored; with `table`, what came out."""
     from annotated_transformer.variations import TABLE_3, table, vocabulary_interval
 
+    if args.action:
+        from annotated_transformer import miniature_table
+
+        action = miniature_table.run_verb if args.action == "run" else miniature_table.table_verb
+        action(args, say)
+        return
     print(table(vocab_size=args.vocab_size))
     for rows, label in ((TABLE_3[:-1], "base to (E)"), (TABLE_3[-1:], "big")):
         low, high = vocabulary_interval(rows)

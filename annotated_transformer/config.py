@@ -89,6 +89,7 @@ class ModelConfig(_Settings):
     positions: Positions = "sinusoidal"
     activation: Activation = "relu"
     bias: bool = False
+    scaled_attention: bool = True
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0
     initialization: Initialization = "scaled"
@@ -159,12 +160,14 @@ class TrainConfig(_Settings):
     the chance that a merge is left out when the training text is encoded, anew in every epoch; its draws differ from
     one process to the next, so that such a run does not resume bit for bit. `r_drop` is another: the weight alpha of
     the divergence between two draws of dropout (`r_drop_divergence`); a step then costs twice as much.
+    `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to show what they do.
     """
 
     train_steps: int = 100_000
     max_tokens: int = 25_000
     accumulate: int = 1
     warmup_steps: int = 4000
+    warm_up: bool = True
     lr_factor: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.98

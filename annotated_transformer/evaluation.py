@@ -49,6 +49,22 @@ def _corpus_score(metric: object, hypotheses: Sequence[str], references: Sequenc
     return Score(result.score, str(metric.get_signature()))  # type: ignore[attr-defined]
 
 
+def bleu_counts(hypothesis: str, reference: str) -> list[int]:
+    """What one sentence adds to corpus BLEU: its words, the reference's, matched n-grams, all n-grams (n = 1 to 4)."""
+    from sacrebleu.metrics import BLEU
+
+    found = BLEU().corpus_score([hypothesis], [[reference]])
+    return [found.sys_len, found.ref_len, *found.counts, *found.totals]
+
+
+def bleu_from_counts(counts: Sequence[int]) -> float:
+    """Corpus BLEU from the sums of `bleu_counts`: what `bleu` gives for the same sentences together."""
+    from sacrebleu.metrics import BLEU
+
+    words, reference_words, *n_grams = counts
+    return float(BLEU.compute_bleu(n_grams[:4], n_grams[4:], words, reference_words, smooth_method="exp").score)
+
+
 @torch.inference_mode()
 def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
     """exp(nll / token) of the targets given the sources, eos counted, without smoothing or dropout.

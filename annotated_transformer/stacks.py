@@ -36,7 +36,8 @@ class AddNorm(nn.Module):
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:
     return MultiHeadAttention(
-        config.d_model, config.h, config.d_k, config.d_v, config.bias, config.attention_dropout
+        config.d_model, config.h, config.d_k, config.d_v, config.bias, config.attention_dropout,
+        config.scaled_attention,
     )
 
 

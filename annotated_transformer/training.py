@@ -145,7 +145,7 @@ class _Run:
         return label_smoothed_cross_entropy(model.logits(x), batch.target_out, eps_ls, pad_id)
 
     def _r_drop_forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The batch twice, under two draws of dropout: mean loss and nll of the two, and alpha / 2 times D(P_1, P_2)."""
+        """The batch under two draws of dropout: the mean of their losses and alpha / 2 times D(P_1, P_2); mean nll."""
         source, target_in, target_out = (torch.cat([t, t]) for t in batch[:3])
         logits, pad_id = self.model(source, target_in), self.model.config.pad_id
         loss, nll = label_smoothed_cross_entropy(logits, target_out, self.config.eps_ls, pad_id)
@@ -189,8 +189,9 @@ class _Run:
 
     @property
     def rate(self) -> float:
-        d_model = self.model.config.d_model
-        return noam_learning_rate(self.step, d_model, self.config.warmup_steps, self.config.lr_factor)
+        warmup_steps = self.config.warmup_steps
+        step = self.step if self.config.warm_up else max(self.step, warmup_steps)
+        return noam_learning_rate(step, self.model.config.d_model, warmup_steps, self.config.lr_factor)
 
     def save(self, path: Path) -> None:
         """The weights to average, the weights to use, and the state to resume from, each file atomically.

@@ -32,6 +32,12 @@ class Row:
     model: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def id(self) -> str:
+        """base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E1, big: the row's place in its group of the table."""
+        group = [row for row in TABLE_3 if row.letter == self.letter]
+        return f"{self.letter}{group.index(self) + 1}" if self.letter else self.name
+
     def model_config(self, vocab_size: int = VOCAB_SIZE) -> ModelConfig:
         return ModelConfig.base(vocab_size, **self.model)
 

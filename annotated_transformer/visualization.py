@@ -58,7 +58,10 @@ def _recorder(name: str, found: dict[str, Tensor]) -> Callable[[Any, tuple[Any, 
             keys, _ = module.keys_and_values(memory)
             if causal:
                 mask = causal_mask(x.size(1), x.device)
-            found[name] = attention_weights(module.split_heads(module.W_Q(x)), keys, mask)
+            queries = module.split_heads(module.W_Q(x))
+            if module.scale is not None:  # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not
+                queries = queries * (module.scale * queries.size(-1) ** 0.5)
+            found[name] = attention_weights(queries, keys, mask)
 
     return record
 
