@@ -124,8 +124,8 @@ def _add_variations(v: argparse.ArgumentParser) -> None:
     v.add_argument("--corpus", default="tatoeba-en-de", metavar="NAME", help="default tatoeba-en-de")
     v.add_argument("--out", default="runs/variations", metavar="DIR", help="where runs are kept, to go on with later")
     v.add_argument("--result", metavar="FILE", help="for table: also write a result file (JSON)")
-    v.add_argument("--vocab-size", type=int, metavar="V",
-                   help="for the paper's table: count with this vocabulary (default: what the printed numbers imply)")
+    v.add_argument("--vocab-size", type=int, metavar="V", help="tokens of the vocabulary (default: for run 2,000, for "
+                   "the paper's table what its printed numbers imply)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

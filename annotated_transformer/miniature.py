@@ -92,6 +92,7 @@ class Task(NamedTuple):
     corpus: str
     out: Path
     steps: int = STEPS
+    vocab_size: int = VOCAB_SIZE
     data_dir: str | None = None
 
     @property
@@ -124,7 +125,7 @@ def run_task(task: Task) -> Path:
     torch.set_num_threads(1)
     began = time.perf_counter()
     variation = VARIATIONS[task.id]
-    model_config, train_config = variation.configs(task.seed, task.steps)
+    model_config, train_config = variation.configs(task.seed, task.steps, task.vocab_size)
     pairs = list(corpus.load(task.corpus, "train", task.data_dir))
     tokenizer = Tokenizer.train((sentence for pair in pairs for sentence in pair), model_config.vocab_size)
     resume = (task.directory / "training.safetensors").exists()

@@ -13,15 +13,7 @@ from annotated_transformer import corpus
 from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.cost import count_parameters
 from annotated_transformer.miniature import (
-    CLAIMS,
-    DECODINGS,
-    SCORES,
-    STEPS,
-    VARIATIONS,
-    Task,
-    find_variations,
-    read_scores,
-    run_task,
+    CLAIMS, DECODINGS, SCORES, STEPS, VARIATIONS, VOCAB_SIZE, Task, find_variations, read_scores, run_task,
 )
 from annotated_transformer.result_file import write_result
 from annotated_transformer.significance import bleu_of_sums, bootstrap, ppl_of_sums
@@ -49,7 +41,8 @@ def run_verb(args: Namespace, say: Callable[[str], None]) -> None:
     require(args.seeds >= 1, f"seeds must be at least 1, got {args.seeds}")
     require(args.steps is None or args.steps >= 1, f"steps must be at least 1, got {args.steps}")
     names = [variation.id for variation in find_variations(args.rows)]
-    tasks = [Task(name, seed, args.corpus, Path(args.out), args.steps or STEPS, args.data_dir)
+    sizes = (args.steps or STEPS, args.vocab_size or VOCAB_SIZE)
+    tasks = [Task(name, seed, args.corpus, Path(args.out), *sizes, args.data_dir)
              for seed in range(1, args.seeds + 1) for name in names]
     corpus.prepare(args.corpus, args.data_dir)  # once, before processes would each try
     for number, path in enumerate(run_tasks(tasks, args.jobs), 1):

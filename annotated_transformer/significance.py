@@ -88,8 +88,8 @@ class Estimate(NamedTuple):
 
 def bootstrap(
     metric: Metric,
-    runs: Sequence[Float[Tensor, "N _S"]],
-    against: Sequence[Float[Tensor, "N _S"]] | None = None,
+    runs: Sequence[Float[Tensor, "_N _S"]],
+    against: Sequence[Float[Tensor, "_N _S"]] | None = None,
     n_samples: int = 1000,
     seed: int = 0,
 ) -> Estimate:
