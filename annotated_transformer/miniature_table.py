@@ -9,14 +9,26 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from annotated_transformer import corpus
 from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.cost import count_parameters
 from annotated_transformer.miniature import (
-    CLAIMS, DECODINGS, SCORES, STEPS, VARIATIONS, VOCAB_SIZE, Task, find_variations, read_scores, run_task,
+    CLAIMS,
+    DECODINGS,
+    SCORES,
+    SHORT,
+    STEPS,
+    VARIATIONS,
+    VOCAB_SIZE,
+    Task,
+    find_variations,
+    read_scores,
+    run_task,
 )
 from annotated_transformer.result_file import write_result
-from annotated_transformer.significance import bleu_of_sums, bootstrap, ppl_of_sums
+from annotated_transformer.significance import Metric, SentenceScores, bleu_of_sums, bootstrap, ppl_of_sums
 from annotated_transformer.variations import TABLE_3
 
 Records = dict[str, dict[int, dict[str, Any]]]
@@ -78,7 +90,8 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
     """A row for each variation, and for each way to search with base: estimates, differences, and the paper's numbers.
 
     `ppl` and `bleu` are estimates (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of
-    the paired differences to `against`, over the seeds that both have.
+    the paired differences to `against`, over the seeds that both have. Those that were trained on short sentences have
+    `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens, and of the longer ones.
     """
     rows = []
     for name, seeds in records.items():
@@ -105,15 +118,22 @@ def _estimates(records: Records, name: str, decoding: str, against: str, n_sampl
     seeds = records[name]
     common = [seed for seed in seeds if seed in records.get(against, {})]
     compared = bool(common) and (name, decoding) != (against, "")
-    found: dict[str, Any] = {}
-    for label, field, metric in (("ppl", "nll", ppl_of_sums), ("bleu", "bleu", bleu_of_sums)):
-        ours = {seed: getattr(read_scores(record, decoding), field) for seed, record in seeds.items()}
-        found[label] = bootstrap(metric, list(ours.values()), n_samples=n_samples)._asdict()
+
+    def estimate(metric: Metric, rows: Callable[[SentenceScores], Tensor]) -> Iterator[dict[str, Any]]:
+        ours = {seed: rows(read_scores(record, decoding)) for seed, record in seeds.items()}
+        yield bootstrap(metric, list(ours.values()), n_samples=n_samples)._asdict()
         if compared:
-            theirs = [getattr(read_scores(records[against][seed]), field) for seed in common]
+            theirs = [rows(read_scores(records[against][seed])) for seed in common]
             difference = bootstrap(metric, [ours[seed] for seed in common], theirs, n_samples)
-            found[f"{label}_difference"] = {**difference._asdict(), "sign": difference.sign}
-    return found
+            yield {**difference._asdict(), "sign": difference.sign}
+
+    measures: dict[str, tuple[Metric, Callable[[SentenceScores], Tensor]]] = {
+        "ppl": (ppl_of_sums, lambda scores: scores.nll), "bleu": (bleu_of_sums, lambda scores: scores.bleu)}
+    if name.startswith("short"):  # targets within and beyond the length of the training data
+        measures["ppl_within"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] <= SHORT]
+        measures["ppl_beyond"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] > SHORT]
+    return {label + suffix: value for label, (metric, rows) in measures.items()
+            for suffix, value in zip(("", "_difference"), estimate(metric, rows), strict=False)}
 
 
 def as_text(rows: Iterable[dict[str, Any]]) -> str:
