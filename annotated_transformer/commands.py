@@ -217,7 +217,7 @@ def variations(args: Namespace) -> None:
     from annotated_transformer.variations import TABLE_3, table, vocabulary_interval
 
     if args.action:
-        from annotated_transformer import miniature_table
+        from annotated_transformer.experiments import miniature_table
 
         action = miniature_table.run_verb if args.action == "run" else miniature_table.table_verb
         action(args, say)

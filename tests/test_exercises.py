@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from annotated_transformer.config import ConfigError
-from annotated_transformer.exercise_judging import Exercise, judge
+from annotated_transformer.exercises.judging import Exercise, judge
 from annotated_transformer.exercises import EXERCISES, check
 
 

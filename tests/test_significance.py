@@ -8,7 +8,7 @@ from toys import random_pairs, small_model
 
 from annotated_transformer.config import ConfigError
 from annotated_transformer.evaluation import bleu, perplexity
-from annotated_transformer.significance import (
+from annotated_transformer.experiments.significance import (
     Estimate,
     bleu_of_sums,
     bootstrap,

@@ -31,10 +31,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("tokenizer", "corpus", "parallel_text", "downloads", "batching"),
     "Training": ("optimizer", "loss", "training", "checkpoint", "process"),
     "Translation and evaluation": ("beam_search", "translation", "evaluation"),
-    "The paper's experiments": ("cost", "variations", "layers", "parsing"),
+    "The paper's experiments": (
+        "cost", "layer_types", "variations", "parsing", "treebank", "ablation", "result_file", "experiments",
+        "experiments.miniature", "experiments.miniature_table", "experiments.significance",
+        "experiments.controlled_corpus", "experiments.controlled_words", "experiments.table_1", "experiments.parsing",
+        "experiments.figures_3_to_5", "experiments.claims",
+    ),
     "Looking and learning": (
-        "visualization", "explorer", "exercises", "exercises_attention", "exercises_layers", "exercises_training",
-        "exercises_results", "exercise_judging",
+        "visualization", "explorer", "exercises", "exercises.on_attention", "exercises.on_layers",
+        "exercises.on_training", "exercises.on_results", "exercises.judging",
     ),
     "Ways in and out": ("interop", "commands", "cli"),
 }
@@ -43,9 +48,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
 # The package reference
 
 
+def dotted(path: Path) -> str:
+    """config, experiments.claims, experiments: a module's name below the package; "" for programs and the package."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return "" if parts[-1] == "__main__" else ".".join(part for part in parts if part != "__init__")
+
+
 def groups() -> dict[str, list[Path]]:
     """The package's modules under their headings, in reading order."""
-    paths = {path.stem: path for path in sorted(PACKAGE.glob("*.py")) if not path.stem.startswith("__")}
+    paths = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py")) if dotted(path)}
     named = {title: [paths.pop(stem) for stem in stems if stem in paths] for title, stems in GROUPS.items()}
     return {title: found for title, found in {**named, "More": list(paths.values())}.items() if found}
 
@@ -78,7 +89,7 @@ class Module:
     """A module's source, and what it offers."""
 
     def __init__(self, path: Path):
-        self.name, self.source = path.stem, path.read_text(encoding="utf-8")
+        self.name, self.source = dotted(path), path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.source)
 
     def text(self, node: ast.AST | None) -> str:
@@ -208,11 +219,11 @@ def api() -> str:
     for name, home in front_door().items():
         doors.setdefault(home, []).append(f"`{name}`")
     found = groups()
-    order = [path.stem for paths in found.values() for path in paths]
+    order = [dotted(path) for paths in found.values() for path in paths]
     lines.append("| module | names that the package offers |\n|---|---|\n" + "\n".join(
         f"| [{home}](api-{home}) | {', '.join(doors[home])} |" for home in sorted(doors, key=order.index)))
     lines.append("## All modules\n\n| part | modules |\n|---|---|\n" + "\n".join(
-        f"| {title} | {', '.join(f'[{path.stem}](api-{path.stem})' for path in paths)} |"
+        f"| {title} | {', '.join(f'[{dotted(path)}](api-{dotted(path)})' for path in paths)} |"
         for title, paths in found.items()))
     for paths in found.values():
         for path in paths:

@@ -1,4 +1,4 @@
-"""The exercises on averaging, search, evaluation, cost and parsing (section 6), as in `exercises_attention`."""
+"""The exercises on averaging, search, evaluation, cost and parsing (section 6), as in `on_attention`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_transformer.exercise_judging import Exercise, Function, normal
+from annotated_transformer.exercises.judging import Exercise, Function, normal
 
 
 def _average() -> Exercise:

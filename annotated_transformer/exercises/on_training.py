@@ -1,4 +1,4 @@
-"""The exercises on data, optimizer and loss (section 5), as in `exercises_attention`."""
+"""The exercises on data, optimizer and loss (section 5), as in `on_attention`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated_transformer.exercise_judging import Exercise, Function, normal
+from annotated_transformer.exercises.judging import Exercise, Function, normal
 from annotated_transformer.loss import label_smoothed_cross_entropy
 from annotated_transformer.optimizer import noam_learning_rate
 

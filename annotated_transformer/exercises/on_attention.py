@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer import attention as package
-from annotated_transformer.exercise_judging import Exercise, Function, normal
+from annotated_transformer.exercises.judging import Exercise, Function, normal
 
 
 def _attention() -> Exercise:

@@ -14,7 +14,7 @@ from torch import Tensor
 from annotated_transformer import corpus
 from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.cost import count_parameters
-from annotated_transformer.miniature import (
+from annotated_transformer.experiments.miniature import (
     CLAIMS,
     DECODINGS,
     SCORES,
@@ -27,8 +27,8 @@ from annotated_transformer.miniature import (
     read_scores,
     run_task,
 )
+from annotated_transformer.experiments.significance import Metric, SentenceScores, bleu_of_sums, bootstrap, ppl_of_sums
 from annotated_transformer.result_file import write_result
-from annotated_transformer.significance import Metric, SentenceScores, bleu_of_sums, bootstrap, ppl_of_sums
 from annotated_transformer.variations import TABLE_3
 
 Records = dict[str, dict[int, dict[str, Any]]]
@@ -70,10 +70,15 @@ def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
     rows = summarize(records)
     print(as_text(rows))
     if args.result:
-        command = (f"annotated-transformer variations run all --corpus {args.corpus} && "
-                   f"annotated-transformer variations table --corpus {args.corpus} --result {args.result}")
-        write_result(args.result, command, result_records(records), summary=rows)
+        write_table(args.result, args.corpus, records, rows)
         say(f"wrote {args.result}")
+
+
+def write_table(path: str | Path, name: str, records: Records, rows: list[dict[str, Any]]) -> None:
+    """The result file of these runs and their summary."""
+    command = (f"annotated-transformer variations run all --corpus {name} && "
+               f"annotated-transformer variations table --corpus {name} --result {path}")
+    write_result(path, command, result_records(records), summary=rows)
 
 
 def collect(out: Path, name: str) -> Records:

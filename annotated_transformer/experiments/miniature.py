@@ -21,8 +21,8 @@ from annotated_transformer import corpus
 from annotated_transformer.checkpoint import average_checkpoints, load_model, write_atomically
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.evaluation import bleu
+from annotated_transformer.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
 from annotated_transformer.result_file import commit
-from annotated_transformer.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.training import train
 from annotated_transformer.translation import Translator

@@ -1,4 +1,4 @@
-"""The exercises on the model around attention (sections 3.1, 3.3 to 3.5, and 4), as in `exercises_attention`."""
+"""The exercises on the model around attention (sections 3.1, 3.3 to 3.5, and 4), as in `on_attention`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.embedding import positional_encoding
-from annotated_transformer.exercise_judging import Exercise, Function, normal
+from annotated_transformer.exercises.judging import Exercise, Function, normal
 
 
 def _layer_norm() -> Exercise:

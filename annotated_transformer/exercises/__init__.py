@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from annotated_transformer.config import require
-from annotated_transformer.exercise_judging import judge
-from annotated_transformer.exercises_attention import ATTENTION_EXERCISES
-from annotated_transformer.exercises_layers import LAYER_EXERCISES
-from annotated_transformer.exercises_results import RESULT_EXERCISES
-from annotated_transformer.exercises_training import TRAINING_EXERCISES
+from annotated_transformer.exercises.judging import judge
+from annotated_transformer.exercises.on_attention import ATTENTION_EXERCISES
+from annotated_transformer.exercises.on_layers import LAYER_EXERCISES
+from annotated_transformer.exercises.on_results import RESULT_EXERCISES
+from annotated_transformer.exercises.on_training import TRAINING_EXERCISES
 
 EXERCISES = {**ATTENTION_EXERCISES, **LAYER_EXERCISES, **TRAINING_EXERCISES, **RESULT_EXERCISES}
 """Each exercise that asks for a function, by its id: the paper's section and, where there are several, a word."""

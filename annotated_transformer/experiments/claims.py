@@ -1,0 +1,168 @@
+"""What the paper claims, and what the results in book/results say about it: holds, does not hold, cannot tell.
+
+A verdict is computed from numbers by a rule that is fixed before they are known. A difference between two trained
+models counts only when its 95 % interval leaves 0 out and every seed points the same way (`Estimate.sign`). What this
+scale cannot show, or what has not been measured, is "cannot tell".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from annotated_transformer.cost import training_cost
+from annotated_transformer.result_file import read_result
+from annotated_transformer.variations import TABLE_3, vocabulary_interval
+
+HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
+NEARLY = {"bleu": 1.0, "ppl": 0.05}
+"""Nearly the same: the interval of the difference lies within 1 BLEU, or 5 % of the other model's perplexity."""
+Results = dict[str, dict[str, Any]]
+Finding = tuple[str, str]  # verdict, evidence
+
+
+class Claim(NamedTuple):
+    """A claim in our words, where the paper makes it, the rule that judges it, and what came out."""
+
+    section: str
+    statement: str
+    rule: str
+    verdict: str
+    evidence: str
+
+
+def load_results(folder: str | Path) -> Results:
+    """Every result file of `folder` by its name without .json."""
+    return {path.stem: read_result(path) for path in sorted(Path(folder).glob("*.json"))}
+
+
+def _row(results: Results, name: str) -> dict[str, Any]:
+    rows = results.get("table_3", {}).get("summary", [])
+    return next((row for row in rows if row["id"] == name), {})
+
+
+def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | None:
+    return _row(results, name).get(f"{measure}_difference")
+
+
+def _said(name: str, measure: str, difference: dict[str, Any], n_digits: int = 2) -> str:
+    low, mean, high = (f"{difference[key]:+.{n_digits}f}" for key in ("low", "mean", "high"))
+    label = {"bleu": "BLEU", "ppl": "perplexity"}.get(measure, measure.replace("_", " ").replace("ppl", "perplexity"))
+    return f"{name}: {label} {mean} ({low} to {high}, {len(difference['seeds'])} seeds)"
+
+
+def worse(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
+    """Each of these variations is worse than what it is compared with, in this measure."""
+    return lambda results: _all_differ(results, names, measure, -1 if measure == "bleu" else 1)
+
+
+def better(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
+    """Each of these variations is better than what it is compared with, in this measure."""
+    return lambda results: _all_differ(results, names, measure, 1 if measure == "bleu" else -1)
+
+
+def _all_differ(results: Results, names: tuple[str, ...], measure: str, sign: int) -> Finding:
+    found = {name: _difference(results, name, measure) for name in names}
+    if not all(found.values()):
+        return CANNOT_TELL, "not measured"
+    signs = [difference["sign"] for difference in found.values() if difference]
+    verdict = HOLDS if all(s == sign for s in signs) else DOES_NOT if -sign in signs else CANNOT_TELL
+    return verdict, "; ".join(_said(name, measure, difference) for name, difference in found.items() if difference)
+
+
+def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
+    """The variation differs by no more than `NEARLY` from what it is compared with."""
+
+    def judge(results: Results) -> Finding:
+        difference = _difference(results, name, measure)
+        if not difference:
+            return CANNOT_TELL, "not measured"
+        margin = NEARLY[measure]
+        if measure == "ppl":
+            margin *= _row(results, _row(results, name)["against"])["ppl"]["mean"]
+        within = max(abs(difference["low"]), abs(difference["high"])) <= margin
+        beyond = difference["sign"] != 0 and min(abs(difference["low"]), abs(difference["high"])) > margin
+        return HOLDS if within else DOES_NOT if beyond else CANNOT_TELL, _said(name, measure, difference)
+
+    return judge
+
+
+def costs_as_printed(_: Results) -> Finding:
+    base = training_cost(12, 8)
+    big = training_cost(3.5 * 24, 8)
+    right = [f"{cost:.1e}" for cost in (base, big)] == ["3.3e+18", "2.3e+19"]
+    return HOLDS if right else DOES_NOT, f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}"
+
+
+def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
+    """The printed parameters of base to (C) come out with this vocabulary (None: with any at all)."""
+
+    def judge(_: Results) -> Finding:
+        low, high = vocabulary_interval(TABLE_3[:-1])
+        fits = low <= high if vocab_size is None else low <= vocab_size <= high
+        return HOLDS if fits else DOES_NOT, f"all ten printed numbers need {low:,} to {high:,} tokens"
+
+    return judge
+
+
+def one_head_costs_the_same(_: Results) -> Finding:
+    counts = {row.count() for row in TABLE_3 if row.letter == "A" or row.id == "base"}
+    return HOLDS if len(counts) == 1 else DOES_NOT, f"{counts.pop():,} parameters with 1, 4, 8, 16 and 32 heads"
+
+
+RULES: list[tuple[str, str, str, Callable[[Results], Finding]]] = [
+    ("3.2.1", "Without the factor 1/sqrt(d_k), attention with large keys learns worse.",
+     "h=1 (here d_k = 64): perplexity without the factor is higher", worse("unscaled-A1", measure="ppl")),
+    ("3.2.1", "With small keys the factor hardly matters.",
+     "h=8 (here d_k = 8): perplexity without it within 5 %", nearly_the_same("unscaled", "ppl")),
+    ("3.2.2", "Many narrow heads cost as much as one wide head.", "equal parameters at full size",
+     one_head_costs_the_same),
+    ("3.5", "Without positions the model cannot use the order of the words.",
+     "no positions at all: BLEU is lower", worse("no-positions")),
+    ("3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
+     "row E: BLEU within 1 of base's", nearly_the_same("E1", "bleu")),
+    ("3.5", "Sinusoids may extend to sentences longer than those seen in training.",
+     "trained on short sentences: perplexity on longer ones is higher with learned positions",
+     worse("short-learned", measure="ppl_beyond")),
+    ("5.3", "The rate warms up before it decays.", "at the peak rate from step 1: BLEU is lower", worse("no-warm-up")),
+    ("3.1", "The sum is normalised after each sub-layer (post-norm).",
+     "pre-norm, the later choice, has lower BLEU under the same schedule", worse("pre-norm")),
+    ("5.4", "Label smoothing hurts perplexity.", "eps_ls = 0: perplexity is lower", better("D3", measure="ppl")),
+    ("5.4", "Label smoothing improves BLEU.", "eps_ls = 0: BLEU is lower", worse("D3")),
+    ("6.1", "Averaging the last checkpoints helps.", "base with its last 5 averaged: BLEU is higher",
+     better("averaged")),
+    ("6.1", "Beam search with beam 4 is used in place of greedy search.", "beam 1: BLEU is lower", worse("beam-1")),
+    ("6.1", "A length penalty of alpha 0.6 is used.", "alpha 0: BLEU is lower", worse("alpha-0")),
+    ("6.1", "Training cost 3.3e18 (base) and 2.3e19 (big) floating-point operations.", "hours x GPUs x rate",
+     costs_as_printed),
+    ("6.2 A", "A single head is worse than eight.", "h=1: BLEU is lower", worse("A1")),
+    ("6.2 A", "Quality also drops with too many heads.", "h=32: BLEU is lower", worse("A4")),
+    ("6.2 B", "Narrower keys hurt.", "d_k=16 (here 2): BLEU is lower", worse("B1")),
+    ("6.2 B", "Narrower keys hurt, in perplexity too.", "d_k=16 and 32 (here 2 and 4): perplexity is higher",
+     worse("B1", "B2", measure="ppl")),
+    ("6.2 C", "Fewer layers are worse.", "N=2 (here 1): BLEU is lower", worse("C1")),
+    ("6.2 C", "More layers lower the perplexity.", "N=8 (here 4): perplexity is lower", better("C3", measure="ppl")),
+    ("6.2 C", "A narrower model is worse.", "d_model=256 (here 32): BLEU is lower", worse("C4")),
+    ("6.2 C", "A wider model is better.", "d_model=1024 (here 128): BLEU is higher", better("C5")),
+    ("6.2 C", "A narrower feed-forward network is worse.", "d_ff=1024 (here 128): BLEU is lower", worse("C6")),
+    ("6.2 C", "A wider feed-forward network is better.", "d_ff=4096 (here 512): BLEU is higher", better("C7")),
+    ("6.2 D", "Dropout is very helpful against overfitting.", "p_drop=0: BLEU is lower", worse("D1")),
+    ("6.2 D", "More dropout than 0.1 does not help base.", "p_drop=0.2: BLEU is lower", worse("D2")),
+    ("6.2", "The big model is the best of all.", "big: BLEU is higher than base's", better("big")),
+    ("6.2", "Table 3's parameters were counted with one vocabulary.", "some vocabulary gives all of base to C",
+     parameters_with(None)),
+    ("5.1", "That vocabulary has about 37,000 tokens.", "37,000 gives all of base to C", parameters_with(37_000)),
+]
+"""Section, claim, rule in words, rule in code. `MEASURED` has those of the other experiments."""
+
+
+def judge_claims(results: Results) -> list[Claim]:
+    """Every claim with its verdict and the numbers behind it."""
+    return list(_judged(results))
+
+
+def _judged(results: Results) -> Iterator[Claim]:
+    for section, statement, rule, judge in RULES:
+        verdict, evidence = judge(results)
+        yield Claim(section, statement, rule, verdict, evidence)
