@@ -89,7 +89,7 @@ def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
 
 
 def costs_as_printed(_: Results) -> Finding:
-    base = training_cost(12, 8)
+    base = training_cost(12.0, 8)
     big = training_cost(3.5 * 24, 8)
     right = [f"{cost:.1e}" for cost in (base, big)] == ["3.3e+18", "2.3e+19"]
     return HOLDS if right else DOES_NOT, f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}"
@@ -111,6 +111,87 @@ def one_head_costs_the_same(_: Results) -> Finding:
     return HOLDS if len(counts) == 1 else DOES_NOT, f"{counts.pop():,} parameters with 1, 4, 8, 16 and 32 heads"
 
 
+def _table_1(results: Results, measure: str, layer: str) -> list[dict[str, Any]]:
+    """The records of Table 1 that the claims are judged by; those with a `reason` show where a formula breaks down."""
+    records = results.get("table_1", {}).get("records", [])
+    return [r for r in records if (r["measure"], r.get("layer", "")) == (measure, layer)
+            and not r.get("reason")]
+
+
+def grows_as(layer: str) -> Callable[[Results], Finding]:
+    """The fitted exponents of time in n and d are within 0.15 of the formula's, and those of operations within 0.01."""
+
+    def judge(results: Results) -> Finding:
+        fits = _table_1(results, "time", layer)
+        if {fit["over"] for fit in fits} != {"n", "d"}:
+            return CANNOT_TELL, "not measured"
+        close = all(abs(fit["time"]["exponent"] - fit["theory"]) <= 0.15
+                    and abs(fit["counted"]["exponent"] - fit["theory"]) <= 0.01 for fit in fits)
+        said = (f"time ~ {fit['over']}^{fit['time']['exponent']:.2f} ({fit['time']['low']:.2f} to "
+                f"{fit['time']['high']:.2f}; formula: {fit['theory']})" for fit in fits)
+        return HOLDS if close else DOES_NOT, "; ".join(said)
+
+    return judge
+
+
+def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Finding]:
+    """What was counted (chains of operations, or layers until the ends meet) is the formula's number at every size."""
+
+    def judge(results: Results) -> Finding:
+        records = [record for layer in layers for record in _table_1(results, measure, layer)]
+        if len(records) != len(layers):
+            return CANNOT_TELL, "not measured"
+        right = all(record[key] == record["theory"] for record in records)
+        said = (f"{r['layer']}: {', '.join(map(str, r[key]))} for n = {', '.join(map(str, r['n']))}" for r in records)
+        return HOLDS if right else DOES_NOT, "; ".join(said)
+
+    return judge
+
+
+def faster_while_n_is_below_d(results: Results) -> Finding:
+    """Self-attention takes less time than a recurrent layer at every measured n below d."""
+    crossings = _table_1(results, "crossover", "recurrent")
+    if not crossings:
+        return CANNOT_TELL, "not measured"
+    said = "; ".join(f"d = {c['d']}: equal time at n = {c['n_time']:.0f}, equal operations at n = "
+                     f"{c['n_operations']:.0f}" for c in crossings)
+    return HOLDS if all(c["n_time"] >= c["d"] for c in crossings) else DOES_NOT, said
+
+
+def _seeds(results: Results) -> list[dict[str, Any]]:
+    return [record for record in results.get("figures_3_to_5", {}).get("records", []) if "ablation" in record]
+
+
+def a_head_looks_there(link: str) -> Callable[[Results], Finding]:
+    """In every seed the best head, chosen on other sentences, puts at least three times an even share there."""
+
+    def judge(results: Results) -> Finding:
+        shares = [seed["shares"][link] for seed in _seeds(results)]
+        if not shares:
+            return CANNOT_TELL, "not measured"
+        said = ", ".join(f"{share['weight']:.0%} ({share['low']:.0%} to {share['high']:.0%})" for share in shares)
+        there = [share["low"] >= 3 * share["even"] for share in shares]
+        verdict = HOLDS if all(there) else CANNOT_TELL if any(there) else DOES_NOT
+        return verdict, f"share of the weight in each seed: {said}; even: {shares[0]['even']:.0%}"
+
+    return judge
+
+
+def without_it_words_go_wrong(link: str) -> Callable[[Results], Finding]:
+    """Without the best head these words are right less often, in every seed (McNemar's exact test, p < 0.01)."""
+
+    def judge(results: Results) -> Finding:
+        tests = [seed["ablation"][f"best: {link}"] for seed in _seeds(results)]
+        if not tests:
+            return CANNOT_TELL, "not measured"
+        falls = [test["after"] < test["before"] and test["p"] < 0.01 for test in tests]
+        said = ", ".join(f"{test['before']:.1%} to {test['after']:.1%}" for test in tests)
+        verdict = HOLDS if all(falls) else CANNOT_TELL if any(falls) else DOES_NOT
+        return verdict, f"right in each seed, before to after: {said}"
+
+    return judge
+
+
 RULES: list[tuple[str, str, str, Callable[[Results], Finding]]] = [
     ("3.2.1", "Without the factor 1/sqrt(d_k), attention with large keys learns worse.",
      "h=1 (here d_k = 64): perplexity without the factor is higher", worse("unscaled-A1", measure="ppl")),
@@ -118,6 +199,27 @@ RULES: list[tuple[str, str, str, Callable[[Results], Finding]]] = [
      "h=8 (here d_k = 8): perplexity without it within 5 %", nearly_the_same("unscaled", "ppl")),
     ("3.2.2", "Many narrow heads cost as much as one wide head.", "equal parameters at full size",
      one_head_costs_the_same),
+    ("4", "A self-attention layer costs O(n^2 d).", "fitted exponents of time within 0.15 of 2 and 1",
+     grows_as("self-attention")),
+    ("4", "A recurrent layer costs O(n d^2).", "fitted exponents of time within 0.15 of 1 and 2",
+     grows_as("recurrent")),
+    ("4", "A convolution costs O(k n d^2).", "fitted exponents of time within 0.15 of 1 and 2",
+     grows_as("convolutional")),
+    ("4", "Self-attention restricted to r neighbours costs O(r n d).",
+     "fitted exponents of time within 0.15 of 1 and 1", grows_as("restricted self-attention")),
+    ("4", "A separable convolution costs O(k n d + n d^2).", "for large d: exponents within 0.15 of 1 and 2",
+     grows_as("separable convolutional")),
+    ("4", "Self-attention needs a constant number of sequential operations, recurrence O(n).",
+     "the longest chain of products has the formula's length",
+     counted_as("sequential", "chains", "self-attention", "recurrent")),
+    ("4", "Any two positions are one self-attention layer apart, and O(n) steps of a recurrence.",
+     "gradients reach the other end after the formula's number of steps",
+     counted_as("path", "steps", "self-attention", "recurrent")),
+    ("4", "Convolutions need O(n/k) layers, dilated ones O(log_k n), restricted attention O(n/r).",
+     "gradients reach the other end after the formula's number of layers",
+     counted_as("path", "steps", "convolutional", "convolutional, dilated", "restricted self-attention")),
+    ("4", "Self-attention is faster than recurrence while n is smaller than d.",
+     "time is equal only at some n above d (one thread of a processor)", faster_while_n_is_below_d),
     ("3.5", "Without positions the model cannot use the order of the words.",
      "no positions at all: BLEU is lower", worse("no-positions")),
     ("3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
@@ -150,11 +252,22 @@ RULES: list[tuple[str, str, str, Callable[[Results], Finding]]] = [
     ("6.2 D", "Dropout is very helpful against overfitting.", "p_drop=0: BLEU is lower", worse("D1")),
     ("6.2 D", "More dropout than 0.1 does not help base.", "p_drop=0.2: BLEU is lower", worse("D2")),
     ("6.2", "The big model is the best of all.", "big: BLEU is higher than base's", better("big")),
+    ("figure 4", "Some head finds what a pronoun refers to.",
+     "controlled corpus: the best encoder head gives the antecedent three times an even share",
+     a_head_looks_there("pronoun to antecedent, encoder")),
+    ("figure 4", "That head is what the translation of the pronoun rests on.",
+     "controlled corpus: without it pronouns go wrong", without_it_words_go_wrong("pronoun to antecedent, encoder")),
+    ("figure 3", "Some head links the distant parts of one verb.",
+     "controlled corpus: the best encoder head gives the particle three times an even share",
+     a_head_looks_there("verb to particle, encoder")),
+    ("figure 5", "Some head follows the structure of the sentence.",
+     "controlled corpus: the best encoder head gives an article's noun three times an even share",
+     a_head_looks_there("article to noun two on, encoder")),
     ("6.2", "Table 3's parameters were counted with one vocabulary.", "some vocabulary gives all of base to C",
      parameters_with(None)),
     ("5.1", "That vocabulary has about 37,000 tokens.", "37,000 gives all of base to C", parameters_with(37_000)),
 ]
-"""Section, claim, rule in words, rule in code. `MEASURED` has those of the other experiments."""
+"""Section, claim in our words, rule in words, rule in code."""
 
 
 def judge_claims(results: Results) -> list[Claim]:
