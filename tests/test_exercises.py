@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from annotated_transformer.config import ConfigError
-from annotated_transformer.exercises.judging import Exercise, judge
 from annotated_transformer.exercises import EXERCISES, check
+from annotated_transformer.exercises.judging import Exercise, judge
 
 
 def layer_norm(x, gain, bias, eps=1e-5):

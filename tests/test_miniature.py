@@ -12,8 +12,8 @@ from annotated_transformer.evaluation import perplexity
 from annotated_transformer.experiments import miniature
 from annotated_transformer.experiments.miniature import CLAIMS, VARIATIONS, Task, find_variations, read_scores, run_task
 from annotated_transformer.experiments.miniature_table import as_text, collect, result_records, run_tasks, summarize
-from annotated_transformer.result_file import read_result
 from annotated_transformer.experiments.significance import ppl_of_sums
+from annotated_transformer.result_file import read_result
 from annotated_transformer.variations import TABLE_3
 
 VOCAB_SIZE = 300

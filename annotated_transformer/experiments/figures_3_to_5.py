@@ -1,0 +1,298 @@
+"""Figures 3 to 5 measured: what heads look at, and what is lost without them, on the controlled corpus.
+
+    python -m annotated_transformer.experiments.figures_3_to_5            three seeds; what is trained is kept
+    python -m annotated_transformer.experiments.figures_3_to_5 --small    the same at toy size, in seconds
+
+A small Transformer is trained on `controlled_corpus` for each seed (runs/figures_3_to_5/seed-K). Every head is then
+measured on sentences that tell where its attention should go: its mean weight on that word, beside what even weights
+and the other candidate get. The best head is chosen on the validation sentences and reported on the test's. Then each
+head in turn is taken away. All goes to book/results/figures_3_to_5.json, a record a seed and one of all seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from annotated_transformer.experiments.ablation import Head, knocked_out, mcnemar
+from annotated_transformer.batching import pad_source
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.experiments.attention_shares import (
+    PLACES,
+    Prepared,
+    Shares,
+    answers,
+    prepare,
+    shares,
+)
+from annotated_transformer.experiments.controlled_corpus import (
+    PARTS,
+    Sentence,
+    antecedent_is_first,
+    is_held_out,
+    position,
+    sentences,
+    text_pairs,
+)
+from annotated_transformer.experiments.significance import bootstrap
+from annotated_transformer.result_file import write_result
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.training import train
+from annotated_transformer.transformer import Transformer
+from annotated_transformer.translation import Translator
+from annotated_transformer.visualization import record_attention
+
+COMMAND = "python -m annotated_transformer.experiments.figures_3_to_5"
+VOCABULARY = 1400
+"""Enough merges for every word of the corpus to be one token, so that a token's weight is a word's."""
+MODEL: dict[str, Any] = {"N": 2, "d_model": 64, "d_ff": 256, "h": 4}
+TRAINING: dict[str, Any] = {"train_steps": 1500, "max_tokens": 1500, "warmup_steps": 400, "lr_factor": 0.7}
+SMALL_MODEL: dict[str, Any] = {"N": 2, "d_model": 16, "d_ff": 32, "h": 2}
+SMALL_TRAINING: dict[str, Any] = {"train_steps": 20, "max_tokens": 600, "warmup_steps": 10, "lr_factor": 1.0}
+ANTECEDENT = "pronoun to antecedent, encoder"
+JUDGED = {"pronoun to antecedent, encoder": "pronoun", "pronoun to antecedent, cross": "pronoun",
+          "pronoun to antecedent, decoder": "pronoun", "pronoun to pronoun, cross": "pronoun",
+          "verb to particle, encoder": "verb", "verb to particle, cross": "verb"}
+"""Which word should suffer when the best head of a link is away."""
+TOGETHER = ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder")
+EXAMPLES = tuple(f"The wheel did not fit into the bucket because it was too {size} ." for size in ("wide", "narrow"))
+"""Held-out nouns in a held-out template."""
+
+
+def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]:
+    """The model of this seed, trained now or found in `runs`; resumed where it had stopped."""
+    out = runs / f"seed-{seed}"
+    settings = SMALL_TRAINING if small else TRAINING
+    pairs = text_pairs("train")
+    tokenizer = Tokenizer.train([text for pair in pairs[:6000] for text in pair], VOCABULARY)
+    config = TrainConfig(**settings, seed=seed, precision="fp32", log_every=100, validate_every=10**6,
+                         checkpoint_every=200, keep_checkpoints=1)
+    state = out / "training.safetensors"
+    done = out / "done"
+    if not done.exists():
+        train(ModelConfig(vocab_size=VOCABULARY, **(SMALL_MODEL if small else MODEL)), config, tokenizer, pairs,
+              text_pairs("valid")[:20], out, resume=state.exists(), corpus="controlled-en-de")
+        done.touch()
+    return load_model(out)
+
+
+def ratio(sums: Tensor) -> float:
+    return (sums[0] / sums[1]).item()
+
+
+def score(found: Tensor) -> float:
+    return ratio(found.sum(0))
+
+
+def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
+    """The heads of one attention, [layer][head]."""
+    modules = dict(model.named_modules())
+    names = [PLACES[attention].format(i) for i in range(model.config.N)]
+    return [[(modules[name], i) for i in range(model.config.h)] for name in names]  # type: ignore[list-item]
+
+
+def best_head(chosen: Shares) -> tuple[int, int]:
+    """(layer, head), from 0, with the largest mean weight on the keys."""
+    return divmod(int(chosen.weight.sum(0).argmax()), chosen.weight.size(2))
+
+
+class Measured(NamedTuple):
+    """One seed's record, and for each link its best head's weight and the links of each sentence, (n, 2)."""
+
+    record: dict[str, Any]
+    best: dict[str, Tensor]
+
+
+def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> Measured:
+    """Everything about one seed's model; attention and ablation on every `every`-th sentence of the test."""
+    test, valid = (prepare(tokenizer, sentences(split)[::every]) for split in ("test", "valid"))
+    chosen_on, found = shares(model, valid), shares(model, test)
+    best, table = {}, {}
+    for name, each in found.items():
+        layer, head = best_head(chosen_on[name])
+        best[name] = torch.stack([each.weight[:, layer, head], each.n_links], 1)
+        estimate, n_rival = bootstrap(ratio, [best[name]]), each.n_rival.sum()
+        table[name] = {"best": [layer, head], "weight": estimate.mean, "low": estimate.low, "high": estimate.high,
+                       "even": (each.even.sum() / each.n_links.sum()).item(), "links": int(each.n_links.sum()),
+                       "all heads": _rounded(each.weight.sum(0) / each.n_links.sum())}
+        if n_rival:
+            table[name] |= {"rival": (each.rival.sum(0)[layer, head] / n_rival).item(),
+                            "weight beside a rival": (each.beside_rival.sum(0)[layer, head] / n_rival).item()}
+    record = {"seed": seed, "accuracy": accuracy(model, tokenizer, sentences("test")[::max(1, every // 4)]),
+              "shares": table, "ablation": ablation(model, test, chosen_on, seed),
+              "places": places(model, test, valid, found[ANTECEDENT], chosen_on[ANTECEDENT]),
+              "example": example(model, tokenizer)}
+    return Measured(record, best)
+
+
+def accuracy(model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence]) -> dict[str, dict[str, float]]:
+    """For each part of the test: pronouns right, forced and in greedy translations, and whole translations right."""
+    found = {}
+    forced = answers(model, prepare(tokenizer, test))
+    translations = Translator(model, tokenizer).translate([sentence.texts[0] for sentence in test], beam_size=1)
+    for part, held_out in PARTS.items():
+        rows = [i for i, sentence in enumerate(test) if is_held_out(sentence) == held_out]
+        right = 0
+        for i in rows:
+            where = position(test[i].german, "pronoun")
+            right += translations[i].split()[where:where + 1] == [test[i].german[where].text]
+        whole = sum(translations[i] == test[i].texts[1] for i in rows)
+        found[part] = {"sentences": len(rows), "forced": score(forced["pronoun"][rows]), "greedy": right / len(rows),
+                       "whole translations": whole / len(rows), "other": score(forced["other"][rows])}
+    return found
+
+
+def ablation(model: Transformer, test: Prepared, chosen_on: dict[str, Shares], seed: int) -> dict[str, Any]:
+    """What is still right when each head in turn is away or even, and when the likeliest heads are away together."""
+    whole = answers(model, test)
+    found: dict[str, Any] = {"whole": {kind: score(each) for kind, each in whole.items()}}
+    after: dict[tuple[str, int, int], dict[str, Tensor]] = {}
+    heads = {attention: heads_of(model, attention) for attention in PLACES}
+    for attention, layers in heads.items():
+        for how in ("zero", "even"):
+            rows: dict[str, list[list[float]]] = {kind: [[] for _ in layers] for kind in whole}
+            for layer, i in itertools.product(range(model.config.N), range(model.config.h)):
+                with knocked_out(layers[layer][i], even=how == "even"):
+                    now = answers(model, test)
+                after.setdefault((attention, layer, i), now)  # zero comes first
+                for kind in whole:
+                    rows[kind][layer].append(score(now[kind]))
+            found[f"{attention}, {how}"] = rows
+    for link, kind in JUDGED.items():
+        attention = link.split(", ")[1]
+        layer, i = best_head(chosen_on[link])
+        now, asked = after[attention, layer, i], whole[kind][:, 1] > 0
+        others = [score(each[kind]) for place, each in after.items()
+                  if place[0] == attention and place != (attention, layer, i)]
+        found[f"best: {link}"] = {
+            "head": [layer, i], "word": kind, "sentences": int(asked.sum()), "before": score(whole[kind]),
+            "after": score(now[kind]), "p": mcnemar(whole[kind][asked, 0] > 0, now[kind][asked, 0] > 0),
+            "other words after": score(now["other"]), "other heads, mean": sum(others) / len(others),
+            "other heads, lowest": min(others)}
+    together = [heads[link.split(", ")[1]][layer][i] for link in TOGETHER
+                for layer, i in [best_head(chosen_on[link])]]
+    with knocked_out(*together):
+        now = answers(model, test)
+    found["encoder's and decoder's best"] = {kind: score(each) for kind, each in now.items()}
+    for link in TOGETHER:
+        found[f"more: {link}"] = _more_and_more(model, test, heads[link.split(", ")[1]], chosen_on[link], seed)
+    return found
+
+
+def _more_and_more(model: Transformer, test: Prepared, layers: list[list[Head]], chosen: Shares, seed: int
+                   ) -> list[dict[str, float]]:
+    """The 1, 2, 3 heads that look most at the antecedent away, beside as many others, drawn from the same attention."""
+    every = [head for layer in layers for head in layer]
+    order = chosen.weight.sum(0).flatten().argsort(descending=True).tolist()
+    generator, rows = random.Random(seed), []
+    for k in range(1, min(3, len(every) // 2) + 1):
+        scores = []
+        for gone in (order[:k], *(generator.sample(order[k:], k) for _ in range(4))):
+            with knocked_out(*(every[i] for i in gone)):
+                scores.append(score(answers(model, test)["pronoun"]))
+        rows.append({"heads": k, "after": scores[0], "others, mean": sum(scores[1:]) / 4,
+                     "others, lowest": min(scores[1:])})
+    return rows
+
+
+def places(model: Transformer, test: Prepared, valid: Prepared, found: Shares, chosen_on: Shares) -> dict[str, Any]:
+    """The encoder's heads where the antecedent is the sentence's first thing, and where it is the second.
+
+    For each case: its best head (chosen on its validation sentences), what that gives to the right noun and to the
+    other, and the pronouns right before and after it is removed, in this case and in the other one.
+    """
+    first, valid_first = (torch.tensor([antecedent_is_first(sentence) for sentence in some.sentences])
+                          for some in (test, valid))
+    with_pronoun = torch.tensor([bool(sentence.gender) for sentence in valid.sentences])
+    before, table = answers(model, test)["pronoun"], {}
+    for name, here, chosen in (("first", first, valid_first), ("second", ~first, with_pronoun & ~valid_first)):
+        layer, i = best_head(Shares(*(each[chosen] for each in chosen_on)))
+        with knocked_out(heads_of(model, "encoder")[layer][i]):
+            after = answers(model, test)["pronoun"]
+        n_rival = found.n_rival[here].sum()
+        table[name] = {
+            "best": [layer, i], "sentences": int(here.sum()),
+            "weight": (found.weight[here].sum(0)[layer, i] / here.sum()).item(),
+            "weight beside a rival": (found.beside_rival[here].sum(0)[layer, i] / n_rival).item(),
+            "rival": (found.rival[here].sum(0)[layer, i] / n_rival).item(),
+            "all heads": _rounded(found.weight[here].sum(0) / here.sum()),
+            "before": score(before[here]), "after": score(after[here]),
+            "p": mcnemar(before[here, 0] > 0, after[here, 0] > 0),
+            "other sentences before": score(before[~here]), "other sentences after": score(after[~here])}
+    return table
+
+
+@torch.inference_mode()
+def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Two sentences that differ in one word: their translations, and where *it* looks in the encoder, (N, h, S)."""
+    found: dict[str, Any] = {}
+    translations = Translator(model, tokenizer).translate(list(EXAMPLES), beam_size=1)
+    for text, translation in zip(EXAMPLES, translations):
+        with record_attention(model) as weights:
+            model.encode(pad_source([tokenizer.encode(text)]))
+        row = text.split().index("it")
+        maps = torch.stack([weights[PLACES["encoder"].format(i)][0, :, row] for i in range(model.config.N)])
+        found[text] = {"translation": translation, "it": _rounded(maps)}
+    return found
+
+
+def _rounded(x: Tensor, digits: int = 4) -> Any:
+    """Nested lists with numbers as short as they need to be."""
+    def short(values: Any) -> Any:
+        return [short(value) for value in values] if isinstance(values, list) else round(values, digits)
+
+    return short(x.tolist())
+
+
+def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
+    """Means over seeds: each link's best head (another in each seed) with the interval of sentences and seeds."""
+    records = [seed.record for seed in measured]
+    table = {}
+    for name in measured[0].best:
+        estimate = bootstrap(ratio, [seed.best[name] for seed in measured])
+        table[name] = {"weight": estimate.mean, "low": estimate.low, "high": estimate.high, "seeds": estimate.seeds,
+                       "even": records[0]["shares"][name]["even"]}
+        if "rival" in records[0]["shares"][name]:
+            for key in ("rival", "weight beside a rival"):
+                table[name][key] = sum(record["shares"][name][key] for record in records) / len(records)
+    mean_accuracy = {part: {key: sum(record["accuracy"][part][key] for record in records) / len(records)
+                            for key in records[0]["accuracy"][part]} for part in PARTS}
+    keys = ("before", "after", "p", "other words after", "other heads, mean", "other heads, lowest")
+    judged = {link: {key: [record["ablation"][f"best: {link}"][key] for record in records] for key in keys}
+              for link in JUDGED}
+    return {"seeds": [record["seed"] for record in records], "accuracy": mean_accuracy, "shares": table,
+            "ablation of the best head": judged}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="toy size, into a temporary folder unless --out is given")
+    parser.add_argument("--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args(arguments)
+    out = options.out or Path(tempfile.mkdtemp() if options.small else "book/results")
+    runs = out / "runs" if options.small else Path("runs/figures_3_to_5")
+    n_seeds, every = (1, 100) if options.small else (options.seeds, 4)
+    measured = []
+    for seed in range(1, n_seeds + 1):
+        model, tokenizer = trained(seed, runs, options.small)
+        measured.append(measure(model, tokenizer, seed, every))
+    records = [seed.record for seed in measured]
+    records.append(over_seeds(measured))
+    write_result(out / "figures_3_to_5.json", COMMAND + (" --small" if options.small else ""), records,
+                 model=SMALL_MODEL if options.small else MODEL, training=SMALL_TRAINING if options.small else TRAINING,
+                 sentences={split: len(sentences(split)) for split in ("train", "valid", "test")})
+    print(out / "figures_3_to_5.json")
+
+
+if __name__ == "__main__":
+    main()
