@@ -13,10 +13,10 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words reference corpus lint test clean
+.PHONY: help book html pdf refresh words experiments reference corpus lint test clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo "  A variable names another Python: make book PYTHON=python3.12"
 
 book: $(INSTALLED) $(MATHJAX) corpus  ## train the book's model, run every chapter, build _build/html/index.html
@@ -38,6 +38,9 @@ refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attentio
 
 words: $(INSTALLED)  ## where only words and tags of chapters have changed: store them, keep the outputs
 	$(BIN)/python tools/notebooks.py words $(CHAPTER)
+
+experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/results (hours; goes on where it stopped)
+	$(BIN)/python -m annotated_transformer.experiments --jobs 2
 
 reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made from the code (package, settings)
 	$(BIN)/python tools/figures.py

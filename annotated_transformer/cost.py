@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from annotated_transformer.config import ConfigError, ModelConfig, require
 
@@ -16,7 +20,9 @@ def longest_chain(y: Tensor) -> int:
     """Matrix products and convolutions that wait for one another until `y` is known (Table 1's sequential operations).
 
     Read from the graph that PyTorch keeps for the backward pass, so `y` must have a gradient. No hardware can do two
-    products of the chain at the same time. Raises ConfigError for a tensor without a graph.
+    products of the chain at the same time. A fused attention kernel counts as its two products; a fused recurrence is
+    seen as one step, so build that on the device `meta`, where nothing is fused. Raises ConfigError for a tensor
+    without a graph.
     """
     require(y.grad_fn is not None, "longest_chain needs a tensor that was computed with gradients on")
     depth: dict[Any, int] = {None: 0}
@@ -28,6 +34,7 @@ def longest_chain(y: Tensor) -> int:
             continue
         node = stack.pop()
         product = node.name().startswith(("Mm", "Mv", "Bmm", "Addmm", "Addmv", "Baddbmm", "Convolution"))
+        product += 2 * node.name().startswith("ScaledDotProduct")
         depth[node] = product + max([depth[parent] for parent in parents] or [0])
     return depth[y.grad_fn]
 
@@ -59,19 +66,52 @@ LAYERS = ("self-attention", "recurrent", "convolutional", "restricted self-atten
 """The rows of Table 1 in its order, and the one that section 4's text adds."""
 
 
-def layer_operations(layer: str, n: int, d: int, k: int = 3, r: int = 3) -> int:
+def layer_operations(layer: str, n: int, d: int, k: int = 3, r: int = 3, gates: int = 1) -> int:
     """The operations behind "complexity per layer" in Table 1: n vectors of d entries in, as many out.
 
     Two for each multiplication with its addition. With kernel width k and neighbourhood r: 4 n^2 d for self-attention
-    (scores and weighted mean, without projections, as in the table), 4 n d^2 for a recurrence (input and state),
-    2 k n d^2 for a convolution, 4 r n d for restricted self-attention, 2 (k n d + n d^2) for a separable convolution.
-    Softmax, tanh and biases are not counted. Raises ConfigError for a layer that is not in `LAYERS`.
+    (scores and weighted mean, without projections, as in the table), 4 n d^2 for a recurrence (input and state) and
+    each of its `gates`, of which an LSTM has four, 2 k n d^2 for a convolution, 4 r n d for restricted self-attention,
+    2 (k n d + n d^2) for a separable convolution. Softmax, tanh and biases are not counted. Raises ConfigError for a
+    layer that is not in `LAYERS`.
     """
     require(min(n, d, k, r) >= 1, f"n, d, k and r must be at least 1, got {n}, {d}, {k} and {r}")
-    operations = (4 * n * n * d, 4 * n * d * d, 2 * k * n * d * d, 4 * r * n * d, 2 * (k * n * d + n * d * d))
+    operations = (4 * n * n * d, 4 * gates * n * d * d, 2 * k * n * d * d, 4 * r * n * d, 2 * (k * n * d + n * d * d))
     if layer not in LAYERS:
         raise ConfigError(f"layer must be one of {', '.join(LAYERS)}, got {layer}")
     return operations[LAYERS.index(layer)]
+
+
+class _Alive(TorchDispatchMode):
+    """Sums, after each operation, the bytes of all storages that operations have made and that still exist."""
+
+    def __init__(self, *known: Tensor) -> None:
+        super().__init__()
+        self.known = {tensor.untyped_storage()._cdata for tensor in known}
+        self.made: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self.known:
+                storage = tensor.untyped_storage()
+                self.made[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.made = {key: made for key, made in self.made.items() if not made[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.made.values()))
+        return output
+
+
+def peak_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
+    """The most bytes at any one time in tensors that `layer(x)` makes, its output and what backward needs included.
+
+    Exact and the same on every run, since it counts tensors and asks no allocator. Not counted: `x`, tensors that
+    existed before, and buffers inside one kernel. Where gradients are on, what the backward pass needs stays alive.
+    """
+    with _Alive(x) as alive:
+        output = layer(x)
+    del output
+    return alive.peak
 
 
 def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
@@ -84,6 +124,18 @@ def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
         raise ConfigError(f"gpu must be one of {', '.join(SUSTAINED_FLOPS)}, got {gpu}")
     require(hours >= 0 and n_gpus >= 1, f"hours must not be negative and n_gpus at least 1, got {hours} and {n_gpus}")
     return hours * 3600 * n_gpus * SUSTAINED_FLOPS[gpu]
+
+
+def training_time(operations: float, rate: float, utilisation: float = 1.0) -> float:
+    """operations / (rate x utilisation): the seconds that a training takes.
+
+    `rate` is the operations a second that the hardware is capable of, all devices together, and `utilisation` the
+    share of it that a run reaches; with a measured rate leave it at 1. Times n_gpus, hours and a price this is a bill.
+    Raises ConfigError unless the rate is positive and the utilisation in (0, 1].
+    """
+    require(operations >= 0 and rate > 0, f"operations / rate needs 0 or more / above 0, got {operations} / {rate}")
+    require(0 < utilisation <= 1, f"utilisation must be above 0 and at most 1, got {utilisation}")
+    return operations / (rate * utilisation)
 
 
 class System(NamedTuple):
@@ -108,3 +160,34 @@ TABLE_2 = (
     System("Transformer (base)", 27.3, 38.1, 3.3e18, 3.3e18),
     System("Transformer (big)", 28.4, 41.8, 2.3e19, 2.3e19),
 )
+
+
+class Run(NamedTuple):
+    """How long, and on what, a system of Table 2 was trained for one language pair, as `source` states it."""
+
+    system: str
+    pair: str
+    days: float
+    n_gpus: int
+    gpu: str
+    n_models: int
+    source: str
+
+
+RUNS = (
+    Run("GNMT + RL", "en_fr", 6.0, 96, "K80", 1, "wu2016google"),
+    Run("GNMT + RL", "en_de", 1.0, 96, "K80", 1, "shazeer2017outrageously"),
+    Run("ConvS2S", "en_de", 18.5, 1, "M40", 1, "gehring2017convolutional"),
+    Run("ConvS2S", "en_fr", 37.0, 8, "M40", 1, "gehring2017convolutional"),
+    Run("MoE", "en_de", 1.0, 64, "K40", 1, "shazeer2017outrageously"),
+    Run("MoE", "en_fr", 6.0, 64, "K40", 1, "shazeer2017outrageously"),
+    Run("GNMT + RL ensemble", "en_fr", 6.0, 96, "K80", 8, "wu2016google"),
+    Run("GNMT + RL ensemble", "en_de", 1.0, 96, "K80", 8, "shazeer2017outrageously"),
+    Run("ConvS2S ensemble", "en_de", 18.5, 1, "M40", 8, "gehring2017convolutional"),
+    Run("ConvS2S ensemble", "en_fr", 37.0, 8, "M40", 8, "gehring2017convolutional"),
+    Run("Transformer (base)", "en_de", 0.5, 8, "P100", 1, "vaswani2017attention"),
+    Run("Transformer (base)", "en_fr", 0.5, 8, "P100", 1, "vaswani2017attention"),
+    Run("Transformer (big)", "en_de", 3.5, 8, "P100", 1, "vaswani2017attention"),
+    Run("Transformer (big)", "en_fr", 3.5, 8, "P100", 1, "vaswani2017attention"),
+)
+"""The training times behind Table 2's costs. ByteNet has no cost there; Deep-Att's time is not known to us."""

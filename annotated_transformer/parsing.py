@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from annotated_transformer.config import require
+from annotated_transformer.config import ConfigError, require
 
 TOP, UNKNOWN_TAG = "TOP", "XX"
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
@@ -194,23 +194,50 @@ class BracketScores(NamedTuple):
     complete: float
 
 
-def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
-    """F1 = 2 matched / (gold + predicted), all `brackets` of the corpus counted together: labelled PARSEVAL.
+class BracketCounts(NamedTuple):
+    """Of one pair of trees, or of many: brackets that both have, those of the gold tree, those of the predicted one."""
 
-    A bracket that occurs twice must be predicted twice. The gold tags say which words are punctuation, so that a wrong
-    tag moves no bracket (EVALB asks the tags of each tree, and may then refuse the pair). Raises ConfigError when the
-    numbers of trees or the words of a pair differ, or there is nothing to score.
+    matched: int
+    gold: int
+    predicted: int
+
+
+def bracket_counts(right: Tree, guess: Tree) -> BracketCounts:
+    """What EVALB counts of a gold tree and a predicted one. A bracket that occurs twice must be predicted twice.
+
+    The gold tags say which words are punctuation, so that a wrong tag moves no bracket (EVALB asks the tags of each
+    tree, and may then refuse the pair). Raises ConfigError when the words of the two differ.
+    """
+    require(tree_words(right) == tree_words(guess), "gold and predicted tree must have the same words")
+    ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
+    return BracketCounts((ours & theirs).total(), ours.total(), theirs.total())
+
+
+def f1_of_counts(counts: Sequence[BracketCounts]) -> BracketScores:
+    """F1 = 2 matched / (gold + predicted), all brackets counted together: labelled PARSEVAL.
+
+    Raises ConfigError when there is no bracket at all.
+    """
+    n_matched, n_gold, n_guessed = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    require(n_gold + n_guessed > 0, "there are no brackets to score")
+    n_complete = sum(count.matched == count.gold == count.predicted for count in counts)
+    precision, recall = (100 * n_matched / max(n, 1) for n in (n_guessed, n_gold))
+    return BracketScores(precision, recall, 200 * n_matched / (n_gold + n_guessed), 100 * n_complete / len(counts))
+
+
+def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
+    """Labelled bracket F1 of a corpus: `f1_of_counts` of all pairs' `bracket_counts`.
+
+    Raises ConfigError when the numbers of trees or the words of a pair differ, or there is nothing to score.
     """
     require(len(gold) == len(predicted), f"each gold tree needs one predicted, got {len(gold)} and {len(predicted)}")
-    n_gold = n_guessed = n_matched = n_complete = 0
-    for number, (right, guess) in enumerate(zip(gold, predicted, strict=True), start=1):
-        require(tree_words(right) == tree_words(guess), f"the trees of pair {number} must have the same words")
-        ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
-        n_gold, n_guessed = n_gold + ours.total(), n_guessed + theirs.total()
-        n_matched, n_complete = n_matched + (ours & theirs).total(), n_complete + (ours == theirs)
-    require(n_gold + n_guessed > 0, "there are no brackets to score")
-    precision, recall = (100 * n_matched / max(n, 1) for n in (n_guessed, n_gold))
-    return BracketScores(precision, recall, 200 * n_matched / (n_gold + n_guessed), 100 * n_complete / len(gold))
+    counts = []
+    for number, pair in enumerate(zip(gold, predicted, strict=True), start=1):
+        try:
+            counts.append(bracket_counts(*pair))
+        except ConfigError:
+            raise ConfigError(f"the trees of pair {number} must have the same words") from None
+    return f1_of_counts(counts)
 
 
 GRAMMAR: dict[str, list[tuple[float, str]]] = {

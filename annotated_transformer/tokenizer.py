@@ -54,13 +54,15 @@ class Tokenizer:
 
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int, path: str | os.PathLike[str] | None = None,
-              model_type: str = "bpe") -> Tokenizer:
+              model_type: str = "bpe", symbols: Iterable[str] = ()) -> Tokenizer:
         """A tokenizer learned from `sentences`, written to `path` (usually tokenizer.model) if one is given.
 
         For the shared vocabulary of the paper, pass the sentences of both languages, of the training split only.
         `vocab_size` counts everything: 4 special ids, 256 bytes, the characters and the merges. The result depends on
         the sentences and their order alone. Sentences of more than 4,192 bytes are skipped in training (they are
-        encoded like any other). Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
+        encoded like any other). Each of `symbols`, say the brackets of trees (section 6.3), is one id wherever
+        it follows a space or begins a text, even where it is part of a longer word. Raises ConfigError when the text
+        cannot fill, or does not fit into, `vocab_size`.
         """
         require(model_type in MODEL_TYPES, f"model_type must be bpe or unigram, got {model_type}")
         written = io.BytesIO()
@@ -70,7 +72,7 @@ class Tokenizer:
                 model_type=model_type, byte_fallback=True, normalization_rule_name="nfkc",
                 remove_extra_whitespaces=False, character_coverage=0.9999,
                 pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID,
-                num_threads=1, minloglevel=2)
+                user_defined_symbols=[f"\u2581{symbol}" for symbol in symbols], num_threads=1, minloglevel=2)
         except RuntimeError as error:
             raise ConfigError(_explain(str(error), vocab_size)) from None
         tokenizer = cls(written.getvalue())

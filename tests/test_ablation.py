@@ -7,10 +7,10 @@ import torch
 from torch.testing import assert_close
 from toys import random_tokens, small_model
 
-from annotated_transformer.experiments.ablation import knocked_out, mcnemar
 from annotated_transformer.attention import MultiHeadAttention, causal_mask, padding_mask, scaled_dot_product_attention
 from annotated_transformer.beam_search import greedy_search
 from annotated_transformer.config import PAD_ID, ConfigError
+from annotated_transformer.experiments.ablation import knocked_out, mcnemar
 from annotated_transformer.visualization import record_attention
 
 B, S, T, H, D, K, KV = 2, 7, 6, 3, 12, 5, 3

@@ -11,7 +11,7 @@ LAYERS = [  # lower first: a module imports only from layers above it in this li
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing",
      "parallel_text", "downloads", "process", "result_file", "exercises.judging", "experiments.controlled_words"},
     {"stacks", "corpus", "visualization", "layer_types", "experiments.ablation", "experiments.controlled_grammar"},
-    {"transformer", "treebank", "experiments.controlled_corpus"},
+    {"transformer", "experiments.treebank", "experiments.controlled_corpus"},
     {"checkpoint", "cost", "evaluation", "explorer", "experiments.attention_shares"},
     {"translation", "experiments.significance"},
     {"training"},
@@ -34,7 +34,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "tensorboard": {"training"},
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-FOLDERS = ("exercises", "experiments")  # what stands beside the model: for the book's reader, and for the tables
+FOLDERS = {"exercises": 1250, "experiments": 3000}  # what stands beside the model, and its most lines
 MAX_LINES = 300
 
 
@@ -108,8 +108,8 @@ def n_lines(paths: list[Path]) -> int:
 def test_the_package_is_read_in_an_evening() -> None:
     """The model, its data, training, decoding and command line; the folders beside it are read for their own sake."""
     assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 4200
-    for folder in FOLDERS:
-        assert n_lines([path for path in SOURCES if path.parent == PACKAGE / folder]) <= 2500
+    for folder, limit in FOLDERS.items():
+        assert n_lines([path for path in SOURCES if path.parent == PACKAGE / folder]) <= limit
 
 
 def test_nothing_of_the_model_needs_the_folders_beside_it() -> None:

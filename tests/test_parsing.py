@@ -11,9 +11,11 @@ from annotated_transformer.parsing import (
     GRAMMAR,
     LEXICON,
     Tree,
+    bracket_counts,
     bracket_f1,
     brackets,
     delinearize,
+    f1_of_counts,
     is_tag,
     is_well_formed,
     linearize,
@@ -234,6 +236,17 @@ def test_f1_agrees_with_pairing_off_by_hand():
     assert swapped == (scores.recall, scores.precision, scores.f1, scores.complete)
     backwards = bracket_f1(TREES[::-1], guesses[::-1])
     assert backwards == pytest.approx(scores)
+
+
+def test_counts_of_pairs_add_up_to_the_corpus():
+    flat = [delinearize(["(S"], tree_words(tree)) for tree in TREES]
+    counts = [bracket_counts(*pair) for pair in zip(TREES, flat, strict=True)]
+    assert f1_of_counts(counts) == bracket_f1(TREES, flat)
+    assert counts[0] == (0, sum(count_by_hand(write_tree(TREES[0])).values()), 0)
+    both = f1_of_counts([*counts, *(bracket_counts(tree, tree) for tree in TREES)])
+    assert (both.precision, both.recall, both.complete) == (100, 50, 50)
+    with pytest.raises(ConfigError, match="no brackets"):
+        f1_of_counts([])
 
 
 def test_a_bracket_that_occurs_twice_must_be_predicted_twice():

@@ -166,6 +166,16 @@ def test_largest_size_named_in_the_error_works():
     assert Tokenizer.train(SENTENCES, largest).vocab_size == largest
 
 
+def test_symbols_are_one_id_each():
+    symbols = ["(NP", ")NP", "(N", "Zeitung.", "$"]
+    tokenizer = Tokenizer.train(SENTENCES, 345, symbols=symbols)
+    text = "(NP (N $ )NP Zeitung. )NP (NP"
+    assert tokenizer.pieces(tokenizer.encode(text)) == [f"\u2581{symbol}" for symbol in text.split()]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    for other in (*UNCHANGED, *SENTENCES, "(NPs of (N)P)NP", "a(NP", "  $$ "):
+        assert tokenizer.decode(tokenizer.encode(other)) == other
+
+
 def test_id_outside_the_vocabulary_is_refused(tokenizer):
     for wrong in (340, -1):
         with pytest.raises(ConfigError, match=f"below vocab_size 340, got {wrong}$"):

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from annotated_transformer.experiments.ablation import Head, knocked_out, mcnemar
 from annotated_transformer.batching import pad_source
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.experiments.ablation import Head, knocked_out, mcnemar
 from annotated_transformer.experiments.attention_shares import (
     PLACES,
     Prepared,

@@ -85,7 +85,7 @@ DECODINGS: dict[str, dict[str, Any]] = {
 
 
 class Task(NamedTuple):
-    """One run: a variation, a seed, and where and on what."""
+    """One run: a variation, a seed, and where and on what; scored on all validation sentences, or the first n."""
 
     id: str
     seed: int
@@ -94,6 +94,7 @@ class Task(NamedTuple):
     steps: int = STEPS
     vocab_size: int = VOCAB_SIZE
     data_dir: str | None = None
+    n_sentences: int | None = None
 
     @property
     def directory(self) -> Path:
@@ -131,7 +132,7 @@ def run_task(task: Task) -> Path:
     resume = (task.directory / "training.safetensors").exists()
     train(model_config, train_config, tokenizer, pairs, [], task.directory, resume=resume, progress=False,
           corpus=task.corpus)
-    valid = list(corpus.load(task.corpus, "valid", task.data_dir))
+    valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
     found = {"": _scored(task.directory, valid)}
     if task.id == "base":
         averaged = average_checkpoints(task.directory, 5, task.directory / "averaged")

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from annotated_transformer.experiments.miniature import Task, find_variations
+from annotated_transformer.experiments.miniature import STEPS, VOCAB_SIZE, Task, find_variations
 from annotated_transformer.experiments.miniature_table import collect, run_tasks, summarize, write_table
 
 COMMAND = "python -m annotated_transformer.experiments.table_3"
@@ -28,8 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = args.runs or Path(scratch if args.small else "runs/variations")
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
         names = ["base", "A1"] if args.small else [variation.id for variation in find_variations(["all"])]
-        name, n_seeds, *size = ("reverse", 2, 5, 300) if args.small else ("tatoeba-en-de", 3)
-        tasks = [Task(row, seed, name, runs, *size) for seed in range(1, n_seeds + 1) for row in names]
+        full = ("tatoeba-en-de", 3, STEPS, VOCAB_SIZE, None)
+        name, n_seeds, steps, vocab_size, n_sentences = ("reverse", 2, 5, 300, 20) if args.small else full
+        tasks = [Task(row, seed, name, runs, steps, vocab_size, n_sentences=n_sentences)
+                 for seed in range(1, n_seeds + 1) for row in names]
         for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
             print(f"{number} of {len(tasks)}: {path}", flush=True)
         records = collect(runs, name)

@@ -1,0 +1,33 @@
+"""All experiments, one after the other: `python -m annotated_transformer.experiments`, and with --small at toy size."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from annotated_transformer.experiments import figures_3_to_5, parsing, table_1, table_3
+
+PARTS = {"table_1": table_1.main, "table_3": table_3.main, "parsing": parsing.main,
+         "figures_3_to_5": figures_3_to_5.main}
+"""Each writes the result file of its name; what is finished is not run again, except the timings of Table 1."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m annotated_transformer.experiments", description=__doc__)
+    parser.add_argument("--small", action="store_true", help="toy size, in minutes, into a temporary folder")
+    parser.add_argument("--out", type=Path, help="folder of the result files (default: book/results)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs of Table 3 at a time")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this one; may be repeated")
+    args = parser.parse_args(arguments)
+    out = args.out or (Path(tempfile.mkdtemp()) if args.small else Path("book/results"))
+    for name in args.only or PARTS:
+        began = time.perf_counter()
+        jobs = ["--jobs", str(args.jobs)] if name == "table_3" else []
+        PARTS[name]([*(["--small"] if args.small else []), "--out", str(out), *jobs])
+        print(f"{name}: {out / name}.json after {time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

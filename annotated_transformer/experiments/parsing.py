@@ -1,0 +1,298 @@
+"""Table 4 on real trees (section 6.3): the parser trained on two treebanks, scored on files that it has not seen.
+
+    python -m annotated_transformer.experiments.parsing --data-dir DIR    everything; what is finished is kept
+    python -m annotated_transformer.experiments.parsing --small           the same on the toy grammar, in seconds
+
+Each run lies in runs/parsing/NAME (weights, log, record.json); book/results/parsing.json holds all records. The runs
+"craft-1/8" to "craft-1" have the same number of steps and differ in their number of sentences: a learning curve at
+equal computing. "craft-long" goes on from where "craft-1" stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated_transformer.checkpoint import average_checkpoints, load_model
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.experiments import treebank
+from annotated_transformer.parsing import (
+    BracketCounts,
+    Tree,
+    bracket_counts,
+    delinearize,
+    f1_of_counts,
+    is_well_formed,
+    linearize,
+    sample_trees,
+    tree_words,
+)
+from annotated_transformer.result_file import write_result
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.training import train
+from annotated_transformer.translation import Translator
+
+COMMAND = "python -m annotated_transformer.experiments.parsing"
+SEARCH: dict[str, Any] = {"alpha": 0.3, "max_extra": 300}
+BEAM_SIZES = (1, 4, 21)
+PAPER = {"training sentences": 40_000, "F1": 91.3}
+"""Table 4, Transformer (4 layers), WSJ only; section 6.3 says about 40,000."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run: a share of a treebank's training sentences, and how many steps; `after` names one to go on from.
+
+    The held-out files are parsed with each of `test_beams`; the learning curve is that of the first.
+    """
+
+    name: str
+    corpus: str
+    share: float
+    steps: int
+    after: str = ""
+    test_beams: tuple[int, ...] = (4,)
+    p_drop: float = 0.1
+    seed: int = 1
+    train: Mapping[str, Any] = field(default_factory=dict)  # where it departs from the plan
+
+    @property
+    def is_on_the_curve(self) -> bool:
+        return self.corpus != "ptb-sample" and not self.after
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs, the sizes they share, and how many validation sentences the beams are compared on."""
+
+    runs: tuple[Run, ...]
+    vocab_size: int
+    model: dict[str, Any]
+    train: dict[str, Any]
+    average: int
+    n_beam: int
+
+
+FULL = Plan(
+    runs=(Run("craft-1", "craft", 1.0, 5000),
+          Run("ptb", "ptb-sample", 1.0, 3000, test_beams=(4, 21), train={"max_tokens": 800, "lr_factor": 0.5}),
+          Run("craft-long", "craft", 1.0, 20_000, after="craft-1", test_beams=(4, 21)),
+          Run("craft-1/8", "craft", 1 / 8, 5000), Run("craft-1/4", "craft", 1 / 4, 5000),
+          Run("craft-1/2", "craft", 1 / 2, 5000)),
+    vocab_size=3000, model={"N": 3, "d_model": 128, "d_ff": 512, "h": 4},
+    train={"max_tokens": 400, "max_length": 190, "warmup_steps": 400, "lr_factor": 0.35, "log_every": 100,
+           "validate_every": 1000, "checkpoint_every": 200, "keep_checkpoints": 5}, average=5, n_beam=100)
+SMALL = Plan(
+    runs=(Run("toy-1", "toy", 1.0, 150), Run("toy-1/4", "toy", 1 / 4, 150),
+          Run("toy-long", "toy", 1.0, 300, after="toy-1", test_beams=(4, 21))),
+    vocab_size=360, model={"N": 1, "d_model": 48, "d_ff": 96, "h": 4},
+    train={"max_tokens": 600, "max_length": 100, "warmup_steps": 40, "lr_factor": 0.5, "log_every": 30,
+           "validate_every": 150, "checkpoint_every": 30, "keep_checkpoints": 2}, average=2, n_beam=10)
+
+
+@lru_cache
+def trees_of(corpus: str, split: str, data_dir: str | None) -> list[Tree]:
+    """The trees of a split of a treebank, or of the toy grammar."""
+    if corpus != "toy":
+        return treebank.load(corpus, split, data_dir)
+    by_sentence = {" ".join(tree_words(tree)): tree for tree in sample_trees(700, seed=1, max_depth=5)}
+    trees = list(by_sentence.values())
+    return {"test": trees[:20], "valid": trees[20:40], "train": trees[40:]}[split]
+
+
+def training_trees(run: Run, data_dir: str | None) -> list[Tree]:
+    """The run's share of the training trees; a smaller share is part of a larger one."""
+    trees = list(trees_of(run.corpus, "train", data_dir))
+    random.Random(0).shuffle(trees)
+    return trees[:round(run.share * len(trees))]
+
+
+def folder_of(run: Run, runs: Path) -> Path:
+    return runs / run.name.replace("/", "-of-")
+
+
+def train_run(run: Run, plan: Plan, runs: Path, data_dir: str | None) -> float:
+    """Train, or go on with it; the processor seconds that it has taken in all, of one thread."""
+    folder = folder_of(run, runs)
+    if run.after and not folder.exists():
+        before = next(other for other in plan.runs if other.name == run.after)
+        shutil.copytree(folder_of(before, runs), folder, ignore=shutil.ignore_patterns("record.json", "averaged"))
+    state, clock = folder / "training.safetensors", folder / "seconds.json"
+    trees = training_trees(run, data_dir)
+    pairs = [treebank.to_pair(tree) for tree in trees]
+    valid = [treebank.to_pair(tree) for tree in trees_of(run.corpus, "valid", data_dir)[:100]]
+    if state.exists():
+        tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    else:
+        tokenizer = Tokenizer.train((side for pair in pairs for side in pair), plan.vocab_size,
+                                    symbols=treebank.symbols(trees))
+    model = ModelConfig(tokenizer.vocab_size, p_drop=run.p_drop, **plan.model)
+    settings = TrainConfig(train_steps=run.steps, seed=run.seed, **{**plan.train, **run.train})
+    before_now = json.loads(clock.read_text()) if clock.exists() else 0.0
+    began = time.process_time()
+    try:
+        train(model, settings, tokenizer, pairs, valid, folder, resume=state.exists(), progress=False,
+              corpus=f"{run.corpus} trees")
+    finally:
+        seconds = before_now + time.process_time() - began
+        clock.write_text(json.dumps(seconds))
+    return seconds
+
+
+def parse(translator: Translator, trees: Sequence[Tree], beam_size: int) -> tuple[list[Tree], dict[str, Any]]:
+    """The predicted trees, repaired, and F1 with the share of outputs that were trees as written."""
+    began = time.process_time()
+    sentences = [tree_words(tree) for tree in trees]
+    texts = translator.translate([" ".join(words) for words in sentences], beam_size=beam_size, **SEARCH)
+    outputs = [text.split() for text in texts]
+    predicted = [delinearize(tokens, words) for tokens, words in zip(outputs, sentences, strict=True)]
+    well_formed = sum(map(is_well_formed, outputs, sentences))
+    return predicted, {"beam_size": beam_size, **SEARCH, "sentences": len(trees), **score(trees, predicted),
+                       "well_formed": 100 * well_formed / len(trees),
+                       "seconds": round(time.process_time() - began, 1)}
+
+
+def score(gold: Sequence[Tree], predicted: Sequence[Tree], n_resamples: int = 1000) -> dict[str, Any]:
+    """Precision, recall, F1 and complete matches in percent, with the 95 % interval of F1 over resampled sentences."""
+    counts = list(map(bracket_counts, gold, predicted))
+    generator = random.Random(0)
+    f1s = sorted(f1_of_counts(generator.choices(counts, k=len(counts))).f1 for _ in range(n_resamples))
+    interval = [f1s[round(0.025 * n_resamples)], f1s[round(0.975 * n_resamples) - 1]]
+    return {**f1_of_counts(counts)._asdict(), "F1 interval": interval}
+
+
+def baselines(gold: Sequence[Tree], training: Sequence[Tree]) -> dict[str, Any]:
+    """Scores of trees that nobody has learned."""
+    labels = Counter(token[1:] for tree in training for token in linearize(tree, "tags") if token[0] == "(")
+    label = labels.most_common(1)[0][0]
+    branching = [treebank.right_branching(tree, label) for tree in gold]
+    return {"flat": score(gold, [treebank.flat(tree) for tree in gold]),
+            "right-branching": {"label": label, **score(gold, branching)}}
+
+
+def evaluate(run: Run, plan: Plan, runs: Path, data_dir: str | None, seconds: float) -> dict[str, Any]:
+    """The run's record: settings, sizes, seconds, and its scores on the validation and the held-out files."""
+    folder = folder_of(run, runs)
+    torch.manual_seed(0)
+    average_checkpoints(folder, plan.average, folder / "averaged")
+    model, tokenizer = load_model(folder / "averaged")
+    translator = Translator(model, tokenizer)
+    training = training_trees(run, data_dir)
+    valid, test = (trees_of(run.corpus, split, data_dir) for split in ("valid", "test"))
+    beams = random.Random(0).sample(valid, min(plan.n_beam, len(valid)))
+    parses = [parse(translator, test, beam_size) for beam_size in run.test_beams]
+    counts = list(map(bracket_counts, test, parses[0][0]))
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {
+        "run": run.name, "corpus": run.corpus, "share": run.share, "seed": run.seed, "train_seconds": round(seconds),
+        "training": {"sentences": len(training), "words": sum(len(tree_words(tree)) for tree in training),
+                     "files": len(treebank.TREEBANKS[run.corpus].split_files("train")) if run.corpus != "toy" else 0},
+        "model": config["model"], "train": config["train"], "averaged": plan.average,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "log": [line for line in log if "valid_nll" in line],
+        "valid": [parse(translator, beams, beam_size)[1] for beam_size in BEAM_SIZES],
+        "test": [test_score for _, test_score in parses], "baselines": baselines(test, training),
+        "by_length": by_length(test, counts), "counts": [list(count) for count in counts],
+    }
+
+
+def by_length(trees: Sequence[Tree], counts: Sequence[BracketCounts]) -> list[dict[str, Any]]:
+    """F1 of the sentences of up to 10, 20, ... words, those of the bins before left out."""
+    found = []
+    for low, high in ((1, 10), (11, 20), (21, 30), (31, 40), (41, 10_000)):
+        here = [count for tree, count in zip(trees, counts, strict=True) if low <= len(tree_words(tree)) <= high]
+        if any(gold + predicted for _, gold, predicted in here):
+            found.append({"words": [low, high], "sentences": len(here), "f1": f1_of_counts(here).f1})
+    return found
+
+
+def power_law(points: Sequence[tuple[int, float]], floor: float = 0.0) -> tuple[float, float]:
+    """b and c of error = floor + b n^-c: a straight line through the logarithms."""
+    x = [math.log(n) for n, _ in points]
+    y = [math.log(error - floor) for _, error in points]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    slope = (sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+             / sum((a - mean_x) ** 2 for a in x))
+    return math.exp(mean_y - slope * mean_x), -slope
+
+
+def learning_curve(records: Sequence[dict[str, Any]], n_resamples: int = 1000) -> dict[str, Any]:
+    """Errors over training sentences, the law fitted to them, and where it leads at the paper's number of sentences.
+
+    The interval is over resampled held-out sentences (the same for all sizes). It knows nothing of other seeds, nor of
+    whether the law is the right one: `with_floor` is the same with half of the smallest error as a floor.
+    """
+    sizes = [record["training"]["sentences"] for record in records]
+    target = PAPER["training sentences"]
+    all_counts = [[BracketCounts(*count) for count in record["counts"]] for record in records]
+
+    def fit(chosen: Sequence[int], floor: bool = False) -> tuple[float, float, float]:
+        errors = [100 - f1_of_counts([counts[i] for i in chosen]).f1 for counts in all_counts]
+        a = min(errors) / 2 if floor else 0.0
+        b, c = power_law(list(zip(sizes, errors, strict=True)), a)
+        return b, c, 100 - a - b * target**-c
+
+    everything = range(len(all_counts[0]))
+    generator = random.Random(0)
+    fits = [fit(generator.choices(everything, k=len(everything))) for _ in range(n_resamples)]
+
+    def interval(column: int) -> list[float]:
+        values = sorted(row[column] for row in fits)
+        return [values[round(0.025 * n_resamples)], values[round(0.975 * n_resamples) - 1]]
+
+    b, c, at_target = fit(everything)
+    return {"sizes": sizes, "f1": [record["test"][0]["f1"] for record in records], "b": b, "c": c,
+            "c interval": interval(1), "at": target, "f1 there": at_target, "f1 there interval": interval(2),
+            "f1 there with_floor": fit(everything, floor=True)[2]}
+
+
+def result(records: list[dict[str, Any]], plan: Plan, path: Path, command: str) -> None:
+    """Write what there is: records without their counts, and the learning curve once it has three points."""
+    curve_names = [run.name for run in plan.runs if run.is_on_the_curve]
+    curve = sorted((record for record in records if record["run"] in curve_names), key=lambda r: r["share"])
+    more = {"learning_curve": learning_curve(curve)} if len(curve) > 1 else {}
+    shown = [{key: value for key, value in record.items() if key != "counts"} for record in records]
+    write_result(path, command, shown, paper=PAPER, runs_planned=[run.name for run in plan.runs], **more)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Parsing (Table 4) on real trees.")
+    parser.add_argument("--small", action="store_true", help="the toy grammar, in seconds")
+    parser.add_argument("--out", help="folder of parsing.json (default: book/results; with --small a temporary one)")
+    parser.add_argument("--runs", help="folder of the runs (default: runs/parsing; with --small a temporary one)")
+    parser.add_argument("--data-dir", help="where the treebanks lie")
+    args = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = SMALL if args.small else FULL
+        out = Path(args.out or (tempfile.mkdtemp() if args.small else "book/results"))
+        runs = Path(args.runs or (scratch if args.small else "runs/parsing"))
+        records = []
+        for run in plan.runs:
+            path = folder_of(run, runs) / "record.json"
+            if not path.exists():
+                seconds = train_run(run, plan, runs, args.data_dir)
+                path.write_text(json.dumps(evaluate(run, plan, runs, args.data_dir, seconds)), encoding="utf-8")
+            records.append(json.loads(path.read_text(encoding="utf-8")))
+            result(records, plan, out / "parsing.json", COMMAND + (" --small" if args.small else ""))
+            scores = records[-1]["test"][-1]
+            print(f"{run.name:12} {records[-1]['training']['sentences']:6,} sentences  F1 {scores['f1']:.2f}  "
+                  f"well formed {scores['well_formed']:.1f} %", flush=True)
+        print(out / "parsing.json")
+
+
+if __name__ == "__main__":
+    main()

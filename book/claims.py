@@ -1,0 +1,344 @@
+# %% [markdown]
+# # What holds: the paper's claims, tested
+#
+# *All sections of the paper {cite}`vaswani2017attention`: what it claims, the rule by which this book judges each claim,
+# and what came out.*
+#
+# A paper says many things. Some are arithmetic and can be checked to the last digit; some are experiments, which anyone
+# with a computer can repeat at a smaller size; some can only be seen at a size that this book does not have. This page
+# lists them, one by one, each with a **verdict**: *holds*, *does not hold*, or *cannot tell*.
+#
+# When you have read it you can
+#
+# - say of each claim what would count for it and what against it;
+# - tell a claim that failed from a test that was too weak to see it;
+# - repeat any of these tests by one command.
+
+# %% tags=["colab-install", "remove-cell"]
+import os
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
+    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
+    if not os.path.exists(home):
+        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
+    os.chdir(f"{home}/book")
+
+# %%
+import textwrap
+from collections import Counter
+
+import matplotlib.pyplot as plt
+
+# %%
+from annotated_transformer.experiments.claims import judge_claims, load_results, nearly_the_same, worse
+from annotated_transformer.experiments.significance import Estimate
+from annotated_transformer.visualization import PALETTE, show, use_style
+
+use_style()
+results = load_results("results")
+claims = judge_claims(results)
+
+# %% [markdown]
+# (section-claims-rules)=
+# ## The rules
+#
+# **Question.** When does a difference between two trained models count?
+#
+# Scores have two kinds of noise, that of the test sentences and that of the seed
+# ([chapter 6.2](6_2_variations.ipynb) plays both again by the bootstrap). So the rule asks for two things: the 95 %
+# interval of the difference leaves 0 out, **and** every seed points the same way.
+
+# %%
+show(Estimate.sign)
+
+# %% [markdown]
+# A claim that something is *worse* holds when the difference counts and points down. It does **not** hold when the
+# difference counts and points up. All else is *cannot tell*: not a failure of the claim, but of the test.
+
+# %%
+show(worse)
+
+# %% [markdown]
+# "Nearly the same" needs another rule. That no difference was *found* shows nothing, since a weak test finds none. It
+# must be shown that the difference is *small*: its whole interval lies within a margin, here 1 BLEU or 5 % of the
+# perplexity.
+
+# %%
+show(nearly_the_same)
+
+# %% [markdown]
+# **Check** the rules on numbers that are made up, where you know what to expect.
+
+# %%
+def made_up(low, high):
+    sign = 1 if low > 0 else -1 if high < 0 else 0
+    difference = {"low": low, "mean": (low + high) / 2, "high": high, "seeds": [low, high], "sign": sign}
+    return {"table_3": {"summary": [{"id": "A1", "bleu_difference": difference}]}}
+
+for low, high, expected in ((-2, -1, "holds"), (-2, 1, "cannot tell"), (1, 2, "does not hold")):
+    assert worse("A1")(made_up(low, high))[0] == expected
+for low, high, expected in ((-0.5, 0.5, "holds"), (-2, 1, "cannot tell"), (1.5, 2, "does not hold")):
+    assert nearly_the_same("A1", "bleu")(made_up(low, high))[0] == expected
+print("the rules do what they say")
+
+# %% [markdown]
+# The rules stand in `annotated_transformer/experiments/claims.py`. The program that judges has no knowledge of the
+# results when it is written, and no line of the list below is typed in: change a number in a result file, and its verdict
+# changes. What the numbers come from is in the files themselves:
+
+# %%
+for name, content in results.items():
+    print(f"{name:18} {content['date']}  {len(content['records']):3} records  {content['hardware']}")
+assert {"table_1", "table_3", "parsing", "figures_3_to_5"} <= set(results)
+
+# %% [markdown]
+# (section-claims-list)=
+# ## The claims
+#
+# For each: where the paper makes it, the claim in our words, the rule, the verdict, and the numbers behind it, all of
+# them measured or computed by this book. "Here" is the size in the miniature.
+
+# %%
+def tell(claim):
+    mark = {"holds": "+", "does not hold": "-", "cannot tell": "?"}[claim.verdict]
+    print(f"{mark} [{claim.section}] {claim.statement}")
+    for label, text in (("rule", claim.rule), (claim.verdict, claim.evidence)):
+        print(textwrap.indent(textwrap.fill(f"{label}: {text}", 96), "      "))
+
+for claim in claims:
+    tell(claim)
+
+# %%
+counts = Counter(claim.verdict for claim in claims)
+print(len(claims), "claims:", ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+assert len(claims) >= 20 and set(counts) <= {"holds", "does not hold", "cannot tell"}
+
+# %% [markdown]
+# Read the three kinds apart. What *holds* here was shown on small models and short sentences; it need not hold on large
+# ones. What *does not hold* is of two sorts: a number in the paper that its own table contradicts, or a finding that goes
+# the other way at this size. And *cannot tell* is about this book's test, not about the paper: a thousand sentences and
+# three seeds see a difference of one BLEU, and hardly one of a third.
+#
+# **Where.** Every evidence line can be traced: Table 1 in [chapter 4](4_why_self_attention.ipynb), Table 3 in
+# [chapter 6.2](6_2_variations.ipynb), parsing in [chapter 6.3](6_3_parsing.ipynb), Figures 3 to 5 in
+# [chapter 7](7_attention_visualizations.ipynb).
+
+# %% [markdown]
+# (section-claims-without-a-row)=
+# ## What has no row in Table 3
+#
+# **Question.** The paper's model has parts that its ablations never remove: the division by $\sqrt{d_k}$, the positions,
+# the warm-up, the place of the norm. What happens without them?
+#
+# Each of these is one more variation of the miniature base, with the same data, steps, seeds and scores as the rows of
+# Table 3 in [chapter 6.2](6_2_variations.ipynb). `unscaled-A1` is the row with a single head, in which $d_k$ is 64 and not
+# 8; it is compared with that row, not with base.
+
+# %%
+summary = {row["id"]: row for row in results["table_3"]["summary"]}
+without_a_row = [row for row in summary.values() if row["group"] in ("claims", "search")]
+print(f"{'':21}compared with        BLEU minus its            perplexity minus its")
+for row in without_a_row:
+    bleu, ppl = row["bleu_difference"], row["ppl_difference"]
+    print(f"{row['id']:21}{row['against']:14}{bleu['mean']:+6.2f} ({bleu['low']:+.2f} to {bleu['high']:+.2f})"
+          f"{ppl['mean']:+11.2f} ({ppl['low']:+.2f} to {ppl['high']:+.2f})")
+assert len(without_a_row) == 15
+
+# %% mystnb={"image": {"alt": "Fifteen horizontal intervals of a difference in BLEU around a vertical line at zero: eight variations of the model or its training on top, seven ways to search below. The printed table above has every number."}, "figure": {"caption": "Differences in BLEU to what each is compared with, mean and 95 % interval, three seeds. Measured in miniature.", "name": "fig-claims-differences"}}
+figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+for y, row in enumerate(without_a_row):
+    d = row["bleu_difference"]
+    color = PALETTE[0 if row["group"] == "claims" else 2]
+    ax.plot([d["low"], d["high"]], [y, y], color=color)
+    ax.plot(d["seeds"], [y] * len(d["seeds"]), "|", color=color, markersize=8)
+    ax.plot(d["mean"], y, "o", color=color, markersize=5)
+ax.axvline(0, color="black", linewidth=0.8)
+ax.set_yticks(range(len(without_a_row)), labels=[row["id"] for row in without_a_row], fontsize=8)
+ax.invert_yaxis()
+ax.set(xlabel="BLEU minus that of what it is compared with (strokes: seeds)")
+plt.show()
+
+# %% [markdown]
+# **Beyond the training length.** The variations `short` and `short-learned` saw sentences of at most 12 tokens only. Both
+# are then asked for longer ones. A learned position that was never trained is noise; a sinusoid is at least a number that
+# fits the pattern.
+
+# %%
+short, learned = summary["short"], summary["short-learned"]
+print("perplexity                     up to 12 tokens    beyond")
+for label, row in (("sinusoids", short), ("learned positions", learned)):
+    print(f"{label:25}{row['ppl_within']['mean']:20.1f}{row['ppl_beyond']['mean']:10.1f}")
+gap = learned["ppl_beyond_difference"]
+print(f"beyond, learned minus sinusoids: {gap['mean']:+.1f} ({gap['low']:+.1f} to {gap['high']:+.1f})")
+assert short["ppl_beyond"]["mean"] > short["ppl_within"]["mean"]
+
+# %% [markdown]
+# Both are worse beyond the length they know: to have a position is not to know what to do there.
+# {ref}`A question at the end <ex-claims-extrapolation>` asks what "extrapolate" should mean.
+
+# %% [markdown]
+# (section-claims-untestable)=
+# ## What this book cannot test
+#
+# Some claims need the paper's own data and hardware, and are in no list above: 28.4 and 41.8 BLEU on WMT 2014, 12 hours
+# and 3.5 days of eight P100s, 92.7 F1 on the Wall Street Journal. We have re-computed what follows from printed numbers
+# ([Table 2](6_1_results.ipynb)), and nothing more. A number that has not been measured is not replaced by one that has.
+
+# %% [markdown]
+# ## Exercises
+#
+# ```{exercise} Too weak or not there?
+# :label: ex-claims-power
+#
+# A test reports a difference of $-0.3$ BLEU with an interval from $-1.1$ to $+0.5$. A second one, of another claim,
+# reports $-0.05$ with an interval from $-0.2$ to $+0.1$. Both leave 0 inside. Is the verdict on "is worse" the same? And on
+# "is nearly the same, within 1 BLEU"?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Apply both rules to both intervals.
+# ```
+#
+# ```{solution} ex-claims-power
+# :class: dropdown
+#
+# "Is worse": *cannot tell* for both. "Nearly the same": the second interval lies within the margin, so it *holds*; the
+# first does not, so one cannot tell. Only the second experiment has shown something.
+# ```
+
+# %% tags=["hide-cell"]
+wide, narrow = made_up(-1.1, 0.5), made_up(-0.2, 0.1)
+print([worse("A1")(numbers)[0] for numbers in (wide, narrow)],
+      [nearly_the_same("A1", "bleu")(numbers)[0] for numbers in (wide, narrow)])
+assert nearly_the_same("A1", "bleu")(narrow)[0] == "holds" != nearly_the_same("A1", "bleu")(wide)[0]
+
+# %% [markdown]
+# ```{exercise} Many claims, some by chance
+# :label: ex-claims-many
+#
+# Forty claims are tested, each with a 95 % interval. Suppose that none of them were true, all differences were 0. How
+# many intervals would leave 0 out all the same? Does the second half of the rule, that every seed agrees, help?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Five percent of forty. With three seeds and pure chance, how often do all three have the same sign?
+# ```
+#
+# ```{solution} ex-claims-many
+# :class: dropdown
+#
+# Two, on average. Three independent seeds agree in sign in a quarter of the cases, so the second half helps, though less
+# than by a factor of four, since an interval far from 0 and agreeing seeds go together. Expect one chance verdict in a list
+# of this length, and do not hang anything on a single one of small size.
+# ```
+
+# %% tags=["hide-cell"]
+import random
+
+generator = random.Random(1)
+agree = [len({generator.random() < 0.5 for _ in range(3)}) == 1 for _ in range(100_000)]
+print(f"expected by chance: {0.05 * 40:.0f} of 40; three seeds agree in {sum(agree) / len(agree):.2f} of the cases")
+assert abs(sum(agree) / len(agree) - 0.25) < 0.01
+
+# %% [markdown]
+# ```{exercise} Change a number, change a verdict
+# :label: ex-claims-edit
+#
+# Take the results as they are, set the BLEU difference of `A1` (one head) to its negative, and judge the claims again.
+# Which verdicts change?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# `copy.deepcopy(results)`, then `judge_claims`. Mind `sign`, `low` and `high`.
+# ```
+#
+# ```{solution} ex-claims-edit
+# :class: dropdown
+#
+# At most that of "A single head is worse than eight", and only if it could be told before. No other rule reads that
+# number.
+# ```
+
+# %% tags=["hide-cell"]
+import copy
+
+turned = copy.deepcopy(results)
+d = next(row for row in turned["table_3"]["summary"] if row["id"] == "A1")["bleu_difference"]
+d["low"], d["mean"], d["high"], d["sign"] = -d["high"], -d["mean"], -d["low"], -d["sign"]
+changed = [claim.statement for claim, other in zip(claims, judge_claims(turned)) if claim.verdict != other.verdict]
+print(changed)
+assert set(changed) <= {"A single head is worse than eight."}
+
+# %% [markdown]
+# ```{exercise} What is extrapolation?
+# :label: ex-claims-extrapolation
+#
+# "Sinusoids extrapolate to longer sentences." Write down a rule that would make this claim *false* in the numbers above,
+# and one that would make it *true*. Which of the two did the paper claim?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# Compare with learned positions; or compare with the perplexity of short sentences; or with a model that has seen long
+# sentences.
+# ```
+#
+# ```{solution} ex-claims-extrapolation
+# :class: dropdown
+#
+# "No worse beyond the training length than within it" is false: perplexity rises. "Better there than learned positions" is
+# what the list above tests, in the paper's own comparison of the two. The paper writes that sinusoids "may allow" it, and
+# reports no measurement, so that neither rule is its own.
+# ```
+
+# %% tags=["hide-cell"]
+ratio = short["ppl_beyond"]["mean"] / short["ppl_within"]["mean"]
+print(f"sinusoids: perplexity beyond the training length is {ratio:.1f} times that within it")
+assert ratio > 1
+
+# %% [markdown]
+# ```{exercise} A claim of your own
+# :label: ex-claims-own
+#
+# The paper puts $P_{drop} = 0.1$ into base. Is 0.3 better on a corpus as small as ours? Write the rule first, then run it:
+# what would the command be, and how long would it take?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# A variation is an entry of `VARIATIONS` in `annotated_transformer/experiments/miniature.py`. The result file says how many
+# seconds a run took.
+# ```
+#
+# ```{solution} ex-claims-own
+# :class: dropdown
+#
+# Rule: the variation with `p_drop=0.3` has higher BLEU than base, interval and seeds agreeing. Add
+# `Variation("p_drop-0.3", "more dropout", model={"p_drop": 0.3})` to `CLAIMS` and run
+# `annotated-transformer variations run p_drop-0.3 base --seeds 3`. The folded cell reads off what three runs of base took.
+# ```
+
+# %% tags=["hide-cell"]
+seconds = [record["seconds"] for record in results["table_3"]["records"] if record["row"] == "A1"]
+print(f"{len(seconds)} runs, each between {min(seconds):.0f} and {max(seconds):.0f} s on that machine")
+assert len(seconds) >= 3
+
+# %% [markdown]
+# ## What to remember
+#
+# - A claim needs a rule, written before the numbers are known, that says what would count against it.
+# - A difference counts when its interval leaves 0 out and every seed agrees. "Nearly the same" must be *shown*, by an
+#   interval within a margin.
+# - *Cannot tell* is a verdict on the test. It is the honest one for small effects at small scale.
+# - What the paper never ablated can be ablated: the scale, the positions, the warm-up, the place of the norm.

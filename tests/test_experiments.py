@@ -1,0 +1,32 @@
+"""Every experiment, at toy size, by the code that makes the full results: one result file each, in minutes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from annotated_transformer.experiments.__main__ import PARTS
+from annotated_transformer.experiments.claims import judge_claims, load_results
+from annotated_transformer.result_file import read_result
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The folder that `python -m annotated_transformer.experiments --small` fills."""
+    out = tmp_path_factory.mktemp("results")
+    command = [sys.executable, "-m", "annotated_transformer.experiments", "--small", "--out", str(out)]
+    subprocess.run(command, check=True)
+    return out
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_it_leaves_a_result_file_that_says_where_it_comes_from(results, name):
+    content = read_result(results / f"{name}.json")
+    assert content["records"]
+    assert json.loads((results / f"{name}.json").read_text())["command"]
+
+
+def test_the_claims_can_be_judged_from_the_files(results):
+    measured = [claim for claim in judge_claims(load_results(results)) if claim.evidence != "not measured"]
+    assert len(measured) > len(judge_claims({})) / 2 or len(measured) >= 10
