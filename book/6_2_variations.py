@@ -507,8 +507,8 @@ assert scaled.h == full.h and scaled.d_k == full.d_k // 8 and training.train_ste
 # annotated-transformer variations table --result book/results/table_3.json
 # ```
 #
-# The whole table takes some three hours on one core of a processor, so this chapter does not train it again. It reads
-# the file that the last of these commands has written.
+# The whole table takes hours on one core of a processor, so this chapter does not train it again. It reads the file that
+# the last of these commands has written.
 
 # %%
 import json
@@ -516,7 +516,8 @@ from pathlib import Path
 
 table_3 = json.loads(Path("results/table_3.json").read_text())
 measured = {row["id"]: row for row in table_3["summary"]}
-print(table_3["hardware"], "|", len(table_3["records"]), "runs |", table_3["date"])
+hours = sum(record["seconds"] for record in table_3["records"]) / 3600
+print(table_3["hardware"], "|", len(table_3["records"]), f"runs, {hours:.1f} hours |", table_3["date"])
 
 # %% [markdown]
 # **How sure is each number?** Two things could have been different: the sentences and the seed. The **bootstrap** plays
@@ -578,8 +579,28 @@ left.invert_yaxis()
 plt.show()
 
 # %% [markdown]
-# **Where do they agree?** Ask only of the rows where ours can tell. A row *agrees* when it moves BLEU the way that the
-# paper's moved, *disagrees* when it moves the other way.
+# **Read the noise first.** Before any row is compared with base, look at base itself: the same model, data and
+# settings, three seeds.
+
+# %%
+for name in ("base", "E1", "C2"):
+    row = measured[name]
+    print(f"{name:5} BLEU of each seed:", "  ".join(f"{bleu:4.1f}" for bleu in row["bleu"]["seeds"]),
+          "   perplexity:", "  ".join(f"{ppl:4.1f}" for ppl in row["ppl"]["seeds"]))
+seeds = measured["base"]["bleu"]["seeds"]
+largest = max(abs(row.bleu - rows["base"].bleu) for row in TABLE_3)
+print(f"base's seeds span {max(seeds) - min(seeds):.1f} BLEU; the paper's rows lie at most {largest:.1f} from base")
+assert max(seeds) - min(seeds) > largest
+
+# %% [markdown]
+# One seed of base has hardly begun to translate when the others do. At a thousand steps these models stand in the middle
+# of the step at which a decoder begins to use the source sentence, and chance decides who is past it: at this rate and
+# this length, the seed moves BLEU more than any row of the paper's table does. So this experiment is **too short to judge
+# most rows**, and the intervals say so: they are wide because the seeds are part of them. Had we run one seed for each
+# row, as the paper's table does, we would have read a finding into every line.
+#
+# **What can be told?** A row *agrees* when it moves BLEU, beyond the noise, the way that the paper's moved; it *disagrees*
+# when it moves the other way.
 
 # %%
 def side(row):
@@ -590,9 +611,12 @@ agree = [row.id for row in told if side(row) == measured[row.id]["bleu_differenc
 disagree = [row.id for row in told if row.id not in agree]
 print("agree:      ", *agree, "\ndisagree:   ", *disagree, "\ncannot tell:",
       *[row.id for row in TABLE_3[1:] if row not in told])
-assert len(agree) > len(disagree)
+assert len(told) < 10
 
 # %% [markdown]
+# A row that disagrees here does not refute the paper. It was trained on a hundredth of the steps, at a rate that suits
+# some rows better than others.
+#
 # [The page of claims](claims.ipynb) goes through them one by one, with a rule for each that was written down before the
 # numbers were known, and adds what the paper claims without a row in this table.
 

@@ -52,7 +52,7 @@ claims = judge_claims(results)
 # interval of the difference leaves 0 out, **and** every seed points the same way.
 
 # %%
-show(Estimate.sign)
+show(Estimate.sign.fget)
 
 # %% [markdown]
 # A claim that something is *worse* holds when the difference counts and points down. It does **not** hold when the
@@ -119,8 +119,9 @@ assert len(claims) >= 20 and set(counts) <= {"holds", "does not hold", "cannot t
 # %% [markdown]
 # Read the three kinds apart. What *holds* here was shown on small models and short sentences; it need not hold on large
 # ones. What *does not hold* is of two sorts: a number in the paper that its own table contradicts, or a finding that goes
-# the other way at this size. And *cannot tell* is about this book's test, not about the paper: a thousand sentences and
-# three seeds see a difference of one BLEU, and hardly one of a third.
+# the other way at this size. And *cannot tell* is about this book's test, not about the paper. The models of the
+# miniature were trained for a thousand steps, so short that the seeds of base alone lie several BLEU apart
+# ([chapter 6.2](6_2_variations.ipynb) shows them). Differences as small as the paper's drown in that.
 #
 # **Where.** Every evidence line can be traced: Table 1 in [chapter 4](4_why_self_attention.ipynb), Table 3 in
 # [chapter 6.2](6_2_variations.ipynb), parsing in [chapter 6.3](6_3_parsing.ipynb), Figures 3 to 5 in

@@ -85,7 +85,7 @@ def test_counts_must_be_the_formulas_at_every_size():
     assert rule({"table_1": {"records": [{**record, "steps": [8, 25]}]}})[0] == DOES_NOT
 
 
-@pytest.mark.parametrize(("n_time", "verdict"), [(70.0, HOLDS), (60.0, DOES_NOT)])
+@pytest.mark.parametrize(("n_time", "verdict"), [(70.0, HOLDS), (60.0, DOES_NOT), (None, CANNOT_TELL)])
 def test_self_attention_must_be_faster_up_to_n_equal_to_d(n_time, verdict):
     crossing = {"measure": "crossover", "layer": "recurrent", "d": 64, "n_time": n_time, "n_operations": 64.0}
     assert faster_while_n_is_below_d({"table_1": {"records": [crossing]}})[0] == verdict

@@ -28,5 +28,8 @@ def test_it_leaves_a_result_file_that_says_where_it_comes_from(results, name):
 
 
 def test_the_claims_can_be_judged_from_the_files(results):
-    measured = [claim for claim in judge_claims(load_results(results)) if claim.evidence != "not measured"]
-    assert len(measured) > len(judge_claims({})) / 2 or len(measured) >= 10
+    """Toy sizes say nothing of the claims themselves, but there is a verdict with numbers where a row was run."""
+    found = {claim.statement: claim.evidence for claim in judge_claims(load_results(results))}
+    for claim in ("A single head is worse than eight.", "A recurrent layer costs O(n d^2).",
+                  "Some head finds what a pronoun refers to."):
+        assert found[claim] != "not measured"

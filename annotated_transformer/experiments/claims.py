@@ -151,7 +151,7 @@ def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Find
 def faster_while_n_is_below_d(results: Results) -> Finding:
     """Self-attention takes less time than a recurrent layer at every measured n below d."""
     crossings = _table_1(results, "crossover", "recurrent")
-    if not crossings:
+    if not crossings or any(crossing["n_time"] is None for crossing in crossings):
         return CANNOT_TELL, "not measured"
     said = "; ".join(f"d = {c['d']}: equal time at n = {c['n_time']:.0f}, equal operations at n = "
                      f"{c['n_operations']:.0f}" for c in crossings)
@@ -227,9 +227,9 @@ RULES: list[tuple[str, str, str, Callable[[Results], Finding]]] = [
     ("3.5", "Sinusoids may extend to sentences longer than those seen in training.",
      "trained on short sentences: perplexity on longer ones is higher with learned positions",
      worse("short-learned", measure="ppl_beyond")),
-    ("5.3", "The rate warms up before it decays.", "at the peak rate from step 1: BLEU is lower", worse("no-warm-up")),
-    ("3.1", "The sum is normalised after each sub-layer (post-norm).",
-     "pre-norm, the later choice, has lower BLEU under the same schedule", worse("pre-norm")),
+    ("5.3", "Training needs the warm-up of the rate.", "at the peak rate from step 1: BLEU is lower", worse("no-warm-up")),
+    ("3.1", "Post-norm, the paper's choice, is at least as good as pre-norm.",
+     "pre-norm has lower BLEU under the same schedule", worse("pre-norm")),
     ("5.4", "Label smoothing hurts perplexity.", "eps_ls = 0: perplexity is lower", better("D3", measure="ppl")),
     ("5.4", "Label smoothing improves BLEU.", "eps_ls = 0: BLEU is lower", worse("D3")),
     ("6.1", "Averaging the last checkpoints helps.", "base with its last 5 averaged: BLEU is higher",
