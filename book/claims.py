@@ -148,7 +148,7 @@ for row in without_a_row:
           f"{ppl['mean']:+11.2f} ({ppl['low']:+.2f} to {ppl['high']:+.2f})")
 assert len(without_a_row) == 15
 
-# %% mystnb={"image": {"alt": "Fifteen horizontal intervals of a difference in BLEU around a vertical line at zero: eight variations of the model or its training on top, seven ways to search below. The printed table above has every number."}, "figure": {"caption": "Differences in BLEU to what each is compared with, mean and 95 % interval, three seeds. Measured in miniature.", "name": "fig-claims-differences"}}
+# %% mystnb={"image": {"alt": "Fifteen horizontal intervals of a difference in BLEU around a vertical line at zero: eight variations of the model or its training on top, seven ways to search below. The printed table above has every number."}, "figure": {"caption": "Differences in BLEU to what each is compared with, mean and 95 % interval over two seeds (variations) or three (ways to search). Measured in miniature.", "name": "fig-claims-differences"}}
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for y, row in enumerate(without_a_row):
     d = row["bleu_difference"]
