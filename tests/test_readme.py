@@ -69,7 +69,8 @@ def test_it_credits_tatoeba() -> None:
 
 def test_its_results_are_those_of_the_result_files() -> None:
     rows = re.findall(r"^\|.*\| ([\d.]+) \|.*`(book/results/\w+\.json)`.*\|$", README, flags=re.M)
-    assert len(rows) == len(list((ROOT / "book" / "results").glob("*.json")))
+    recipes = [path for path in (ROOT / "book" / "results").glob("*.json") if '"recipe":' in path.read_text("utf-8")]
+    assert len(rows) == len(recipes) >= 2
     for printed, path in rows:
         record = json.loads((ROOT / path).read_text(encoding="utf-8"))["records"][0]
         assert printed == f"{record['test']['BLEU']['score']:.1f}"

@@ -89,6 +89,7 @@ def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
 
 
 def costs_as_printed(_: Results) -> Finding:
+    """Hours times GPUs times sustained rate give the two costs of Table 2, to the digits printed."""
     base = training_cost(12.0, 8)
     big = training_cost(3.5 * 24, 8)
     right = [f"{cost:.1e}" for cost in (base, big)] == ["3.3e+18", "2.3e+19"]
@@ -107,6 +108,7 @@ def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
 
 
 def one_head_costs_the_same(_: Results) -> Finding:
+    """Base and the rows of group A have equally many parameters."""
     counts = {row.count() for row in TABLE_3 if row.letter == "A" or row.id == "base"}
     return HOLDS if len(counts) == 1 else DOES_NOT, f"{counts.pop():,} parameters with 1, 4, 8, 16 and 32 heads"
 

@@ -85,12 +85,13 @@ def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]
     return load_model(out)
 
 
-def ratio(sums: Tensor) -> float:
+def _ratio(sums: Tensor) -> float:
     return (sums[0] / sums[1]).item()
 
 
 def score(found: Tensor) -> float:
-    return ratio(found.sum(0))
+    """The best head's choice: what heads are ranked by."""
+    return _ratio(found.sum(0))
 
 
 def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
@@ -120,7 +121,7 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
     for name, each in found.items():
         layer, head = best_head(chosen_on[name])
         best[name] = torch.stack([each.weight[:, layer, head], each.n_links], 1)
-        estimate, n_rival = bootstrap(ratio, [best[name]]), each.n_rival.sum()
+        estimate, n_rival = bootstrap(_ratio, [best[name]]), each.n_rival.sum()
         table[name] = {"best": [layer, head], "weight": estimate.mean, "low": estimate.low, "high": estimate.high,
                        "even": (each.even.sum() / each.n_links.sum()).item(), "links": int(each.n_links.sum()),
                        "all heads": _rounded(each.weight.sum(0) / each.n_links.sum())}
@@ -258,7 +259,7 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
     records = [seed.record for seed in measured]
     table = {}
     for name in measured[0].best:
-        estimate = bootstrap(ratio, [seed.best[name] for seed in measured])
+        estimate = bootstrap(_ratio, [seed.best[name] for seed in measured])
         table[name] = {"weight": estimate.mean, "low": estimate.low, "high": estimate.high, "seeds": estimate.seeds,
                        "even": records[0]["shares"][name]["even"]}
         if "rival" in records[0]["shares"][name]:
@@ -274,6 +275,7 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Train or load each seed's model, measure it, and write figures_3_to_5.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--small", action="store_true", help="toy size, into a temporary folder unless --out is given")
     parser.add_argument("--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)")

@@ -121,6 +121,7 @@ def training_trees(run: Run, data_dir: str | None) -> list[Tree]:
 
 
 def folder_of(run: Run, runs: Path) -> Path:
+    """Where a run's checkpoints and record lie."""
     return runs / run.name.replace("/", "-of-")
 
 
@@ -270,6 +271,7 @@ def result(records: list[dict[str, Any]], plan: Plan, path: Path, command: str) 
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run what is missing and write parsing.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Parsing (Table 4) on real trees.")
     parser.add_argument("--small", action="store_true", help="the toy grammar, in seconds")
     parser.add_argument("--out", help="folder of parsing.json (default: book/results; with --small a temporary one)")

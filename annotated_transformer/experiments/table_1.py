@@ -14,7 +14,6 @@ they no longer fit. Where d grows, a recurrent step multiplies its matrix with 1
 arithmetic and not by memory, and there are 32 steps to share what PyTorch does to the matrix once a call. And what the
 formula calls small is small in seconds: d starts at 256 where a softmax is left out, and at 1024 for the separable
 convolution, whose k n d operations are few and slow.
-
 Sweeps with a `reason` break the rule and say how. Smaller sizes are for the figures and are not fitted.
 """
 
@@ -108,12 +107,12 @@ def counted(layer: str, n: int, d: int, batch: int = 1) -> int:
     return int(counter.get_total_flops())
 
 
-def formula(layer: str, n: int, d: int, batch: int = 1) -> int:
+def _formula(layer: str, n: int, d: int, batch: int = 1) -> int:
     row, more = FORMULA.get(layer, (layer, {}))
     return batch * layer_operations(row, n, d, K, R, **more)
 
 
-def seconds(call: Callable[[], object]) -> float:
+def _seconds(call: Callable[[], object]) -> float:
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -151,7 +150,7 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
                 call, x = made(layer, d), torch.randn(batch, n, d)
                 if best.get((number, size), 0) < 0.1:  # a short call finds the caches full of other things
                     call(x)
-                took = min(seconds(partial(call, x)) for _ in range(3 if size in smaller else 1))
+                took = min(_seconds(partial(call, x)) for _ in range(3 if size in smaller else 1))
                 best[number, size] = min(took, best.get((number, size), math.inf)) if turn > 1 else took
         print(f"round {turn} of {rounds}", flush=True)
     records = []
@@ -160,7 +159,7 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
         sizes = [*smaller, *fitted]
         row = FORMULA.get(layer, (layer, {}))[0]
         operations = [counted(layer, *shape(over, size, other), batch) for size in sizes]
-        expected = [formula(layer, *shape(over, size, other), batch) for size in sizes]
+        expected = [_formula(layer, *shape(over, size, other), batch) for size in sizes]
         require(operations == expected, f"{layer}: {operations} operations counted, the formula gives {expected}")
         times = [best[number, size] for size in sizes]
         records.append({
@@ -252,10 +251,11 @@ def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str
         times = {layer: [math.inf] * len(lengths) for layer in calls}
         for turn in range(rounds + 1):  # the first warms up
             for (i, n), layer in product(enumerate(lengths), calls):
-                took = seconds(partial(calls[layer], torch.randn(batch, n, d)))
+                took = _seconds(partial(calls[layer], torch.randn(batch, n, d)))
                 times[layer][i] = min(took, times[layer][i]) if turn else math.inf
         for layer in ("recurrent", "recurrent (LSTM)"):
-            by_count = [math.log(formula("self-attention", n, d) / formula(layer, n, d)) for n in range(1, 16 * d + 1)]
+            by_count = [math.log(_formula("self-attention", n, d) / _formula(layer, n, d))
+                        for n in range(1, 16 * d + 1)]
             by_time = [math.log(a / b) for a, b in zip(times["self-attention"], times[layer])]
             records.append({
                 "measure": "crossover", "layer": layer, "d": d, "sentences": batch, "n": lengths,
@@ -268,7 +268,7 @@ def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str
 def matrix_rate(size: int, rounds: int) -> dict[str, Any]:
     """Operations a second of one thread in a float32 product of two square matrices: the best of several."""
     x = torch.randn(size, size)
-    best = min(seconds(lambda: x @ x) for _ in range(rounds + 1))
+    best = min(_seconds(lambda: x @ x) for _ in range(rounds + 1))
     return {"measure": "matrix rate", "size": size, "dtype": "float32", "threads": 1, "rate": 2 * size**3 / best}
 
 
