@@ -617,8 +617,8 @@ assert len(told) < 10
 # A row that disagrees here does not refute the paper. It was trained on a hundredth of the steps, at a rate that suits
 # some rows better than others.
 #
-# [The page of claims](claims.ipynb) goes through them one by one, with a rule for each that was written down before the
-# numbers were known, and adds what the paper claims without a row in this table.
+# [The page of claims](claims.ipynb) goes through them one by one, with a rule for each that was written down before these
+# runs had finished, and adds what the paper claims without a row in this table.
 
 # %% [markdown]
 # (section-variations-dropout)=

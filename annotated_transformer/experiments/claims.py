@@ -1,6 +1,7 @@
 """What the paper claims, and what the results in book/results say about it: holds, does not hold, cannot tell.
 
-A verdict is computed from numbers by a rule that is fixed before they are known. A difference between two trained
+A verdict is computed from numbers by a rule. Those on Table 3 were written before its runs had finished, those on Table
+1 and on heads when their results were at hand. A difference between two trained
 models counts only when its 95 % interval leaves 0 out and every seed points the same way (`Estimate.sign`). What this
 scale cannot show, or what has not been measured, is "cannot tell".
 """
