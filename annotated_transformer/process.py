@@ -38,9 +38,17 @@ def keep_freed_memory() -> None:
     PyTorch allocates and frees the same large tensors at each step, and faulting their pages in again costs a third
     of the time of a small model's step (benchmarks/README.md). Does nothing where there is no glibc.
     """
+    _mallopt(m_mmap_max=0, m_trim_threshold=2**31 - 1)
+
+
+def return_freed_memory() -> None:
+    """glibc's own settings again, after `keep_freed_memory`."""
+    _mallopt(m_mmap_max=65_536, m_trim_threshold=128 * 1024)
+
+
+def _mallopt(m_mmap_max: int, m_trim_threshold: int) -> None:
     if sys.platform == "linux" and "MALLOC_TRIM_THRESHOLD_" not in os.environ:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            m_trim_threshold, m_mmap_max = -1, -4
-            mallopt(m_mmap_max, 0)
-            mallopt(m_trim_threshold, 2**31 - 1)
+            mallopt(-4, m_mmap_max)  # the parameters' numbers in glibc's malloc.h
+            mallopt(-1, m_trim_threshold)

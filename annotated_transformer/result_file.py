@@ -27,10 +27,13 @@ def commit() -> str:
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], check=True, capture_output=True, text=True, cwd=here).stdout.strip()
+        done = subprocess.run(["git", *words], check=True, capture_output=True, text=True, cwd=here.parent)
+        return done.stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + (" with changes" if git("status", "--porcelain", "--", ".") else "")
+        git("ls-files", "--error-unmatch", f"{here.name}/{Path(__file__).name}")  # no copy elsewhere
+        changed = git("status", "--porcelain", "--", here.name, "benchmarks")
+        return git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

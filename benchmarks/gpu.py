@@ -12,29 +12,26 @@ reaches, which may be far from its vendor's figure.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from recipes import ROOT, git, hardware
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, make_batch, scaled_dot_product_attention
 from annotated_transformer.batching import Batch, token_batches
+from annotated_transformer.result_file import write_result
 from annotated_transformer.training import _Run
 
-OUT = ROOT / "book" / "results" / "gpu.json"
+OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 KERNELS = {
     "math": SDPBackend.MATH,
@@ -253,18 +250,10 @@ def main() -> None:
         records = measure_training(bench, config, name, max_tokens, folder)
         records += measure_batching(bench, config, name, max_tokens, folder)
         records += measure_attention(bench)
-    changed = git("status", "--porcelain", "--", "annotated_transformer", "benchmarks/gpu.py")
-    result = {
-        "command": " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []),
-                             f"--device {args.device} --max-tokens {max_tokens} --repetitions {bench.repetitions}"]),
-        "commit": git("rev-parse", "HEAD") + (" with changes" if changed else ""),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "hardware": hardware() if args.device == "cuda" or not torch.cuda.is_available() else "CPU",
-        "versions": {"torch": version("torch"), "cuda": torch.version.cuda or "", "python": platform.python_version()},
-        "records": records,
-    }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
+                        f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])
+    write_result(args.out, command, records, cuda=torch.version.cuda or "",
+                 **({} if args.device == "cuda" else {"hardware": "CPU"}))
     print(f"{len(records)} records in {args.out}")
 
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from annotated_transformer.result_file import commit, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -87,10 +86,6 @@ def command(*words: str) -> str:
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
-def git(*words: str) -> str:
-    return subprocess.run(["git", *words], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout.strip()
-
-
 def train(recipe: Recipe, stage: int, run: Path, before: Path | None) -> None:
     """Train a stage to its end, from its last checkpoint if there is one; note the commit and the time it took."""
     arguments = list(recipe.stages[stage].train)
@@ -100,25 +95,11 @@ def train(recipe: Recipe, stage: int, run: Path, before: Path | None) -> None:
         arguments = ["--init", str(before), *arguments]
     if not (run / "commit").exists():
         run.mkdir(parents=True, exist_ok=True)
-        changed = git("status", "--porcelain", "--", "annotated_transformer")
-        (run / "commit").write_text(git("rev-parse", "HEAD") + (" with changes" if changed else "") + "\n")
+        (run / "commit").write_text(commit() + "\n")
     began = time.time()
     command("train", "--corpus", recipe.corpus, "--out", str(run), *arguments)
     with (run / "seconds").open("a") as file:
         file.write(f"{time.time() - began:.0f}\n")
-
-
-def hardware() -> str:
-    import torch
-
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        name = platform.processor() or platform.machine()
-    return f"CPU: {name}, {os.cpu_count()} cores, {os.environ.get('OMP_NUM_THREADS', 'default')} threads"
 
 
 def described(run: Path) -> dict[str, Any]:
@@ -159,19 +140,10 @@ def main() -> None:
         command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", notes)
     scores = {split: json.loads(command("evaluate", recipe.export or str(averaged), "--corpus", recipe.corpus,
                                         "--split", split, "--json")) for split in ("valid", "test")}
-    result = {
-        "command": f"python benchmarks/recipes.py {args.name}",
-        "commit": (runs[0] / "commit").read_text().strip(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "hardware": hardware(),
-        "versions": {package: version(package) for package in ("torch", "sentencepiece", "sacrebleu")}
-        | {"python": platform.python_version()},
-        "records": [{"recipe": args.name, "about": recipe.about, "corpus": recipe.corpus, **scores,
-                     "averaged": [stage.average for stage in recipe.stages], "stages": list(map(described, runs))}],
-    }
-    out = ROOT / "book" / "results" / f"{args.name}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(result, indent=1) + "\n")
+    record = {"recipe": args.name, "about": recipe.about, "corpus": recipe.corpus, **scores,
+              "averaged": [stage.average for stage in recipe.stages], "stages": list(map(described, runs))}
+    write_result(ROOT / "book" / "results" / f"{args.name}.json", f"python benchmarks/recipes.py {args.name}", [record],
+                 commit=(runs[0] / "commit").read_text().strip())  # of the run, which may be older than the score
     print(json.dumps(scores, indent=1))
 
 

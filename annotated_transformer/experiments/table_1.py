@@ -20,9 +20,7 @@ Sweeps with a `reason` break the rule and say how. Smaller sizes are for the fig
 from __future__ import annotations
 
 import argparse
-import ctypes
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +39,7 @@ from annotated_transformer import layer_types as types
 from annotated_transformer.config import require
 from annotated_transformer.cost import layer_operations, longest_chain, peak_bytes
 from annotated_transformer.layer_types import LAYER_TYPES, layers_to_connect, make_layer
+from annotated_transformer.process import keep_freed_memory, return_freed_memory
 from annotated_transformer.result_file import write_result
 
 COMMAND = "python -m annotated_transformer.experiments.table_1"
@@ -121,17 +120,14 @@ def _seconds(call: Callable[[], object]) -> float:
 @contextmanager
 def steady() -> Iterator[None]:
     """One thread, and on Linux what is freed stays with the process, so that no call pays for new pages."""
-    M_TRIM_THRESHOLD, M_MMAP_MAX, threads = -1, -4, torch.get_num_threads()  # glibc's malloc.h; its defaults below
-    change = getattr(ctypes.CDLL(None) if sys.platform == "linux" else None, "mallopt", lambda parameter, value: 0)
-    change(M_MMAP_MAX, 0)
-    change(M_TRIM_THRESHOLD, -1)
+    threads = torch.get_num_threads()
+    keep_freed_memory()
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        change(M_MMAP_MAX, 65_536)
-        change(M_TRIM_THRESHOLD, 128 * 1024)
+        return_freed_memory()
 
 
 def shape(over: str, size: int, other: int) -> tuple[int, int]:
