@@ -66,7 +66,7 @@ def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(r
     steps = row.train_config().train_steps
     assert training.train_steps == miniature.STEPS * steps // 100_000
     assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)
-    assert training.warmup_steps == miniature.STEPS // 5
+    assert (training.warmup_steps, training.lr_factor) == (200, 0.3)
 
 
 def test_rows_that_keep_the_number_of_parameters_still_do():
