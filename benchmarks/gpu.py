@@ -12,16 +12,14 @@ reaches, which may be far from its vendor's figure.
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import FLOAT32_PRODUCTS, Bench, Work, product, sentences
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -32,7 +30,6 @@ from annotated_transformer.result_file import write_result
 from annotated_transformer.training import _Run
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
-FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 KERNELS = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -42,67 +39,14 @@ KERNELS = {
 Record = dict[str, Any]
 
 
-class Bench:
-    """The device, how often to repeat, and a clock that waits for the device."""
-
-    def __init__(self, device: str, repetitions: int, small: bool) -> None:
-        self.device, self.repetitions, self.small = device, repetitions, small
-
-    def wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        self.wait()
-        began = time.perf_counter()
-        work()
-        self.wait()
-        return time.perf_counter() - began
-
-    def in_turns(self, variants: dict[str, Callable[[], object]]) -> dict[str, Record]:
-        """Each variant once unmeasured, then all in turn, `repetitions` times: median, least and most seconds."""
-        for work in variants.values():
-            work()
-        times: dict[str, list[float]] = {name: [] for name in variants}
-        for _ in range(self.repetitions):
-            for name, work in variants.items():
-                times[name].append(self.seconds(work))
-        return {name: {"seconds": statistics.median(t), "seconds_min": min(t), "seconds_max": max(t),
-                       "repetitions": len(t)} for name, t in times.items()}
+def products(bench: Bench) -> dict[str, Work]:
+    """A square matrix product for each precision."""
+    return {f"product {precision}": product(bench.device, precision, product_size(bench))
+            for precision in FLOAT32_PRODUCTS}
 
 
-def products(bench: Bench) -> dict[str, Callable[[], object]]:
-    """A square matrix product for each precision: what the machine reaches when nothing else is asked of it."""
-    n = 256 if bench.small else 8192
-
-    def product(precision: str) -> Callable[[], object]:
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        a, b = (torch.randn(n, n, device=bench.device, dtype=dtype) for _ in range(2))
-
-        def work() -> None:
-            torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
-            for _ in range(10):
-                a @ b
-
-        return work
-
-    return {f"product {precision}": product(precision) for precision in FLOAT32_PRODUCTS}
-
-
-def product_operations(bench: Bench) -> float:
-    return 10 * 2.0 * (256 if bench.small else 8192) ** 3
-
-
-def sentences(n: int, vocab_size: int) -> list[tuple[list[int], list[int]]]:
-    """Pairs of random ids whose lengths are spread as those of sentences are (log-normal, median 22 tokens)."""
-    rng = random.Random(1)
-    pairs = []
-    for _ in range(n):
-        length = min(150, max(2, round(rng.lognormvariate(3.1, 0.55))))
-        other = min(150, max(2, round(length * rng.uniform(0.8, 1.25))))
-        pairs.append(([rng.randrange(4, vocab_size) for _ in range(length)],
-                      [rng.randrange(4, vocab_size) for _ in range(other)]))
-    return pairs
+def product_size(bench: Bench) -> int:
+    return 256 if bench.small else 8192
 
 
 def random_batches(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> list[Batch]:
@@ -129,7 +73,7 @@ def operations(config: ModelConfig, batches: Iterable[Batch]) -> int:
     return total
 
 
-def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = False) -> Callable[[], object]:
+def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = False) -> Work:
     def work() -> None:
         torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
         for batch in batches:
@@ -157,7 +101,7 @@ def measure_training(bench: Bench, config: ModelConfig, name: str, max_tokens: i
             names[label] = (precision, compiled)
             variants[label] = steps(new_run(bench, config, precision, compiled, folder), batches, precision)
     times = bench.in_turns(variants)
-    machine = {p: product_operations(bench) / times[f"product {p}"]["seconds"] for p in FLOAT32_PRODUCTS}
+    machine = {p: 10 * 2.0 * product_size(bench) ** 3 / times[f"product {p}"]["seconds"] for p in FLOAT32_PRODUCTS}
     records = [{"measure": "matrix product", "precision": p, "tflops": rate / 1e12,
                 **times[f"product {p}"]} for p, rate in machine.items()]
     for label, (precision, compiled) in names.items():
@@ -193,7 +137,7 @@ def measure_attention(bench: Bench) -> list[Record]:
     for length in lengths:
         shape = (tokens // length, 8, length, 64)
         qkv = [torch.randn(shape, device=bench.device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
-        variants: dict[str, Callable[[], object]] = {"equation 1": partial(attend, qkv, None)}
+        variants: dict[str, Work] = {"equation 1": partial(attend, qkv, None)}
         for name, kernel in KERNELS.items():
             try:
                 attend(qkv, kernel)
@@ -218,7 +162,7 @@ def attend(qkv: list[torch.Tensor], kernel: SDPBackend | None) -> None:
     torch.autograd.grad(out.sum(), qkv)
 
 
-def peak_bytes(bench: Bench, work: Callable[[], object]) -> float:
+def peak_bytes(bench: Bench, work: Work) -> float:
     """The most memory that `work` held beyond what was held before; 0 on a CPU, which does not tell."""
     if bench.device != "cuda":
         return 0.0

@@ -1,0 +1,100 @@
+"""What the benchmarks share: turns, sentences of realistic length, operations counted, the machine's own rate."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from annotated_transformer import ModelConfig
+
+FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
+Ids = list[int]
+Work = Callable[[], object]
+
+
+class Bench:
+    """The device, how often to repeat, and a clock that waits for the device."""
+
+    def __init__(self, device: str, repetitions: int, small: bool) -> None:
+        self.device, self.repetitions, self.small = device, repetitions, small
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def seconds(self, work: Work) -> float:
+        self.wait()
+        began = time.perf_counter()
+        work()
+        self.wait()
+        return time.perf_counter() - began
+
+    def rounds(self, variants: dict[str, Work]) -> dict[str, list[float]]:
+        """Each variant once unmeasured, then all in turn, `repetitions` times: the seconds of each round."""
+        for work in variants.values():
+            work()
+        times: dict[str, list[float]] = {name: [] for name in variants}
+        for _ in range(self.repetitions):
+            for name, work in variants.items():
+                times[name].append(self.seconds(work))
+        return times
+
+    def in_turns(self, variants: dict[str, Work]) -> dict[str, dict[str, Any]]:
+        """`rounds`, summarized."""
+        return {name: summary(times) for name, times in self.rounds(variants).items()}
+
+
+def summary(times: Sequence[float]) -> dict[str, Any]:
+    """Median, least and most seconds."""
+    return {"seconds": statistics.median(times), "seconds_min": min(times), "seconds_max": max(times),
+            "repetitions": len(times)}
+
+
+def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How many times as fast as theirs ours is: the median over rounds, in each of which both had a turn."""
+    return statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
+
+
+def product(device: str, precision: str, n: int, times: int = 10) -> Work:
+    """`times` products of two n x n matrices: what the machine reaches when nothing else is asked of it."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
+
+    def work() -> None:
+        torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
+        for _ in range(times):
+            a @ b
+
+    return work
+
+
+def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150) -> list[tuple[Ids, Ids]]:
+    """Pairs of random ids whose lengths are spread as those of sentences are (log-normal)."""
+    rng = random.Random(1)
+    pairs = []
+    for _ in range(n):
+        length = min(longest, max(2, round(median * rng.lognormvariate(0, 0.55))))
+        other = min(longest, max(2, round(length * rng.uniform(0.8, 1.25))))
+        pairs.append(([rng.randrange(4, vocab_size) for _ in range(length)],
+                      [rng.randrange(4, vocab_size) for _ in range(other)]))
+    return pairs
+
+
+def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> int:
+    """Operations of the matrix products of a training step on pairs of these lengths (eos included), none on padding.
+
+    Two for each multiplication with its addition; the backward pass has two products for each of the forward pass.
+    Attention is counted in full, also where it is causal.
+    """
+    D, d_ff, widths = config.d_model, config.d_ff, config.h * (config.d_k + config.d_v)
+    forward = 0
+    for S, T in lengths:
+        encoder = S * (2 * D * widths + 2 * D * d_ff) + S * S * widths
+        decoder = T * (3 * D * widths + 2 * D * d_ff) + S * D * widths + T * (T + S) * widths
+        forward += 2 * (config.N * (encoder + decoder) + T * D * config.vocab_size)
+    return 3 * forward

@@ -1,0 +1,179 @@
+"""Training steps on a CPU: ours and what else there is, in turns, on the same batches; book/results/training_cpu.json.
+
+    OMP_NUM_THREADS=1 python benchmarks/training.py             base and tiny, every peer that is installed
+    python benchmarks/training.py --size tiny --rounds 5        one size, less often, nothing written
+    python benchmarks/training.py --small --out /tmp/t.json     a rehearsal that measures nothing of worth
+
+`pip install transformers x-transformers` installs the optional peers. A round gives every implementation the same
+batches once, and a product of two large matrices its turn, so that a ratio is of neighbours in time. Speed counts real
+target tokens; the share of the machine's rate counts operations on real tokens, padding none. Glibc's allocator keeps
+freed memory for all of them alike (`keep_freed_memory`), which our training does by itself and peers do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from peers import PEERS, build, installed, on_batches, unlike
+from timing import Bench, product, sentences, step_operations, summary, times_faster
+
+from annotated_transformer import ModelConfig, TrainConfig, Transformer, corpus
+from annotated_transformer.batching import Batch, TokenPair, token_batches
+from annotated_transformer.process import keep_freed_memory
+from annotated_transformer.result_file import write_result
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.training import _Run, encode_pairs
+
+OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "training_cpu.json"
+OURS = "annotated_transformer"
+SIZES = {"base": ModelConfig.base(8000), "tiny": ModelConfig(8000, N=3, d_model=128, d_ff=512, h=4),
+         "toy": ModelConfig(500, N=1, d_model=32, d_ff=64, h=4)}
+MAX_TOKENS = {"base": 2048, "tiny": 2048, "toy": 200}
+MEMORY = (37_000, 4096)  # vocabulary, padded tokens a side
+
+
+def data(name: str, config: ModelConfig) -> list[TokenPair]:
+    """Random ids in sentences of realistic length, or the default corpus's own."""
+    if name == "random ids":
+        return list(sentences(4000, config.vocab_size))
+    pairs = list(corpus.load("tatoeba-en-de", "train"))
+    tokenizer = Tokenizer.train((side for pair in pairs for side in pair), config.vocab_size)
+    return encode_pairs(tokenizer, pairs, TrainConfig().max_length)
+
+
+def some_batches(pairs: list[TokenPair], max_tokens: int, n: int) -> list[Batch]:
+    """n batches spread evenly over the lengths."""
+    batches = list(token_batches(pairs, max_tokens, shuffle=False))
+    return [batches[round((i + 0.5) * len(batches) / n - 0.5)] for i in range(n)]
+
+
+def lengths(batches: list[Batch]) -> list[tuple[int, int]]:
+    """Real tokens of every pair, eos included."""
+    return [(int(s), int(t)) for batch in batches for s, t in
+            zip((batch.source != 0).sum(1), (batch.target_out != 0).sum(1), strict=True)]
+
+
+def our_run(config: ModelConfig, folder: str) -> _Run:
+    return _Run(config, TrainConfig(precision="fp32", lr_factor=0.1), Path(folder), torch.device("cpu"))
+
+
+def measure(bench: Bench, size: str, data_name: str, names: list[str], n_batches: int) -> list[dict[str, Any]]:
+    """One record an implementation, with its speed and ours over it."""
+    config = SIZES[size]
+    batches = some_batches(data(data_name, config), MAX_TOKENS[size], n_batches)
+    with tempfile.TemporaryDirectory() as folder:
+        run = our_run(config, folder)
+        peers = [build(name, run.model) for name in names]
+        difference = {peer.name: unlike(peer, run.model, batches[0]) for peer in peers if peer.is_same_function}
+        run.model.train()
+        n = 256 if bench.small else 2048
+        works = {OURS: on_batches(lambda batch: run.update([batch]), batches),
+                 **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
+                 "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3)}
+        times = bench.rounds(works)
+    real, count = lengths(batches), step_operations(config, lengths(batches))
+    rate = (1 if n < 2048 else 3) * 2.0 * n**3 / summary(times["product"])["seconds"]
+    tokens = sum(t for _, t in real)
+    padding = 1 - tokens / sum(batch.target_out.numel() for batch in batches)
+    return [{"measure": "training step", "model": size, "data": data_name, "implementation": name,
+             "target_tokens_per_s": tokens / summary(t)["seconds"], "ours_is_faster": times_faster(times[OURS], t),
+             "share_of_product": count / summary(t)["seconds"] / rate, "product_gflops": rate / 1e9,
+             "padding": padding, "logits_differ_by": difference.get(name), "batches": n_batches, **summary(t)}
+            for name, t in times.items() if name != "product"]
+
+
+def peak_megabytes(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[str, float]:
+    """Run in a process of its own: memory at its highest in two training steps, and what there was before them.
+
+    The pages of code that importing reads count on both sides.
+    """
+    config = ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(vocab_size)
+    batch = some_batches(sentences(1000, vocab_size), max_tokens, 3)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        if name == OURS:
+            run = our_run(config, folder)
+            step = on_batches(lambda b: run.update([b]), [batch])
+        else:
+            step = on_batches(build(name, Transformer(config)).trainer(), [batch])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        step()
+        step()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"peak_megabytes": after / 1024, "before_megabytes": before / 1024}
+
+
+def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
+    """Peak memory of a step, each implementation in a new process."""
+    vocab_size, max_tokens = (500, 200) if small else MEMORY
+    records = []
+    for name in names:
+        call = [sys.executable, __file__, "--peak", name, *(["--small"] if small else [])]
+        found = json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        records.append({"measure": "peak memory", "model": "toy" if small else "base", "implementation": name,
+                        "vocab_size": vocab_size, "max_tokens": max_tokens, **found})
+    for record in records:
+        record["ours_over_it"] = records[0]["peak_megabytes"] / record["peak_megabytes"]
+    return records
+
+
+def as_text(record: dict[str, Any]) -> str:
+    if record["measure"] == "peak memory":
+        return (f"memory {record['model']:5} {record['implementation']:22} {record['peak_megabytes']:8,.0f} MB  "
+                f"ours / it {record['ours_over_it']:.2f}")
+    return (f"{record['model']:5} {record['data']:14} {record['implementation']:22} "
+            f"{record['target_tokens_per_s']:9,.0f} tokens/s  {record['share_of_product']:5.2f} of the machine's "
+            f"{record['product_gflops']:.0f} GFLOP/s  ours {record['ours_is_faster']:.2f} times as fast")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=SIZES, help="this size only; nothing is written without --out")
+    parser.add_argument("--peer", choices=PEERS, action="append", help="these peers only")
+    parser.add_argument("--rounds", type=int, help="default 9 (base) and 25 (tiny)")
+    parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
+    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
+    parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="default book/results/training_cpu.json")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", category=UserWarning)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if args.peak:  # with the allocator as a user's own script would have it
+        print(json.dumps(peak_megabytes(args.peak, *((500, 200) if args.small else MEMORY), args.small)))
+        return
+    keep_freed_memory()
+    names = [name for name in installed() if not args.peer or name in args.peer]
+    records: list[dict[str, Any]] = []
+    for size in [args.size] if args.size else (["toy"] if args.small else ["base", "tiny"]):
+        for data_name in ("random ids", "tatoeba-en-de") if size != "toy" else ("random ids",):
+            default = {"base": 9, "tiny": 25, "toy": 2}[size]
+            bench = Bench("cpu", args.rounds or default, size == "toy")
+            found = measure(bench, size, data_name, names, 2 if size == "toy" else {"base": 3, "tiny": 8}[size])
+            print(*map(as_text, found), sep="\n", flush=True)
+            records += found
+    if not args.no_memory:
+        found = measure_memory([OURS, *names], args.small)
+        print(*map(as_text, found), sep="\n", flush=True)
+        records += found
+    out = args.out or (None if args.size or args.small else OUT)
+    if out:
+        packages = {PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-")) for name in names}
+        command = "OMP_NUM_THREADS=1 python benchmarks/training.py" + (" --small" if args.small else "")
+        write_result(out, command, records, seed=0, date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+                     peers=packages)
+        print(out)
+
+
+if __name__ == "__main__":
+    main()
