@@ -2,21 +2,26 @@
 
 import pytest
 
-from annotated_transformer.experiments.claims import (
+from annotated_transformer.experiments.claims import RULES, judge_claims
+from annotated_transformer.experiments.verdicts import (
     CANNOT_TELL,
     DOES_NOT,
     HOLDS,
     a_head_looks_there,
+    a_head_tells_the_antecedent,
     better,
+    big_has_the_same_vocabulary,
     counted_as,
     faster_while_n_is_below_d,
     grows_as,
-    judge_claims,
+    learns_to_parse,
     nearly_the_same,
+    one_head_costs_the_same,
     parameters_with,
     without_it_words_go_wrong,
     worse,
 )
+from annotated_transformer.variations import TABLE_3
 
 VERDICTS = {HOLDS, DOES_NOT, CANNOT_TELL}
 
@@ -95,17 +100,56 @@ def test_self_attention_must_be_faster_up_to_n_equal_to_d(n_time, verdict):
     ([0.4, 0.5], [0.001, 0.002], HOLDS, HOLDS), ([0.4, 0.2], [0.001, 0.2], CANNOT_TELL, CANNOT_TELL),
     ([0.1, 0.2], [0.3, 0.2], DOES_NOT, DOES_NOT)])
 def test_a_claim_on_heads_needs_every_seed(lows, p_values, looks, fails):
-    records = [{"shares": {"link": {"weight": low, "low": low, "high": low, "even": 0.1}},
+    records = [{"shares": {"link": {"weight": low, "low": low, "high": low, "untrained": 0.1}},
                 "ablation": {"best: link": {"before": 0.99, "after": 0.6, "p": p}}}
                for low, p in zip(lows, p_values, strict=True)]
     assert a_head_looks_there("link")({"figures_3_to_5": {"records": records}})[0] == looks
     assert without_it_words_go_wrong("link")({"figures_3_to_5": {"records": records}})[0] == fails
 
 
+@pytest.mark.parametrize(("second", "other_seed", "verdict"), [
+    (0.3, 0.3, HOLDS), (0.3, 0.5, CANNOT_TELL), (0.5, 0.5, DOES_NOT)])
+def test_a_head_tells_the_antecedent_where_its_rival_gets_less_in_either_place(second, other_seed, verdict):
+    def seed(rival):
+        return {"ablation": {}, "places": {"first": {"weight beside a rival": 0.9, "rival": 0.1},
+                                           "second": {"weight beside a rival": 0.4, "rival": rival}}}
+
+    assert a_head_tells_the_antecedent({"figures_3_to_5": {"records": [seed(second), seed(other_seed)]}})[0] == verdict
+
+
+@pytest.mark.parametrize(("low", "well_formed", "verdict"), [
+    (40.0, 80.0, HOLDS), (40.0, 20.0, CANNOT_TELL), (8.0, 80.0, DOES_NOT)])
+def test_a_parser_must_beat_the_baselines_and_write_trees(low, well_formed, verdict):
+    test = {"f1": low + 1, "F1 interval": [low, low + 2], "well_formed": well_formed}
+    baselines = {"flat": {"f1": 8.0}, "right-branching": {"f1": 9.0}}
+    short, long = ({"corpus": "craft", "share": share, "test": [{**test, "F1 interval": interval}],
+                    "baselines": baselines} for share, interval in ((0.5, [0, 1]), (1, [low, low + 2])))
+    assert learns_to_parse({"parsing": {"records": [short, long]}})[0] == verdict
+
+
+def test_every_row_of_table_3_is_judged():
+    """A change of one row's result, up or down, changes the evidence of some claim."""
+    for row in TABLE_3[1:]:
+        verdicts = {rule[2]: rule[-1](results(**{row.id: (1.0, 2.0)})) for rule in RULES}
+        alone = any(row.id in evidence for _, evidence in verdicts.values())
+        partners = {"B1": "B2", "B2": "B1", "C1": "C2", "C2": "C1"}
+        both = results(**{row.id: (1.0, 2.0), partners.get(row.id, row.id): (1.0, 2.0)})
+        assert alone or any(f"{row.id}: BLEU" in rule[-1](both)[1] for rule in RULES), row.id
+
+
 def test_the_printed_parameters_fit_one_vocabulary_and_not_the_stated_one():
     assert parameters_with(None)({})[0] == HOLDS
     assert parameters_with(37_000)({})[0] == DOES_NOT
     assert parameters_with(41_100)({})[0] == HOLDS
+    verdict, evidence = big_has_the_same_vocabulary({})
+    assert verdict == DOES_NOT
+    assert evidence == "the ten need 41,004 to 41,208 tokens, big 35,368 to 36,344"
+
+
+def test_heads_cost_what_one_does():
+    verdict, evidence = one_head_costs_the_same({})
+    assert verdict == HOLDS
+    assert evidence.startswith("operations by the number of heads: 1: 109,990,100, 4: ")
 
 
 def test_what_was_not_measured_cannot_be_told():

@@ -1,4 +1,4 @@
-"""Sentence scores add up to the corpus scores, and the bootstrap agrees with textbook statistics."""
+"""Sentence scores add up to the corpus scores, and the intervals are those of textbook statistics."""
 
 import math
 
@@ -9,9 +9,10 @@ from toys import random_pairs, small_model
 from annotated_transformer.config import ConfigError
 from annotated_transformer.evaluation import bleu, perplexity
 from annotated_transformer.experiments.significance import (
+    STUDENT_95,
     Estimate,
     bleu_of_sums,
-    bootstrap,
+    estimate,
     ppl_of_sums,
     sentence_bleu_statistics,
     sentence_nll,
@@ -55,7 +56,7 @@ def test_counts_of_sentences_add_up_to_bleu(of):
 
 def test_the_interval_of_a_mean_is_the_textbooks():
     sample = normal(1)
-    found = bootstrap(mean, [sample], n_samples=4000)
+    found = estimate(mean, [sample], n_samples=4000)
     error = sample[:, 0].std().item() / math.sqrt(len(sample))
     assert found.mean == pytest.approx(sample[:, 0].mean().item())
     assert found.low == pytest.approx(found.mean - 1.96 * error, abs=0.15 * error)
@@ -66,21 +67,40 @@ def test_pairing_takes_out_what_both_sides_share():
     """A small constant gain on very different sentences: invisible side by side, certain pair by pair."""
     base = normal(2, spread=10)
     better = base + torch.tensor([0.1, 0.0])
-    one, other = bootstrap(mean, [better]), bootstrap(mean, [base])
+    one, other = estimate(mean, [better]), estimate(mean, [base])
     assert one.low < other.high
-    found = bootstrap(mean, [better], [base])
+    found = estimate(mean, [better], [base])
     assert found.low == pytest.approx(0.1)
     assert found.high == pytest.approx(0.1)
     assert found.sign == 1
 
 
-def test_seeds_that_differ_widen_the_interval():
+def test_seeds_that_differ_widen_the_interval_by_students_t():
     same, apart = [normal(3)] * 3, [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
-    narrow, wide = bootstrap(mean, same), bootstrap(mean, apart)
+    narrow, wide = estimate(mean, same), estimate(mean, apart)
     assert wide.mean == pytest.approx(narrow.mean)
-    assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
-    expected = math.sqrt(2 / 3 / 3)  # of a mean of three draws from -1, 0, 1
-    assert wide.high - wide.low == pytest.approx(2 * 1.96 * expected, rel=0.1)
+    of_sentences = (narrow.high - narrow.low) / 2
+    of_seeds = 4.303 * 1 / math.sqrt(3)  # the standard deviation of -1, 0, 1 is 1
+    assert (wide.high - wide.low) / 2 == pytest.approx(math.hypot(of_sentences, of_seeds))
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5, 12])
+def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_cases(n_seeds):
+    """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""
+    generator = torch.Generator().manual_seed(n_seeds)
+    draws = torch.randn(2000, n_seeds, generator=generator).tolist()
+    found = [estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws]
+    held = sum(one.low <= 0 <= one.high for one in found) / len(found)
+    assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)  # beyond ten seeds the factor is that of ten, a bit wide
+
+
+def test_students_factors_solve_its_distribution():
+    """The density of t, integrated numerically from minus the factor to the factor, is 0.95."""
+    for degrees, factor in enumerate(STUDENT_95, 1):
+        constant = math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
+        t = torch.linspace(-factor, factor, 20_001, dtype=torch.float64)
+        density = constant * (1 + t**2 / degrees) ** (-(degrees + 1) / 2)
+        assert torch.trapezoid(density, t).item() == pytest.approx(0.95, abs=1e-4)
 
 
 def test_a_sign_needs_the_interval_and_every_seed():
@@ -92,8 +112,8 @@ def test_a_sign_needs_the_interval_and_every_seed():
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ConfigError, match="no runs"):
-        bootstrap(mean, [])
+        estimate(mean, [])
     with pytest.raises(ConfigError, match="as many runs"):
-        bootstrap(mean, [normal(1)], [normal(1), normal(2)])
+        estimate(mean, [normal(1)], [normal(1), normal(2)])
     with pytest.raises(ConfigError, match="same sentences"):
-        bootstrap(mean, [normal(1, 5)], [normal(1, 6)])
+        estimate(mean, [normal(1, 5)], [normal(1, 6)])

@@ -12,8 +12,6 @@ head in turn is taken away. All goes to book/results/figures_3_to_5.json, a reco
 from __future__ import annotations
 
 import argparse
-import itertools
-import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,25 +23,24 @@ from torch import Tensor
 from annotated_transformer.batching import pad_source
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.experiments.ablation import Head, knocked_out, mcnemar
+from annotated_transformer.experiments.ablation import JUDGED, ablation, places, rounded, score
 from annotated_transformer.experiments.attention_shares import (
     PLACES,
-    Prepared,
     Shares,
     answers,
+    best_head,
     prepare,
     shares,
 )
 from annotated_transformer.experiments.controlled_corpus import (
     PARTS,
     Sentence,
-    antecedent_is_first,
     is_held_out,
     position,
     sentences,
     text_pairs,
 )
-from annotated_transformer.experiments.significance import bootstrap
+from annotated_transformer.experiments.significance import Estimate, estimate
 from annotated_transformer.result_file import write_result
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.training import train
@@ -59,11 +56,6 @@ TRAINING: dict[str, Any] = {"train_steps": 1500, "max_tokens": 1500, "warmup_ste
 SMALL_MODEL: dict[str, Any] = {"N": 2, "d_model": 16, "d_ff": 32, "h": 2}
 SMALL_TRAINING: dict[str, Any] = {"train_steps": 20, "max_tokens": 600, "warmup_steps": 10, "lr_factor": 1.0}
 ANTECEDENT = "pronoun to antecedent, encoder"
-JUDGED = {"pronoun to antecedent, encoder": "pronoun", "pronoun to antecedent, cross": "pronoun",
-          "pronoun to antecedent, decoder": "pronoun", "pronoun to pronoun, cross": "pronoun",
-          "verb to particle, encoder": "verb", "verb to particle, cross": "verb"}
-"""Which word should suffer when the best head of a link is away."""
-TOGETHER = ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder")
 EXAMPLES = tuple(f"The wheel did not fit into the bucket because it was too {size} ." for size in ("wide", "narrow"))
 """Held-out nouns in a held-out template."""
 
@@ -89,23 +81,6 @@ def _ratio(sums: Tensor) -> float:
     return (sums[0] / sums[1]).item()
 
 
-def score(found: Tensor) -> float:
-    """The best head's choice: what heads are ranked by."""
-    return _ratio(found.sum(0))
-
-
-def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
-    """The heads of one attention, [layer][head]."""
-    modules = dict(model.named_modules())
-    names = [PLACES[attention].format(i) for i in range(model.config.N)]
-    return [[(modules[name], i) for i in range(model.config.h)] for name in names]  # type: ignore[list-item]
-
-
-def best_head(chosen: Shares) -> tuple[int, int]:
-    """(layer, head), from 0, with the largest mean weight on the keys."""
-    return divmod(int(chosen.weight.sum(0).argmax()), chosen.weight.size(2))
-
-
 class Measured(NamedTuple):
     """One seed's record, and for each link its best head's weight and the links of each sentence, (n, 2)."""
 
@@ -117,14 +92,18 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
     """Everything about one seed's model; attention and ablation on every `every`-th sentence of the test."""
     test, valid = (prepare(tokenizer, sentences(split)[::every]) for split in ("test", "valid"))
     chosen_on, found = shares(model, valid), shares(model, test)
+    torch.manual_seed(seed)
+    untrained = Transformer(model.config).eval()
+    untrained_on, untrained_found = shares(untrained, valid), shares(untrained, test)
     best, table = {}, {}
     for name, each in found.items():
         layer, head = best_head(chosen_on[name])
         best[name] = torch.stack([each.weight[:, layer, head], each.n_links], 1)
-        estimate, n_rival = bootstrap(_ratio, [best[name]]), each.n_rival.sum()
-        table[name] = {"best": [layer, head], "weight": estimate.mean, "low": estimate.low, "high": estimate.high,
+        share, n_rival = estimate(_ratio, [best[name]]), each.n_rival.sum()
+        table[name] = {"best": [layer, head], **_share(share),
                        "even": (each.even.sum() / each.n_links.sum()).item(), "links": int(each.n_links.sum()),
-                       "all heads": _rounded(each.weight.sum(0) / each.n_links.sum())}
+                       "untrained": _weight(untrained_found[name], best_head(untrained_on[name])),
+                       "all heads": rounded(each.weight.sum(0) / each.n_links.sum())}
         if n_rival:
             table[name] |= {"rival": (each.rival.sum(0)[layer, head] / n_rival).item(),
                             "weight beside a rival": (each.beside_rival.sum(0)[layer, head] / n_rival).item()}
@@ -135,7 +114,7 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
     return Measured(record, best)
 
 
-def accuracy(model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence]) -> dict[str, dict[str, float]]:
+def accuracy(model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence]) -> dict[str, dict[str, int | float]]:
     """For each part of the test: pronouns right, forced and in greedy translations, and whole translations right."""
     found = {}
     forced = answers(model, prepare(tokenizer, test))
@@ -152,86 +131,6 @@ def accuracy(model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence])
     return found
 
 
-def ablation(model: Transformer, test: Prepared, chosen_on: dict[str, Shares], seed: int) -> dict[str, Any]:
-    """What is still right when each head in turn is away or even, and when the likeliest heads are away together."""
-    whole = answers(model, test)
-    found: dict[str, Any] = {"whole": {kind: score(each) for kind, each in whole.items()}}
-    after: dict[tuple[str, int, int], dict[str, Tensor]] = {}
-    heads = {attention: heads_of(model, attention) for attention in PLACES}
-    for attention, layers in heads.items():
-        for how in ("zero", "even"):
-            rows: dict[str, list[list[float]]] = {kind: [[] for _ in layers] for kind in whole}
-            for layer, i in itertools.product(range(model.config.N), range(model.config.h)):
-                with knocked_out(layers[layer][i], even=how == "even"):
-                    now = answers(model, test)
-                after.setdefault((attention, layer, i), now)  # zero comes first
-                for kind in whole:
-                    rows[kind][layer].append(score(now[kind]))
-            found[f"{attention}, {how}"] = rows
-    for link, kind in JUDGED.items():
-        attention = link.split(", ")[1]
-        layer, i = best_head(chosen_on[link])
-        now, asked = after[attention, layer, i], whole[kind][:, 1] > 0
-        others = [score(each[kind]) for place, each in after.items()
-                  if place[0] == attention and place != (attention, layer, i)]
-        found[f"best: {link}"] = {
-            "head": [layer, i], "word": kind, "sentences": int(asked.sum()), "before": score(whole[kind]),
-            "after": score(now[kind]), "p": mcnemar(whole[kind][asked, 0] > 0, now[kind][asked, 0] > 0),
-            "other words after": score(now["other"]), "other heads, mean": sum(others) / len(others),
-            "other heads, lowest": min(others)}
-    together = [heads[link.split(", ")[1]][layer][i] for link in TOGETHER
-                for layer, i in [best_head(chosen_on[link])]]
-    with knocked_out(*together):
-        now = answers(model, test)
-    found["encoder's and decoder's best"] = {kind: score(each) for kind, each in now.items()}
-    for link in TOGETHER:
-        found[f"more: {link}"] = _more_and_more(model, test, heads[link.split(", ")[1]], chosen_on[link], seed)
-    return found
-
-
-def _more_and_more(model: Transformer, test: Prepared, layers: list[list[Head]], chosen: Shares, seed: int
-                   ) -> list[dict[str, float]]:
-    """The 1, 2, 3 heads that look most at the antecedent away, beside as many others, drawn from the same attention."""
-    every = [head for layer in layers for head in layer]
-    order = chosen.weight.sum(0).flatten().argsort(descending=True).tolist()
-    generator, rows = random.Random(seed), []
-    for k in range(1, min(3, len(every) // 2) + 1):
-        scores = []
-        for gone in (order[:k], *(generator.sample(order[k:], k) for _ in range(4))):
-            with knocked_out(*(every[i] for i in gone)):
-                scores.append(score(answers(model, test)["pronoun"]))
-        rows.append({"heads": k, "after": scores[0], "others, mean": sum(scores[1:]) / 4,
-                     "others, lowest": min(scores[1:])})
-    return rows
-
-
-def places(model: Transformer, test: Prepared, valid: Prepared, found: Shares, chosen_on: Shares) -> dict[str, Any]:
-    """The encoder's heads where the antecedent is the sentence's first thing, and where it is the second.
-
-    For each case: its best head (chosen on its validation sentences), what that gives to the right noun and to the
-    other, and the pronouns right before and after it is removed, in this case and in the other one.
-    """
-    first, valid_first = (torch.tensor([antecedent_is_first(sentence) for sentence in some.sentences])
-                          for some in (test, valid))
-    with_pronoun = torch.tensor([bool(sentence.gender) for sentence in valid.sentences])
-    before, table = answers(model, test)["pronoun"], {}
-    for name, here, chosen in (("first", first, valid_first), ("second", ~first, with_pronoun & ~valid_first)):
-        layer, i = best_head(Shares(*(each[chosen] for each in chosen_on)))
-        with knocked_out(heads_of(model, "encoder")[layer][i]):
-            after = answers(model, test)["pronoun"]
-        n_rival = found.n_rival[here].sum()
-        table[name] = {
-            "best": [layer, i], "sentences": int(here.sum()),
-            "weight": (found.weight[here].sum(0)[layer, i] / here.sum()).item(),
-            "weight beside a rival": (found.beside_rival[here].sum(0)[layer, i] / n_rival).item(),
-            "rival": (found.rival[here].sum(0)[layer, i] / n_rival).item(),
-            "all heads": _rounded(found.weight[here].sum(0) / here.sum()),
-            "before": score(before[here]), "after": score(after[here]),
-            "p": mcnemar(before[here, 0] > 0, after[here, 0] > 0),
-            "other sentences before": score(before[~here]), "other sentences after": score(after[~here])}
-    return table
-
-
 @torch.inference_mode()
 def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     """Two sentences that differ in one word: their translations, and where *it* looks in the encoder, (N, h, S)."""
@@ -242,16 +141,16 @@ def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
             model.encode(pad_source([tokenizer.encode(text)]))
         row = text.split().index("it")
         maps = torch.stack([weights[PLACES["encoder"].format(i)][0, :, row] for i in range(model.config.N)])
-        found[text] = {"translation": translation, "it": _rounded(maps)}
+        found[text] = {"translation": translation, "it": rounded(maps)}
     return found
 
 
-def _rounded(x: Tensor, digits: int = 4) -> Any:
-    """Nested lists with numbers as short as they need to be."""
-    def short(values: Any) -> Any:
-        return [short(value) for value in values] if isinstance(values, list) else round(values, digits)
+def _weight(found: Shares, head: tuple[int, int]) -> float:
+    return (found.weight.sum(0)[head] / found.n_links.sum()).item()
 
-    return short(x.tolist())
+
+def _share(share: Estimate) -> dict[str, float]:
+    return {"weight": share.mean, "low": max(0.0, share.low), "high": min(1.0, share.high)}
 
 
 def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
@@ -259,9 +158,10 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
     records = [seed.record for seed in measured]
     table = {}
     for name in measured[0].best:
-        estimate = bootstrap(_ratio, [seed.best[name] for seed in measured])
-        table[name] = {"weight": estimate.mean, "low": estimate.low, "high": estimate.high, "seeds": estimate.seeds,
-                       "even": records[0]["shares"][name]["even"]}
+        share = estimate(_ratio, [seed.best[name] for seed in measured])
+        table[name] = {**_share(share), "seeds": share.seeds,
+                       "even": records[0]["shares"][name]["even"],
+                       "untrained": [record["shares"][name]["untrained"] for record in records]}
         if "rival" in records[0]["shares"][name]:
             for key in ("rival", "weight beside a rival"):
                 table[name][key] = sum(record["shares"][name][key] for record in records) / len(records)

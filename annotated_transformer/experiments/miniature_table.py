@@ -27,7 +27,7 @@ from annotated_transformer.experiments.miniature import (
     read_scores,
     run_task,
 )
-from annotated_transformer.experiments.significance import Metric, SentenceScores, bleu_of_sums, bootstrap, ppl_of_sums
+from annotated_transformer.experiments.significance import Metric, SentenceScores, bleu_of_sums, estimate, ppl_of_sums
 from annotated_transformer.result_file import write_result
 from annotated_transformer.variations import TABLE_3
 
@@ -95,8 +95,9 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
     """A row for each variation, and for each way to search with base: estimates, differences, and the paper's numbers.
 
     `ppl` and `bleu` are estimates (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of
-    the paired differences to `against`, over the seeds that both have. Those that were trained on short sentences have
-    `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens, and of the longer ones.
+    the paired differences to `against`, over the seeds that both have. Those that were trained on short sentences, and
+    base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens, and of the
+    longer ones.
     """
     rows = []
     for name, seeds in records.items():
@@ -124,21 +125,21 @@ def _estimates(records: Records, name: str, decoding: str, against: str, n_sampl
     common = [seed for seed in seeds if seed in records.get(against, {})]
     compared = bool(common) and (name, decoding) != (against, "")
 
-    def estimate(metric: Metric, rows: Callable[[SentenceScores], Tensor]) -> Iterator[dict[str, Any]]:
+    def both(metric: Metric, rows: Callable[[SentenceScores], Tensor]) -> Iterator[dict[str, Any]]:
         ours = {seed: rows(read_scores(record, decoding)) for seed, record in seeds.items()}
-        yield bootstrap(metric, list(ours.values()), n_samples=n_samples)._asdict()
+        yield estimate(metric, list(ours.values()), n_samples=n_samples)._asdict()
         if compared:
             theirs = [rows(read_scores(records[against][seed])) for seed in common]
-            difference = bootstrap(metric, [ours[seed] for seed in common], theirs, n_samples)
+            difference = estimate(metric, [ours[seed] for seed in common], theirs, n_samples)
             yield {**difference._asdict(), "sign": difference.sign}
 
     measures: dict[str, tuple[Metric, Callable[[SentenceScores], Tensor]]] = {
         "ppl": (ppl_of_sums, lambda scores: scores.nll), "bleu": (bleu_of_sums, lambda scores: scores.bleu)}
-    if name.startswith("short"):  # targets within and beyond the length of the training data
+    if name.startswith("short") or (name, decoding) == ("base", ""):  # within and beyond the length that short saw
         measures["ppl_within"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] <= SHORT]
         measures["ppl_beyond"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] > SHORT]
     return {label + suffix: value for label, (metric, rows) in measures.items()
-            for suffix, value in zip(("", "_difference"), estimate(metric, rows), strict=False)}
+            for suffix, value in zip(("", "_difference"), both(metric, rows), strict=False)}
 
 
 def as_text(rows: Iterable[dict[str, Any]]) -> str:

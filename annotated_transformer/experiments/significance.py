@@ -1,14 +1,15 @@
-"""How far a score can be trusted: scores of single sentences, and what resampling them and the seeds says.
+"""How far a score can be trusted: scores of single sentences, and the noise of the sentences and of the seeds.
 
 Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is kept, and drawing
 sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread that another test set of this kind
-would have.
+would have. Of seeds there are too few to draw from: their spread is taken from Student's t.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ from annotated_transformer.config import require
 from annotated_transformer.transformer import Transformer
 
 Metric = Callable[[Tensor], float]
+NORMAL_95 = 1.960
+STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Student's t for 95 %, two-sided, with 1, 2, ... degrees of freedom, one less than there are seeds (Student 1908)."""
 
 
 class SentenceScores(NamedTuple):
@@ -72,7 +76,7 @@ def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds, the 95 % interval of the bootstrap, and each seed's own value, in the order of the seeds."""
+    """A mean over seeds, its 95 % interval, and each seed's own value, in the order of the seeds."""
 
     mean: float
     low: float
@@ -86,7 +90,7 @@ class Estimate(NamedTuple):
         return 1 if min(values) > 0 else -1 if max(values) < 0 else 0
 
 
-def bootstrap(
+def estimate(
     metric: Metric,
     runs: Sequence[Float[Tensor, "_N _S"]],
     against: Sequence[Float[Tensor, "_N _S"]] | None = None,
@@ -95,10 +99,11 @@ def bootstrap(
 ) -> Estimate:
     """The metric's mean over `runs` (seeds of one configuration), or its difference to that of `against`, run by run.
 
-    Each sample draws sentences with replacement, the same for all runs, and runs with replacement, the same on both
-    sides; so a difference is paired in both (Efron and Tibshirani 1993, chapter 8). The interval is from the 2.5th to
-    the 97.5th percentile. Few seeds make it a little too narrow: with k of them, their part of the variance comes out
-    (k - 1) / k times as large as it should. Raises ConfigError unless all runs scored the same number of sentences.
+    The interval is mean +- sqrt((1.96 s_sentences)^2 + (t s_seeds / sqrt(k))^2). s_sentences is the standard deviation
+    of the mean when sentences are drawn with replacement, the same for all runs and both sides, so that a difference is
+    paired (Efron and Tibshirani 1993, chapter 6). s_seeds is that of the k runs' own values, and t Student's, 4.30 for
+    three of them: drawing from three seeds could never reach beyond the outermost one. A single run has no s_seeds, and
+    its interval says nothing of other seeds. Raises ConfigError unless all runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
     require(against is None or len(against) == len(runs), "a paired test needs as many runs on either side")
@@ -112,12 +117,12 @@ def bootstrap(
 
     n = sizes.pop()
     generator = torch.Generator().manual_seed(seed)
-    samples = []
-    for _ in range(n_samples):
-        drawn = torch.randint(n, (n,), generator=generator)
-        found = values(torch.bincount(drawn, minlength=n).double())
-        drawn_runs = torch.randint(len(found), (len(found),), generator=generator).tolist()
-        samples.append(sum(found[i] for i in drawn_runs) / len(found))
-    low, high = torch.tensor(samples, dtype=torch.float64).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+    drawn = (torch.randint(n, (n,), generator=generator) for _ in range(n_samples))
+    means = [statistics.fmean(values(torch.bincount(sample, minlength=n).double())) for sample in drawn]
     seeds = values(torch.ones(n, dtype=torch.float64))
-    return Estimate(sum(seeds) / len(seeds), low.item(), high.item(), seeds)
+    half = NORMAL_95 * statistics.stdev(means)
+    if len(seeds) > 1:
+        t = STUDENT_95[min(len(seeds) - 1, len(STUDENT_95)) - 1]
+        half = math.hypot(half, t * statistics.stdev(seeds) / math.sqrt(len(seeds)))
+    mean = statistics.fmean(seeds)
+    return Estimate(mean, mean - half, mean + half, seeds)

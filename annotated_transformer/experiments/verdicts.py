@@ -1,0 +1,218 @@
+"""The rules by which results are judged: each takes what lies in book/results and gives a verdict with its evidence.
+
+A difference between two trained models counts only when its 95 % interval leaves 0 out and every seed points the same
+way (`Estimate.sign`). What this scale cannot show, or what has not been measured, is "cannot tell".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from annotated_transformer.cost import training_cost
+from annotated_transformer.variations import TABLE_3, vocabulary_interval
+
+HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
+NEARLY = {"bleu": 1.0, "ppl": 0.05}
+"""Nearly the same: the interval of the difference lies within 1 BLEU, or 5 % of the other model's perplexity."""
+Results = dict[str, dict[str, Any]]
+Finding = tuple[str, str]  # verdict, evidence
+
+
+def _row(results: Results, name: str) -> dict[str, Any]:
+    rows = results.get("table_3", {}).get("summary", [])
+    return next((row for row in rows if row["id"] == name), {})
+
+
+def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | None:
+    return _row(results, name).get(f"{measure}_difference")
+
+
+def _said(name: str, measure: str, difference: dict[str, Any], n_digits: int = 2) -> str:
+    low, mean, high = (f"{difference[key]:+.{n_digits}f}" for key in ("low", "mean", "high"))
+    label = {"bleu": "BLEU", "ppl": "perplexity"}.get(measure, measure.replace("_", " ").replace("ppl", "perplexity"))
+    return f"{name}: {label} {mean} ({low} to {high}, {len(difference['seeds'])} seeds)"
+
+
+def worse(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
+    """Each of these variations is worse than what it is compared with, in this measure."""
+    return lambda results: _all_differ(results, names, measure, -1 if measure == "bleu" else 1)
+
+
+def better(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
+    """Each of these variations is better than what it is compared with, in this measure."""
+    return lambda results: _all_differ(results, names, measure, 1 if measure == "bleu" else -1)
+
+
+def _all_differ(results: Results, names: tuple[str, ...], measure: str, sign: int) -> Finding:
+    found = {name: _difference(results, name, measure) for name in names}
+    if not all(found.values()):
+        return CANNOT_TELL, "not measured"
+    signs = [difference["sign"] for difference in found.values() if difference]
+    verdict = HOLDS if all(s == sign for s in signs) else DOES_NOT if -sign in signs else CANNOT_TELL
+    return verdict, "; ".join(_said(name, measure, difference) for name, difference in found.items() if difference)
+
+
+def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
+    """The variation differs by no more than `NEARLY` from what it is compared with."""
+
+    def judge(results: Results) -> Finding:
+        difference = _difference(results, name, measure)
+        if not difference:
+            return CANNOT_TELL, "not measured"
+        margin = NEARLY[measure]
+        if measure == "ppl":
+            margin *= _row(results, _row(results, name)["against"])["ppl"]["mean"]
+        within = max(abs(difference["low"]), abs(difference["high"])) <= margin
+        beyond = difference["sign"] != 0 and min(abs(difference["low"]), abs(difference["high"])) > margin
+        return HOLDS if within else DOES_NOT if beyond else CANNOT_TELL, _said(name, measure, difference)
+
+    return judge
+
+
+def costs_as_printed(_: Results) -> Finding:
+    """Hours times GPUs times sustained rate give the two costs of Table 2, to the digits printed."""
+    base = training_cost(12.0, 8)
+    big = training_cost(3.5 * 24, 8)
+    right = [f"{cost:.1e}" for cost in (base, big)] == ["3.3e+18", "2.3e+19"]
+    return HOLDS if right else DOES_NOT, f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}"
+
+
+def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
+    """The printed parameters of base to (C) come out with this vocabulary (None: with any at all)."""
+
+    def judge(_: Results) -> Finding:
+        low, high = vocabulary_interval(TABLE_3[:-1])
+        fits = low <= high if vocab_size is None else low <= vocab_size <= high
+        return HOLDS if fits else DOES_NOT, f"all ten printed numbers need {low:,} to {high:,} tokens"
+
+    return judge
+
+
+def big_has_the_same_vocabulary(_: Results) -> Finding:
+    """The vocabularies that give big's printed parameters and those that give the other ten have one in common."""
+    (low, high), (low_big, high_big) = vocabulary_interval(TABLE_3[:-1]), vocabulary_interval(TABLE_3[-1:])
+    overlap = max(low, low_big) <= min(high, high_big)
+    return HOLDS if overlap else DOES_NOT, f"the ten need {low:,} to {high:,} tokens, big {low_big:,} to {high_big:,}"
+
+
+def one_head_costs_the_same(_: Results) -> Finding:
+    """Base's attention and those of group A take equally many operations within 5 percent: 8 n D^2 for the projections,
+    4 n^2 D for scores and means, and some 5 h n^2 for the softmax, which alone depends on h."""
+    n, D = 50, 512
+    heads = sorted(row.model_config().h for row in TABLE_3 if row.letter == "A" or row.id == "base")
+    counts = [8 * n * D**2 + 4 * n**2 * D + 5 * h * n**2 for h in heads]
+    said = ", ".join(f"{h}: {count:,}" for h, count in zip(heads, counts, strict=True))
+    return HOLDS if max(counts) <= 1.05 * min(counts) else DOES_NOT, f"operations by the number of heads: {said}"
+
+
+def _table_1(results: Results, measure: str, layer: str) -> list[dict[str, Any]]:
+    """The records of Table 1 that the claims are judged by; those with a `reason` show where a formula breaks down."""
+    records = results.get("table_1", {}).get("records", [])
+    return [r for r in records if (r["measure"], r.get("layer", "")) == (measure, layer)
+            and not r.get("reason")]
+
+
+def grows_as(layer: str) -> Callable[[Results], Finding]:
+    """The fitted exponents of time in n and d are within 0.15 of the formula's, and those of operations within 0.01."""
+
+    def judge(results: Results) -> Finding:
+        fits = _table_1(results, "time", layer)
+        if {fit["over"] for fit in fits} != {"n", "d"}:
+            return CANNOT_TELL, "not measured"
+        close = all(abs(fit["time"]["exponent"] - fit["theory"]) <= 0.15
+                    and abs(fit["counted"]["exponent"] - fit["theory"]) <= 0.01 for fit in fits)
+        said = (f"time ~ {fit['over']}^{fit['time']['exponent']:.2f} ({fit['time']['low']:.2f} to "
+                f"{fit['time']['high']:.2f}; formula: {fit['theory']})" for fit in fits)
+        return HOLDS if close else DOES_NOT, "; ".join(said)
+
+    return judge
+
+
+def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Finding]:
+    """What was counted (chains of operations, or layers until the ends meet) is the formula's number at every size."""
+
+    def judge(results: Results) -> Finding:
+        records = [record for layer in layers for record in _table_1(results, measure, layer)]
+        if len(records) != len(layers):
+            return CANNOT_TELL, "not measured"
+        right = all(record[key] == record["theory"] for record in records)
+        said = (f"{r['layer']}: {', '.join(map(str, r[key]))} for n = {', '.join(map(str, r['n']))}" for r in records)
+        return HOLDS if right else DOES_NOT, "; ".join(said)
+
+    return judge
+
+
+def faster_while_n_is_below_d(results: Results) -> Finding:
+    """Self-attention takes less time than a recurrent layer at every measured n below d."""
+    crossings = _table_1(results, "crossover", "recurrent")
+    if not crossings or any(crossing["n_time"] is None for crossing in crossings):
+        return CANNOT_TELL, "not measured"
+    said = "; ".join(f"d = {c['d']}: equal time at n = {c['n_time']:.0f}, equal operations at n = "
+                     f"{c['n_operations']:.0f}" for c in crossings)
+    return HOLDS if all(c["n_time"] >= c["d"] for c in crossings) else DOES_NOT, said
+
+
+def _seeds(results: Results) -> list[dict[str, Any]]:
+    return [record for record in results.get("figures_3_to_5", {}).get("records", []) if "ablation" in record]
+
+
+def a_head_looks_there(link: str) -> Callable[[Results], Finding]:
+    """In every seed the best head, chosen on other sentences, gives this three times what an untrained one's does."""
+
+    def judge(results: Results) -> Finding:
+        shares = [seed["shares"][link] for seed in _seeds(results)]
+        if not shares:
+            return CANNOT_TELL, "not measured"
+        said = ", ".join(f"{share['weight']:.0%} ({share['low']:.0%} to {share['high']:.0%})" for share in shares)
+        there = [share["low"] >= 3 * share["untrained"] for share in shares]
+        untrained = ", ".join(f"{share['untrained']:.0%}" for share in shares)
+        verdict = HOLDS if all(there) else CANNOT_TELL if any(there) else DOES_NOT
+        return verdict, f"share of the weight in each seed: {said}; untrained: {untrained}"
+
+    return judge
+
+
+def a_head_tells_the_antecedent(results: Results) -> Finding:
+    """In every seed and for either place of the antecedent, the best head gives it more than its rival beside it."""
+    seeds = [seed["places"] for seed in _seeds(results)]
+    if not seeds:
+        return CANNOT_TELL, "not measured"
+    tells = [all(place["weight beside a rival"] > place["rival"] for place in seed.values()) for seed in seeds]
+    said = ", ".join(" and ".join(f"{place['weight beside a rival']:.0%} against {place['rival']:.0%} ({name})"
+                                  for name, place in seed.items()) for seed in seeds)
+    return HOLDS if all(tells) else CANNOT_TELL if any(tells) else DOES_NOT, f"in each seed: {said}"
+
+
+def learns_to_parse(results: Results) -> Finding:
+    """Of every treebank's longest training: F1's interval is above both baselines, and most outputs are trees."""
+    runs = {record["corpus"]: record for record in results.get("parsing", {}).get("records", [])
+            if record["share"] == 1}
+    if not runs:
+        return CANNOT_TELL, "not measured"
+    above, well_formed, said = [], [], []
+    for corpus, record in runs.items():
+        test = record["test"][0]
+        floor = max(record["baselines"][name]["f1"] for name in ("flat", "right-branching"))
+        above.append(test["F1 interval"][0] > floor)
+        well_formed.append(test["well_formed"] > 50)
+        low, high = test["F1 interval"]
+        said.append(f"{corpus}: F1 {test['f1']:.1f} ({low:.1f} to {high:.1f}), baselines up to {floor:.1f}, "
+                    f"{test['well_formed']:.0f} % trees as written")
+    verdict = HOLDS if all(above) and all(well_formed) else DOES_NOT if not any(above) else CANNOT_TELL
+    return verdict, "; ".join(said)
+
+
+def without_it_words_go_wrong(link: str) -> Callable[[Results], Finding]:
+    """Without the best head these words are right less often, in every seed (McNemar's exact test, p < 0.01)."""
+
+    def judge(results: Results) -> Finding:
+        tests = [seed["ablation"][f"best: {link}"] for seed in _seeds(results)]
+        if not tests:
+            return CANNOT_TELL, "not measured"
+        falls = [test["after"] < test["before"] and test["p"] < 0.01 for test in tests]
+        said = ", ".join(f"{test['before']:.1%} to {test['after']:.1%}" for test in tests)
+        verdict = HOLDS if all(falls) else CANNOT_TELL if any(falls) else DOES_NOT
+        return verdict, f"right in each seed, before to after: {said}"
+
+    return judge
