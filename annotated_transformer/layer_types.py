@@ -74,8 +74,8 @@ def make_layer(layer: str, d: int, k: int = 3, r: int = 3) -> Callable[[Tensor],
     """A layer of one of the `LAYER_TYPES` for vectors of d entries, with random weights where the type has any.
 
     The recurrent ones are `torch.nn.RNN` (tanh) and `torch.nn.LSTM`; a dilated convolution has gaps of k, as the
-    second layer of a stack. Weights come from PyTorch's generator, on its default device, and keep the size of what
-    they multiply. Raises ConfigError for another name.
+    second layer of a stack. Weights come from PyTorch's generator, on its default device; those of the convolutions
+    keep the size of what they multiply. Raises ConfigError for another name.
     """
     match layer:
         case "self-attention":

@@ -28,7 +28,7 @@ class Tree(NamedTuple):
 
 def is_tag(tree: Tree | str) -> bool:
     """Whether this is a part of speech with its word, `(NN dog)`."""
-    return not isinstance(tree, str) and len(tree[1]) == 1 and isinstance(tree[1][0], str)
+    return not isinstance(tree, str) and len(tree.children) == 1 and isinstance(tree.children[0], str)
 
 
 def _walk(tree: Tree) -> Iterator[tuple[str, Tree | str]]:
@@ -108,7 +108,8 @@ def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tr
     """The tree of these tokens, whatever they are: what is malformed is repaired.
 
     With `words`, the leaves are tags, and the i-th gets the i-th word; without, the leaves are the words. So
-    delinearize(linearize(tree)) and delinearize(linearize(tree, "tags"), tree_words(tree)) are the tree again.
+    delinearize(linearize(tree)) and delinearize(linearize(tree, "tags"), tree_words(tree)) are the tree again
+    (with tags: if each of its words has one).
 
     A closing bracket closes all that was opened inside its own, and nothing where no bracket of its label is open. What
     is open at the end is closed. Brackets without words go. Tags beyond the last word go; words beyond the last tag

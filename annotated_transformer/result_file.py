@@ -16,7 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.config import require
+from annotated_transformer.checkpoint import write_atomically
+from annotated_transformer.config import ConfigError, require
 
 PACKAGES = ("torch", "sentencepiece", "sacrebleu")
 KEYS = ("command", "commit", "date", "hardware", "versions", "records")
@@ -38,11 +39,11 @@ def commit() -> str:
         return "unknown"
 
 
-def hardware() -> str:
-    """The GPU's name, or the processor's with its number of cores and PyTorch's threads."""
+def hardware(device: str = "cpu") -> str:
+    """The GPU's name for the device "cuda"; else the processor's with its number of cores and PyTorch's threads."""
     import torch
 
-    if torch.cuda.is_available():
+    if device.startswith("cuda"):
         return torch.cuda.get_device_name()
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -52,28 +53,35 @@ def hardware() -> str:
     return f"CPU: {name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
 
 
-def origin(command: str) -> dict[str, Any]:
+def origin(command: str, device: str = "cpu") -> dict[str, Any]:
     """Everything a result file says besides its records: where, when, with what and by which command."""
     return {
         "command": command,
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "hardware": hardware(),
+        "hardware": hardware(device),
         "versions": {package: version(package) for package in PACKAGES} | {"python": platform.python_version()},
     }
 
 
-def write_result(path: str | Path, command: str, records: Sequence[dict[str, Any]], **more: Any) -> None:
-    """Write the records, with `origin(command)` and what `more` says of all of them, to the file `path`."""
+def write_result(
+    path: str | Path, command: str, records: Sequence[dict[str, Any]], device: str = "cpu", **more: Any
+) -> None:
+    """Write the records, with `origin(command, device)` and what `more` says of all of them, to the file `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {**origin(command), **more, "records": list(records)}
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    content = {**origin(command, device), **more, "records": list(records)}
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda new: new.write_text(text, encoding="utf-8"))
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
-    """The JSON object in `path`. Raises ConfigError when it lacks what a result file must say."""
-    content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    """The JSON object in `path`. Raises ConfigError when it is none, or lacks what a result file must say."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    require(isinstance(content, dict), f"{path} is no result file: it is not a JSON object")
     missing = [key for key in KEYS if not content.get(key)]
     require(not missing, f"{path} is no result file: it lacks {', '.join(missing)}")
-    return content
+    return dict(content)

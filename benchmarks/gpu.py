@@ -196,8 +196,7 @@ def main() -> None:
         records += measure_attention(bench)
     command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
                         f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])
-    write_result(args.out, command, records, cuda=torch.version.cuda or "",
-                 **({} if args.device == "cuda" else {"hardware": "CPU"}))
+    write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
     print(f"{len(records)} records in {args.out}")
 
 

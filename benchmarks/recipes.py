@@ -142,8 +142,9 @@ def main() -> None:
                                         "--split", split, "--json")) for split in ("valid", "test")}
     record = {"recipe": args.name, "about": recipe.about, "corpus": recipe.corpus, **scores,
               "averaged": [stage.average for stage in recipe.stages], "stages": list(map(described, runs))}
+    device = "cuda" if "cuda" in recipe.stages[0].train else "cpu"
     write_result(ROOT / "book" / "results" / f"{args.name}.json", f"python benchmarks/recipes.py {args.name}", [record],
-                 commit=(runs[0] / "commit").read_text().strip())  # of the run, which may be older than the score
+                 device, commit=(runs[0] / "commit").read_text().strip())  # of the run, perhaps older
     print(json.dumps(scores, indent=1))
 
 

@@ -432,11 +432,14 @@ def random_inputs(n, d):
 
 # %% tags=["nbval-ignore-output"]
 measured = {}
+threads = torch.get_num_threads()
+torch.set_num_threads(1)  # the clock adds up what all threads do
 with torch.inference_mode():
     for n in (128, 512, 2048):
         x, W, U, kernels = random_inputs(n, 128)
         measured[n] = [seconds(self_attention, x), seconds(recurrence, x, W, U),
                        seconds(convolution, x, kernels), seconds(restricted_self_attention, x, 3)]
+torch.set_num_threads(threads)
 print("milliseconds, d 128      n 128   n 512  n 2048")
 for layer, *times in zip(LAYERS, *measured.values()):
     print(f"{layer:25}" + "".join(f"{1000 * t:8.2f}" for t in times))
@@ -447,7 +450,7 @@ assert attention[2] > 4 * attention[1]  # four times the tokens: 16 times the op
 assert measured[128][1] > measured[128][0]  # n = d: as many operations, but one after the other
 recurrent = [times[1] for times in measured.values()]
 assert recurrent[2] < 4 * 4 * recurrent[1]  # four times the tokens: four times the operations
-print("time grows as the counts say, within a factor of four")
+print("four times the tokens: attention takes more than 4 times as long, the recurrence less than 16 times")
 
 # %% [markdown]
 # At $n = d = 128$ attention and recurrence take the same number of operations. The recurrence takes longer even on one
@@ -673,11 +676,11 @@ assert math.isclose(a - half, lstm["time"]["low"]) and math.isclose(a + half, ls
 print(f"LSTM, n from {sizes_n[0]} to {sizes_n[-1]}: time grows as n to the {a:.3f}, {a - half:.3f} to {a + half:.3f}")
 
 # %% [markdown]
-# Now all of them. The formula's exponent is the paper's, the others are ours: counted operations, fitted over the same
-# sizes, and time. The counts were compared with the formulas at every size when the file was written.
+# Now all of them. The formula's exponent is the paper's (an LSTM is a recurrent layer; the separable convolution stands in
+# the text beside the table); the others are ours: counted operations, fitted over the same sizes, and time. The counts were compared with the formulas at every size when the file was written.
 
 # %% tags=["row-E16", "row-X9", "row-T1"]
-print(f"{'':28}{'':10}{'the paper':>10}{'counted':>9}{'time, with its interval':>28}")
+print(f"{'':28}{'':10}{'formula':>10}{'counted':>9}{'time, with its interval':>28}")
 for record in records("time", reason=""):
     time_, count = record["time"], record["counted"]
     print(f"{record['layer']:28}{'over ' + record['over']:10}{record['theory']:10}{count['exponent']:9.3f}"
@@ -686,10 +689,15 @@ for record in records("time", reason=""):
     assert abs(time_["exponent"] - record["theory"]) <= 0.15
     assert record["rounds"] == 7 and max(record["sizes"]) == 8 * record["fitted_from"]
 assert len(records("time", reason="")) == 14
+outside = [record for record in records("time", reason="")
+           if not record["time"]["low"] <= record["theory"] <= record["time"]["high"]]
+print(len(outside), "of the 14 intervals leave the formula's number out")
 
 # %% [markdown]
-# Fourteen exponents, and each is within 0.15 of the table's 1 or 2. The separable convolution's 2 is that of large
-# $d$: Table 1 has no row for it, and its formula is a sum.
+# Fourteen exponents, and each is within 0.15 of the formula's 1 or 2. The separable convolution's 2 is that of large
+# $d$: its formula is a sum. But in some of the lines, counted above, not even the interval reaches the formula's number:
+# those deviations are small and real. And the sizes were chosen after a first try had shown where the lines bend, so
+# "within 0.15" describes these sizes; it is no test of the formula at any others.
 #
 # **Picture.** Filled points are fitted, hollow ones are the smaller sizes that are not: there the lines bend.
 
@@ -1023,7 +1031,7 @@ assert math.ceil((n - 1) / (r // 2)) == 256
 #
 # $\beta = \frac{2}{3} \cdot 512 = 341$. Then $T$ grows by a factor of 3.2 from 512 to 1,024, a slope of 1.68. A slope
 # of 1.9 is reached at about $d = 2200$. The separable convolution of this chapter is such a case: the second term is
-# 0.3 percent of its operations and far more of its time.
+# 0.3 percent of its operations at $d$ = 1024 and far more of its time.
 # ```
 
 # %% tags=["hide-cell"]

@@ -485,6 +485,12 @@ assert len(losses) == 10
 # wide. 100,000 steps become 1,000, each with some 1,000 tokens a side in place of 25,000. Each row is trained with
 # **three seeds** and scored as the paper scores Table 3: on the development split, with beam 4 and $\alpha = 0.6$, without
 # averaging.
+#
+# Four things do not follow the rule. Warm-up takes the first 200 steps, the rate of equation 3 has a factor of 0.3, the
+# vocabulary is 2,000, and sentences are short. In all, base sees a 2,500th of the paper's tokens. The factor has a history
+# that you should know: a first run of this whole table, at the rate of equation 3 itself, was thrown away, because three
+# seeds of base ended 4 BLEU apart. 0.3 was then chosen on base's seeds alone. That is kind to base, since other rows may
+# want another rate.
 
 # %%
 from annotated_transformer.experiments.miniature import VARIATIONS
@@ -520,29 +526,49 @@ hours = sum(record["seconds"] for record in table_3["records"]) / 3600
 print(table_3["hardware"], "|", len(table_3["records"]), f"runs, {hours:.1f} hours |", table_3["date"])
 
 # %% [markdown]
-# **How sure is each number?** Two things could have been different: the sentences and the seed. The **bootstrap** plays
-# both again: it draws sentences with replacement, and seeds with replacement, computes the score, and repeats that a
-# thousand times. Between the 2.5th and the 97.5th percentile lies the interval. For a *difference* to base, both
-# models score the same drawn sentences, seed by seed, so that what makes a sentence hard for both cancels: a **paired**
-# test.
+# **How sure is each number?** Two things could have been different: the sentences and the seed. Of sentences there are
+# many, so the **bootstrap** plays them again: it draws a thousand sentences with replacement, computes the score, and
+# repeats that a thousand times. For a *difference* to base, both models score the same drawn sentences, seed by seed, so
+# that what makes a sentence hard for both cancels: a **paired** test. Of seeds there are three. To draw from three numbers
+# tells little: no draw can ever reach beyond the outermost. So their part is computed from their standard deviation with
+# **Student's t**, which is 4.3 for three numbers where the normal distribution has 1.96: the price of knowing the spread
+# from three numbers only. The two parts are independent, so their squares add.
 
 # %%
-from annotated_transformer.experiments.significance import bootstrap
+from annotated_transformer.experiments.significance import estimate
 
-show(bootstrap)
+show(estimate)
 
 # %% [markdown]
-# **Check.** The mean of a thousand numbers with standard deviation 1 has a standard error of $1/\sqrt{1000}$, and its
-# interval reaches 1.96 of them to either side. The bootstrap knows nothing of that formula.
+# **Check.** First the sentences. The mean of a thousand numbers with standard deviation 1 has a standard error of
+# $1/\sqrt{1000}$, and its interval reaches 1.96 of them to either side. The bootstrap knows nothing of that formula.
 
 # %%
 values = torch.randn(1000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 rows_of_sums = torch.cat([values, torch.ones_like(values)], dim=1)
-found = bootstrap(lambda sums: (sums[0] / sums[1]).item(), [rows_of_sums])
+def mean_of(sums):
+    return (sums[0] / sums[1]).item()
+
+found = estimate(mean_of, [rows_of_sums])
 by_formula = 1.96 * values.std().item() / math.sqrt(1000)
 print(f"bootstrap: {found.mean - found.low:.3f} below, {found.high - found.mean:.3f} above;"
       f" formula: {by_formula:.3f}")
 assert abs(found.high - found.mean - by_formula) < 0.01 and abs(found.mean - found.low - by_formula) < 0.01
+
+# %% [markdown]
+# Then the seeds. Three draws around a true value of 0, a thousand times: how often does the interval hold the 0? And how
+# often would the range of the three hold it?
+
+# %%
+draws = torch.randn(1000, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+held = within_range = 0
+for three in draws.tolist():
+    interval = estimate(mean_of, [torch.tensor([[x, 1.0]] * 2, dtype=torch.float64) for x in three], n_samples=2)
+    held += interval.low <= 0 <= interval.high
+    within_range += min(three) <= 0 <= max(three)
+print(f"the interval holds the true value in {held / 10:.1f} % of cases, the range of three seeds in "
+      f"{within_range / 10:.1f} %")
+assert 930 < held < 970 and within_range < 800
 
 # %% [markdown]
 # Now the table. Left of the bar: measured by us on 1,000 sentences, mean of the seeds and 95 % interval. Right of it:
@@ -563,7 +589,7 @@ assert len(table_3["records"]) >= 60
 #
 # **Picture.** Each row's difference to base, ours and the paper's in panels of their own.
 
-# %% mystnb={"image": {"alt": "Two panels with the same nineteen rows. Left: the measured difference of BLEU to base in miniature, a dot for the mean of the seeds with a horizontal line for its interval. Right: bars with the differences that the paper prints. The printed output above lists every number."}, "figure": {"caption": "BLEU of each row minus that of base. Left: measured in miniature, with 95 % intervals. Right: the paper's, which has none.", "name": "fig-var-miniature"}}
+# %% mystnb={"image": {"alt": "Two panels with the same nineteen rows. Left: the measured difference of BLEU to base in miniature, a dot for the mean of the seeds with a horizontal line for its interval. Right: bars with the differences that the paper prints. The printed output above lists every number."}, "figure": {"caption": "BLEU of each row minus that of base. Left: measured in miniature, with 95 % intervals. Right: the paper's, which has none. The scales of the two panels differ.", "name": "fig-var-miniature"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 4.4), sharey=True, layout="constrained")
 for y, row in enumerate(TABLE_3[1:]):
     color = PALETTE[" ABCDE".index(row.letter or " ")]
@@ -579,8 +605,8 @@ left.invert_yaxis()
 plt.show()
 
 # %% [markdown]
-# **Read the noise first.** Before any row is compared with base, look at base itself: the same model, data and
-# settings, three seeds.
+# **Read the noise first.** Before any row is compared with base, look at base itself, and at two others: the same
+# model, data and settings, three seeds.
 
 # %%
 for name in ("base", "E1", "C2"):
@@ -588,45 +614,46 @@ for name in ("base", "E1", "C2"):
     print(f"{name:5} BLEU of each seed:", "  ".join(f"{bleu:4.1f}" for bleu in row["bleu"]["seeds"]),
           "   perplexity:", "  ".join(f"{ppl:4.1f}" for ppl in row["ppl"]["seeds"]))
 seeds = measured["base"]["bleu"]["seeds"]
-largest = max(abs(row.bleu - rows["base"].bleu) for row in TABLE_3)
-print(f"base's seeds span {max(seeds) - min(seeds):.1f} BLEU; the paper's rows lie at most {largest:.1f} from base")
-assert max(seeds) - min(seeds) > largest
+smallest = min(abs(row.bleu - rows["base"].bleu) for row in TABLE_3[1:] if row.bleu != rows["base"].bleu)
+print(f"base's seeds span {max(seeds) - min(seeds):.1f} BLEU; the paper's smallest difference to base is {smallest:.1f}")
+assert max(seeds) - min(seeds) > smallest
 
 # %% [markdown]
-# One seed of base has hardly begun to translate when the others do. At a thousand steps these models stand in the middle
-# of the step at which a decoder begins to use the source sentence, and chance decides who is past it: at this rate and
-# this length, the seed moves BLEU more than any row of the paper's table does. So this experiment is **too short to judge
-# most rows**, and the intervals say so: they are wide because the seeds are part of them. Had we run one seed for each
-# row, as the paper's table does, we would have read a finding into every line.
+# PROSE-NOISE
 #
 # **What can be told?** A row *agrees* when it moves BLEU, beyond the noise, the way that the paper's moved; it *disagrees*
-# when it moves the other way.
+# when it moves the other way. Three rows the paper moves by no more than 0.1, from one run each: there "no difference" is
+# the finding, and no interval can show that by leaving out 0. They stand apart.
 
 # %%
 def side(row):
     return (row.bleu > rows["base"].bleu) - (row.bleu < rows["base"].bleu)
 
-told = [row for row in TABLE_3[1:] if measured[row.id]["bleu_difference"]["sign"]]
+moved = [row for row in TABLE_3[1:] if abs(row.bleu - rows["base"].bleu) > 0.11]
+told = [row for row in moved if measured[row.id]["bleu_difference"]["sign"]]
 agree = [row.id for row in told if side(row) == measured[row.id]["bleu_difference"]["sign"]]
-disagree = [row.id for row in told if row.id not in agree]
-print("agree:      ", *agree, "\ndisagree:   ", *disagree, "\ncannot tell:",
-      *[row.id for row in TABLE_3[1:] if row not in told])
-assert len(told) < 10
+print("agree:        ", *agree)
+print("disagree:     ", *[row.id for row in told if row.id not in agree])
+print("cannot tell:  ", *[row.id for row in moved if row not in told])
+still = [row for row in TABLE_3[1:] if row not in moved]
+print("paper: no difference; here:", *[f"{row.id} {measured[row.id]['bleu_difference']['mean']:+.2f}" for row in still])
+assert {row.id for row in still} == {"A3", "D4", "E1"}
 
 # %% [markdown]
-# A row that disagrees here does not refute the paper. It was trained on a hundredth of the steps, at a rate that suits
-# some rows better than others.
+# A row that disagrees here does not refute the paper. It saw a 2,500th of the tokens, at a rate that suits some rows
+# better than others.
 #
-# [The page of claims](claims.ipynb) goes through them one by one, with a rule for each that was written down before these
-# runs had finished, and adds what the paper claims without a row in this table.
+# [The page of claims](claims.ipynb) goes through them one by one, with a rule for each, and adds what the paper claims
+# without a row in this table.
 
 # %% [markdown]
 # (section-variations-dropout)=
 # ## Overfitting, and dropout against it
 #
-# **Question.** Group D says that dropout avoids overfitting. In the miniature above, it gave no clear gain. Why?
+# **Question.** Group D says that dropout avoids overfitting. In the table of seconds above, it brought nothing. Why?
 #
-# Because there was nothing to overfit. Every batch was new, so a model could not learn any sequence by heart. Dropout
+# Because there was nothing to overfit. Every batch was new, so a model could not learn any sequence by heart. (The
+# miniature goes through its sentences two or three times only, so it can say little either.) Dropout
 # is for the case where the same sentences come again and again. Take 24 sequences, the same ones in each of 300 steps.
 # The model can now do two things: learn the rule, or learn the 24 answers.
 
@@ -669,7 +696,7 @@ assert len(axes) == 2
 # wrong. The training loss alone would have told you that all is well. With dropout it cannot rely on any single number
 # being there, learns the 24 more slowly, and does far better where it counts.
 #
-# So the two results of this chapter agree. Dropout costs something (it slows learning: here the 24 sequences take
+# So the two toys of this chapter agree. Dropout costs something (it slows learning: here the 24 sequences take
 # longer) and buys something (it hinders learning by heart), and which of them weighs more depends on how much data
 # there is. The paper's own settings point the same way: big has $P_{drop} = 0.3$ for the 4.5 million pairs of
 # English-German, and 0.1 for the 36 million of English-French.
@@ -916,8 +943,9 @@ assert error > 0 and 0 < mean(two) < math.log(8)
 #   regularization (D), positions (E) ({ref}`section-variations-table`).
 # - Its parameters follow from equation {eq}`var-parameters` to the last digit printed, with a vocabulary of about
 #   41,100 tokens (big: 36,000), not with the stated 37,000.
-# - One head and narrow keys hurt; bigger is better; dropout helps; smoothing hurts perplexity and helps BLEU; learned
-#   positions do as well as sinusoids.
+# - In the paper, one head and narrow keys hurt; bigger is better; dropout helps; smoothing hurts perplexity and helps
+#   BLEU; learned positions do as well as sinusoids.
 # - It has one run for each row and no error bars. In our miniature, seeds alone move a result more than some
 #   changes of configuration do.
+# - Three seeds are few. An interval must reach 4.3 standard errors to either side to hold the truth in 95 % of cases.
 # - Dropout helps where there is something to overfit. Judge by data that the model has not seen.

@@ -97,7 +97,8 @@ assert all(translations)
 print(*(textwrap.fill(translation, 80) for translation in translations), sep="\n")
 
 # %% [markdown]
-# Whoever reads German sees that these sentences are beyond it. Keep that in mind for every picture below: a weight in
+# Whoever reads German sees that these sentences are beyond it: neither translation says what its sentence says. Keep
+# that in mind for every picture below: a weight in
 # a model that does not understand a sentence is still a weight, and still makes a pretty picture.
 
 # %% [markdown]
@@ -457,7 +458,8 @@ assert predicts[-1].max() > reads[-1].max()
 # In the last layer, the alignment belongs to the token that is being *predicted*: the search for the next word is
 # what the layer is for. In the first layer it may be otherwise, since the query there is little more than the
 # embedding of the token that was *read*. Compare the two percentages of each layer. Where layers differ, no one choice
-# of labels is right for all of them.
+# of labels is right for all of them. (The best head of a few is itself the find of a search; an exercise at the end takes
+# the mean of all heads.)
 #
 # **Picture.** The first of the four sentences, the mean of the heads of each layer. Rows are labelled with what they
 # predict; a layer that aligns the token it reads shows its marks one row too low.
@@ -865,11 +867,12 @@ for part, found in together["accuracy"].items():
 
 # %%
 def print_shares(names):
-    print(f"{'link':42s} share, 95 % interval   even   with a distractor: right, other")
+    print(f"{'link':32s} mean, and each seed's     even  untrained  with a distractor: right, other")
     for name in names:
         found = together["shares"][name]
+        seeds, untrained = " ".join(f"{share:.2f}" for share in found["seeds"]), sum(found["untrained"]) / 3
         two = f"{found['weight beside a rival']:.2f}, {found['rival']:.2f}" if "rival" in found else ""
-        print(f"{name:42s} {found['weight']:.2f}  {found['low']:.2f} to {found['high']:.2f}    {found['even']:.2f}   {two}")
+        print(f"{name:32s} {found['weight']:.2f}  ({seeds})   {found['even']:.2f}  {untrained:.2f}       {two}")
 
 figure_4 = [f"pronoun to antecedent, {kind}" for kind in ("encoder", "decoder", "cross")] + ["pronoun to pronoun, cross"]
 figure_3 = ["verb to particle, encoder", "verb to particle, cross", "particle to verb, decoder", "last verb to verb, cross"]
@@ -879,10 +882,12 @@ print_shares(figure_4)
 
 # %% [markdown]
 # *Encoder*, *decoder* and *cross* are the three attentions; the query of the last two is the row that *predicts* the
-# German word. In the decoder, the keys are the antecedent's German noun and its article. The interval comes from
-# drawing sentences and seeds again and again (a bootstrap). Where the sentence has a distractor, the last two columns
-# say what the same head gives to the right noun and to the other. The encoder-decoder attention hardly looks at the
-# antecedent. It looks at *it*: by then, the encoder can have mixed into that vector what it found. Figures 3 and 5:
+# German word. In the decoder, the keys are the antecedent's German noun and its article. *Even* is the share of a head
+# that looks everywhere alike; *untrained* that of the best head of the same model before its first step, found in the same
+# way. Where the three seeds lie far apart, the models differ: three numbers cannot tell what a fourth would be. Where the
+# sentence has a distractor, the last two columns say what the same head gives to the right noun and to the other. The
+# encoder-decoder attention hardly looks at the antecedent. It looks at *it*: by then, the encoder can have mixed into that
+# vector what it found. Figures 3 and 5:
 
 # %%
 print_shares(figure_3)
@@ -891,12 +896,12 @@ print_shares(figure_5)
 # %%
 for name in ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder"):
     found = together["shares"][name]
-    assert found["low"] > 2 * found["even"] and found["weight beside a rival"] > 2 * found["rival"]
-assert together["shares"]["pronoun to antecedent, cross"]["high"] < together["shares"]["pronoun to antecedent, cross"]["even"]
-assert all(together["shares"][name]["low"] > together["shares"][name]["even"] for name in figure_3 + figure_5)
-assert together["shares"]["last verb to verb, cross"]["low"] > 0.9
-assert together["shares"]["article to noun, cross"]["low"] > 0.5
-assert together["shares"]["pronoun to pronoun, cross"]["low"] > 0.5
+    assert min(found["seeds"]) > 2 * found["even"] and found["weight beside a rival"] > 2 * found["rival"]
+assert max(together["shares"]["pronoun to antecedent, cross"]["seeds"]) < together["shares"]["pronoun to antecedent, cross"]["even"]
+assert all(together["shares"][name]["weight"] > together["shares"][name]["even"] for name in figure_3 + figure_5)
+assert min(together["shares"]["last verb to verb, cross"]["seeds"]) > 0.9
+assert min(together["shares"]["article to noun, cross"]["seeds"]) > 0.5
+assert min(together["shares"]["pronoun to pronoun, cross"]["seeds"]) > 0.5
 spread = together["shares"]["article to next noun, encoder"]["seeds"]
 assert max(spread) > 0.9 and min(spread) < 0.2
 
@@ -904,7 +909,7 @@ assert max(spread) > 0.9 and min(spread) < 0.2
 # The surest link is that of the last verb: to end a German clause with its verb, the decoder looks at the English one,
 # far to the left. And having written *räumte*, it must end the clause with *weg*: a head looks back for it. Of Figure
 # 5's structure, the clearest is an article's link to its noun in the encoder-decoder attention: to choose *der*, *die*
-# or *das*, the decoder looks ahead to the noun. In the encoder, the wide intervals say that the three models differ:
+# or *das*, the decoder looks ahead to the noun. In the encoder, the three models differ:
 # where one has a sharp head for articles, another has none.
 #
 # **Knock it out.** A large share is a hypothesis: the head finds the antecedent, and the model uses what it finds. So
@@ -965,8 +970,8 @@ assert removed["pronoun to antecedent, decoder"][0]["share"] > 0.5 and removed["
 
 # %% [markdown]
 # **Figure 4.** In every seed, one head of the encoder has more than 0.7 of *it* on the antecedent, and without it more
-# than a fifth of all pronouns go wrong, while 99.9 percent of the other words stay right. Here the picture was right:
-# the head is needed, and needed for this.
+# than a fifth of all pronouns go wrong, while 99.9 percent of the other words stay right. The head is needed, and needed
+# for pronouns. What it does for them, the minimal pair below will tell.
 #
 # **Figure 3.** The same job is done in different places. The first model fetches the particle in the encoder; the
 # other two in the encoder-decoder attention.
@@ -1059,10 +1064,10 @@ assert all(score < row["after"] - 0.05 for score, row in zip(both, removed["pron
 #
 # **What this shows, and what not.** A controlled corpus answers what one sentence cannot: the question has a right
 # answer, the sentences are many, the distractor is known, and the removal is counted on the very words that should
-# suffer. On this ground, our three small models do what the paper's three captions say: heads link a verb with a
-# distant word that completes it (Figure 3), heads link a pronoun with its antecedent (Figure 4), and heads follow the
-# structure of a phrase (Figure 5). The captions' caution is right as well. "Apparently involved in anaphora resolution" is what
-# one sees; what the head does is less, and took a second kind of sentence to find.
+# suffer. On this ground, heads link a verb with the distant word that completes it (Figure 3), and *it* with a noun that is
+# mostly its antecedent (Figure 4); a head of the encoder that follows an article to its noun (Figure 5) is sharp in one of
+# three models. The captions' caution is right as well. "Apparently involved in anaphora resolution" is what one sees; what
+# the head does is less, and took a second kind of sentence to find.
 #
 # It says nothing about how often such heads occur in models of natural language, where what *it* refers to is seldom a
 # matter of rules, and may be nothing at all. Our grammar has some five hundred words and one way to say a thing; first
@@ -1298,8 +1303,8 @@ print(f"{entropy(causal).mean():.3f}")
 # ```{solution} ex-viz-control
 # :class: dropdown
 #
-# The best of 18 random heads is far above the even share, though the model knows nothing. A find counts from where
-# it exceeds what a search among as many heads gives *without* the thing to be found: in an untrained model, and in
+# The best of 18 random heads has about three times the even share, though the model knows nothing. So "three times an
+# even share" is no evidence by itself. A find counts from where it exceeds what a search among as many heads gives *without* the thing to be found: in an untrained model, and in
 # the same model for unrelated words.
 # ```
 
@@ -1308,7 +1313,7 @@ torch.manual_seed(0)
 untrained = explore_attention(Transformer(model.config), tokenizer, LAW, kinds=["encoder"]).maps[0]
 found = share(untrained, "its", ["Law"])
 even = len(positions(untrained.keys, "Law")) / len(untrained.keys)
-assert found.max() > 1.2 * even
+assert found.max() > 2 * even
 print(f"even {even:.4f}, best of 18: {found.max():.4f}")
 
 # %% [markdown]

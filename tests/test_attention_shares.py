@@ -6,7 +6,7 @@ from torch.testing import assert_close
 from annotated_transformer.batching import make_batch
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.experiments import attention_shares
-from annotated_transformer.experiments.attention_shares import answers, encode, links, prepare, shares
+from annotated_transformer.experiments.attention_shares import answers, best_head, encode, links, prepare, shares
 from annotated_transformer.experiments.controlled_corpus import sentences, text_pairs
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.transformer import Transformer
@@ -105,6 +105,14 @@ def test_every_target_word_is_asked_for_once_and_in_its_kind():
         n_pronouns = sum(word.role == "pronoun" for word in sentence.german)
         assert found["pronoun"][number, 1] == n_pronouns == bool(sentence.gender)
         assert sum(found[kind][number, 1] for kind in found) == len(sentence.german) + 1
+
+
+def test_the_best_head_has_the_largest_share_and_answers_keep_no_graph():
+    net, prepared = model(), prepare(tokenizer(), sentences("valid")[:40])
+    each = shares(net, prepared)["pronoun to antecedent, encoder"]
+    layer, head = best_head(each)
+    assert each.weight.sum(0)[layer, head] == each.weight.sum(0).max() > 0
+    assert all(tensor.is_inference() for tensor in answers(net, prepared).values())
 
 
 def test_an_answer_is_right_where_the_largest_logit_is_the_words():

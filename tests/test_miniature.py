@@ -1,6 +1,7 @@
 """Table 3 in miniature: one rule for every row, runs that are done once, and a table beside the paper's."""
 
 import json
+import math
 
 import pytest
 from safetensors.torch import load_file
@@ -10,10 +11,19 @@ from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
 from annotated_transformer.evaluation import perplexity
 from annotated_transformer.experiments import miniature
-from annotated_transformer.experiments.miniature import CLAIMS, VARIATIONS, Task, find_variations, read_scores, run_task
+from annotated_transformer.experiments.miniature import (
+    CLAIMS,
+    DECODINGS,
+    VARIATIONS,
+    Task,
+    find_variations,
+    read_scores,
+    run_task,
+)
 from annotated_transformer.experiments.miniature_table import as_text, collect, result_records, run_tasks, summarize
 from annotated_transformer.experiments.significance import ppl_of_sums
 from annotated_transformer.result_file import read_result
+from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.variations import TABLE_3
 
 VOCAB_SIZE = 300
@@ -111,6 +121,26 @@ def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
     assert read_scores(record, "beam-1").nll.tolist() == read_scores(record).nll.tolist()
 
 
+def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_are_averaged(out):
+    base = out / "reverse" / "base-1"
+    texts = (side for pair in few("reverse", "train") for side in pair)
+    assert Tokenizer.load(base / "tokenizer.model").model_bytes == Tokenizer.train(texts, VOCAB_SIZE).model_bytes
+    assert len(json.loads((base / "averaged" / "config.json").read_text())["averaged"]) == 5
+
+
+def test_a_finished_run_with_other_settings_is_refused(out):
+    for other in (task("A1", out, steps=6), task("A1", out)._replace(vocab_size=280),
+                  task("A1", out)._replace(n_sentences=3)):
+        with pytest.raises(ConfigError, match="other settings"):
+            run_task(other)
+
+
+def test_a_width_that_does_not_divide_is_refused(monkeypatch):
+    monkeypatch.setattr(miniature, "WIDTH", 24)
+    with pytest.raises(ConfigError, match="base cannot be scaled down: d_model, d_ff, d_k, d_v"):
+        VARIATIONS["base"].configs(1)
+
+
 def test_a_finished_run_is_not_run_again(out, monkeypatch):
     monkeypatch.setattr(miniature, "train", None)
     assert run_task(task("A1", out)).name == "scores.json"
@@ -146,6 +176,40 @@ def test_the_summary_compares_every_row_with_its_own(out):
     assert rows["A1"]["paper"] == {"name": "h=1", "ppl": 5.29, "bleu": 24.9, "parameters": None}
     assert rows["beam-1"]["ppl_difference"]["mean"] == 0
     assert as_text(rows.values()).count("\n") == len(rows)
+
+
+def made_up_record(name, seed, matched, nats, train_loss):
+    """A run whose sentences of ten words have `matched` right words each (in a row), at `nats` a token."""
+    counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
+
+    def scores(nats):
+        return {"signature": "none", "nll": [[nats * n, n] for n in (5, 9, 14, 20)], "bleu_counts": [counts] * 4}
+
+    found = {"": scores(nats)}
+    if name == "base":
+        found |= {decoding: scores(nats + i) for i, decoding in enumerate(DECODINGS, 1)}
+    return {"id": name, "seed": seed, "steps": 5, "train_loss": train_loss, "scores": found,
+            "model": VARIATIONS[name].configs(seed)[0].to_dict()}
+
+
+def made_up_runs():
+    return {name: {seed: made_up_record(name, seed, matched, nats, 2.0 * seed) for seed in (1, 2)}
+            for name, matched, nats in (("base", 8, 1.0), ("A1", 6, 0.5), ("unscaled-A1", 7, 0.25))}
+
+
+def test_each_way_to_search_has_its_own_scores():
+    rows = {row["id"]: row for row in summarize(made_up_runs(), n_samples=20)}
+    for i, decoding in enumerate(DECODINGS, 1):
+        assert rows[decoding]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
+        assert rows[decoding]["ppl_difference"]["mean"] == pytest.approx(math.exp(1 + i) - math.e)
+
+
+def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
+    rows = summarize(made_up_runs(), n_samples=20)
+    assert [row["train_loss"] for row in rows[:3]] == [3.0, 3.0, 3.0]
+    lines = {line.split()[0]: line for line in as_text(rows).splitlines()[1:]}
+    assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]  # A1 has fewer words right than base
+    assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
 
 
 def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(out, tmp_path):

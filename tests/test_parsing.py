@@ -101,6 +101,11 @@ def test_a_name_that_could_not_be_read_back_is_not_written(name):
 # Tokens
 
 
+def test_every_mark_of_punctuation_keeps_its_tag():
+    tree = Tree("S", tuple(Tree(tag, ("x",)) for tag in (",", ":", "``", "''", ".", "NN")))
+    assert linearize(tree, "XX") == ["(S", ",", ":", "``", "''", ".", "XX", ")S"]
+
+
 def test_linearization_is_the_published_one():
     # Vinyals et al. (2015), figure 2: "John has a dog ." with tags, and with XX for them.
     tree = read_tree("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")

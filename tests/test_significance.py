@@ -48,6 +48,11 @@ def test_a_model_that_drops_out_is_refused():
         sentence_nll(small_model().train(), random_pairs(3, 2))
 
 
+def test_no_pairs_are_refused():
+    with pytest.raises(ConfigError, match="no pairs"):
+        sentence_nll(small_model(), [])
+
+
 @pytest.mark.parametrize("of", [[0, 1, 2, 3], [1, 0], [2], [3, 3, 1]])
 def test_counts_of_sentences_add_up_to_bleu(of):
     counts = sentence_bleu_statistics(HYPOTHESES, REFERENCES)[of].sum(0)
@@ -75,6 +80,12 @@ def test_pairing_takes_out_what_both_sides_share():
     assert found.sign == 1
 
 
+def test_the_same_seeds_are_compared():
+    base = [normal(2) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
+    found = estimate(mean, [run + torch.tensor([0.1, 0.0]) for run in base], base)
+    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
 def test_seeds_that_differ_widen_the_interval_by_students_t():
     same, apart = [normal(3)] * 3, [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
     narrow, wide = estimate(mean, same), estimate(mean, apart)
@@ -88,7 +99,7 @@ def test_seeds_that_differ_widen_the_interval_by_students_t():
 def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_cases(n_seeds):
     """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""
     generator = torch.Generator().manual_seed(n_seeds)
-    draws = torch.randn(2000, n_seeds, generator=generator).tolist()
+    draws = torch.randn(1000, n_seeds, generator=generator).tolist()
     found = [estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws]
     held = sum(one.low <= 0 <= one.high for one in found) / len(found)
     assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)  # beyond ten seeds the factor is that of ten, a bit wide

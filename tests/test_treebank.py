@@ -94,6 +94,7 @@ def test_cleaning_by_hand(tree, cleaned):
 
 
 def test_a_tree_of_traces_is_none():
+    assert treebank.clean(Tree("S", (Tree("NP", (Tree("-NONE-", ("*", "T")),)),))) is None
     assert treebank.clean(read_tree("( (S (NP-SBJ (-NONE- *)) (VP (-NONE- *))))")) is None
 
 

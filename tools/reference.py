@@ -33,10 +33,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Translation and evaluation": ("beam_search", "translation", "evaluation"),
     "The paper's experiments": (
         "cost", "layer_types", "variations", "parsing", "result_file", "experiments", "experiments.claims",
-        "experiments.miniature", "experiments.miniature_table", "experiments.significance", "experiments.table_1",
-        "experiments.table_3", "experiments.parsing", "experiments.treebank", "experiments.figures_3_to_5",
-        "experiments.attention_shares", "experiments.ablation", "experiments.controlled_corpus",
-        "experiments.controlled_grammar", "experiments.controlled_words",
+        "experiments.verdicts", "experiments.miniature", "experiments.miniature_table", "experiments.significance",
+        "experiments.table_1", "experiments.table_3", "experiments.parsing", "experiments.learning_curve",
+        "experiments.treebank", "experiments.figures_3_to_5", "experiments.attention_shares", "experiments.ablation",
+        "experiments.controlled_corpus", "experiments.controlled_grammar", "experiments.controlled_words",
     ),
     "Looking and learning": (
         "visualization", "explorer", "exercises", "exercises.on_attention", "exercises.on_layers",

@@ -15,6 +15,7 @@ PARTS = {"table_1": table_1.main, "table_3": table_3.main, "parsing": parsing.ma
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run the parts, one after the other, and say where each result file lies."""
     parser = argparse.ArgumentParser(prog="python -m annotated_transformer.experiments", description=__doc__)
     parser.add_argument("--small", action="store_true", help="toy size, in minutes, into a temporary folder")
     parser.add_argument("--out", type=Path, help="folder of the result files (default: book/results)")

@@ -23,6 +23,7 @@ from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import require
 from annotated_transformer.experiments.attention_shares import PLACES, Prepared, Shares, answers, best_head
 from annotated_transformer.experiments.controlled_corpus import antecedent_is_first
+from annotated_transformer.experiments.significance import estimate
 from annotated_transformer.transformer import Transformer
 
 Head = tuple[MultiHeadAttention, int]
@@ -165,11 +166,17 @@ def places(model: Transformer, test: Prepared, valid: Prepared, found: Shares, c
             "weight": (found.weight[here].sum(0)[layer, i] / here.sum()).item(),
             "weight beside a rival": (found.beside_rival[here].sum(0)[layer, i] / n_rival).item(),
             "rival": (found.rival[here].sum(0)[layer, i] / n_rival).item(),
+            "more than the rival": estimate(_mean, [torch.stack([
+                (found.beside_rival - found.rival)[here, layer, i], found.n_rival[here]], 1)])._asdict(),
             "all heads": rounded(found.weight[here].sum(0) / here.sum()),
             "before": score(before[here]), "after": score(after[here]),
             "p": mcnemar(before[here, 0] > 0, after[here, 0] > 0),
             "other sentences before": score(before[~here]), "other sentences after": score(after[~here])}
     return table
+
+
+def _mean(sums: Tensor) -> float:
+    return (sums[0] / sums[1]).item()
 
 
 def rounded(x: Tensor, digits: int = 4) -> Any:

@@ -159,12 +159,12 @@ def shares(model: Transformer, chosen: Prepared) -> dict[str, Shares]:
     return found
 
 
-@torch.inference_mode()
 def best_head(chosen: Shares) -> tuple[int, int]:
     """(layer, head), from 0, with the largest mean weight on the keys."""
     return divmod(int(chosen.weight.sum(0).argmax()), chosen.weight.size(2))
 
 
+@torch.inference_mode()
 def answers(model: Transformer, chosen: Prepared) -> dict[str, Tensor]:
     """(n, 2) for each kind of word: right and asked, the right German words before it given ("forced decoding")."""
     right = [model(batch.source, batch.target_in).argmax(-1) == batch.target_out for batch in chosen.batches]

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from annotated_transformer.batching import pad_source
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.checkpoint import load_model, read_config
+from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.experiments.ablation import JUDGED, ablation, places, rounded, score
 from annotated_transformer.experiments.attention_shares import (
     PLACES,
@@ -64,16 +64,20 @@ def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]
     """The model of this seed, trained now or found in `runs`; resumed where it had stopped."""
     out = runs / f"seed-{seed}"
     settings = SMALL_TRAINING if small else TRAINING
-    pairs = text_pairs("train")
-    tokenizer = Tokenizer.train([text for pair in pairs[:6000] for text in pair], VOCABULARY)
     config = TrainConfig(**settings, seed=seed, precision="fp32", log_every=100, validate_every=10**6,
                          checkpoint_every=200, keep_checkpoints=1)
     state = out / "training.safetensors"
     done = out / "done"
+    model_config = ModelConfig(vocab_size=VOCABULARY, **(SMALL_MODEL if small else MODEL))
     if not done.exists():
-        train(ModelConfig(vocab_size=VOCABULARY, **(SMALL_MODEL if small else MODEL)), config, tokenizer, pairs,
-              text_pairs("valid")[:20], out, resume=state.exists(), corpus="controlled-en-de")
+        pairs = text_pairs("train")
+        tokenizer = Tokenizer.train([text for pair in pairs[:6000] for text in pair], VOCABULARY)
+        train(model_config, config, tokenizer, pairs, text_pairs("valid")[:20], out, resume=state.exists(),
+              corpus="controlled-en-de")
         done.touch()
+    found = read_config(out)
+    require((found["model"], found["train"]) == (model_config.to_dict(), config.to_dict()),
+            f"{out} holds a run with other settings: remove it")
     return load_model(out)
 
 
@@ -181,6 +185,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)")
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(arguments)
+    require(options.seeds >= 1, f"seeds must be at least 1, got {options.seeds}")
+    torch.set_num_threads(1)
     out = options.out or Path(tempfile.mkdtemp() if options.small else "book/results")
     runs = out / "runs" if options.small else Path("runs/figures_3_to_5")
     n_seeds, every = (1, 100) if options.small else (options.seeds, 4)

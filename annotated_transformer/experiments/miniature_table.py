@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from annotated_transformer import corpus
 from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.cost import count_parameters
 from annotated_transformer.experiments.miniature import (
@@ -26,6 +25,7 @@ from annotated_transformer.experiments.miniature import (
     find_variations,
     read_scores,
     run_task,
+    tasks_of,
 )
 from annotated_transformer.experiments.significance import Metric, SentenceScores, bleu_of_sums, estimate, ppl_of_sums
 from annotated_transformer.result_file import write_result
@@ -52,11 +52,10 @@ def run_verb(args: Namespace, say: Callable[[str], None]) -> None:
     require(bool(args.rows), "name the rows to run: base, A1, ... or table, claims, all")
     require(args.seeds >= 1, f"seeds must be at least 1, got {args.seeds}")
     require(args.steps is None or args.steps >= 1, f"steps must be at least 1, got {args.steps}")
+    require(args.jobs >= 1, f"jobs must be at least 1, got {args.jobs}")
     names = [variation.id for variation in find_variations(args.rows)]
-    sizes = (args.steps or STEPS, args.vocab_size or VOCAB_SIZE)
-    tasks = [Task(name, seed, args.corpus, Path(args.out), *sizes, args.data_dir)
-             for seed in range(1, args.seeds + 1) for name in names]
-    corpus.prepare(args.corpus, args.data_dir)  # once, before processes would each try
+    tasks = tasks_of(names, args.seeds, args.corpus, Path(args.out), steps=args.steps or STEPS,
+                     vocab_size=args.vocab_size or VOCAB_SIZE, data_dir=args.data_dir)
     for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
         say(f"{number} of {len(tasks)}: {path}")
     print(as_text(summarize({name: seeds for name, seeds in collect(Path(args.out), args.corpus).items()
@@ -70,14 +69,16 @@ def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
     rows = summarize(records)
     print(as_text(rows))
     if args.result:
-        write_table(args.result, args.corpus, records, rows)
+        most = max(len(seeds) for seeds in records.values())
+        where = f"--corpus {args.corpus} --out {args.out}"
+        command = (f"annotated-transformer variations run all --seeds {most} {where} && "
+                   f"annotated-transformer variations table {where} --result {args.result}")
+        write_table(args.result, command, records, rows)
         say(f"wrote {args.result}")
 
 
-def write_table(path: str | Path, name: str, records: Records, rows: list[dict[str, Any]]) -> None:
-    """The result file of these runs and their summary."""
-    command = (f"annotated-transformer variations run all --corpus {name} && "
-               f"annotated-transformer variations table --corpus {name} --result {path}")
+def write_table(path: str | Path, command: str, records: Records, rows: list[dict[str, Any]]) -> None:
+    """The result file of these runs and their summary, with the command that made them."""
     write_result(path, command, result_records(records), summary=rows)
 
 
@@ -96,8 +97,8 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
 
     `ppl` and `bleu` are estimates (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of
     the paired differences to `against`, over the seeds that both have. Those that were trained on short sentences, and
-    base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens, and of the
-    longer ones.
+    base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens, whatever
+    their source, and of the longer ones.
     """
     rows = []
     for name, seeds in records.items():
@@ -135,7 +136,7 @@ def _estimates(records: Records, name: str, decoding: str, against: str, n_sampl
 
     measures: dict[str, tuple[Metric, Callable[[SentenceScores], Tensor]]] = {
         "ppl": (ppl_of_sums, lambda scores: scores.nll), "bleu": (bleu_of_sums, lambda scores: scores.bleu)}
-    if name.startswith("short") or (name, decoding) == ("base", ""):  # within and beyond the length that short saw
+    if name in ("base", "short", "short-learned") and not decoding:
         measures["ppl_within"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] <= SHORT]
         measures["ppl_beyond"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] > SHORT]
     return {label + suffix: value for label, (metric, rows) in measures.items()
@@ -143,17 +144,19 @@ def _estimates(records: Records, name: str, decoding: str, against: str, n_sampl
 
 
 def as_text(rows: Iterable[dict[str, Any]]) -> str:
-    """The summary for a terminal: ours on the left of the bar, the paper's on the right."""
-    lines = [f"{'':20}{'seeds':>6}{'parameters':>12}{'PPL (95 %)':>22}{'BLEU (95 %)':>20}{'to base':>16}"
+    """The summary for a terminal: ours on the left of the bar, the paper's on the right; BLEU is never below 0."""
+    lines = [f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'BLEU (95 %)':>20}{'BLEU difference':>16}"
              "  | in the paper: PPL, BLEU"]
     for row in rows:
         parameters = f"{row['parameters']:,}" if "parameters" in row else ""
         line = f"{row['id']:20}{row['n_seeds']:6}{parameters:>12} "
-        line += f"{_interval(row['ppl']):>22}{_interval(row['bleu']):>20}"
+        bleu = {**row["bleu"], "low": max(0.0, row["bleu"]["low"])}
+        line += f"{_interval(row['ppl']):>22}{_interval(bleu):>20}"
         difference, paper = row.get("bleu_difference"), row.get("paper")
         line += f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}" if difference else " " * 16
+        to = f" (to {row['against']})" if row["against"] != "base" else ""
         lines.append(line + (f"  | {paper['ppl']:.2f}, {paper['bleu']:.1f}  {paper['name']}" if paper
-                             else f"  | {row['about']}"))
+                             else f"  | {row['about']}{to}"))
     return "\n".join(lines)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import shutil
 import tempfile
@@ -20,15 +19,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from annotated_transformer.checkpoint import average_checkpoints, load_model
-from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.checkpoint import average_checkpoints, load_model, write_atomically
+from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.experiments import treebank
+from annotated_transformer.experiments.learning_curve import PAPER, learning_curve
 from annotated_transformer.parsing import (
     BracketCounts,
     Tree,
@@ -48,9 +48,6 @@ from annotated_transformer.translation import Translator
 COMMAND = "python -m annotated_transformer.experiments.parsing"
 SEARCH: dict[str, Any] = {"alpha": 0.3, "max_extra": 300}
 BEAM_SIZES = (1, 4, 21)
-PAPER = {"training sentences": 40_000, "F1": 91.3}
-"""Table 4, Transformer (4 layers), WSJ only; section 6.3 says about 40,000."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -96,7 +93,7 @@ FULL = Plan(
     train={"max_tokens": 400, "max_length": 190, "warmup_steps": 400, "lr_factor": 0.35, "log_every": 100,
            "validate_every": 1000, "checkpoint_every": 200, "keep_checkpoints": 5}, average=5, n_beam=100)
 SMALL = Plan(
-    runs=(Run("toy-1", "toy", 1.0, 150), Run("toy-1/4", "toy", 1 / 4, 150),
+    runs=(Run("toy-1", "toy", 1.0, 150), Run("toy-1/2", "toy", 1 / 2, 150), Run("toy-1/4", "toy", 1 / 4, 150),
           Run("toy-long", "toy", 1.0, 300, after="toy-1", test_beams=(4, 21))),
     vocab_size=360, model={"N": 1, "d_model": 48, "d_ff": 96, "h": 4},
     train={"max_tokens": 600, "max_length": 100, "warmup_steps": 40, "lr_factor": 0.5, "log_every": 30,
@@ -120,6 +117,11 @@ def training_trees(run: Run, data_dir: str | None) -> list[Tree]:
     return trees[:round(run.share * len(trees))]
 
 
+def settings_of(run: Run, plan: Plan) -> dict[str, Any]:
+    """What the plan says of a run's training."""
+    return {**plan.train, **run.train, "train_steps": run.steps, "seed": run.seed}
+
+
 def folder_of(run: Run, runs: Path) -> Path:
     """Where a run's checkpoints and record lie."""
     return runs / run.name.replace("/", "-of-")
@@ -130,7 +132,10 @@ def train_run(run: Run, plan: Plan, runs: Path, data_dir: str | None) -> float:
     folder = folder_of(run, runs)
     if run.after and not folder.exists():
         before = next(other for other in plan.runs if other.name == run.after)
-        shutil.copytree(folder_of(before, runs), folder, ignore=shutil.ignore_patterns("record.json", "averaged"))
+        copy = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder_of(before, runs), copy, ignore=shutil.ignore_patterns("record.json", "averaged"))
+        copy.rename(folder)
     state, clock = folder / "training.safetensors", folder / "seconds.json"
     trees = training_trees(run, data_dir)
     pairs = [treebank.to_pair(tree) for tree in trees]
@@ -141,7 +146,7 @@ def train_run(run: Run, plan: Plan, runs: Path, data_dir: str | None) -> float:
         tokenizer = Tokenizer.train((side for pair in pairs for side in pair), plan.vocab_size,
                                     symbols=treebank.symbols(trees))
     model = ModelConfig(tokenizer.vocab_size, p_drop=run.p_drop, **plan.model)
-    settings = TrainConfig(train_steps=run.steps, seed=run.seed, **{**plan.train, **run.train})
+    settings = TrainConfig(**settings_of(run, plan))
     before_now = json.loads(clock.read_text()) if clock.exists() else 0.0
     began = time.process_time()
     try:
@@ -187,7 +192,6 @@ def baselines(gold: Sequence[Tree], training: Sequence[Tree]) -> dict[str, Any]:
 def evaluate(run: Run, plan: Plan, runs: Path, data_dir: str | None, seconds: float) -> dict[str, Any]:
     """The run's record: settings, sizes, seconds, and its scores on the validation and the held-out files."""
     folder = folder_of(run, runs)
-    torch.manual_seed(0)
     average_checkpoints(folder, plan.average, folder / "averaged")
     model, tokenizer = load_model(folder / "averaged")
     translator = Translator(model, tokenizer)
@@ -221,51 +225,11 @@ def by_length(trees: Sequence[Tree], counts: Sequence[BracketCounts]) -> list[di
     return found
 
 
-def power_law(points: Sequence[tuple[int, float]], floor: float = 0.0) -> tuple[float, float]:
-    """b and c of error = floor + b n^-c: a straight line through the logarithms."""
-    x = [math.log(n) for n, _ in points]
-    y = [math.log(error - floor) for _, error in points]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    slope = (sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-             / sum((a - mean_x) ** 2 for a in x))
-    return math.exp(mean_y - slope * mean_x), -slope
-
-
-def learning_curve(records: Sequence[dict[str, Any]], n_resamples: int = 1000) -> dict[str, Any]:
-    """Errors over training sentences, the law fitted to them, and where it leads at the paper's number of sentences.
-
-    The interval is over resampled held-out sentences (the same for all sizes). It knows nothing of other seeds, nor of
-    whether the law is the right one: `with_floor` is the same with half of the smallest error as a floor.
-    """
-    sizes = [record["training"]["sentences"] for record in records]
-    target = PAPER["training sentences"]
-    all_counts = [[BracketCounts(*count) for count in record["counts"]] for record in records]
-
-    def fit(chosen: Sequence[int], floor: bool = False) -> tuple[float, float, float]:
-        errors = [100 - f1_of_counts([counts[i] for i in chosen]).f1 for counts in all_counts]
-        a = min(errors) / 2 if floor else 0.0
-        b, c = power_law(list(zip(sizes, errors, strict=True)), a)
-        return b, c, 100 - a - b * target**-c
-
-    everything = range(len(all_counts[0]))
-    generator = random.Random(0)
-    fits = [fit(generator.choices(everything, k=len(everything))) for _ in range(n_resamples)]
-
-    def interval(column: int) -> list[float]:
-        values = sorted(row[column] for row in fits)
-        return [values[round(0.025 * n_resamples)], values[round(0.975 * n_resamples) - 1]]
-
-    b, c, at_target = fit(everything)
-    return {"sizes": sizes, "f1": [record["test"][0]["f1"] for record in records], "b": b, "c": c,
-            "c interval": interval(1), "at": target, "f1 there": at_target, "f1 there interval": interval(2),
-            "f1 there with_floor": fit(everything, floor=True)[2]}
-
-
 def result(records: list[dict[str, Any]], plan: Plan, path: Path, command: str) -> None:
     """Write what there is: records without their counts, and the learning curve once it has three points."""
     curve_names = [run.name for run in plan.runs if run.is_on_the_curve]
     curve = sorted((record for record in records if record["run"] in curve_names), key=lambda r: r["share"])
-    more = {"learning_curve": learning_curve(curve)} if len(curve) > 1 else {}
+    more: dict[str, Any] = {"learning_curve": learning_curve(curve)} if len(curve) > 2 else {}
     shown = [{key: value for key, value in record.items() if key != "counts"} for record in records]
     write_result(path, command, shown, paper=PAPER, runs_planned=[run.name for run in plan.runs], **more)
 
@@ -278,6 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", help="folder of the runs (default: runs/parsing; with --small a temporary one)")
     parser.add_argument("--data-dir", help="where the treebanks lie")
     args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         plan = SMALL if args.small else FULL
         out = Path(args.out or (tempfile.mkdtemp() if args.small else "book/results"))
@@ -287,8 +252,12 @@ def main(arguments: list[str] | None = None) -> None:
             path = folder_of(run, runs) / "record.json"
             if not path.exists():
                 seconds = train_run(run, plan, runs, args.data_dir)
-                path.write_text(json.dumps(evaluate(run, plan, runs, args.data_dir, seconds)), encoding="utf-8")
+                text = json.dumps(evaluate(run, plan, runs, args.data_dir, seconds))
+                write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
             records.append(json.loads(path.read_text(encoding="utf-8")))
+            now = settings_of(run, plan)
+            require({**records[-1]["train"], **now} == records[-1]["train"],
+                    f"{path.parent} holds a run with other settings: remove it, or name other --runs")
             result(records, plan, out / "parsing.json", COMMAND + (" --small" if args.small else ""))
             scores = records[-1]["test"][-1]
             print(f"{run.name:12} {records[-1]['training']['sentences']:6,} sentences  F1 {scores['f1']:.2f}  "

@@ -44,6 +44,7 @@ def sentence_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int
     """Nats and tokens of each target given its source, as `evaluation.perplexity` sums them. The model must be in
     eval mode."""
     require(not model.training, "sentence_nll needs a model in eval mode")
+    require(len(pairs) > 0, "there are no pairs to score")
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
     found = torch.zeros(len(pairs), 2, dtype=torch.float64)
     pad_id = model.config.pad_id
@@ -95,7 +96,6 @@ def estimate(
     runs: Sequence[Float[Tensor, "_N _S"]],
     against: Sequence[Float[Tensor, "_N _S"]] | None = None,
     n_samples: int = 1000,
-    seed: int = 0,
 ) -> Estimate:
     """The metric's mean over `runs` (seeds of one configuration), or its difference to that of `against`, run by run.
 
@@ -116,7 +116,7 @@ def estimate(
         return [one - other for one, other in zip(ours, theirs, strict=True)]
 
     n = sizes.pop()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     drawn = (torch.randint(n, (n,), generator=generator) for _ in range(n_samples))
     means = [statistics.fmean(values(torch.bincount(sample, minlength=n).double())) for sample in drawn]
     seeds = values(torch.ones(n, dtype=torch.float64))

@@ -95,7 +95,7 @@ def clean(tree: Tree) -> Tree | None:
     """The tree without traces (-NONE-), brackets that held nothing else, and grammatical functions (NP-SBJ is NP).
 
     The outer bracket TOP is left out where it holds a single tree. A tag over two words, (NN a b), becomes one over
-    each. None when nothing remains.
+    each, except at the root. None when nothing remains.
     """
     if is_tag(tree):
         return None if tree.label == TRACE else Tree(base_label(tree.label), tree.children)
@@ -104,7 +104,7 @@ def clean(tree: Tree) -> Tree | None:
         if isinstance(child, str):
             kept.append(Tree(UNKNOWN_TAG, (child,)))
         elif len(child.children) > 1 and all(isinstance(word, str) for word in child.children):
-            kept += [Tree(base_label(child.label), (word,)) for word in child.children]
+            kept += [Tree(base_label(child.label), (word,)) for word in child.children if child.label != TRACE]
         elif cleaned := clean(child):
             kept.append(cleaned)
     if tree.label == TOP and len(kept) == 1:
