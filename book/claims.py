@@ -109,17 +109,20 @@ assert {"table_1", "table_3", "parsing", "figures_3_to_5"} <= set(results)
 # %%
 def tell(claim):
     mark = {"holds": "+", "does not hold": "-", "cannot tell": "?"}[claim.verdict]
-    print(f"{mark} [{claim.section}] {'(choice) ' if claim.kind == 'choice' else ''}{claim.statement}")
+    choice = "(choice) " if claim.kind == "choice" else ""
+    print(textwrap.fill(f"{mark} [{claim.section}] {choice}{claim.statement}", 76, subsequent_indent="  "))
     for label, text in (("rule", claim.rule), (claim.verdict, claim.evidence)):
-        print(textwrap.indent(textwrap.fill(f"{label}: {text}", 96), "      "))
+        print(textwrap.indent(textwrap.fill(f"{label}: {text}", 70), "      "))
 
 for claim in claims:
     tell(claim)
 
 # %%
 counts = Counter(claim.verdict for claim in claims)
-print(len(claims), "claims:", ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
-assert sum(claim.kind == "claim" for claim in claims) >= 20
+kinds = Counter(claim.kind for claim in claims)
+print(f"{kinds['claim']} claims and {kinds['choice']} choices:",
+      ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
+assert kinds["claim"] >= 20
 assert set(counts) <= {"holds", "does not hold", "cannot tell"}
 
 # %% [markdown]
