@@ -1,0 +1,63 @@
+"""The benchmarks run at toy size, count what PyTorch counts, and compare with peers that compute the same function."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from annotated_transformer.batching import make_batch
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.result_file import read_result
+from annotated_transformer.transformer import Transformer
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Import a benchmark's module by its name, as a script in that folder would."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
+
+
+def test_operations_of_a_step_are_those_that_pytorch_counts(load):
+    config = ModelConfig(50, N=2, d_model=32, d_ff=64, h=4, d_k=4, d_v=12)
+    batch = make_batch([([5] * 6, [6] * 9)])
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        source, target = (torch.zeros(t.shape, dtype=torch.long) for t in batch[:2])
+        Transformer(config)(source, target).sum().backward()
+    assert load("timing").step_operations(config, [(7, 10)]) == counter.get_total_flops()
+
+
+def test_how_much_faster_is_a_median_of_neighbours_in_time(load):
+    """A clock that slows down tenfold half-way changes nothing."""
+    assert load("timing").times_faster([1, 1, 10, 10, 10], [2, 2, 20, 20, 30]) == 2
+
+
+def test_the_peer_from_pytorch_computes_our_function_and_learns(load):
+    peers = load("peers")
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(60, N=2, d_model=32, d_ff=64, h=4))
+    batch = make_batch(load("timing").sentences(6, 60))
+    peer = peers.build("torch.nn.Transformer", model)
+    assert peers.unlike(peer, model, batch) < 1e-4
+    assert peer.module.training
+    step = peer.trainer()
+    for _ in range(3):
+        step(batch)
+    assert peers.unlike(peer, model, batch) > 1e-3  # its weights have moved, ours have not
+
+
+def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
+    out = tmp_path / "training.json"
+    command = [sys.executable, BENCHMARKS / "training.py", "--small", "--out", out, "--peer", "torch.nn.Transformer"]
+    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    steps = [record for record in read_result(out)["records"] if record["measure"] == "training step"]
+    assert [record["implementation"] for record in steps] == ["annotated_transformer", "torch.nn.Transformer"]
+    assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
+    memory = [record for record in read_result(out)["records"] if record["measure"] == "peak memory"]
+    assert all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory) and len(memory) == 2
