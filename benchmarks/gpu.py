@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import FLOAT32_PRODUCTS, Bench, Work, product, sentences
+from timing import FLOAT32_PRODUCTS, Bench, Work, product, sentences, step_operations
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_transformer import ModelConfig, TrainConfig, Transformer, make_batch, scaled_dot_product_attention
+from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
 from annotated_transformer.batching import Batch, token_batches
 from annotated_transformer.result_file import write_result
 from annotated_transformer.training import _Run
@@ -63,14 +62,8 @@ def random_batches(pairs: list[tuple[list[int], list[int]]], max_tokens: int) ->
 
 
 def operations(config: ModelConfig, batches: Iterable[Batch]) -> int:
-    """Operations of the matrix products of a training step on each batch, padding included, two for each addition."""
-    total = 0
-    for batch in batches:
-        with torch.device("meta"), FlopCounterMode(display=False) as counter:
-            source, target = (torch.zeros(t.shape, dtype=torch.long) for t in batch[:2])
-            Transformer(config)(source, target).sum().backward()
-        total += counter.get_total_flops()
-    return total
+    """Operations of the matrix products of a training step on each batch, padding included."""
+    return sum(step_operations(config, [(b.source.size(1), b.target_in.size(1))] * len(b.source)) for b in batches)
 
 
 def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = False) -> Work:
