@@ -23,7 +23,7 @@ from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import require
 from annotated_transformer.experiments.attention_shares import PLACES, Prepared, Shares, answers, best_head
 from annotated_transformer.experiments.controlled_corpus import antecedent_is_first
-from annotated_transformer.experiments.significance import estimate
+from annotated_transformer.experiments.significance import estimate, ratio_of_sums
 from annotated_transformer.transformer import Transformer
 
 Head = tuple[MultiHeadAttention, int]
@@ -81,8 +81,7 @@ def mcnemar(before: Bool[Tensor, "n"], after: Bool[Tensor, "n"]) -> float:
 
 def score(found: Tensor) -> float:
     """The share of right answers in `found`, whose rows are (right, asked)."""
-    right, asked = found.sum(0).tolist()
-    return float(right / asked)
+    return ratio_of_sums(found.sum(0))
 
 
 def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
@@ -166,17 +165,13 @@ def places(model: Transformer, test: Prepared, valid: Prepared, found: Shares, c
             "weight": (found.weight[here].sum(0)[layer, i] / here.sum()).item(),
             "weight beside a rival": (found.beside_rival[here].sum(0)[layer, i] / n_rival).item(),
             "rival": (found.rival[here].sum(0)[layer, i] / n_rival).item(),
-            "more than the rival": estimate(_mean, [torch.stack([
+            "more than the rival": estimate(ratio_of_sums, [torch.stack([
                 (found.beside_rival - found.rival)[here, layer, i], found.n_rival[here]], 1)])._asdict(),
             "all heads": rounded(found.weight[here].sum(0) / here.sum()),
             "before": score(before[here]), "after": score(after[here]),
             "p": mcnemar(before[here, 0] > 0, after[here, 0] > 0),
             "other sentences before": score(before[~here]), "other sentences after": score(after[~here])}
     return table
-
-
-def _mean(sums: Tensor) -> float:
-    return (sums[0] / sums[1]).item()
 
 
 def rounded(x: Tensor, digits: int = 4) -> Any:

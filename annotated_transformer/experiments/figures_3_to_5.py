@@ -40,7 +40,7 @@ from annotated_transformer.experiments.controlled_corpus import (
     sentences,
     text_pairs,
 )
-from annotated_transformer.experiments.significance import Estimate, estimate
+from annotated_transformer.experiments.significance import Estimate, estimate, ratio_of_sums
 from annotated_transformer.result_file import write_result
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.training import train
@@ -81,10 +81,6 @@ def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]
     return load_model(out)
 
 
-def _ratio(sums: Tensor) -> float:
-    return (sums[0] / sums[1]).item()
-
-
 class Measured(NamedTuple):
     """One seed's record, and for each link its best head's weight and the links of each sentence, (n, 2)."""
 
@@ -103,7 +99,7 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
     for name, each in found.items():
         layer, head = best_head(chosen_on[name])
         best[name] = torch.stack([each.weight[:, layer, head], each.n_links], 1)
-        share, n_rival = estimate(_ratio, [best[name]]), each.n_rival.sum()
+        share, n_rival = estimate(ratio_of_sums, [best[name]]), each.n_rival.sum()
         table[name] = {"best": [layer, head], **_share(share),
                        "even": (each.even.sum() / each.n_links.sum()).item(), "links": int(each.n_links.sum()),
                        "untrained": _weight(untrained_found[name], best_head(untrained_on[name])),
@@ -162,7 +158,7 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
     records = [seed.record for seed in measured]
     table = {}
     for name in measured[0].best:
-        share = estimate(_ratio, [seed.best[name] for seed in measured])
+        share = estimate(ratio_of_sums, [seed.best[name] for seed in measured])
         table[name] = {**_share(share), "seeds": share.seeds,
                        "even": records[0]["shares"][name]["even"],
                        "untrained": [record["shares"][name]["untrained"] for record in records]}

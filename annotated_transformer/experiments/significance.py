@@ -57,6 +57,11 @@ def sentence_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int
     return found
 
 
+def ratio_of_sums(sums: Float[Tensor, "2"]) -> float:
+    """The first sum over the second: a mean, when the second counts."""
+    return float(sums[0] / sums[1])
+
+
 def ppl_of_sums(sums: Float[Tensor, "2"]) -> float:
     """exp(nats / token)."""
     return math.exp(sums[0] / sums[1])
