@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.dropout import Dropout
 from annotated_transformer.feed_forward import PositionwiseFeedForward
 
 
@@ -23,7 +24,7 @@ class AddNorm(nn.Module):
     def __init__(self, d_model: int, p_drop: float, norm: str) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(p_drop)
+        self.dropout = Dropout(p_drop)
         self.post = norm == "post"
 
     def forward(
