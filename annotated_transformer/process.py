@@ -35,8 +35,8 @@ def deferred_interrupt() -> Iterator[list[int]]:
 def keep_freed_memory() -> None:
     """Let glibc keep large freed blocks in the process instead of giving their pages back after every step.
 
-    PyTorch allocates and frees the same large tensors at each step, and faulting their pages in again costs a third
-    of the time of a small model's step (benchmarks/README.md). Does nothing where there is no glibc.
+    PyTorch allocates and frees the same large tensors at each step, and their pages would have to be faulted in again.
+    Does nothing where there is no glibc.
     """
     _mallopt(m_mmap_max=0, m_trim_threshold=2**31 - 1)
 
