@@ -87,7 +87,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 continue
             p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
             p_MV = p_MV.to(x_ND.dtype)
-            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D, alpha=share)
+            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D, alpha=share).to(x_ND.dtype)
             grad_weight_VD.addmm_(p_MV.T, x_MD)
         grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
         ctx.save_for_backward(grad_x_ND, grad_weight_VD)
