@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from annotated_transformer.config import Activation
+from annotated_transformer.dropout import Dropout
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
@@ -20,7 +21,7 @@ class PositionwiseFeedForward(nn.Module):
         super().__init__()
         self.W_1 = nn.Linear(d_model, d_ff)
         self.activation = ACTIVATIONS[activation]()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.W_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:

@@ -56,31 +56,40 @@ def label_smoothed_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Summed loss and nll of logits x E^T, a block of rows at a time; the gradient is computed on the way."""
+    """Summed loss and nll of logits x E^T at the real positions, a block at a time, with the gradient on the way.
+
+    With p = softmax(z), the gradient of the loss by z is p - (1 - eps) onehot(y) - eps / V. Its last term is the same
+    number everywhere, so that it never meets the (rows x V) array: it adds eps / V times a sum of rows of E to the
+    gradient of x, and of x to that of E. The mean of z is x times the mean of the rows of E.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x_ND: Tensor, weight_VD: Tensor, target_N: Tensor, eps_ls: float, pad_id: int, block_rows: int
     ) -> tuple[Tensor, Tensor]:
         precision = torch.promote_types(x_ND.dtype, torch.float32)
+        real_R = (target_N != pad_id).nonzero()[:, 0]
+        share = eps_ls / weight_VD.size(0)
+        sum_D = weight_VD.sum(0)
         loss, nll = x_ND.new_zeros(2, dtype=precision)
-        grad_x_ND, grad_weight_VD = torch.empty_like(x_ND), torch.zeros_like(weight_VD)
-        needs_grad = any(ctx.needs_input_grad)
-        for start in range(0, x_ND.size(0), block_rows):
-            rows = slice(start, start + block_rows)
-            real_M1 = (target_N[rows] != pad_id)[:, None]
-            logits_MV = (x_ND[rows] @ weight_VD.T).to(precision)
-            log_z_M1 = logits_MV.logsumexp(dim=-1, keepdim=True)
-            nll_M1 = (log_z_M1 - logits_MV.gather(-1, target_N[rows, None])) * real_M1
-            smooth_M1 = (log_z_M1 - logits_MV.mean(dim=-1, keepdim=True)) * real_M1
+        grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
+        for rows in real_R.split(block_rows):
+            x_MD, target_M1 = x_ND[rows], target_N[rows, None]
+            logits_MV = (x_MD @ weight_VD.T).to(precision)
+            p_MV = logits_MV.softmax(dim=-1)
+            nll_M1 = -p_MV.gather(-1, target_M1).log()
+            if nll_M1.isinf().any():  # a probability below the smallest float
+                nll_M1 = logits_MV.logsumexp(dim=-1, keepdim=True) - logits_MV.gather(-1, target_M1)
             nll += nll_M1.sum()
-            loss += ((1 - eps_ls) * nll_M1 + eps_ls * smooth_M1).sum()
-            if needs_grad:
-                grad_MV = logits_MV.sub_(log_z_M1).exp_().sub_(eps_ls / weight_VD.size(0))
-                grad_MV.scatter_add_(-1, target_N[rows, None], torch.full_like(log_z_M1, eps_ls - 1)).mul_(real_M1)
-                grad_MV = grad_MV.to(x_ND.dtype)
-                grad_x_ND[rows] = grad_MV @ weight_VD
-                grad_weight_VD += grad_MV.T @ x_ND[rows]
+            log_z_M1 = nll_M1 + logits_MV.gather(-1, target_M1)
+            loss += (1 - eps_ls) * nll_M1.sum() + eps_ls * log_z_M1.sum() - share * (x_MD @ sum_D).sum()
+            if not any(ctx.needs_input_grad):
+                continue
+            p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
+            p_MV = p_MV.to(x_ND.dtype)
+            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D, alpha=share).to(x_ND.dtype)
+            grad_weight_VD.addmm_(p_MV.T, x_MD)
+        grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
         ctx.save_for_backward(grad_x_ND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll
@@ -97,15 +106,15 @@ def linear_cross_entropy(
     target_out: Int[Tensor, "*B"],
     eps_ls: float = 0.1,
     pad_id: int = 0,
-    block_elements: int = 2**18,
+    block_rows: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """`label_smoothed_cross_entropy` of the logits x weight^T, without ever holding all of them.
 
-    Logits exist for a block of rows only (`block_elements` numbers, which fit a core's cache), and their gradient
-    softmax(z) - q is multiplied into those of `x` and `weight` at once. Same sums and units; a test holds the two
-    equal, value and gradient.
+    Logits exist for `block_rows` real positions at a time (default: 2^20 numbers, at least 128 rows: with fewer, the
+    gradient of `weight` would be read and written too often). Their gradient softmax(z) - q is multiplied into those of
+    `x` and `weight` at once. Same sums and units; a test holds the two equal, value and gradient.
     """
-    block_rows = max(16, block_elements // weight.size(0))
+    block_rows = block_rows or max(128, 2**20 // weight.size(0))
     return _LinearCrossEntropy.apply(x.flatten(0, -2), weight, target_out.flatten(), eps_ls, pad_id, block_rows)
 
 

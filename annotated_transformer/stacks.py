@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.dropout import Dropout
 from annotated_transformer.feed_forward import PositionwiseFeedForward
 
 
@@ -23,7 +23,7 @@ class AddNorm(nn.Module):
     def __init__(self, d_model: int, p_drop: float, norm: str) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(p_drop)
+        self.dropout = Dropout(p_drop)
         self.post = norm == "post"
 
     def forward(
@@ -85,26 +85,52 @@ class Encoder(nn.Module):
         return self.norm(x)
 
 
-@dataclass
 class LayerCache:
     """What one decoder layer keeps between steps, for B sentences with W hypotheses each.
 
-    `keys` and `values` hold the positions decoded so far, one row a hypothesis. `memory_keys` and
-    `memory_values` hold the source, one row a *sentence*: its W hypotheses share them as W queries.
+    `keys` and `values` hold the positions decoded so far, one row a hypothesis; they are the filled part of buffers
+    that are written in place, and doubled when they are full. `memory_keys` and `memory_values` hold the source, one
+    row a *sentence*: its W hypotheses share them as W queries.
     """
 
-    keys: Float[Tensor, "BW H T K"]
-    values: Float[Tensor, "BW H T Kv"]
-    memory_keys: Float[Tensor, "B H S K"]
-    memory_values: Float[Tensor, "B H S Kv"]
+    def __init__(self, keys: Tensor, values: Tensor, memory_keys: Tensor, memory_values: Tensor) -> None:
+        """From no positions (keys and values of length 0) and the source's keys and values."""
+        self.length = 0
+        self.buffers = [keys, values]
+        self.memory_keys, self.memory_values = memory_keys, memory_values
+
+    @property
+    def keys(self) -> Float[Tensor, "BW H T K"]:
+        return self.buffers[0][:, :, : self.length]
+
+    @property
+    def values(self) -> Float[Tensor, "BW H T Kv"]:
+        return self.buffers[1][:, :, : self.length]
 
     def append(self, keys: Float[Tensor, "BW H 1 K"], values: Float[Tensor, "BW H 1 Kv"]) -> None:
-        self.keys = torch.cat([self.keys, keys], dim=2)
-        self.values = torch.cat([self.values, values], dim=2)
+        if self.length == self.buffers[0].size(2):
+            self.buffers = [self._room(buffer, 2 * max(self.length, 8)) for buffer in self.buffers]
+        for buffer, new in zip(self.buffers, (keys, values), strict=True):
+            buffer[:, :, self.length] = new[:, :, 0]
+        self.length += 1
+
+    def _room(self, buffer: Tensor, capacity: int, rows: Tensor | None = None) -> Tensor:
+        """A new buffer of this capacity with what is filled of the old one, of these rows."""
+        filled = buffer[:, :, : self.length]
+        n_rows, h, _, width = filled.shape if rows is None else (len(rows), *filled.shape[1:])
+        room = buffer.new_empty(n_rows, h, capacity, width)
+        room[:, :, : self.length] = filled if rows is None else filled[rows]
+        return room
 
     def reorder(self, rows: Int[Tensor, "rows"]) -> None:
-        """Row i of the hypotheses becomes what row `rows[i]` was."""
-        self.keys, self.values = self.keys[rows], self.values[rows]
+        """Row i of the hypotheses becomes what row `rows[i]` was. Rows that stay where they are are not copied."""
+        n_rows, _, capacity, _ = self.buffers[0].shape
+        if len(rows) != n_rows:
+            self.buffers = [self._room(buffer, capacity, rows) for buffer in self.buffers]
+            return
+        moved = (rows != torch.arange(n_rows, device=rows.device)).nonzero()[:, 0]
+        for buffer in self.buffers if len(moved) else ():
+            buffer[moved, :, : self.length] = buffer[rows[moved], :, : self.length]
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Drop every sentence but these (their hypotheses are reordered separately)."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from annotated_transformer.attention import padding_mask
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.dropout import Dropout
 from annotated_transformer.embedding import (
     LearnedPositions,
     NoPositions,
@@ -63,7 +64,7 @@ class Transformer(nn.Module):
         self.config = config
         self.embedding = SharedEmbedding(config.vocab_size, config.d_model)
         self.positions = _positions(config)
-        self.dropout = nn.Dropout(config.p_drop)
+        self.dropout = Dropout(config.p_drop)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self._initialize()

@@ -215,3 +215,59 @@ def on_batches(step: Callable[[Batch], object], batches: list[Batch]) -> Work:
             step(batch)
 
     return work
+
+
+def ctranslate2_model(ours: Transformer, folder: str) -> None:
+    """Write our weights as a CTranslate2 model; a token's name there is its id, and </s> is eos."""
+    import ctranslate2
+
+    c = ours.config
+    spec = ctranslate2.specs.TransformerSpec.from_config((c.N, c.N), c.h, pre_norm=False,
+                                                         activation=ctranslate2.specs.Activation.RELU)
+    names = [str(i) for i in range(c.vocab_size)]
+    names[c.pad_id], names[c.bos_id], names[c.eos_id], names[3] = "<pad>", "<s>", "</s>", "<unk>"
+    spec.register_source_vocabulary(names)
+    spec.register_target_vocabulary(names)
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.decoder_start_token = "<s>"
+    encoding = concatenated_positional_encoding if c.positions == "concatenated" else positional_encoding
+    for stack, own in ((spec.encoder, ours.encoder), (spec.decoder, ours.decoder)):
+        embeddings = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
+        embeddings.weight = _numbers(ours.embedding.weight)
+        stack.scale_embeddings = True
+        stack.position_encodings.encodings = _numbers(encoding(1024, c.d_model))
+        for layer, own_layer in zip(stack.layer, own.layers, strict=True):
+            _set_ctranslate2_layer(layer, own_layer)
+    spec.decoder.projection.weight = _numbers(ours.embedding.weight)
+    spec.validate()
+    spec.save(folder)
+
+
+def _numbers(x: Tensor) -> Any:
+    return x.detach().float().contiguous().numpy()
+
+
+def _set_ctranslate2_layer(layer: Any, own: Any) -> None:
+    def linear(spec: Any, *modules: Any) -> None:
+        spec.weight = _numbers(torch.cat([module.weight for module in modules]))
+        if modules[0].bias is not None:
+            spec.bias = _numbers(torch.cat([module.bias for module in modules]))
+
+    def norm(spec: Any, add_norm: Any) -> None:
+        spec.gamma, spec.beta = _numbers(add_norm.norm.weight), _numbers(add_norm.norm.bias)
+
+    ours = own.self_attention
+    linear(layer.self_attention.linear[0], ours.W_Q, ours.W_K, ours.W_V)
+    linear(layer.self_attention.linear[1], ours.W_O)
+    norm(layer.self_attention.layer_norm, own.add_norm_1)
+    last = own.add_norm_2
+    if hasattr(own, "cross_attention"):
+        ours = own.cross_attention
+        linear(layer.attention.linear[0], ours.W_Q)
+        linear(layer.attention.linear[1], ours.W_K, ours.W_V)
+        linear(layer.attention.linear[2], ours.W_O)
+        norm(layer.attention.layer_norm, own.add_norm_2)
+        last = own.add_norm_3
+    linear(layer.ffn.linear_0, own.feed_forward.W_1)
+    linear(layer.ffn.linear_1, own.feed_forward.W_2)
+    norm(layer.ffn.layer_norm, last)

@@ -88,7 +88,7 @@ def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, ep
     x = torch.randn(5, 9, 4, generator=generator, dtype=dtype).requires_grad_()
     weight = torch.randn(V, 4, generator=generator, dtype=dtype).requires_grad_()
     target = torch.randint(0, V, (5, 9), generator=generator)
-    loss, nll = linear_cross_entropy(x, weight, target, eps_ls, pad_id=0, block_elements=1)
+    loss, nll = linear_cross_entropy(x, weight, target, eps_ls, pad_id=0, block_rows=3)
     logits = (x @ weight.T).flatten(0, 1)
     arguments = {"ignore_index": 0, "reduction": "sum"}
     expected = F.cross_entropy(logits, target.flatten(), label_smoothing=eps_ls, **arguments)

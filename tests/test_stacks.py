@@ -7,6 +7,7 @@ from toys import SMALL, random_tokens, small_model
 
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.dropout import Dropout
 from annotated_transformer.feed_forward import PositionwiseFeedForward
 from annotated_transformer.stacks import AddNorm, Decoder, DecoderLayer, Encoder
 from annotated_transformer.transformer import Transformer
@@ -99,7 +100,7 @@ def test_nothing_but_dropout_tells_training_from_decoding(monkeypatch):
     model = small_model(p_drop=0.5).train()
     source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
     assert not torch.equal(model(source, target_in), model(source, target_in))
-    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
     assert torch.equal(model(source, target_in), model.eval()(source, target_in))
 
 

@@ -1,0 +1,185 @@
+"""Decoding on a CPU: ours and what else there is, in turns, with the same weights; book/results/decoding_cpu.json.
+
+    OMP_NUM_THREADS=1 python benchmarks/decoding.py             base and book/model, batch 1 and 64, greedy and beam 4
+    python benchmarks/decoding.py --small --out /tmp/d.json     a rehearsal that measures nothing of worth
+
+`pip install transformers ctranslate2` installs the optional peers. **base** has the paper's size, a vocabulary of 8,000
+and random weights; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from sources of 24.
+**book/model** is trained, translates sentences of the default corpus's test split, and stops where it likes; the share
+of outputs that are equal to ours is part of the record. One thread each; a round gives every implementation its turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from peers import ctranslate2_model, marian
+from timing import Bench, summary, times_faster
+
+from annotated_transformer import ModelConfig, Transformer, corpus
+from annotated_transformer.batching import pad_source
+from annotated_transformer.beam_search import beam_search, greedy_search
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.process import keep_freed_memory
+from annotated_transformer.result_file import write_result
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "book" / "results" / "decoding_cpu.json"
+OURS = "annotated_transformer"
+SPECIAL = {"<s>": 1, "</s>": 2, "<unk>": 3}
+Ids = list[list[int]]
+Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
+
+
+class WithoutEnd:
+    """A model that never writes eos: every output is as long as the limit."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model, self.config = model, model.config
+        self.start = model.start
+
+    def step(self, tokens: torch.Tensor, state: Any) -> torch.Tensor:
+        logits = self.model.step(tokens, state)
+        logits[..., self.config.eos_id] = -torch.inf
+        return logits
+
+
+def ours(model: Transformer, forced: int) -> Decoder:
+    """Our search; `forced` is the number of tokens that each output must have, or 0."""
+    stepped = WithoutEnd(model) if forced else model
+
+    def decode(sources: Ids, beam_size: int) -> Ids:
+        source = pad_source(sources)
+        extra = forced - len(sources[0]) if forced else 50
+        if beam_size == 1:
+            return greedy_search(stepped, source, max_extra=extra)
+        return [best[0].tokens for best in beam_search(stepped, source, beam_size, max_extra=extra)]
+
+    return decode
+
+
+def hugging_face(model: Transformer, forced: int) -> Decoder:
+    """`generate` of Marian with our weights."""
+    theirs = marian(model).eval()
+    theirs.generation_config.update(bos_token_id=1, eos_token_id=2, pad_token_id=0, decoder_start_token_id=1,
+                                    forced_eos_token_id=None, bad_words_ids=None, max_length=None)
+
+    @torch.inference_mode()
+    def decode(sources: Ids, beam_size: int) -> Ids:
+        source = pad_source(sources)
+        longest = forced or source.size(1) + 50
+        found = theirs.generate(input_ids=source, attention_mask=(source != 0).long(), num_beams=beam_size,
+                                max_new_tokens=longest, min_new_tokens=forced or None, do_sample=False,
+                                length_penalty=0.6)
+        rows = found[:, 1:].tolist()
+        return [row if forced else [token for token in row if token not in (0, 2)] for row in rows]
+
+    return decode
+
+
+def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
+    """CTranslate2 with our weights, converted in a temporary folder."""
+
+    def build(model: Transformer, forced: int) -> Decoder:
+        import ctranslate2 as library
+
+        with tempfile.TemporaryDirectory() as folder:
+            ctranslate2_model(model, folder)
+            translator = library.Translator(folder, device="cpu", compute_type=compute_type, inter_threads=1,
+                                            intra_threads=1)
+
+        def decode(sources: Ids, beam_size: int) -> Ids:
+            tokens = [[str(i) for i in source] + ["</s>"] for source in sources]
+            longest = forced or max(map(len, tokens)) + 50
+            found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.6,
+                                               max_decoding_length=longest, min_decoding_length=forced or 1)
+            return [[SPECIAL.get(token) or int(token) for token in result.hypotheses[0]] for result in found]
+
+        return decode
+
+    return build
+
+
+DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
+    OURS: ("torch", ours), "Hugging Face generate": ("transformers", hugging_face),
+    "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
+    "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
+
+
+def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
+    """The model, 64 sources of ids, and the length that outputs are forced to (0: their own)."""
+    if name == "base":
+        torch.manual_seed(0)
+        config = ModelConfig(200, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(8000)
+        length = 6 if small else 24
+        sources = torch.randint(4, config.vocab_size, (64, length)).tolist()
+        return Transformer(config).eval(), sources, length
+    model, tokenizer = load_model(ROOT / "book" / "model")
+    texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][: 4 if small else 64]
+    return model.eval(), tokenizer.encode_batch(texts), 0
+
+
+def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[dict[str, Any]]:
+    """One record an implementation."""
+    model, sources, forced = material(name, bench.small)
+    n = len(sources) if batch_size > 1 else min(len(sources), 4 if name == "base" else 16)
+    batches = [sources[i : i + batch_size] for i in range(0, n, batch_size)]
+    decoders = {label: build(model, forced) for label, (package, build) in DECODERS.items()
+                if importlib.util.find_spec(package)}
+    outputs = {label: [row for batch in batches for row in decode(batch, beam_size)]
+               for label, decode in decoders.items()}
+    times = bench.rounds({label: lambda decode=decode: [decode(batch, beam_size) for batch in batches]
+                          for label, decode in decoders.items()})
+    tokens = {label: sum(map(len, rows)) for label, rows in outputs.items()}
+    return [{"measure": "decoding", "model": name, "beam_size": beam_size, "batch_size": batch_size,
+             "implementation": label, "sentences": n, "sentences_per_s": n / summary(t)["seconds"],
+             "tokens_per_s": tokens[label] / summary(t)["seconds"], "ours_is_faster": times_faster(times[OURS], t),
+             "same_outputs": sum(a == b for a, b in zip(outputs[OURS], outputs[label], strict=True)) / n, **summary(t)}
+            for label, t in times.items()]
+
+
+def as_text(record: dict[str, Any]) -> str:
+    return (f"{record['model']:10} beam {record['beam_size']} batch {record['batch_size']:2} "
+            f"{record['implementation']:22} {record['sentences_per_s']:8.2f} sentences/s {record['tokens_per_s']:8.0f} "
+            f"tokens/s  same outputs {record['same_outputs']:4.0%}  ours {record['ours_is_faster']:.2f} times as fast")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=("base", "book/model"), help="this one only, nothing written without --out")
+    parser.add_argument("--batch", type=int, help="this batch size only")
+    parser.add_argument("--rounds", type=int, help="default 7")
+    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
+    parser.add_argument("--out", type=Path, help="default book/results/decoding_cpu.json")
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", category=UserWarning)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    bench = Bench("cpu", args.rounds or (2 if args.small else 7), args.small)
+    records: list[dict[str, Any]] = []
+    for name in [args.model] if args.model else ["base", "book/model"]:
+        for batch_size in [args.batch] if args.batch else [64, 1]:
+            for beam_size in (1, 4):
+                found = measure(bench, name, beam_size, batch_size)
+                print(*map(as_text, found), sep="\n", flush=True)
+                records += found
+    out = args.out or (None if args.small or args.model or args.batch else OUT)
+    if out:
+        packages = {package: version(package) for package, _ in DECODERS.values() if importlib.util.find_spec(package)}
+        command = "OMP_NUM_THREADS=1 python benchmarks/decoding.py" + (" --small" if args.small else "")
+        ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
+        write_result(out, command, records, seed=0, ended=ended, peers=packages)
+        print(out)
+
+
+if __name__ == "__main__":
+    main()
