@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import require
+from annotated_transformer.packing import Packing
 
 
 def padding_mask(tokens: Int[Tensor, "B L"], pad_id: int) -> Bool[Tensor, "B 1 1 L"]:
@@ -87,26 +88,30 @@ class MultiHeadAttention(nn.Module):
         self.W_V = nn.Linear(d_model, h * (d_v or d_model // h), bias=bias)
         self.W_O = nn.Linear(h * (d_v or d_model // h), d_model, bias=bias)
 
-    def split_heads(self, x: Float[Tensor, "B L HK"]) -> Float[Tensor, "B {self.h} L _K"]:
+    def split_heads(
+        self, x: Float[Tensor, "*X HK"], packing: Packing | None = None
+    ) -> Float[Tensor, "B {self.h} L _K"]:
+        x = packing.unpack(x) if packing else x
         return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
 
     def keys_and_values(
-        self, memory: Float[Tensor, "B S D"]
+        self, memory: Float[Tensor, "*M D"], packing: Packing | None = None
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S Kv"]]:
         """What can be computed once for all queries: each head's keys and values."""
-        return self.split_heads(self.W_K(memory)), self.split_heads(self.W_V(memory))
+        return self.split_heads(self.W_K(memory), packing), self.split_heads(self.W_V(memory), packing)
 
     def attend(
         self,
-        x: Float[Tensor, "B L D"],
+        x: Float[Tensor, "*B L D"],
         keys: Float[Tensor, "B H S K"],
         values: Float[Tensor, "B H S Kv"],
         mask: Bool[Tensor, "..."] | None = None,
         causal: bool = False,
-    ) -> Float[Tensor, "B L D"]:
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "*B L D"]:
         """Attention of the queries x W^Q over keys and values that are already projected."""
         heads = F.scaled_dot_product_attention(
-            self.split_heads(self.W_Q(x)),
+            self.split_heads(self.W_Q(x), packing),
             keys,
             values,
             attn_mask=mask,
@@ -114,19 +119,23 @@ class MultiHeadAttention(nn.Module):
             is_causal=causal,
             scale=self.scale,
         )
-        return self.W_O(heads.transpose(1, 2).flatten(-2))
+        concatenated = heads.transpose(1, 2).flatten(-2)
+        return self.W_O(packing.pack(concatenated) if packing else concatenated)
 
     def forward(
         self,
-        x: Float[Tensor, "B L D"],
-        memory: Float[Tensor, "B S D"],
+        x: Float[Tensor, "*B L D"],
+        memory: Float[Tensor, "*M S D"],
         mask: Bool[Tensor, "..."] | None = None,
         causal: bool = False,
-    ) -> Float[Tensor, "B L D"]:
+        packing: Packing | None = None,
+        memory_packing: Packing | None = None,
+    ) -> Float[Tensor, "*B L D"]:
         """Queries from `x`, keys and values from `memory` (the same tensor for self-attention).
 
         `mask` is broadcast to (B, h, L, S). `causal` stands for `causal_mask(L)` without building it, which lets
-        the fused kernel skip the upper triangle; use one of the two.
+        the fused kernel skip the upper triangle; use one of the two. With `packing` x holds the real positions alone,
+        and so does what is returned; with `memory_packing` so does `memory`.
         """
-        keys, values = self.keys_and_values(memory)
-        return self.attend(x, keys, values, mask, causal)
+        keys, values = self.keys_and_values(memory, memory_packing)
+        return self.attend(x, keys, values, mask, causal, packing)

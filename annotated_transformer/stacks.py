@@ -12,6 +12,7 @@ from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.dropout import Dropout
 from annotated_transformer.feed_forward import PositionwiseFeedForward
+from annotated_transformer.packing import Packing
 
 
 class AddNorm(nn.Module):
@@ -27,8 +28,8 @@ class AddNorm(nn.Module):
         self.post = norm == "post"
 
     def forward(
-        self, x: Float[Tensor, "B L D"], sublayer: Callable[[Tensor], Tensor]
-    ) -> Float[Tensor, "B L D"]:
+        self, x: Float[Tensor, "*B L D"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "*B L D"]:
         if self.post:
             return self.norm(x + self.dropout(sublayer(x)))
         return x + self.dropout(sublayer(self.norm(x)))
@@ -63,9 +64,10 @@ class EncoderLayer(nn.Module):
         self.feed_forward, self.add_norm_2 = _feed_forward(config), _add_norm(config)
 
     def forward(
-        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
-    ) -> Float[Tensor, "B S D"]:
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask))
+        self, x: Float[Tensor, "*B S D"], mask: Bool[Tensor, "_B 1 1 _S"] | None, packing: Packing | None = None
+    ) -> Float[Tensor, "*B S D"]:
+        """With `packing` x holds the real positions alone."""
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask, False, packing, packing))
         return self.add_norm_2(x, self.feed_forward)
 
 
@@ -78,10 +80,10 @@ class Encoder(nn.Module):
         self.norm = _final_norm(config)
 
     def forward(
-        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
-    ) -> Float[Tensor, "B S D"]:
+        self, x: Float[Tensor, "*B S D"], mask: Bool[Tensor, "_B 1 1 _S"] | None, packing: Packing | None = None
+    ) -> Float[Tensor, "*B S D"]:
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x, mask, packing)
         return self.norm(x)
 
 
@@ -148,13 +150,17 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
-        memory: Float[Tensor, "B S D"],
-        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
-    ) -> Float[Tensor, "B T D"]:
+        x: Float[Tensor, "*B T D"],
+        memory: Float[Tensor, "*M S D"],
+        memory_mask: Bool[Tensor, "_B 1 1 _S"] | None,
+        packing: Packing | None = None,
+        memory_packing: Packing | None = None,
+    ) -> Float[Tensor, "*B T D"]:
         """All target positions at once, each blind to the later ones."""
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, causal=True))
-        x = self.add_norm_2(x, lambda y: self.cross_attention(y, memory, memory_mask))
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, None, True, packing, packing))
+        x = self.add_norm_2(
+            x, lambda y: self.cross_attention(y, memory, memory_mask, False, packing, memory_packing)
+        )
         return self.add_norm_3(x, self.feed_forward)
 
     def start(self, memory: Float[Tensor, "B S D"]) -> LayerCache:
@@ -192,12 +198,14 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "B T D"],
-        memory: Float[Tensor, "B S D"],
-        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
-    ) -> Float[Tensor, "B T D"]:
+        x: Float[Tensor, "*B T D"],
+        memory: Float[Tensor, "*M S D"],
+        memory_mask: Bool[Tensor, "_B 1 1 _S"] | None,
+        packing: Packing | None = None,
+        memory_packing: Packing | None = None,
+    ) -> Float[Tensor, "*B T D"]:
         for layer in self.layers:
-            x = layer(x, memory, memory_mask)
+            x = layer(x, memory, memory_mask, packing, memory_packing)
         return self.norm(x)
 
     def start(self, memory: Float[Tensor, "B S D"]) -> list[LayerCache]:

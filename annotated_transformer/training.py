@@ -136,13 +136,12 @@ class _Run:
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.config.r_drop:
             return self._r_drop_forward(batch)
-        model = self.model
-        mask = model.source_mask(batch.source)
-        x = model.decode(batch.target_in, model.encode(batch.source, mask), mask)
-        eps_ls, pad_id = self.config.eps_ls, model.config.pad_id
+        model, eps_ls, pad_id = self.model, self.config.eps_ls, self.model.config.pad_id
         if self.device.type == "cpu":
-            return linear_cross_entropy(x, model.embedding.weight, batch.target_out, eps_ls, pad_id)
-        return label_smoothed_cross_entropy(model.logits(x), batch.target_out, eps_ls, pad_id)
+            x_RD, positions_R = model.packed_decode(batch.source, batch.target_in)
+            target_R = batch.target_out.flatten()[positions_R]
+            return linear_cross_entropy(x_RD, model.embedding.weight, target_R, eps_ls, pad_id)
+        return label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out, eps_ls, pad_id)
 
     def _r_drop_forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The batch under two draws of dropout: the mean of their losses and alpha / 2 times D(P_1, P_2); mean nll."""

@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "annotated_transformer"
 LAYERS = [  # lower first: a module imports only from layers above it in this list
-    {"config", "dropout"},
+    {"config", "dropout", "packing"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing",
      "parallel_text", "downloads", "process", "exercises.judging", "experiments.controlled_words"},
     {"stacks", "corpus", "visualization", "layer_types", "experiments.learning_curve",

@@ -29,6 +29,7 @@ from annotated_transformer.checkpoint import average_checkpoints, load_model, wr
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.experiments import treebank
 from annotated_transformer.experiments.learning_curve import PAPER, learning_curve
+from annotated_transformer.experiments.significance import estimate
 from annotated_transformer.parsing import (
     BracketCounts,
     Tree,
@@ -84,14 +85,13 @@ class Plan:
 
 
 FULL = Plan(
-    runs=(Run("craft-1", "craft", 1.0, 5000),
-          Run("ptb", "ptb-sample", 1.0, 3000, test_beams=(4, 21), train={"max_tokens": 800, "lr_factor": 0.5}),
-          Run("craft-long", "craft", 1.0, 20_000, after="craft-1", test_beams=(4, 21)),
-          Run("craft-1/8", "craft", 1 / 8, 5000), Run("craft-1/4", "craft", 1 / 4, 5000),
-          Run("craft-1/2", "craft", 1 / 2, 5000)),
+    runs=(Run("craft-1", "craft", 1.0, 20_000), Run("craft-1/2", "craft", 1 / 2, 20_000),
+          Run("craft-1/4", "craft", 1 / 4, 20_000), Run("craft-1/8", "craft", 1 / 8, 20_000),
+          Run("ptb", "ptb-sample", 1.0, 12_000, test_beams=(4, 21), p_drop=0.2),
+          Run("craft-long", "craft", 1.0, 50_000, after="craft-1", test_beams=(4, 21))),
     vocab_size=3000, model={"N": 3, "d_model": 128, "d_ff": 512, "h": 4},
-    train={"max_tokens": 400, "max_length": 190, "warmup_steps": 400, "lr_factor": 0.35, "log_every": 100,
-           "validate_every": 1000, "checkpoint_every": 200, "keep_checkpoints": 5}, average=5, n_beam=100)
+    train={"max_tokens": 400, "max_length": 190, "warmup_steps": 800, "lr_factor": 0.5, "log_every": 100,
+           "validate_every": 5000, "checkpoint_every": 200, "keep_checkpoints": 5}, average=5, n_beam=100)
 SMALL = Plan(
     runs=(Run("toy-1", "toy", 1.0, 150), Run("toy-1/2", "toy", 1 / 2, 150), Run("toy-1/4", "toy", 1 / 4, 150),
           Run("toy-long", "toy", 1.0, 300, after="toy-1", test_beams=(4, 21))),
@@ -171,13 +171,12 @@ def parse(translator: Translator, trees: Sequence[Tree], beam_size: int) -> tupl
                        "seconds": round(time.process_time() - began, 1)}
 
 
-def score(gold: Sequence[Tree], predicted: Sequence[Tree], n_resamples: int = 1000) -> dict[str, Any]:
+def score(gold: Sequence[Tree], predicted: Sequence[Tree]) -> dict[str, Any]:
     """Precision, recall, F1 and complete matches in percent, with the 95 % interval of F1 over resampled sentences."""
     counts = list(map(bracket_counts, gold, predicted))
-    generator = random.Random(0)
-    f1s = sorted(f1_of_counts(generator.choices(counts, k=len(counts))).f1 for _ in range(n_resamples))
-    interval = [f1s[round(0.025 * n_resamples)], f1s[round(0.975 * n_resamples) - 1]]
-    return {**f1_of_counts(counts)._asdict(), "F1 interval": interval}
+    found = estimate(lambda sums: f1_of_counts([BracketCounts(*sums.tolist())]).f1,
+                     [torch.tensor(counts, dtype=torch.float64)])
+    return {**f1_of_counts(counts)._asdict(), "F1 interval": [found.low, found.high]}
 
 
 def baselines(gold: Sequence[Tree], training: Sequence[Tree]) -> dict[str, Any]:

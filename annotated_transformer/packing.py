@@ -1,0 +1,70 @@
+"""Batches without their padding: the real positions of all sentences side by side, R rows instead of B x L."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class Packing:
+    """Takes the real positions out of a padded batch, and puts them back.
+
+    Projections, feed-forward network, norms and dropout work on each position alone, so that they need no padding.
+    Attention alone has to know which positions are of one sentence; for it the rows are put back into (B, L).
+    """
+
+    def __init__(self, real: Bool[Tensor, "B L"]) -> None:
+        """From where the real tokens are: at least one."""
+        self.shape = real.shape
+        self.positions = real.flatten().nonzero()[:, 0]
+        self.rows = torch.zeros(real.numel(), dtype=torch.long, device=real.device)
+        self.rows[self.positions] = torch.arange(len(self.positions), device=real.device)
+
+    @classmethod
+    def where_it_pays(cls, real: Bool[Tensor, "B L"], least_padding: float = 0.04) -> Packing | None:
+        """None where less than `least_padding` of the positions are padding: packing costs some copies."""
+        n_padding = real.numel() - int(real.sum())
+        return cls(real) if n_padding > least_padding * real.numel() else None
+
+    def pack(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "R D"]:
+        """The rows of real positions, sentence after sentence."""
+        return _Pack.apply(x.flatten(0, 1), self.positions).view(-1, x.size(-1))
+
+    def unpack(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "B L D"]:
+        """Every row back in its place. A position of padding holds the first row, and gets no gradient.
+
+        Attention gives padding no weight as a key, and `pack` leaves out what padding finds as a query.
+        """
+        return _Unpack.apply(x, self.rows, self.positions).view(*self.shape, -1)
+
+
+class _Pack(torch.autograd.Function):
+    """x[positions]; its gradient is 0 elsewhere. Positions are distinct, so that nothing has to be added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, positions_R: Tensor) -> Tensor:
+        ctx.save_for_backward(positions_R)
+        ctx.n = x_ND.size(0)
+        return x_ND.index_select(0, positions_R)
+
+    @staticmethod
+    def backward(ctx: Any, grad_RD: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (positions_R,) = ctx.saved_tensors
+        return grad_RD.new_zeros(ctx.n, grad_RD.size(1)).index_copy_(0, positions_R, grad_RD), None
+
+
+class _Unpack(torch.autograd.Function):
+    """x[rows], where the gradient of the real positions alone comes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RD: Tensor, rows_N: Tensor, positions_R: Tensor) -> Tensor:
+        ctx.save_for_backward(positions_R)
+        return x_RD.index_select(0, rows_N)
+
+    @staticmethod
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (positions_R,) = ctx.saved_tensors
+        return grad_ND.index_select(0, positions_R), None, None

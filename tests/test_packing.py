@@ -1,0 +1,70 @@
+"""Packed batches: the same values and gradients as padded ones."""
+
+import pytest
+import torch
+
+from annotated_transformer import ModelConfig, Transformer
+from annotated_transformer.batching import make_batch
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
+from annotated_transformer.packing import Packing
+
+REAL = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
+
+
+def test_packing_takes_the_real_positions_and_puts_them_back():
+    x = torch.arange(18.0).view(3, 3, 2)
+    packing = Packing(REAL)
+    packed = packing.pack(x)
+    assert packed.tolist() == x[REAL].tolist()
+    assert packing.unpack(packed)[REAL].tolist() == packed.tolist()
+    assert packing.unpack(packed)[0, 2].tolist() == packed[0].tolist()  # padding is finite
+
+
+def test_the_gradients_of_packing_are_those_of_indexing():
+    x = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    packing = Packing(REAL)
+    weight = torch.randn(6, 2, dtype=torch.float64)
+    (packed,) = torch.autograd.grad((packing.pack(x) * weight).sum(), x)
+    (indexed,) = torch.autograd.grad((x[REAL] * weight).sum(), x)
+    assert torch.equal(packed, indexed)
+    rows = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]  # what comes back from padding is nothing
+    (unpacked,) = torch.autograd.grad((packing.unpack(rows) * weight).sum(), rows)
+    assert torch.equal(unpacked, weight[REAL])
+
+
+@pytest.mark.parametrize("n_padding, is_packed", [(0, False), (4, False), (5, True)])
+def test_packing_is_left_out_where_little_is_padding(n_padding, is_packed):
+    real = torch.arange(100).view(4, 25) < 100 - n_padding
+    assert (Packing.where_it_pays(real) is not None) == is_packed
+
+
+LENGTHS = {"both sides": [(3, 9), (12, 2), (7, 5)], "the source alone": [(3, 6), (12, 6), (7, 6)],
+           "the target alone": [(7, 2), (7, 9), (7, 4)], "neither": [(5, 6), (5, 6)]}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, norm):
+    torch.manual_seed(0)
+    config = ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0, norm=norm)
+    model = Transformer(config).double().train()
+    batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
+    x, positions = model.packed_decode(batch.source, batch.target_in)
+    target = batch.target_out.flatten()[positions]
+    assert (target != 0).sum() == batch.n_tokens
+    packed = linear_cross_entropy(x, model.embedding.weight, target)
+    padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
+    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
+    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+
+
+def test_rows_of_padding_are_not_computed():
+    model = Transformer(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4))
+    seen = []
+    for layers in (model.encoder.layers, model.decoder.layers):
+        layers[0].feed_forward.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
+    batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
+    model.packed_decode(batch.source, batch.target_in)
+    assert seen == [(4 + 13, 16), (10 + 3, 16)]
