@@ -67,7 +67,7 @@ class EncoderLayer(nn.Module):
         self, x: Float[Tensor, "*B S D"], mask: Bool[Tensor, "_B 1 1 _S"] | None, packing: Packing | None = None
     ) -> Float[Tensor, "*B S D"]:
         """With `packing` x holds the real positions alone."""
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask, False, packing, packing))
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask, packing=packing, memory_packing=packing))
         return self.add_norm_2(x, self.feed_forward)
 
 
@@ -157,9 +157,12 @@ class DecoderLayer(nn.Module):
         memory_packing: Packing | None = None,
     ) -> Float[Tensor, "*B T D"]:
         """All target positions at once, each blind to the later ones."""
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, None, True, packing, packing))
+        x = self.add_norm_1(
+            x, lambda y: self.self_attention(y, y, causal=True, packing=packing, memory_packing=packing)
+        )
         x = self.add_norm_2(
-            x, lambda y: self.cross_attention(y, memory, memory_mask, False, packing, memory_packing)
+            x,
+            lambda y: self.cross_attention(y, memory, memory_mask, packing=packing, memory_packing=memory_packing),
         )
         return self.add_norm_3(x, self.feed_forward)
 

@@ -38,7 +38,7 @@ ATTENTION, STACKS, MODEL, EMBEDDING = "attention.py", "stacks.py", "transformer.
 LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "beam_search.py"
 CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
 
-PARSING, COST = "parsing.py", "cost.py"
+PARSING, COST, PACKING = "parsing.py", "cost.py", "packing.py"
 
 HEADS = "test_attention.py::test_multi_head_attention_is_a_loop_over_heads"
 BY_HAND = "test_attention.py::test_equation_1_by_hand"
@@ -52,6 +52,7 @@ STEPS = "test_transformer.py::test_cached_steps_equal_one_forward"
 FUTURE = "test_transformer.py::test_the_future_is_invisible"
 SEES = "test_transformer.py::test_every_position_sees_itself_its_past_and_the_whole_source"
 PADDING = "test_transformer.py::test_padding_added_to_a_batch_changes_nothing"
+PACKED = "test_packing.py::test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one"
 TYING = "test_transformer.py::test_one_matrix_serves_three_times_and_gathers_every_gradient"
 REPAIR = "test_parsing.py::test_a_repair_by_hand"
 SAME_BRACKETS = "test_parsing.py::test_what_evalb_does_not_tell_apart"
@@ -124,23 +125,29 @@ MUTANTS = [
     Mutant("one layer instance N times", STACKS, "nn.ModuleList(EncoderLayer(config) for _ in range(config.N))",
            "nn.ModuleList([EncoderLayer(config)] * config.N)",
            ("test_stacks.py::test_layers_share_nothing", TABLE_3)),
-    Mutant("the decoder sees the future", STACKS, "self.self_attention(y, y, causal=True)",
-           "self.self_attention(y, y)", (FUTURE, STEPS, ORACLE)),
-    Mutant("cross-attention looks at the target", STACKS, "self.cross_attention(y, memory, memory_mask)",
-           "self.cross_attention(y, y, causal=True)", (SEES, ORACLE)),
-    Mutant("cross-attention sees the source's padding", STACKS, "self.cross_attention(y, memory, memory_mask)",
-           "self.cross_attention(y, memory)", (PADDING, ORACLE)),
-    Mutant("the encoder sees padding", STACKS, "self.self_attention(y, y, mask)", "self.self_attention(y, y)",
-           (PADDING, ORACLE)),
+    Mutant("the decoder sees the future", STACKS, "self.self_attention(y, y, causal=True, ",
+           "self.self_attention(y, y, ", (FUTURE, STEPS, ORACLE)),
+    Mutant("cross-attention looks at the target", STACKS, "self.cross_attention(y, memory, memory_mask, ",
+           "self.cross_attention(y, y, None, True, ", (SEES, ORACLE)),
+    Mutant("cross-attention sees the source's padding", STACKS, "self.cross_attention(y, memory, memory_mask, ",
+           "self.cross_attention(y, memory, None, ", (PADDING, ORACLE)),
+    Mutant("the encoder sees padding", STACKS, "self.self_attention(y, y, mask, ",
+           "self.self_attention(y, y, None, ", (PADDING, ORACLE)),
     Mutant("a step sees the source's padding", STACKS, "cache.memory_values, memory_mask)", "cache.memory_values)",
            (STEPS,)),
+    Mutant("packed sentences are attended to in one another's places", PACKING, "self.rows[self.positions] = ",
+           "self.rows[self.positions.flip(0)] = ", (PACKED,)),
+    Mutant("a packed query of padding has a gradient", PACKING, "grad_RD.new_zeros(", "grad_RD.new_ones(",
+           ("test_packing.py::test_the_gradients_of_packing_are_those_of_indexing", PACKED)),
+    Mutant("what dropout leaves is not made larger", "dropout.py", "return x * keep.mul_(2**16 / (2**16 - n_dropped))",
+           "return x * keep", ("test_dropout.py::test_the_share_that_is_dropped_is_p_and_the_mean_stays",)),
     Mutant("the feed-forward network is linear", FEED_FORWARD, "self.activation(self.W_1(x))", "self.W_1(x)",
            ("test_feed_forward.py::test_equation_2_by_hand", ORACLE)),
     Mutant("dropout inside the feed-forward network", CONFIG, "ffn_dropout: float = 0.0", "ffn_dropout: float = 0.1",
            (DEPARTURES,)),
     Mutant("reordered hypotheses keep their old values", STACKS,
-           "self.keys[rows], self.values[rows]",
-           "self.keys[rows], self.values[torch.arange(len(rows)) % len(self.values)]",
+           "for buffer in self.buffers if len(moved)",
+           "for buffer in self.buffers[:1] if len(moved)",
            ("test_transformer.py::test_reorder_makes_each_hypothesis_continue_its_parent",)),
     Mutant("dropped sentences leave their memory behind", STACKS,
            "self.memory_keys[sentences], self.memory_values[sentences]",
@@ -184,14 +191,14 @@ MUTANTS = [
            (LOSS_ORACLE,)),
     Mutant("the gradient smooths over V - 1", LOSS, "ctx.eps_ls / logits_NV.size(-1)",
            "ctx.eps_ls / (logits_NV.size(-1) - 1)", (LOSS_ORACLE, "test_loss.py::test_the_gradient_passes_gradcheck")),
-    Mutant("the blockwise gradient smooths over V - 1", LOSS, "sub_(eps_ls / weight_VD.size(0))",
-           "sub_(eps_ls / (weight_VD.size(0) - 1))", (BLOCK_LOSS,)),
+    Mutant("the blockwise gradient smooths over V - 1", LOSS, "share = eps_ls / weight_VD.size(0)",
+           "share = eps_ls / (weight_VD.size(0) - 1)", (BLOCK_LOSS,)),
     Mutant("the true token gets eps and the others 1 - eps", LOSS,
-           "((1 - eps_ls) * nll_M1 + eps_ls * smooth_M1)", "(eps_ls * nll_M1 + (1 - eps_ls) * smooth_M1)",
+           "(1 - eps_ls) * nll_M1.sum() + eps_ls * log_z_M1", "eps_ls * nll_M1.sum() + (1 - eps_ls) * log_z_M1",
            (BLOCK_LOSS,)),
     Mutant("padding is learned", LOSS, "return loss_N.masked_fill(padding_N, 0.0).sum()", "return loss_N.sum()",
            (LOSS_ORACLE, "test_loss.py::test_padding_adds_nothing_and_has_no_gradient")),
-    Mutant("padding is learned on the CPU", LOSS, "(target_N[rows] != pad_id)", "(target_N[rows] >= 0)",
+    Mutant("padding is learned on the CPU", LOSS, "(target_N != pad_id).nonzero()", "(target_N >= 0).nonzero()",
            (BLOCK_LOSS, MEAN_LOSS)),
     Mutant("the learning rate is one step late", TRAINING, "noam_learning_rate(step, self",
            "noam_learning_rate(max(1, step - 1), self", (RATES,)),

@@ -49,16 +49,19 @@ def test_hypotheses_that_share_a_memory_equal_separate_runs(changes):
         assert_close(together[:, w], model(source, targets[:, w]))
 
 
-def test_reorder_makes_each_hypothesis_continue_its_parent():
+@pytest.mark.parametrize("parents", [[[2, 0], [1, 1]], [[2, 1, 0], [0, 0, 2]], [[0, 1, 2], [0, 1, 2]]],
+                         ids=["fewer", "as many", "the same"])
+def test_reorder_makes_each_hypothesis_continue_its_parent(parents):
     model, (source, _) = small_model(), inputs()
-    past, parents = random_tokens(3, B, 3, 4), torch.tensor([[2, 0], [1, 1]])
+    past, parents = random_tokens(3, B, 3, 4), torch.tensor(parents)
     state = hypotheses(model.start(source), B, 3)
     step_through(model, state, past)
     state.reorder(parents)
-    new = random_tokens(4, B, 2)
+    n_hypotheses = parents.size(1)
+    new = random_tokens(4, B, n_hypotheses)
     followed = torch.cat([past[torch.arange(B)[:, None], parents], new[..., None]], dim=2)
     logits = model.step(new, state)
-    for w in range(2):
+    for w in range(n_hypotheses):
         assert_close(logits[:, w], model(source, followed[:, w])[:, -1])
 
 
