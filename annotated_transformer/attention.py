@@ -100,18 +100,39 @@ class MultiHeadAttention(nn.Module):
         """What can be computed once for all queries: each head's keys and values."""
         return self.split_heads(self.W_K(memory), packing), self.split_heads(self.W_V(memory), packing)
 
+    def project(
+        self, x: Float[Tensor, "B L D"]
+    ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L K"], Float[Tensor, "B H L Kv"]]:
+        """Each head's queries, keys and values of self-attention."""
+        return self.split_heads(self.W_Q(x)), *self.keys_and_values(x)
+
     def attend(
         self,
         x: Float[Tensor, "*B L D"],
         keys: Float[Tensor, "B H S K"],
         values: Float[Tensor, "B H S Kv"],
-        mask: Bool[Tensor, "..."] | None = None,
+        mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
         causal: bool = False,
         packing: Packing | None = None,
     ) -> Float[Tensor, "*B L D"]:
-        """Attention of the queries x W^Q over keys and values that are already projected."""
+        """Attention of the queries x W^Q over keys and values that are already projected.
+
+        A mask may also be what it becomes: 0 where a query may look, else minus infinity, in the type of x.
+        """
+        return self.heads(self.split_heads(self.W_Q(x), packing), keys, values, mask, causal, packing)
+
+    def heads(
+        self,
+        queries: Float[Tensor, "B H L K"],
+        keys: Float[Tensor, "B H S K"],
+        values: Float[Tensor, "B H S Kv"],
+        mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+        causal: bool = False,
+        packing: Packing | None = None,
+    ) -> Float[Tensor, "*X D"]:
+        """Concat(head_1, ..., head_h) W^O, where all three are already projected."""
         heads = F.scaled_dot_product_attention(
-            self.split_heads(self.W_Q(x), packing),
+            queries,
             keys,
             values,
             attn_mask=mask,

@@ -106,6 +106,9 @@ def parser() -> argparse.ArgumentParser:
     for verb in (t, r, e):
         verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto",
                           help="default auto: a GPU where there is one")
+    for verb in (r, e):
+        verb.add_argument("--int8", action="store_true",
+                          help="linear layers in 8 bits: faster on a CPU, almost the same translations")
     for verb in (t, e):
         verb.add_argument("--quiet", action="store_true", help="no progress bar")
     for verb in (r, e):

@@ -284,4 +284,5 @@ def _translator(args: Namespace, max_source: int = 1024) -> Translator:
     from annotated_transformer.translation import Translator
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
-    return Translator.from_checkpoint(args.directory, _device(args.device), max_source)
+    device = "cpu" if args.int8 and args.device == "auto" else _device(args.device)
+    return Translator.from_checkpoint(args.directory, device, max_source, args.int8)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ConfigError
 from annotated_transformer.embedding import SharedEmbedding
 from annotated_transformer.transformer import Transformer
@@ -37,13 +40,35 @@ class Int8Linear(nn.Module):
         weight = weight.detach().float().contiguous()
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+        with warnings.catch_warnings():  # PyTorch 2.13 warns that it will give up this type of tensor
+            warnings.simplefilter("ignore", UserWarning)
+            rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach().float())
 
     def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         if x.numel() == 0:
             return x.new_empty(*x.shape[:-1], self.out_features)
-        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=False)
+        return torch.ops.quantized.linear_dynamic.default(x, self.packed, reduce_range=False)
+
+
+class _Int8Attention(MultiHeadAttention):
+    """Attention with all its projections in 8 bits; those of self-attention are one, so that x is rounded once."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        nn.Module.__init__(self)
+        self.h, self.dropout, self.scale = attention.h, attention.dropout, attention.scale
+        projections = (attention.W_Q, attention.W_K, attention.W_V)
+        self.sizes = [linear.out_features for linear in projections]
+        weight = torch.cat([linear.weight for linear in projections])
+        bias = None if attention.W_Q.bias is None else torch.cat([linear.bias for linear in projections])
+        self.W_QKV = Int8Linear(weight, bias)
+        self.W_Q, self.W_K, self.W_V, self.W_O = (  # type: ignore[assignment]
+            Int8Linear(linear.weight, linear.bias) for linear in (*projections, attention.W_O)
+        )
+
+    def project(self, x: Float[Tensor, "B L D"]) -> tuple[Tensor, Tensor, Tensor]:
+        queries, keys, values = map(self.split_heads, self.W_QKV(x).split(self.sizes, dim=-1))
+        return queries, keys, values
 
 
 class _Int8Logits(SharedEmbedding):
@@ -66,11 +91,15 @@ def quantize(model: Transformer) -> Transformer:
     """
     if model.embedding.weight.device.type != "cpu":
         raise ConfigError("int8 needs a model on the CPU")
-    if not {"x86", "fbgemm", "onednn", "qnnpack"} & set(torch.backends.quantized.supported_engines):
-        raise ConfigError("this PyTorch has no 8-bit kernels for its CPU")
+    try:
+        Int8Linear(torch.ones(1, 1))(torch.ones(1, 1))
+    except (RuntimeError, AttributeError) as error:
+        raise ConfigError(f"this PyTorch has no 8-bit kernels for its CPU: {str(error).splitlines()[0]}") from None
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, nn.Linear):
+            if isinstance(child, MultiHeadAttention):
+                setattr(module, name, _Int8Attention(child))
+            elif isinstance(child, nn.Linear) and not isinstance(module, MultiHeadAttention):
                 setattr(module, name, Int8Linear(child.weight, child.bias))
     model.embedding = _Int8Logits(model.embedding)
     return model

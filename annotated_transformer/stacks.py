@@ -172,14 +172,15 @@ class DecoderLayer(nn.Module):
         return LayerCache(keys, values, *self.cross_attention.keys_and_values(memory))
 
     def step(
-        self, x: Float[Tensor, "B W D"], cache: LayerCache, memory_mask: Bool[Tensor, "B 1 1 S"] | None
+        self, x: Float[Tensor, "B W D"], cache: LayerCache, memory_mask: Float[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B W D"]:
         """One new position of W hypotheses a sentence: what `forward` gives at that position."""
 
         def self_attention(y: Tensor) -> Tensor:
             y_rows = y.flatten(0, 1)[:, None]
-            cache.append(*self.self_attention.keys_and_values(y_rows))
-            return self.self_attention.attend(y_rows, cache.keys, cache.values).view_as(y)
+            queries, keys, values = self.self_attention.project(y_rows)
+            cache.append(keys, values)
+            return self.self_attention.heads(queries, cache.keys, cache.values).view_as(y)
 
         def cross_attention(y: Tensor) -> Tensor:
             return self.cross_attention.attend(y, cache.memory_keys, cache.memory_values, memory_mask)
@@ -215,7 +216,7 @@ class Decoder(nn.Module):
         return [layer.start(memory) for layer in self.layers]
 
     def step(
-        self, x: Float[Tensor, "B W D"], caches: list[LayerCache], memory_mask: Bool[Tensor, "B 1 1 S"] | None
+        self, x: Float[Tensor, "B W D"], caches: list[LayerCache], memory_mask: Float[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B W D"]:
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer.step(x, cache, memory_mask)

@@ -28,7 +28,7 @@ class DecodingState:
     """B sentences with W hypotheses each, all decoded up to the same position."""
 
     caches: list[LayerCache]
-    memory_mask: Bool[Tensor, "B 1 1 S"] | None
+    memory_mask: Float[Tensor, "B 1 1 S"] | None  # 0 and, at padding, minus infinity; None without padding
     position: int = 0
 
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
@@ -135,9 +135,14 @@ class Transformer(nn.Module):
         return x.flatten(0, 1), torch.arange(target_in.numel(), device=target_in.device)
 
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
-        """Encode the source once; the state before the first step, with one (empty) hypothesis a sentence."""
-        mask = self.source_mask(source)
-        return DecodingState(self.decoder.start(self.encode(source, mask)), mask)
+        """Encode the source once; the state before the first step, with one (empty) hypothesis a sentence.
+
+        Without padding there is no mask; else its minus infinities are made here, once for all layers and steps.
+        """
+        real = self.source_mask(source)
+        memory = self.encode(source, real)
+        mask = None if real.all() else torch.zeros_like(real, dtype=memory.dtype).masked_fill_(~real, -torch.inf)
+        return DecodingState(self.decoder.start(memory), mask)
 
     def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
         """Extend every hypothesis by one token; logits of the token after it.

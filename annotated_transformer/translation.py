@@ -14,6 +14,7 @@ from annotated_transformer.batching import pad_source
 from annotated_transformer.beam_search import beam_search
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import DecodeConfig, require
+from annotated_transformer.inference import lay_out, quantize
 from annotated_transformer.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -49,10 +50,19 @@ class Translator:
 
     @classmethod
     def from_checkpoint(
-        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024
+        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024, int8: bool = False
     ) -> Translator:
-        """The translator in a checkpoint directory, which holds all it needs."""
-        return cls(*load_model(directory, device), device, max_source)
+        """The translator in a checkpoint directory, which holds all it needs.
+
+        On a CPU its weights are laid out for decoding, or put into 8 bits with `int8` (see `inference`). Raises
+        ConfigError for int8 on another device.
+        """
+        model, tokenizer = load_model(directory, device)
+        if int8:
+            quantize(model)
+        elif torch.device(device).type == "cpu":
+            lay_out(model)
+        return cls(model, tokenizer, device, max_source)
 
     def translate(
         self, sentences: Sequence[str], beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,

@@ -119,6 +119,7 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
     expected = layer(x, memory.expand(2, S, D), mask.expand(2, 1, 1, S))
     cache = layer.start(memory)
     cache.reorder(torch.tensor([0, 0]))
-    steps = [layer.step(x[:, t][None], cache, mask) for t in range(T)]
+    minus_infinities = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+    steps = [layer.step(x[:, t][None], cache, minus_infinities) for t in range(T)]
     assert_close(torch.stack(steps, dim=2)[0], expected)
     assert cache.keys.shape == (2, 2, T, 3) and cache.memory_keys.shape == (1, 2, S, 3)

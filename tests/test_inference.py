@@ -1,0 +1,100 @@
+"""Models made ready to decode: the same function from weights laid out otherwise, almost the same one in 8 bits."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from toys import random_tokens, small_model, text_pairs, toy_tokenizer
+
+from annotated_transformer import checkpoint
+from annotated_transformer.beam_search import beam_search
+from annotated_transformer.config import ConfigError
+from annotated_transformer.inference import Int8Linear, lay_out, quantize
+from annotated_transformer.translation import Translator
+
+
+def test_laying_out_changes_strides_and_no_number():
+    model = small_model()
+    laid = lay_out(deepcopy(model))
+    for (name, before), after in zip(model.named_parameters(), laid.parameters(), strict=True):
+        assert torch.equal(before, after), name
+        assert before.dim() == 1 or after.t().is_contiguous(), name
+    source, target = random_tokens(1, 3, 7), random_tokens(2, 3, 5)
+    assert_close(laid(source, target), model(source, target))
+
+
+def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
+    model = small_model()
+    checkpoint.save_weights(tmp_path / "a", model)
+    checkpoint.save_weights(tmp_path / "b", lay_out(model))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def by_hand(x, weight, bias):
+    """W rounded row by row to -127 ... 127; x to 256 steps between its least and its largest entry, 0 among them."""
+    w_scale = weight.abs().amax(1, keepdim=True) / 127
+    low, high = min(x.min().item(), 0.0), max(x.max().item(), 0.0)
+    x_scale = (high - low) / 255
+    zero = round(-low / x_scale)
+    rounded_x = ((x / x_scale).round() + zero).clamp(0, 255) - zero
+    return (rounded_x * x_scale) @ ((weight / w_scale).round() * w_scale).T + bias
+
+
+@pytest.mark.parametrize("shape", [(1, 16), (3, 5, 16), (64, 16)])
+def test_the_8_bit_product_is_the_product_of_the_rounded_factors(shape):
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24)
+    assert_close(Int8Linear(weight, bias)(x), by_hand(x, weight, bias), rtol=0, atol=0.02)
+    exact = nn.functional.linear(x, weight, bias)
+    assert 0 < (Int8Linear(weight, bias)(x) - exact).norm() < 0.02 * exact.norm()
+
+
+def test_no_rows_and_rows_of_zeros():
+    assert Int8Linear(torch.randn(5, 4))(torch.randn(2, 0, 4)).shape == (2, 0, 5)
+    assert not Int8Linear(torch.zeros(5, 4))(torch.randn(2, 4)).any()
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}])
+def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(changes):
+    model = small_model(dtype=torch.float32, **changes)
+    small = quantize(deepcopy(model))
+    assert not [name for name, module in small.named_modules() if isinstance(module, nn.Linear)]
+    source, target = random_tokens(1, 3, 7), random_tokens(2, 3, 5)
+    exact, rounded = model(source, target), small(source, target)
+    assert 0 < (exact - rounded).norm() < 0.2 * exact.norm()
+
+
+def test_steps_of_an_8_bit_model_follow_its_own_hypotheses():
+    """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
+    model = quantize(small_model(dtype=torch.float32))
+    source, target = random_tokens(1, 2, 7), random_tokens(2, 2, 5)
+    state = model.start(source)
+    steps = torch.stack([model.step(target[:, t : t + 1], state)[:, 0] for t in range(5)], dim=1)
+    exact = model(source, target)
+    assert (steps - exact).norm() < 0.2 * exact.norm()
+    assert all(beam_search(model, source, 3))
+
+
+def test_a_checkpoint_is_read_into_8_bits(tmp_path):
+    tokenizer = toy_tokenizer()
+    model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
+    checkpoint.write_directory(tmp_path, model.config, tokenizer)
+    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    sources = [source for source, _ in text_pairs(1, 3)]
+    assert Translator.from_checkpoint(tmp_path).translate(sources) == Translator(model, tokenizer).translate(sources)
+    eight = Translator.from_checkpoint(tmp_path, int8=True)
+    assert isinstance(eight.model.decoder.layers[0].feed_forward.W_1, Int8Linear)
+    assert len(eight.translate(sources)) == 3
+
+
+def test_8_bits_are_for_the_cpu():
+    with pytest.raises(ConfigError, match="int8 needs a model on the CPU"):
+        quantize(small_model(dtype=torch.float32).to("meta"))
+
+
+def test_a_pytorch_without_the_kernels_is_named(monkeypatch):
+    monkeypatch.delattr(torch, "quantize_per_channel")
+    with pytest.raises(ConfigError, match="no 8-bit kernels"):
+        quantize(small_model(dtype=torch.float32))
