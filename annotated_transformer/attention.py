@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import require
-from annotated_transformer.packing import Packing
 
 
 def padding_mask(tokens: Int[Tensor, "B L"], pad_id: int) -> Bool[Tensor, "B 1 1 L"]:
@@ -88,38 +87,20 @@ class MultiHeadAttention(nn.Module):
         self.W_V = nn.Linear(d_model, h * (d_v or d_model // h), bias=bias)
         self.W_O = nn.Linear(h * (d_v or d_model // h), d_model, bias=bias)
 
-    def split_heads(
-        self, x: Float[Tensor, "*X HK"], packing: Packing | None = None
-    ) -> Float[Tensor, "B {self.h} L _K"]:
-        x = packing.unpack(x) if packing else x
+    def split_heads(self, x: Float[Tensor, "B L HK"]) -> Float[Tensor, "B {self.h} L _K"]:
         return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
 
     def keys_and_values(
-        self, memory: Float[Tensor, "*M D"], packing: Packing | None = None
+        self, memory: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S Kv"]]:
         """What can be computed once for all queries: each head's keys and values."""
-        return self.split_heads(self.W_K(memory), packing), self.split_heads(self.W_V(memory), packing)
+        return self.split_heads(self.W_K(memory)), self.split_heads(self.W_V(memory))
 
     def project(
         self, x: Float[Tensor, "B L D"]
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L K"], Float[Tensor, "B H L Kv"]]:
         """Each head's queries, keys and values of self-attention."""
         return self.split_heads(self.W_Q(x)), *self.keys_and_values(x)
-
-    def attend(
-        self,
-        x: Float[Tensor, "*B L D"],
-        keys: Float[Tensor, "B H S K"],
-        values: Float[Tensor, "B H S Kv"],
-        mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
-        causal: bool = False,
-        packing: Packing | None = None,
-    ) -> Float[Tensor, "*B L D"]:
-        """Attention of the queries x W^Q over keys and values that are already projected.
-
-        A mask may also be what it becomes: 0 where a query may look, else minus infinity, in the type of x.
-        """
-        return self.heads(self.split_heads(self.W_Q(x), packing), keys, values, mask, causal, packing)
 
     def heads(
         self,
@@ -128,9 +109,11 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "B H S Kv"],
         mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
         causal: bool = False,
-        packing: Packing | None = None,
-    ) -> Float[Tensor, "*X D"]:
-        """Concat(head_1, ..., head_h) W^O, where all three are already projected."""
+    ) -> Float[Tensor, "B L HKv"]:
+        """Concat(head_1, ..., head_h), from queries, keys and values that are already projected.
+
+        A mask may also be what it becomes: 0 where a query may look, else minus infinity, in the type of the queries.
+        """
         heads = F.scaled_dot_product_attention(
             queries,
             keys,
@@ -140,23 +123,30 @@ class MultiHeadAttention(nn.Module):
             is_causal=causal,
             scale=self.scale,
         )
-        concatenated = heads.transpose(1, 2).flatten(-2)
-        return self.W_O(packing.pack(concatenated) if packing else concatenated)
+        return heads.transpose(1, 2).flatten(-2)
+
+    def attend(
+        self,
+        x: Float[Tensor, "B L D"],
+        keys: Float[Tensor, "B H S K"],
+        values: Float[Tensor, "B H S Kv"],
+        mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "B L D"]:
+        """Attention of the queries x W^Q over keys and values that are already projected."""
+        return self.W_O(self.heads(self.split_heads(self.W_Q(x)), keys, values, mask, causal))
 
     def forward(
         self,
-        x: Float[Tensor, "*B L D"],
-        memory: Float[Tensor, "*M S D"],
+        x: Float[Tensor, "B L D"],
+        memory: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "..."] | None = None,
         causal: bool = False,
-        packing: Packing | None = None,
-        memory_packing: Packing | None = None,
-    ) -> Float[Tensor, "*B L D"]:
+    ) -> Float[Tensor, "B L D"]:
         """Queries from `x`, keys and values from `memory` (the same tensor for self-attention).
 
         `mask` is broadcast to (B, h, L, S). `causal` stands for `causal_mask(L)` without building it, which lets
-        the fused kernel skip the upper triangle; use one of the two. With `packing` x holds the real positions alone,
-        and so does what is returned; with `memory_packing` so does `memory`.
+        the fused kernel skip the upper triangle; use one of the two.
         """
-        keys, values = self.keys_and_values(memory, memory_packing)
-        return self.attend(x, keys, values, mask, causal, packing)
+        keys, values = self.keys_and_values(memory)
+        return self.attend(x, keys, values, mask, causal)

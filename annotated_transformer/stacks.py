@@ -12,7 +12,6 @@ from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.dropout import Dropout
 from annotated_transformer.feed_forward import PositionwiseFeedForward
-from annotated_transformer.packing import Packing
 
 
 class AddNorm(nn.Module):
@@ -64,10 +63,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward, self.add_norm_2 = _feed_forward(config), _add_norm(config)
 
     def forward(
-        self, x: Float[Tensor, "*B S D"], mask: Bool[Tensor, "_B 1 1 _S"] | None, packing: Packing | None = None
-    ) -> Float[Tensor, "*B S D"]:
-        """With `packing` x holds the real positions alone."""
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask, packing=packing, memory_packing=packing))
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B S D"]:
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask))
         return self.add_norm_2(x, self.feed_forward)
 
 
@@ -76,14 +74,16 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
+        self.layers: Iterable[EncoderLayer] = nn.ModuleList(  # type: ignore[assignment]
+            EncoderLayer(config) for _ in range(config.N)
+        )
         self.norm = _final_norm(config)
 
     def forward(
-        self, x: Float[Tensor, "*B S D"], mask: Bool[Tensor, "_B 1 1 _S"] | None, packing: Packing | None = None
-    ) -> Float[Tensor, "*B S D"]:
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B S D"]:
         for layer in self.layers:
-            x = layer(x, mask, packing)
+            x = layer(x, mask)
         return self.norm(x)
 
 
@@ -150,20 +150,13 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "*B T D"],
-        memory: Float[Tensor, "*M S D"],
-        memory_mask: Bool[Tensor, "_B 1 1 _S"] | None,
-        packing: Packing | None = None,
-        memory_packing: Packing | None = None,
-    ) -> Float[Tensor, "*B T D"]:
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T D"]:
         """All target positions at once, each blind to the later ones."""
-        x = self.add_norm_1(
-            x, lambda y: self.self_attention(y, y, causal=True, packing=packing, memory_packing=packing)
-        )
-        x = self.add_norm_2(
-            x,
-            lambda y: self.cross_attention(y, memory, memory_mask, packing=packing, memory_packing=memory_packing),
-        )
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, causal=True))
+        x = self.add_norm_2(x, lambda y: self.cross_attention(y, memory, memory_mask))
         return self.add_norm_3(x, self.feed_forward)
 
     def start(self, memory: Float[Tensor, "B S D"]) -> LayerCache:
@@ -180,7 +173,8 @@ class DecoderLayer(nn.Module):
             y_rows = y.flatten(0, 1)[:, None]
             queries, keys, values = self.self_attention.project(y_rows)
             cache.append(keys, values)
-            return self.self_attention.heads(queries, cache.keys, cache.values).view_as(y)
+            heads = self.self_attention.heads(queries, cache.keys, cache.values)
+            return self.self_attention.W_O(heads).view_as(y)
 
         def cross_attention(y: Tensor) -> Tensor:
             return self.cross_attention.attend(y, cache.memory_keys, cache.memory_values, memory_mask)
@@ -202,14 +196,12 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "*B T D"],
-        memory: Float[Tensor, "*M S D"],
-        memory_mask: Bool[Tensor, "_B 1 1 _S"] | None,
-        packing: Packing | None = None,
-        memory_packing: Packing | None = None,
-    ) -> Float[Tensor, "*B T D"]:
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T D"]:
         for layer in self.layers:
-            x = layer(x, memory, memory_mask, packing, memory_packing)
+            x = layer(x, memory, memory_mask)
         return self.norm(x)
 
     def start(self, memory: Float[Tensor, "B S D"]) -> list[LayerCache]:

@@ -17,6 +17,7 @@ from annotated_transformer.batching import Batch, TokenPair, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy, r_drop_divergence
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
+from annotated_transformer.packing import packed_decode
 from annotated_transformer.process import deferred_interrupt, keep_freed_memory
 from annotated_transformer.transformer import Transformer
 
@@ -138,7 +139,7 @@ class _Run:
             return self._r_drop_forward(batch)
         model, eps_ls, pad_id = self.model, self.config.eps_ls, self.model.config.pad_id
         if self.device.type == "cpu":
-            x_RD, positions_R = model.packed_decode(batch.source, batch.target_in)
+            x_RD, positions_R = packed_decode(model, batch.source, batch.target_in)
             target_R = batch.target_out.flatten()[positions_R]
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, eps_ls, pad_id)
         return label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out, eps_ls, pad_id)

@@ -19,7 +19,6 @@ from annotated_transformer.embedding import (
     concatenated_positional_encoding,
     positional_encoding,
 )
-from annotated_transformer.packing import Packing
 from annotated_transformer.stacks import Decoder, Encoder, LayerCache
 
 
@@ -116,23 +115,6 @@ class Transformer(nn.Module):
         """Logits of the token after each position of `target_in`, given the source and the target up to there."""
         mask = self.source_mask(source)
         return self.logits(self.decode(target_in, self.encode(source, mask), mask))
-
-    def packed_decode(
-        self, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]
-    ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
-        """The decoder's output with little computed on padding, and which of the B x T positions its rows are.
-
-        What `decode` gives at these positions. Each side is packed where it pays: a few rows may be padding.
-        """
-        mask = self.source_mask(source)
-        source_packing = Packing.where_it_pays(mask.flatten(1))
-        packing = Packing.where_it_pays(target_in != self.config.pad_id)
-        x, memory = self.embed(target_in), self.embed(source)
-        memory = self.encoder(source_packing.pack(memory) if source_packing else memory, mask, source_packing)
-        x = self.decoder(packing.pack(x) if packing else x, memory, mask, packing, source_packing)
-        if packing:
-            return x, packing.positions
-        return x.flatten(0, 1), torch.arange(target_in.numel(), device=target_in.device)
 
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
         """Encode the source once; the state before the first step, with one (empty) hypothesis a sentence.

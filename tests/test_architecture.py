@@ -7,13 +7,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "annotated_transformer"
 LAYERS = [  # lower first: a module imports only from layers above it in this list
-    {"config", "dropout", "packing"},
+    {"config", "dropout"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing",
      "parallel_text", "downloads", "process", "exercises.judging", "experiments.controlled_words"},
     {"stacks", "corpus", "visualization", "layer_types", "experiments.learning_curve",
      "experiments.controlled_grammar"},
     {"transformer", "experiments.treebank", "experiments.controlled_corpus"},
-    {"checkpoint", "cost", "evaluation", "explorer", "inference", "experiments.attention_shares"},
+    {"checkpoint", "cost", "evaluation", "explorer", "inference", "packing", "experiments.attention_shares"},
     {"translation", "result_file", "experiments.significance"},
     {"training", "experiments.ablation"},
     {"interop", "variations"},

@@ -6,7 +6,7 @@ import torch
 from annotated_transformer import ModelConfig, Transformer
 from annotated_transformer.batching import make_batch
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
-from annotated_transformer.packing import Packing
+from annotated_transformer.packing import Packing, packed_decode
 
 REAL = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
 
@@ -50,7 +50,7 @@ def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, 
     config = ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0, norm=norm)
     model = Transformer(config).double().train()
     batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
-    x, positions = model.packed_decode(batch.source, batch.target_in)
+    x, positions = packed_decode(model, batch.source, batch.target_in)
     target = batch.target_out.flatten()[positions]
     assert (target != 0).sum() == batch.n_tokens
     packed = linear_cross_entropy(x, model.embedding.weight, target)
@@ -66,5 +66,5 @@ def test_rows_of_padding_are_not_computed():
     for layers in (model.encoder.layers, model.decoder.layers):
         layers[0].feed_forward.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
     batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
-    model.packed_decode(batch.source, batch.target_in)
+    packed_decode(model, batch.source, batch.target_in)
     assert seen == [(4 + 13, 16), (10 + 3, 16)]
