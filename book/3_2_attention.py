@@ -997,6 +997,9 @@ show(MultiHeadAttention.forward)
 # %%
 show(MultiHeadAttention.attend)
 
+# %%
+show(MultiHeadAttention.heads)
+
 # %% [markdown]
 # **Check.** Head by head. `nn.Linear` keeps its matrix transposed, rows being outputs, so head $i$ owns rows $i\,d_k$
 # to $(i+1)\,d_k$ of `W_Q.weight`. The sizes are unequal on purpose: three heads, and a $d_k$ and a $d_v$ that are not

@@ -922,6 +922,29 @@ axes[0].set_ylabel("sentence")
 plt.show()
 
 # %% [markdown]
+# **None at all.** The strip that is left can be avoided too. Only attention has to know which positions are of one
+# sentence; every other layer works on each position alone. So the real positions of a batch can stand side by side,
+# R rows instead of a rectangle of B times L. This is **packing**. Projections, feed-forward networks, norms and dropout
+# then see no padding, and rows are put back into the rectangle for attention alone. `packed_decode` does so, and the
+# package trains with it on a CPU. The law again: nothing changes, neither values nor gradients.
+
+# %%
+from annotated_transformer.packing import packed_decode
+
+def gradients(x):
+    return torch.autograd.grad(x.sum(), list(model.parameters()), allow_unused=True)
+
+source, target_in, target_out, _ = median
+packed, positions = packed_decode(model, source, target_in)
+mask = model.source_mask(source)
+padded = model.decode(target_in, model.encode(source, mask), mask)
+padded = padded.flatten(0, 1)[positions]  # the same positions of the rectangle
+real = target_in.flatten()[positions] != 0
+assert_close(packed[real], padded[real], atol=1e-5, rtol=1e-5)
+assert_close(gradients(packed[real]), gradients(padded[real]), atol=1e-3, rtol=1e-3)
+print(f"source: {source.numel()} places, {int((source != 0).sum())} of them real")
+
+# %% [markdown]
 # **B by tokens.** The number of sentences in a batch is no setting; it follows from their length.
 
 # %% mystnb={"image": {"alt": "Scatter plot of the number of sentences in each batch against its length in tokens, on the curve B equals 1000 divided by L: short sentences come by the hundred, the longest by ten or fewer."}, "figure": {"caption": "Sentences in each batch of at most 1,000 tokens. Dashed: 1,000 divided by the length.", "name": "fig-batch-size"}}
