@@ -191,9 +191,32 @@ def _x_transformers(ours: Transformer) -> Peer:
     return Peer("x-transformers", module, logits, is_same_function=False)
 
 
+def _joeynmt(ours: Transformer) -> Peer:
+    """Its encoder and decoder, post-norm. Not the same function: its projections have biases, and it drops out more."""
+    from joeynmt.decoders import TransformerDecoder
+    from joeynmt.embeddings import Embeddings
+    from joeynmt.encoders import TransformerEncoder
+
+    c = ours.config
+    sizes = {"hidden_size": c.d_model, "ff_size": c.d_ff, "num_layers": c.N, "num_heads": c.h, "dropout": c.p_drop,
+             "emb_dropout": c.p_drop, "layer_norm": "post"}
+    embedding = Embeddings(c.d_model, scale=True, vocab_size=c.vocab_size, padding_idx=c.pad_id)
+    module = nn.ModuleDict({"embedding": embedding, "encoder": TransformerEncoder(**sizes),
+                            "decoder": TransformerDecoder(vocab_size=c.vocab_size, **sizes)}).train()
+    encoder, decoder = module["encoder"], module["decoder"]
+    decoder.output_layer.weight = embedding.lut.weight
+
+    def logits(batch: Batch) -> Tensor:
+        mask, target_mask = (tokens[:, None] != c.pad_id for tokens in (batch.source, batch.target_in))
+        memory, _ = encoder(embedding(batch.source), None, mask)
+        return decoder(embedding(batch.target_in), memory, None, mask, None, None, target_mask)[0]
+
+    return Peer("JoeyNMT", module, logits, is_same_function=False)
+
+
 PEERS: dict[str, tuple[str, Callable[[Transformer], Peer]]] = {
     "torch.nn.Transformer": ("torch", _torch_transformer), "Hugging Face Marian": ("transformers", _marian),
-    "x-transformers": ("x_transformers", _x_transformers)}
+    "x-transformers": ("x_transformers", _x_transformers), "JoeyNMT": ("joeynmt", _joeynmt)}
 """How to build each, and the package that it needs."""
 
 

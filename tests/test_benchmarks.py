@@ -61,3 +61,28 @@ def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tm
     assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
     memory = [record for record in read_result(out)["records"] if record["measure"] == "peak memory"]
     assert all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory) and len(memory) == 2
+
+
+def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
+    out = tmp_path / "decoding.json"
+    command = [sys.executable, BENCHMARKS / "decoding.py", "--small", "--model", "base", "--out", out]
+    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    records = read_result(out)["records"]
+    assert {(record["beam_size"], record["batch_size"]) for record in records} == {(1, 1), (1, 64), (4, 1), (4, 64)}
+    ours = [record for record in records if record["implementation"] == "annotated_transformer"]
+    assert all(record["ours_is_faster"] == record["same_outputs"] == 1 for record in ours)
+    eight = [record for record in records if record["implementation"] == "annotated_transformer int8"]
+    assert all(record["our_int8_is_faster"] == 1 and record["tokens_per_s"] > 0 for record in eight)
+
+
+def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
+    out = tmp_path / "growth.json"
+    command = [sys.executable, BENCHMARKS / "growth.py", "--small", "--out", out]
+    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    records = read_result(out)["records"]
+    training = [record for record in records if record["measure"] == "training"]
+    assert training[0]["over_smallest"] == 1 and [record["pairs"] for record in training] == [100, 1000]
+    parts = ("encoding", "grouping", "steps")
+    assert all(0 < record[f"{part}_us_a_token"] < record["us_a_token"] for record in training for part in parts)
+    translating = [record for record in records if record["measure"] == "translating"]
+    assert [record["lines_out"] for record in translating] == [10, 100]

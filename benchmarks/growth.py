@@ -1,0 +1,151 @@
+"""What grows with the data, and what must not: time a token, and memory while translating; book/results/growth.json.
+
+    OMP_NUM_THREADS=1 python benchmarks/growth.py             1,000 to 1,000,000 pairs, 1,000 to 100,000 lines
+    python benchmarks/growth.py --small --out /tmp/g.json     a rehearsal that measures nothing of worth
+
+Training: all pairs are encoded, grouped by length for an epoch, and cut into batches, of which a fixed number, spread
+over the epoch, is trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The time a token is that of an epoch:
+seconds of encoding and grouping over all target tokens, plus seconds of the steps over theirs. The sizes take turns.
+Translating: lines go through `translate_stream`, each number of them in a process of its own, at a model so small that
+it is the lines that count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
+from annotated_transformer.batching import token_batches
+from annotated_transformer.result_file import write_result
+from annotated_transformer.tokenizer import Tokenizer
+from annotated_transformer.training import _Run, encode_pairs
+
+OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "growth.json"
+SIZES, LINES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
+SMALL_SIZES, SMALL_LINES = (100, 1_000), (10, 100)
+WORDS = [f"{a}{b}{c}" for a in "bdfgklmn" for b in "aeiou" for c in ("", "r", "st", "nk")]
+
+
+def texts(n: int, seed: int) -> Iterator[str]:
+    """n sentences of made-up words, as long as sentences are."""
+    rng = random.Random(seed)
+    for _ in range(n):
+        yield " ".join(rng.choices(WORDS, k=max(1, min(60, round(10 * rng.lognormvariate(0, 0.5))))))
+
+
+class Training:
+    """One size: its encoded pairs, and a run to take steps with."""
+
+    def __init__(self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int, folder: Path) -> None:
+        pairs = list(zip(texts(n_pairs, 1), texts(n_pairs, 2), strict=True))
+        began = time.perf_counter()
+        self.pairs = encode_pairs(tokenizer, pairs, TrainConfig().max_length)
+        self.encoding = time.perf_counter() - began
+        self.n_tokens = sum(len(target) + 1 for _, target in self.pairs)
+        self.max_tokens = max_tokens
+        self.run = _Run(config, TrainConfig(precision="fp32", lr_factor=0.1), folder, torch.device("cpu"))
+
+    def round(self, n_steps: int, epoch: int) -> dict[str, float]:
+        """Microseconds a target token of each part."""
+        began = time.perf_counter()
+        batches = token_batches(self.pairs, self.max_tokens, epoch=epoch)
+        first = next(batches)
+        grouping = time.perf_counter() - began
+        began, n_tokens = time.perf_counter(), 0
+        for batch in [first, *islice(batches, n_steps - 1)]:
+            n_tokens += self.run.update([batch])[2]
+        steps = time.perf_counter() - began
+        parts = {"encoding": self.encoding / self.n_tokens, "grouping": grouping / self.n_tokens,
+                 "steps": steps / n_tokens}
+        return {name: 1e6 * seconds for name, seconds in parts.items()}
+
+
+def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
+    """One record a size; `over_smallest` is the median over rounds of its time a token over the smallest size's."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 800)
+    config = ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.tiny(8000)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {n: Training(n, tokenizer, config, 300 if small else 2048, Path(folder) / str(n))
+                for n in (SMALL_SIZES if small else SIZES)}
+        n_steps = 3 if small else 12
+        found: dict[int, list[dict[str, float]]] = {n: [] for n in runs}
+        for epoch in range(rounds):
+            for n, run in runs.items():
+                found[n].append(run.round(n_steps, epoch))
+    totals = {n: [sum(one.values()) for one in rows] for n, rows in found.items()}
+    least = totals[min(totals)]
+    return [{"measure": "training", "pairs": n, "tokens": runs[n].n_tokens, "rounds": rounds,
+             **{f"{part}_us_a_token": statistics.median(row[part] for row in rows) for part in rows[0]},
+             "us_a_token": statistics.median(totals[n]),
+             "over_smallest": statistics.median(a / b for a, b in zip(totals[n], least, strict=True))}
+            for n, rows in found.items()]
+
+
+def translate_lines(n_lines: int) -> dict[str, Any]:
+    """Run in a process of its own: translate n lines as they come; megabytes at their highest, and at the start."""
+    tokenizer = Tokenizer.train(texts(500, 3), 300)
+    torch.manual_seed(0)
+    translator = Translator(Transformer(ModelConfig(tokenizer.vocab_size, N=1, d_model=8, d_ff=8, h=1)), tokenizer)
+    list(translator.translate_stream(texts(1024, 4), beam_size=1, max_extra=0))  # what the first windows take
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    n_out = sum(1 for _ in translator.translate_stream(texts(n_lines, 5), beam_size=1, max_extra=0))
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"measure": "translating", "lines": n_lines, "lines_out": n_out, "megabytes_before": before / 1024,
+            "peak_megabytes": after / 1024}
+
+
+def measure_translating(small: bool) -> list[dict[str, Any]]:
+    """One record a number of lines."""
+    records = []
+    for n in SMALL_LINES if small else LINES:
+        call = [sys.executable, __file__, "--lines", str(n)]
+        records.append(json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout))
+    return records
+
+
+def as_text(record: dict[str, Any]) -> str:
+    if record["measure"] == "training":
+        return (f"{record['pairs']:9,} pairs  {record['us_a_token']:8.2f} us a token (encoding "
+                f"{record['encoding_us_a_token']:.2f}, grouping {record['grouping_us_a_token']:.2f}), "
+                f"{record['over_smallest']:.3f} times the smallest")
+    return (f"{record['lines']:9,} lines  peak {record['peak_megabytes']:6.1f} MB, "
+            f"{record['megabytes_before']:.1f} before them")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, help="default 9")
+    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
+    parser.add_argument("--lines", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="default book/results/growth.json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.lines:
+        print(json.dumps(translate_lines(args.lines)))
+        return
+    records = measure_training(args.small, args.rounds or (2 if args.small else 9)) + measure_translating(args.small)
+    print(*map(as_text, records), sep="\n", flush=True)
+    out = args.out or (None if args.small else OUT)
+    if out:
+        command = "OMP_NUM_THREADS=1 python benchmarks/growth.py" + (" --small" if args.small else "")
+        write_result(out, command, records, seed=0, ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()))
+        print(out)
+
+
+if __name__ == "__main__":
+    main()
