@@ -132,13 +132,14 @@ class _Run:
         self.step = self.epoch = self.n_batches = 0
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and has_bf16)
+        self.packs = device.type == "cpu" and not config.compile  # a compiled graph cannot ask where the padding is
         self.forward = torch.compile(self._forward, dynamic=True) if config.compile else self._forward
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.config.r_drop:
             return self._r_drop_forward(batch)
         model, eps_ls, pad_id = self.model, self.config.eps_ls, self.model.config.pad_id
-        if self.device.type == "cpu":
+        if self.packs:
             x_RD, positions_R = packed_decode(model, batch.source, batch.target_in)
             target_R = batch.target_out.flatten()[positions_R]
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, eps_ls, pad_id)

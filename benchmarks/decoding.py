@@ -1,12 +1,14 @@
-"""Decoding on a CPU: ours and what else there is, in turns, with the same weights; book/results/decoding_cpu.json.
+"""Decoding: ours and what else there is, in turns, with the same weights; book/results/decoding_cpu.json.
 
     OMP_NUM_THREADS=1 python benchmarks/decoding.py             base and book/model, batch 1 and 64, greedy and beam 4
+    python benchmarks/decoding.py --device cuda                 the same on a GPU: decoding_gpu.json
     python benchmarks/decoding.py --small --out /tmp/d.json     a rehearsal that measures nothing of worth
 
 `pip install transformers ctranslate2` installs the optional peers. **base** has the paper's size, a vocabulary of 8,000
 and random weights; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from sources of 24.
 **book/model** is trained, translates sentences of the default corpus's test split, and stops where it likes; the share
 of outputs that are equal to ours is part of the record. One thread each; a round gives every implementation its turn.
+On a GPU only the implementations in PyTorch take part, in float32.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "decoding_cpu.json"
+RESULTS = ROOT / "book" / "results"
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 SPECIAL = {"<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
+Prepare = Callable[[Transformer], Transformer]
 
 
 class WithoutEnd:
@@ -55,7 +58,7 @@ class WithoutEnd:
         return logits
 
 
-def ours(prepare: Callable[[Transformer], Transformer]) -> Callable[[Transformer, int], Decoder]:
+def ours(prepare: Prepare) -> Callable[[Transformer, int], Decoder]:
     """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
     return lambda model, forced: our_search(prepare(deepcopy(model)), forced)
 
@@ -65,7 +68,7 @@ def our_search(model: Transformer, forced: int) -> Decoder:
     stepped = WithoutEnd(model) if forced else model
 
     def decode(sources: Ids, beam_size: int) -> Ids:
-        source = pad_source(sources)
+        source = pad_source(sources).to(model.embedding.weight.device)
         extra = forced - len(sources[0]) if forced else 50
         if beam_size == 1:
             return greedy_search(stepped, source, max_extra=extra)
@@ -76,13 +79,14 @@ def our_search(model: Transformer, forced: int) -> Decoder:
 
 def hugging_face(model: Transformer, forced: int) -> Decoder:
     """`generate` of Marian with our weights."""
-    theirs = marian(model).eval()
+    device = model.embedding.weight.device
+    theirs = marian(model).eval().to(device)
     theirs.generation_config.update(bos_token_id=1, eos_token_id=2, pad_token_id=0, decoder_start_token_id=1,
                                     forced_eos_token_id=None, bad_words_ids=None, max_length=None)
 
     @torch.inference_mode()
     def decode(sources: Ids, beam_size: int) -> Ids:
-        source = pad_source(sources)
+        source = pad_source(sources).to(device)
         longest = forced or source.size(1) + 50
         found = theirs.generate(input_ids=source, attention_mask=(source != 0).long(), num_beams=beam_size,
                                 max_new_tokens=longest, min_new_tokens=forced or None, do_sample=False,
@@ -121,6 +125,7 @@ DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
     "Hugging Face generate": ("transformers", hugging_face),
     "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
     "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
+ON_GPU = {OURS: ("torch", ours(lambda model: model)), "Hugging Face generate": ("transformers", hugging_face)}
 
 
 def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
@@ -139,9 +144,11 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
 def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[dict[str, Any]]:
     """One record an implementation."""
     model, sources, forced = material(name, bench.small)
+    model = model.to(bench.device)
     n = len(sources) if batch_size > 1 else min(len(sources), 4 if name == "base" else 16)
     batches = [sources[i : i + batch_size] for i in range(0, n, batch_size)]
-    decoders = {label: build(model, forced) for label, (package, build) in DECODERS.items()
+    decoders = {label: build(model, forced)
+                for label, (package, build) in (DECODERS if bench.device == "cpu" else ON_GPU).items()
                 if importlib.util.find_spec(package)}
     outputs = {label: [row for batch in batches for row in decode(batch, beam_size)]
                for label, decode in decoders.items()}
@@ -151,7 +158,8 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
     return [{"measure": "decoding", "model": name, "beam_size": beam_size, "batch_size": batch_size,
              "implementation": label, "sentences": n, "sentences_per_s": n / summary(t)["seconds"],
              "tokens_per_s": tokens[label] / summary(t)["seconds"],
-             "ours_is_faster": times_faster(times[OURS], t), "our_int8_is_faster": times_faster(times[OURS_INT8], t),
+             "ours_is_faster": times_faster(times[OURS], t),
+             "our_int8_is_faster": times_faster(times[OURS_INT8], t) if OURS_INT8 in times else None,
              "same_outputs": sum(a == b for a, b in zip(outputs[OURS], outputs[label], strict=True)) / n, **summary(t)}
             for label, t in times.items()]
 
@@ -159,8 +167,8 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
 def as_text(record: dict[str, Any]) -> str:
     return (f"{record['model']:10} beam {record['beam_size']} batch {record['batch_size']:2} "
             f"{record['implementation']:22} {record['sentences_per_s']:8.2f} sentences/s {record['tokens_per_s']:8.0f} "
-            f"tokens/s  same outputs {record['same_outputs']:4.0%}  ours {record['ours_is_faster']:.2f} "
-            f"and in int8 {record['our_int8_is_faster']:.2f} times as fast")
+            f"tokens/s  same outputs {record['same_outputs']:4.0%}  ours {record['ours_is_faster']:.2f} times as fast"
+            + (f", in int8 {eight:.2f}" if (eight := record["our_int8_is_faster"]) else ""))
 
 
 def main() -> None:
@@ -168,13 +176,14 @@ def main() -> None:
     parser.add_argument("--model", choices=("base", "book/model"), help="this one only, nothing written without --out")
     parser.add_argument("--batch", type=int, help="this batch size only")
     parser.add_argument("--rounds", type=int, help="default 7")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
-    parser.add_argument("--out", type=Path, help="default book/results/decoding_cpu.json")
+    parser.add_argument("--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(1)
     keep_freed_memory()
-    bench = Bench("cpu", args.rounds or (2 if args.small else 7), args.small)
+    bench = Bench(args.device, args.rounds or (2 if args.small else 7), args.small)
     records: list[dict[str, Any]] = []
     for name in [args.model] if args.model else ["base", "book/model"]:
         for batch_size in [args.batch] if args.batch else [64, 1]:
@@ -182,12 +191,14 @@ def main() -> None:
                 found = measure(bench, name, beam_size, batch_size)
                 print(*map(as_text, found), sep="\n", flush=True)
                 records += found
-    out = args.out or (None if args.small or args.model or args.batch else OUT)
+    out = args.out or (None if args.small or args.model or args.batch else
+                       RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json")
     if out:
         packages = {package: version(package) for package, _ in DECODERS.values() if importlib.util.find_spec(package)}
-        command = "OMP_NUM_THREADS=1 python benchmarks/decoding.py" + (" --small" if args.small else "")
+        command = (f"OMP_NUM_THREADS=1 python benchmarks/decoding.py --device {args.device}"
+                   + (" --small" if args.small else ""))
         ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
-        write_result(out, command, records, seed=0, ended=ended, peers=packages)
+        write_result(out, command, records, args.device, seed=0, ended=ended, peers=packages)
         print(out)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import warnings
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -82,14 +83,17 @@ def new_run(bench: Bench, config: ModelConfig, precision: str, compiled: bool, f
     return _Run(config, settings, Path(folder), torch.device(bench.device))
 
 
-def measure_training(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+def measure_training(
+    bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str,
+    precisions: tuple[str, ...] = tuple(FLOAT32_PRODUCTS),
+) -> list[Record]:
     """Steps of the package's own training loop on eight batches of eight shapes."""
     pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))[: 2 if bench.small else 8]
     tokens, count = sum(batch.n_tokens for batch in batches), operations(config, batches)
     variants, names = products(bench), {}
     for compiled in (False,) if bench.small else (False, True):
-        for precision in FLOAT32_PRODUCTS:
+        for precision in precisions:
             label = f"{precision} {'compiled' if compiled else 'eager'}"
             names[label] = (precision, compiled)
             variants[label] = steps(new_run(bench, config, precision, compiled, folder), batches, precision)
@@ -104,6 +108,32 @@ def measure_training(bench: Bench, config: ModelConfig, name: str, max_tokens: i
             "tokens_per_s": tokens / times[label]["seconds"], "tflops": rate / 1e12,
             "share_of_product": rate / machine[precision], "max_tokens": max_tokens, **times[label]})
     return records
+
+
+def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+    """A compiled run on batches of many shapes: graphs made after the third, and how often the host waited in a step.
+
+    On a GPU PyTorch warns of each synchronisation (`set_sync_debug_mode`); on a CPU there is nothing to wait for.
+    """
+    pairs = sentences(300 if bench.small else 20_000, config.vocab_size)
+    batches = list(token_batches(pairs, max_tokens))[:12]
+    run = new_run(bench, config, "bf16", False, folder)
+    run.forward = torch.compile(run._forward, dynamic=True, backend="eager" if bench.small else "inductor")
+    run.packs = False
+    graphs = torch._dynamo.utils.counters["stats"]
+    steps(run, batches[:3], "bf16")()
+    before = graphs["unique_graphs"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if bench.device == "cuda":
+            torch.cuda.set_sync_debug_mode("warn")
+        steps(run, batches[3:], "bf16")()
+        if bench.device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    waits = sum("synchroniz" in str(one.message) for one in caught) if bench.device == "cuda" else None
+    return [{"measure": "waiting", "model": name, "shapes": len({batch.source.shape for batch in batches}),
+             "steps": len(batches) - 3, "graphs_before": before,
+             "graphs_after_warm_up": graphs["unique_graphs"] - before, "synchronisations": waits}]
 
 
 def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
@@ -185,7 +215,10 @@ def main() -> None:
     config = ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
     with tempfile.TemporaryDirectory() as folder:
         records = measure_training(bench, config, name, max_tokens, folder)
+        records += measure_waiting(bench, config, name, max_tokens, folder)
         records += measure_batching(bench, config, name, max_tokens, folder)
+        if not args.small:
+            records += measure_training(bench, ModelConfig.big(37_000), "big", max_tokens, folder, ("bf16",))
         records += measure_attention(bench)
     command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
                         f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])

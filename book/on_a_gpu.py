@@ -672,6 +672,7 @@ from annotated_transformer.training import _Run
 
 tiny = ModelConfig.tiny(50, N=1, d_model=32, d_ff=64)
 run = _Run(tiny, TrainConfig(precision="fp32"), Path("unused"), torch.device("cpu"))
+run.packs = False  # the step of a GPU: on a CPU, where waiting costs nothing, it leaves padding out
 batch = make_batch([([5, 6, 7], [8, 9]), ([5, 6], [10, 11, 12])])
 with Watch() as watch:
     loss, _, _ = run.update([batch])
@@ -859,10 +860,11 @@ assert 2 * 4096**3 == 137_438_953_472
 # (section-gpu-measured)=
 # ## What has been measured
 #
-# `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not), with
-# the rate of a plain matrix product beside; each attention kernel, forward and backward, at several lengths; grouped
-# and random batches, and the price of `.item()`. Medians over repetitions, all variants in turns. It writes
-# `book/results/gpu.json` and refuses to do so from a CPU. The cell shows that file if there is one.
+# `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not) and big,
+# with the rate of a plain matrix product beside; the graphs that a compiled step makes for many shapes, and how often it
+# waits; each attention kernel, forward and backward, at several lengths; grouped and random batches, and the price of
+# `.item()`. Medians over repetitions, all variants in turns. It writes `book/results/gpu.json` and refuses to do so from
+# a CPU. The cell shows that file if there is one.
 
 # %% tags=["nbval-ignore-output"]
 file = Path("results/gpu.json")

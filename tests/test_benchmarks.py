@@ -86,3 +86,15 @@ def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     assert all(0 < record[f"{part}_us_a_token"] < record["us_a_token"] for record in training for part in parts)
     translating = [record for record in records if record["measure"] == "translating"]
     assert [record["lines_out"] for record in translating] == [10, 100]
+
+
+def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):
+    """On a CPU at toy size, where it measures nothing of worth: but that no shape makes a second graph holds there."""
+    out = tmp_path / "gpu.json"
+    command = [sys.executable, BENCHMARKS / "gpu.py", "--small", "--device", "cpu", "--out", out]
+    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    records = read_result(out)["records"]
+    measures = {"matrix product", "training step", "waiting", "batching", "attention"}
+    assert {record["measure"] for record in records} == measures
+    (waiting,) = [record for record in records if record["measure"] == "waiting"]
+    assert waiting["graphs_before"] == 1 and waiting["graphs_after_warm_up"] == 0 and waiting["shapes"] > 5
