@@ -563,7 +563,7 @@ def count_right(model, texts):
 
 settings = TrainConfig(max_tokens=800, warmup_steps=60, lr_factor=0.2,
                        max_length=50, log_every=5, validate_every=10**6,
-                       checkpoint_every=20, keep_checkpoints=40)
+                       checkpoint_every=20, keep_checkpoints=80)
 
 # %% tags=["nbval-ignore-output"]
 began, out = process_time(), f"{runs.name}/copy"
@@ -588,7 +588,7 @@ print(f"{accuracy:.0%} of {len(fresh)} fresh sequences without a mistake")
 assert accuracy == 1.0
 
 # %% [markdown]
-# **Picture.** Beside the loss, two measures at every second of the 40 checkpoints, on the same fresh sequences: the
+# **Picture.** Beside the loss, two measures at every second of the checkpoints, on the same fresh sequences: the
 # share of *tokens* that are right when the true prefix is given (teacher forcing), and the share of *sequences* that
 # greedy search gets right, where the model reads itself.
 
