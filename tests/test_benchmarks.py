@@ -68,6 +68,7 @@ def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
     command = [sys.executable, BENCHMARKS / "decoding.py", "--small", "--model", "base", "--out", out]
     subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
     records = read_result(out)["records"]
+    assert {record["measure"] for record in records} == {"decoding"}
     assert {(record["beam_size"], record["batch_size"]) for record in records} == {(1, 1), (1, 64), (4, 1), (4, 64)}
     ours = [record for record in records if record["implementation"] == "annotated_transformer"]
     assert all(record["ours_is_faster"] == record["same_outputs"] == 1 for record in ours)
