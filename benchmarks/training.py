@@ -140,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, help="this size only; nothing is written without --out")
     parser.add_argument("--peer", choices=PEERS, action="append", help="these peers only")
-    parser.add_argument("--rounds", type=int, help="default 9 (base) and 25 (tiny)")
+    parser.add_argument("--rounds", type=int, help="default 5 (base) and 15 (tiny)")
     parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
     parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
     parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
@@ -157,9 +157,9 @@ def main() -> None:
     records: list[dict[str, Any]] = []
     for size in [args.size] if args.size else (["toy"] if args.small else ["base", "tiny"]):
         for data_name in ("random ids", "tatoeba-en-de") if size != "toy" else ("random ids",):
-            default = {"base": 9, "tiny": 25, "toy": 2}[size]
+            default = {"base": 5, "tiny": 15, "toy": 2}[size]
             bench = Bench("cpu", args.rounds or default, size == "toy")
-            found = measure(bench, size, data_name, names, 2 if size == "toy" else {"base": 3, "tiny": 8}[size])
+            found = measure(bench, size, data_name, names, 2 if size == "toy" else {"base": 2, "tiny": 8}[size])
             print(*map(as_text, found), sep="\n", flush=True)
             records += found
     if not args.no_memory:
