@@ -108,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
                           help="default auto: a GPU where there is one")
     for verb in (r, e):
         verb.add_argument("--int8", action="store_true",
-                          help="linear layers in 8 bits: faster on a CPU, almost the same translations")
+                          help="linear layers in 8 bits, on the CPU: faster there, almost the same translations")
     for verb in (t, e):
         verb.add_argument("--quiet", action="store_true", help="no progress bar")
     for verb in (r, e):

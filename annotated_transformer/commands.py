@@ -205,7 +205,7 @@ def evaluate(args: Namespace) -> None:
     ppl = perplexity(translator.model, encoded)
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
-        print(json.dumps({**named, "perplexity": ppl, "sentences": len(pairs), **search}))
+        print(json.dumps({**named, "perplexity": ppl, "sentences": len(pairs), "int8": args.int8, **search}))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")

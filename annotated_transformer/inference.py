@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from annotated_transformer.attention import MultiHeadAttention
-from annotated_transformer.config import ConfigError
+from annotated_transformer.config import ConfigError, require
 from annotated_transformer.embedding import SharedEmbedding
 from annotated_transformer.transformer import Transformer
 
@@ -29,42 +31,49 @@ def lay_out(model: Transformer) -> Transformer:
 class Int8Linear(nn.Module):
     """x W^T + b with W and x rounded to 8 bits: W once, row by row, x at each call, as a whole.
 
-    w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; sums are exact in int32. The
-    scale of x is that of its largest entry, so that an output depends a little on what else is in the batch. The
-    kernels are PyTorch's own (FBGEMM or oneDNN).
+    w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; x is s_x (q_x - z), with 256
+    steps from its least to its largest entry, or 128 where the CPU's sums would not be exact. So an output depends a
+    little on what else is in the batch. The kernels are PyTorch's own.
     """
 
     def __init__(self, weight: Float[Tensor, "O I"], bias: Float[Tensor, "O"] | None = None) -> None:
         super().__init__()
         self.out_features = weight.size(0)
-        weight = weight.detach().float().contiguous()
+        weight = weight.detach().contiguous()
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():  # PyTorch 2.13 warns that it will give up this type of tensor
-            warnings.simplefilter("ignore", UserWarning)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
             rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach().float())
+        self.packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach())
 
     def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         if x.numel() == 0:
             return x.new_empty(*x.shape[:-1], self.out_features)
-        return torch.ops.quantized.linear_dynamic.default(x, self.packed, reduce_range=False)
+        return torch.ops.quantized.linear_dynamic.default(x, self.packed, reduce_range=not _sums_are_exact())
+
+    def get_extra_state(self) -> Any:
+        raise ConfigError("a model in 8 bits cannot be saved: save it as it was before")
 
 
-class _Int8Attention(MultiHeadAttention):
-    """Attention with all its projections in 8 bits; those of self-attention are one, so that x is rounded once."""
+@cache
+def _sums_are_exact() -> bool:
+    """Whether this CPU adds products of 8 bits without overflow; those without VNNI add pairs of them in 16 bits."""
+    layer = Int8Linear(torch.ones(1, 64))
+    return torch.ops.quantized.linear_dynamic.default(torch.ones(1, 64), layer.packed, reduce_range=False).item() > 63
+
+
+class _Int8SelfAttention(MultiHeadAttention):
+    """The decoder's self-attention in 8 bits: a step's three projections are one product, so that x is rounded once."""
 
     def __init__(self, attention: MultiHeadAttention) -> None:
         nn.Module.__init__(self)
         self.h, self.dropout, self.scale = attention.h, attention.dropout, attention.scale
+        self.W_Q, self.W_K, self.W_V, self.W_O = attention.W_Q, attention.W_K, attention.W_V, attention.W_O
         projections = (attention.W_Q, attention.W_K, attention.W_V)
         self.sizes = [linear.out_features for linear in projections]
-        weight = torch.cat([linear.weight for linear in projections])
         bias = None if attention.W_Q.bias is None else torch.cat([linear.bias for linear in projections])
-        self.W_QKV = Int8Linear(weight, bias)
-        self.W_Q, self.W_K, self.W_V, self.W_O = (  # type: ignore[assignment]
-            Int8Linear(linear.weight, linear.bias) for linear in (*projections, attention.W_O)
-        )
+        self.W_QKV = Int8Linear(torch.cat([linear.weight for linear in projections]), bias)
 
     def project(self, x: Float[Tensor, "B L D"]) -> tuple[Tensor, Tensor, Tensor]:
         queries, keys, values = map(self.split_heads, self.W_QKV(x).split(self.sizes, dim=-1))
@@ -86,20 +95,19 @@ class _Int8Logits(SharedEmbedding):
 def quantize(model: Transformer) -> Transformer:
     """Put every linear layer and the projection to logits into 8 bits, in place: for decoding on a CPU alone.
 
-    Embeddings, norms, softmax and attention stay in float32. Raises ConfigError where PyTorch has no such kernels, and
-    for a model that is not on the CPU.
+    Embeddings, norms, softmax and attention stay in float32. Such a model cannot be saved. Raises ConfigError where
+    PyTorch has no such kernels, and unless the model is in float32, on the CPU and not in 8 bits already.
     """
-    if model.embedding.weight.device.type != "cpu":
-        raise ConfigError("int8 needs a model on the CPU")
-    try:
-        Int8Linear(torch.ones(1, 1))(torch.ones(1, 1))
-    except (RuntimeError, AttributeError) as error:
-        raise ConfigError(f"this PyTorch has no 8-bit kernels for its CPU: {str(error).splitlines()[0]}") from None
+    weight = model.embedding.weight
+    require(weight.device.type == "cpu" and weight.dtype == torch.float32, "int8 needs a model in float32 on the CPU")
+    require(not isinstance(model.embedding, _Int8Logits), "the model is in 8 bits already")
+    engines = {"x86", "fbgemm", "onednn", "qnnpack"} & set(torch.backends.quantized.supported_engines)
+    require(bool(engines) and hasattr(torch, "quantize_per_channel"), "this PyTorch has no 8-bit kernels for its CPU")
+    for layer in model.decoder.layers:
+        layer.self_attention = _Int8SelfAttention(layer.self_attention)
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, MultiHeadAttention):
-                setattr(module, name, _Int8Attention(child))
-            elif isinstance(child, nn.Linear) and not isinstance(module, MultiHeadAttention):
+            if isinstance(child, nn.Linear):
                 setattr(module, name, Int8Linear(child.weight, child.bias))
     model.embedding = _Int8Logits(model.embedding)
-    return model
+    return model.train(model.training)

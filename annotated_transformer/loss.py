@@ -70,26 +70,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
         precision = torch.promote_types(x_ND.dtype, torch.float32)
         real_R = (target_N != pad_id).nonzero()[:, 0]
         share = eps_ls / weight_VD.size(0)
-        sum_D = weight_VD.sum(0)
+        sum_D = weight_VD.sum(0, dtype=precision)
         loss, nll = x_ND.new_zeros(2, dtype=precision)
         grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
         for rows in real_R.split(block_rows):
             x_MD, target_M1 = x_ND[rows], target_N[rows, None]
             logits_MV = (x_MD @ weight_VD.T).to(precision)
             p_MV = logits_MV.softmax(dim=-1)
-            nll_M1 = -p_MV.gather(-1, target_M1).log()
-            if nll_M1.isinf().any():  # a probability below the smallest float
-                nll_M1 = logits_MV.logsumexp(dim=-1, keepdim=True) - logits_MV.gather(-1, target_M1)
+            p_M1, z_M1 = p_MV.gather(-1, target_M1), logits_MV.gather(-1, target_M1)
+            nll_M1 = -p_M1.log()
+            if (p_M1 < torch.finfo(precision).tiny).any():  # too small for its logarithm
+                nll_M1 = logits_MV.logsumexp(dim=-1, keepdim=True) - z_M1
             nll += nll_M1.sum()
-            log_z_M1 = nll_M1 + logits_MV.gather(-1, target_M1)
-            loss += (1 - eps_ls) * nll_M1.sum() + eps_ls * log_z_M1.sum() - share * (x_MD @ sum_D).sum()
+            sum_of_z = (x_MD.sum(0, dtype=precision) * sum_D).sum()
+            loss += (1 - eps_ls) * nll_M1.sum() + eps_ls * (nll_M1 + z_M1).sum() - share * sum_of_z
             if not any(ctx.needs_input_grad):
                 continue
             p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
             p_MV = p_MV.to(x_ND.dtype)
-            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D, alpha=share).to(x_ND.dtype)
+            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share).to(x_ND.dtype)
             grad_weight_VD.addmm_(p_MV.T, x_MD)
-        grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
+        if any(ctx.needs_input_grad):
+            grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
         ctx.save_for_backward(grad_x_ND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll

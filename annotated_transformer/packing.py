@@ -34,7 +34,7 @@ class Packing:
 
     def pack(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "R D"]:
         """The rows of real positions, sentence after sentence."""
-        return _Pack.apply(x.flatten(0, 1), self.positions).view(-1, x.size(-1))
+        return _Pack.apply(x.flatten(0, 1), self.positions)
 
     def unpack(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "B L D"]:
         """Every row back in its place. A position of padding holds the first row, and gets no gradient.
@@ -82,26 +82,33 @@ def packed_decode(
     test holds values and gradients equal. Each side is packed where it pays, so that a few rows may be padding.
     """
     mask = model.source_mask(source)
-    sources, targets = (Packing.where_it_pays(tokens != model.config.pad_id) for tokens in (source, target_in))
-    memory, x = (model.embed(tokens) for tokens in (source, target_in))
-    memory = sources.pack(memory) if sources else memory
-    x = targets.pack(x) if targets else x
-    for encode in model.encoder.layers:
-        memory = encode.add_norm_1(
-            memory, lambda y, layer=encode: packed_attention(layer.self_attention, y, y, sources, sources, mask)
-        )
-        memory = encode.add_norm_2(memory, encode.feed_forward)
+    source_packing = Packing.where_it_pays(source != model.config.pad_id)
+    packing = Packing.where_it_pays(target_in != model.config.pad_id)
+    memory, x = model.embed(source), model.embed(target_in)
+    memory = source_packing.pack(memory) if source_packing else memory
+    x = packing.pack(x) if packing else x
+
+    def attend_source(y: Tensor) -> Tensor:
+        return packed_attention(encoder_layer.self_attention, y, y, source_packing, source_packing, mask)
+
+    def attend_past(y: Tensor) -> Tensor:
+        return packed_attention(decoder_layer.self_attention, y, y, packing, packing, causal=True)
+
+    def attend_memory(y: Tensor) -> Tensor:
+        return packed_attention(decoder_layer.cross_attention, y, memory, packing, source_packing, mask)
+
+    for encoder_layer in model.encoder.layers:
+        memory = encoder_layer.add_norm_1(memory, attend_source)
+        memory = encoder_layer.add_norm_2(memory, encoder_layer.feed_forward)
     memory = model.encoder.norm(memory)
-    for decode in model.decoder.layers:
-        x = decode.add_norm_1(
-            x, lambda y, layer=decode: packed_attention(layer.self_attention, y, y, targets, targets, causal=True)
-        )
-        x = decode.add_norm_2(
-            x, lambda y, layer=decode: packed_attention(layer.cross_attention, y, memory, targets, sources, mask)
-        )
-        x = decode.add_norm_3(x, decode.feed_forward)
+    for decoder_layer in model.decoder.layers:
+        x = decoder_layer.add_norm_1(x, attend_past)
+        x = decoder_layer.add_norm_2(x, attend_memory)
+        x = decoder_layer.add_norm_3(x, decoder_layer.feed_forward)
     x = model.decoder.norm(x)
-    return (x, targets.positions) if targets else (x.flatten(0, 1), torch.arange(target_in.numel(), device=x.device))
+    if packing:
+        return x, packing.positions
+    return x.flatten(0, 1), torch.arange(target_in.numel(), device=x.device)
 
 
 def packed_attention(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -91,11 +90,17 @@ class LayerCache:
     """What one decoder layer keeps between steps, for B sentences with W hypotheses each.
 
     `keys` and `values` hold the positions decoded so far, one row a hypothesis; they are the filled part of buffers
-    that are written in place, and doubled when they are full. `memory_keys` and `memory_values` hold the source, one
-    row a *sentence*: its W hypotheses share them as W queries.
+    that are written in place (so not for gradients through several steps), and doubled when they are full.
+    `memory_keys` and `memory_values` hold the source, one row a *sentence*: its W hypotheses share them as W queries.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, memory_keys: Tensor, memory_values: Tensor) -> None:
+    def __init__(
+        self,
+        keys: Float[Tensor, "BW H 0 K"],
+        values: Float[Tensor, "BW H 0 Kv"],
+        memory_keys: Float[Tensor, "B H S K"],
+        memory_values: Float[Tensor, "B H S Kv"],
+    ) -> None:
         """From no positions (keys and values of length 0) and the source's keys and values."""
         self.length = 0
         self.buffers = [keys, values]
@@ -124,14 +129,13 @@ class LayerCache:
         room[:, :, : self.length] = filled if rows is None else filled[rows]
         return room
 
-    def reorder(self, rows: Int[Tensor, "rows"]) -> None:
-        """Row i of the hypotheses becomes what row `rows[i]` was. Rows that stay where they are are not copied."""
-        n_rows, _, capacity, _ = self.buffers[0].shape
-        if len(rows) != n_rows:
+    def reorder(self, rows: Int[Tensor, "rows"], moved: Int[Tensor, "moved"] | None = None) -> None:
+        """Row i of the hypotheses becomes what row `rows[i]` was. With `moved` all but these rows stay, uncopied."""
+        if moved is None:
+            capacity = self.buffers[0].size(2)
             self.buffers = [self._room(buffer, capacity, rows) for buffer in self.buffers]
             return
-        moved = (rows != torch.arange(n_rows, device=rows.device)).nonzero()[:, 0]
-        for buffer in self.buffers if len(moved) else ():
+        for buffer in self.buffers:
             buffer[moved, :, : self.length] = buffer[rows[moved], :, : self.length]
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:

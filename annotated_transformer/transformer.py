@@ -36,8 +36,11 @@ class DecodingState:
         n_hypotheses = self.caches[0].keys.size(0) // n_sentences
         first = torch.arange(n_sentences, device=parents.device)[:, None] * n_hypotheses
         rows = (first + parents).flatten()
-        for cache in self.caches:
-            cache.reorder(rows)
+        moved = None
+        if parents.size(1) == n_hypotheses and parents.device.type == "cpu":  # a GPU would have to wait for the answer
+            moved = (rows != torch.arange(len(rows))).nonzero()[:, 0]
+        for cache in self.caches if moved is None or len(moved) else ():
+            cache.reorder(rows, moved)
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Drop every sentence but these, with all its hypotheses."""

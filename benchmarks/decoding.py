@@ -8,7 +8,10 @@
 and random weights; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from sources of 24.
 **book/model** is trained, translates sentences of the default corpus's test split, and stops where it likes; the share
 of outputs that are equal to ours is part of the record. One thread each; a round gives every implementation its turn.
-On a GPU only the implementations in PyTorch take part, in float32.
+On a GPU only the implementations in PyTorch take part, in float32. The searches are each library's own: length
+penalties differ in form, ours stops a sentence at its own limit, the others at that of its batch, and an ended
+hypothesis frees its place in their beams, but not in ours. Outputs of forced length are equal token by token, or the
+script stops.
 """
 
 from __future__ import annotations
@@ -26,12 +29,13 @@ from typing import Any
 
 import torch
 from peers import ctranslate2_model, marian
-from timing import Bench, summary, times_faster
+from timing import Bench, command_line, summary, times_faster
 
 from annotated_transformer import ModelConfig, Transformer, Translator, bleu, corpus
 from annotated_transformer.batching import pad_source
 from annotated_transformer.beam_search import beam_search, greedy_search
 from annotated_transformer.checkpoint import load_model
+from annotated_transformer.config import require
 from annotated_transformer.inference import lay_out, quantize
 from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
@@ -39,7 +43,7 @@ from annotated_transformer.result_file import write_result
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "book" / "results"
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
-SPECIAL = {"<s>": 1, "</s>": 2, "<unk>": 3}
+SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
 Prepare = Callable[[Transformer], Transformer]
@@ -113,7 +117,8 @@ def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
             longest = forced or max(map(len, tokens)) + 50
             found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.6,
                                                max_decoding_length=longest, min_decoding_length=forced or 1)
-            return [[SPECIAL.get(token) or int(token) for token in result.hypotheses[0]] for result in found]
+            return [[SPECIAL[token] if token in SPECIAL else int(token) for token in result.hypotheses[0]]
+                    for result in found]
 
         return decode
 
@@ -152,6 +157,10 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
                 if importlib.util.find_spec(package)}
     outputs = {label: [row for batch in batches for row in decode(batch, beam_size)]
                for label, decode in decoders.items()}
+    equal = {label: sum(a == b for a, b in zip(outputs[OURS], found, strict=True)) / n
+             for label, found in outputs.items()}
+    for label, share in equal.items():
+        require(share > 0.9 or "int8" in label or not forced, f"only {share:.0%} of the outputs of {label} are ours")
     times = bench.rounds({label: lambda decode=decode: [decode(batch, beam_size) for batch in batches]
                           for label, decode in decoders.items()})
     tokens = {label: sum(map(len, rows)) for label, rows in outputs.items()}
@@ -160,7 +169,7 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
              "tokens_per_s": tokens[label] / summary(t)["seconds"],
              "ours_is_faster": times_faster(times[OURS], t),
              "our_int8_is_faster": times_faster(times[OURS_INT8], t) if OURS_INT8 in times else None,
-             "same_outputs": sum(a == b for a, b in zip(outputs[OURS], outputs[label], strict=True)) / n, **summary(t)}
+             "same_outputs": equal[label], **summary(t)}
             for label, t in times.items()]
 
 
@@ -194,6 +203,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
     parser.add_argument("--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json")
     args = parser.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("PyTorch sees no GPU")
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -212,11 +223,10 @@ def main() -> None:
     out = args.out or (None if args.small or args.model or args.batch else
                        RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json")
     if out:
-        packages = {package: version(package) for package, _ in DECODERS.values() if importlib.util.find_spec(package)}
-        command = (f"OMP_NUM_THREADS=1 python benchmarks/decoding.py --device {args.device}"
-                   + (" --small" if args.small else ""))
+        packages = {package: version(package) for package in ("transformers", "ctranslate2")
+                    if importlib.util.find_spec(package) and (package == "transformers" or args.device == "cpu")}
         ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
-        write_result(out, command, records, args.device, seed=0, ended=ended, peers=packages)
+        write_result(out, command_line(), records, args.device, seed=0, ended=ended, peers=packages)
         print(out)
 
 

@@ -111,7 +111,7 @@ def measure_training(
 
 
 def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
-    """A compiled run on batches of many shapes: graphs made after the third, and how often the host waited in a step.
+    """A compiled run on batches of many shapes: graphs made after the third, and how often the host waited in all.
 
     On a GPU PyTorch warns of each synchronisation (`set_sync_debug_mode`); on a CPU there is nothing to wait for.
     """
@@ -120,6 +120,8 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     run = new_run(bench, config, "bf16", False, folder)
     run.forward = torch.compile(run._forward, dynamic=True, backend="eager" if bench.small else "inductor")
     run.packs = False
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     graphs = torch._dynamo.utils.counters["stats"]
     steps(run, batches[:3], "bf16")()
     before = graphs["unique_graphs"]

@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 python benchmarks/growth.py             1,000 to 1,000,000 pairs, 1,000 to 100,000 lines
     python benchmarks/growth.py --small --out /tmp/g.json     a rehearsal that measures nothing of worth
 
-Training: all pairs are encoded, grouped by length for an epoch, and cut into batches, of which a fixed number, spread
-over the epoch, is trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The time a token is that of an epoch:
-seconds of encoding and grouping over all target tokens, plus seconds of the steps over theirs. The sizes take turns.
+Training: all pairs are encoded once, and in each round grouped by length for another epoch and cut into batches, of
+which the first twelve of the shuffled epoch are trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The time a
+token is that of an epoch: seconds of encoding and grouping over all target tokens, plus seconds of the steps over
+theirs. Grouping and steps of all sizes take turns.
 Translating: lines go through `translate_stream`, each number of them in a process of its own, at a model so small that
 it is the lines that count.
 """
@@ -27,9 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from timing import command_line
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
 from annotated_transformer.batching import token_batches
+from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.training import _Run, encode_pairs
@@ -77,6 +80,7 @@ class Training:
 def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
     """One record a size; `over_smallest` is the median over rounds of its time a token over the smallest size's."""
     torch.manual_seed(0)
+    keep_freed_memory()
     tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 800)
     config = ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.tiny(8000)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,8 +146,7 @@ def main() -> None:
     print(*map(as_text, records), sep="\n", flush=True)
     out = args.out or (None if args.small else OUT)
     if out:
-        command = "OMP_NUM_THREADS=1 python benchmarks/growth.py" + (" --small" if args.small else "")
-        write_result(out, command, records, seed=0, ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()))
+        write_result(out, command_line(), records, seed=0, ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()))
         print(out)
 
 

@@ -1,7 +1,8 @@
 """Implementations to compare with, each optional: as a user would build them, with our weights where that can be.
 
-A peer has the paper's sizes, post-norm, ReLU, a shared embedding and dropout where section 5.4 puts it; the optimizer
-is the same fused Adam and the loss PyTorch's own label-smoothed cross-entropy, which are the fastest it comes with.
+A peer has the paper's sizes and a shared embedding, and where `is_same_function` also post-norm, ReLU and dropout as
+section 5.4 has it; the optimizer is the same fused Adam and the loss PyTorch's own label-smoothed cross-entropy, which
+are the fastest it comes with.
 """
 
 from __future__ import annotations

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +19,13 @@ from annotated_transformer import ModelConfig
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 Ids = list[int]
 Work = Callable[[], object]
+
+
+def command_line() -> str:
+    """The command that runs, as it was typed."""
+    threads = os.environ.get("OMP_NUM_THREADS")
+    words = ["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]
+    return (f"OMP_NUM_THREADS={threads} " if threads else "") + shlex.join(words)
 
 
 class Bench:

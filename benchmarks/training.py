@@ -26,10 +26,11 @@ from typing import Any
 
 import torch
 from peers import PEERS, build, installed, on_batches, unlike
-from timing import Bench, product, sentences, step_operations, summary, times_faster
+from timing import Bench, command_line, product, sentences, step_operations, summary, times_faster
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, corpus
 from annotated_transformer.batching import Batch, TokenPair, token_batches
+from annotated_transformer.config import require
 from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
 from annotated_transformer.tokenizer import Tokenizer
@@ -82,6 +83,8 @@ def measure(bench: Bench, size: str, data_name: str, names: list[str], n_batches
                  **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
                  "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3)}
         times = bench.rounds(works)
+    for name, gap in difference.items():
+        require(gap < 1e-3, f"{name} computes another function: its logits differ by {gap}")
     real, count = lengths(batches), step_operations(config, lengths(batches))
     rate = (1 if n < 2048 else 3) * 2.0 * n**3 / summary(times["product"])["seconds"]
     tokens = sum(t for _, t in real)
@@ -169,8 +172,7 @@ def main() -> None:
     out = args.out or (None if args.size or args.small else OUT)
     if out:
         packages = {PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-")) for name in names}
-        command = "OMP_NUM_THREADS=1 python benchmarks/training.py" + (" --small" if args.small else "")
-        write_result(out, command, records, seed=0, date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+        write_result(out, command_line(), records, seed=0, date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
                      peers=packages)
         print(out)
 

@@ -737,7 +737,7 @@ for n in (512, 3072, 32768, 131072):
 # \text{bytes} = 2 \cdot N \cdot n \cdot h \cdot d_k \cdot \text{bytes a number}
 # $$ (ap-cache)
 #
-# **Check.** Against the tensors that the package really keeps after five steps.
+# **Check.** Against the tensors that the package has filled after five steps.
 
 # %%
 def cache_bytes(n, N, h, d_k, size=2):

@@ -202,6 +202,19 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
     assert f"{scores['perplexity']:.2f}" in text
 
 
+def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch):
+    from annotated_transformer import inference
+
+    made = []
+    monkeypatch.setattr("annotated_transformer.translation.quantize", lambda m: made.append(m) or inference.quantize(m))
+    arguments = ["--max-extra", 2, "--int8"]
+    status, out, _ = run(capsys, "translate", directory, "--input", files[0], *arguments)
+    assert status == 0 and len(out.splitlines()) == len(files[0].read_text().splitlines()) and len(made) == 1
+    status, out, _ = run(capsys, "evaluate", directory, "--source", files[0], "--reference", files[1], "--json",
+                         "--quiet", *arguments)
+    assert status == 0 and json.loads(out)["int8"] is True and len(made) == 2
+
+
 def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monkeypatch):
     asked = []
 

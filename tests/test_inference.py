@@ -66,15 +66,36 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
     assert 0 < (exact - rounded).norm() < 0.2 * exact.norm()
 
 
-def test_steps_of_an_8_bit_model_follow_its_own_hypotheses():
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}])
+def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
     """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
-    model = quantize(small_model(dtype=torch.float32))
-    source, target = random_tokens(1, 2, 7), random_tokens(2, 2, 5)
+    model = quantize(small_model(dtype=torch.float32, **changes))
+    source, past, parents = random_tokens(1, 2, 7), random_tokens(2, 2, 2, 5), torch.tensor([[1, 0], [1, 1]])
     state = model.start(source)
-    steps = torch.stack([model.step(target[:, t : t + 1], state)[:, 0] for t in range(5)], dim=1)
-    exact = model(source, target)
-    assert (steps - exact).norm() < 0.2 * exact.norm()
+    state.reorder(torch.zeros(2, 2, dtype=torch.long))
+    for t in range(5):
+        model.step(past[:, :, t], state)
+    state.reorder(parents)
+    new = random_tokens(3, 2, 2)
+    followed = torch.cat([past[torch.arange(2)[:, None], parents], new[..., None]], dim=2)
+    logits = model.step(new, state)
+    for w in range(2):
+        exact = model(source, followed[:, w])[:, -1]
+        assert (logits[:, w] - exact).norm() < 0.2 * exact.norm()
     assert all(beam_search(model, source, 3))
+
+
+def test_attention_dropout_stays_off():
+    model = quantize(small_model(dtype=torch.float32, attention_dropout=0.5))
+    source, target = random_tokens(1, 2, 7), random_tokens(2, 2, 5)
+    assert torch.equal(model(source, target), model(source, target))
+    assert not any(module.training for module in model.modules())
+
+
+def test_sums_of_8_bit_products_do_not_overflow():
+    """255 times 127, twice, is more than 16 bits hold: a CPU that adds pairs in 16 bits must get 7 bits of x."""
+    wide = Int8Linear(torch.ones(8, 512))(torch.ones(16, 512))
+    assert_close(wide, torch.full((16, 8), 512.0), rtol=0.01, atol=0)
 
 
 def test_a_checkpoint_is_read_into_8_bits(tmp_path):
@@ -83,15 +104,26 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     checkpoint.write_directory(tmp_path, model.config, tokenizer)
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
     sources = [source for source, _ in text_pairs(1, 3)]
-    assert Translator.from_checkpoint(tmp_path).translate(sources) == Translator(model, tokenizer).translate(sources)
+    laid = Translator.from_checkpoint(tmp_path)
+    assert laid.model.decoder.layers[0].feed_forward.W_1.weight.t().is_contiguous()
+    assert laid.translate(sources) == Translator(model, tokenizer).translate(sources)
     eight = Translator.from_checkpoint(tmp_path, int8=True)
     assert isinstance(eight.model.decoder.layers[0].feed_forward.W_1, Int8Linear)
     assert len(eight.translate(sources)) == 3
 
 
-def test_8_bits_are_for_the_cpu():
-    with pytest.raises(ConfigError, match="int8 needs a model on the CPU"):
-        quantize(small_model(dtype=torch.float32).to("meta"))
+@pytest.mark.parametrize("model", [small_model(), small_model(dtype=torch.float32).to("meta")], ids=["float64", "meta"])
+def test_8_bits_are_for_float32_on_the_cpu(model):
+    with pytest.raises(ConfigError, match="int8 needs a model in float32 on the CPU"):
+        quantize(model)
+
+
+def test_a_model_is_not_put_into_8_bits_twice_and_not_saved(tmp_path):
+    model = quantize(small_model(dtype=torch.float32))
+    with pytest.raises(ConfigError, match="already"):
+        quantize(model)
+    with pytest.raises(ConfigError, match="cannot be saved"):
+        checkpoint.save_weights(tmp_path / "weights", model)
 
 
 def test_a_pytorch_without_the_kernels_is_named(monkeypatch):

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -83,7 +85,7 @@ def test_only_the_loss_has_a_gradient():
 @pytest.mark.parametrize("eps_ls", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
 def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, eps_ls):
-    """45 rows in blocks of 16, of which the last is not full and the padding falls anywhere."""
+    """45 rows, of which the real ones go in blocks of three; the padding falls anywhere."""
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(5, 9, 4, generator=generator, dtype=dtype).requires_grad_()
     weight = torch.randn(V, 4, generator=generator, dtype=dtype).requires_grad_()
@@ -97,6 +99,24 @@ def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, ep
     ours, theirs = (torch.autograd.grad(3 * total, (x, weight)) for total in (loss, expected))
     assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
     assert not ours[0][target == 0].any()
+
+
+@pytest.mark.parametrize("distance", [20.0, 95.0, 200.0], ids=lambda distance: f"exp(-{distance:.0f})")
+def test_the_loss_in_blocks_is_right_where_probabilities_are_too_small_for_float32(distance):
+    weight = torch.tensor([[0.0], [0.0], [-1.0], [-2.0]])
+    loss, nll = linear_cross_entropy(torch.tensor([[distance]]), weight, torch.tensor([2]))
+    assert nll.item() == pytest.approx(distance + math.log(2), rel=1e-6)
+    assert loss.item() == pytest.approx(math.log(2) + 0.9 * distance + 0.1 * 3 * distance / 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_loss_in_blocks_adds_up_in_float32(dtype):
+    """The sum of 30,000 logits of -4 is beyond float16."""
+    torch.manual_seed(0)
+    x, weight = torch.full((3, 2), 2.0, dtype=dtype), -torch.ones(30_000, 2, dtype=dtype)
+    target = torch.tensor([1, 2, 3])
+    loss, nll = linear_cross_entropy(x, weight, target)
+    assert loss.item() == pytest.approx(3 * math.log(30_000), rel=1e-3) and nll.item() == pytest.approx(loss.item())
 
 
 def test_r_drop_is_the_mean_of_both_divergences_over_the_real_positions():
