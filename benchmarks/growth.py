@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import command_line
+from timing import command_line, peak_megabytes
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
 from annotated_transformer.batching import token_batches
@@ -81,7 +80,7 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
     """One record a size; `over_smallest` is the median over rounds of its time a token over the smallest size's."""
     torch.manual_seed(0)
     keep_freed_memory()
-    tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 800)
+    tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 480)
     config = ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.tiny(8000)
     with tempfile.TemporaryDirectory() as folder:
         runs = {n: Training(n, tokenizer, config, 300 if small else 2048, Path(folder) / str(n))
@@ -106,11 +105,10 @@ def translate_lines(n_lines: int) -> dict[str, Any]:
     torch.manual_seed(0)
     translator = Translator(Transformer(ModelConfig(tokenizer.vocab_size, N=1, d_model=8, d_ff=8, h=1)), tokenizer)
     list(translator.translate_stream(texts(1024, 4), beam_size=1, max_extra=0))  # what the first windows take
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_megabytes()
     n_out = sum(1 for _ in translator.translate_stream(texts(n_lines, 5), beam_size=1, max_extra=0))
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"measure": "translating", "lines": n_lines, "lines_out": n_out, "megabytes_before": before / 1024,
-            "peak_megabytes": after / 1024}
+    return {"measure": "translating", "lines": n_lines, "lines_out": n_out, "megabytes_before": before,
+            "peak_megabytes": peak_megabytes()}
 
 
 def measure_translating(small: bool) -> list[dict[str, Any]]:

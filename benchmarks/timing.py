@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shlex
 import statistics
 import sys
@@ -26,6 +27,15 @@ def command_line() -> str:
     threads = os.environ.get("OMP_NUM_THREADS")
     words = ["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]
     return (f"OMP_NUM_THREADS={threads} " if threads else "") + shlex.join(words)
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has held since it began; what its parent held does not count."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:  # not Linux: there a parent's peak may show through
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 class Bench:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from typing import Any
 
 import torch
 from peers import PEERS, build, installed, on_batches, unlike
-from timing import Bench, command_line, product, sentences, step_operations, summary, times_faster
+from timing import Bench, command_line, peak_megabytes, product, sentences, step_operations, summary, times_faster
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, corpus
 from annotated_transformer.batching import Batch, TokenPair, token_batches
@@ -96,7 +95,7 @@ def measure(bench: Bench, size: str, data_name: str, names: list[str], n_batches
             for name, t in times.items() if name != "product"]
 
 
-def peak_megabytes(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[str, float]:
+def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[str, float]:
     """Run in a process of its own: memory at its highest in two training steps, and what there was before them.
 
     The pages of code that importing reads count on both sides.
@@ -109,11 +108,10 @@ def peak_megabytes(name: str, vocab_size: int, max_tokens: int, small: bool) -> 
             step = on_batches(lambda b: run.update([b]), [batch])
         else:
             step = on_batches(build(name, Transformer(config)).trainer(), [batch])
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_megabytes()
         step()
         step()
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"peak_megabytes": after / 1024, "before_megabytes": before / 1024}
+    return {"peak_megabytes": peak_megabytes(), "before_megabytes": before}
 
 
 def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
@@ -153,7 +151,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if args.peak:  # with the allocator as a user's own script would have it
-        print(json.dumps(peak_megabytes(args.peak, *((500, 200) if args.small else MEMORY), args.small)))
+        print(json.dumps(peak_of(args.peak, *((500, 200) if args.small else MEMORY), args.small)))
         return
     keep_freed_memory()
     names = [name for name in installed() if not args.peer or name in args.peer]
