@@ -31,7 +31,7 @@ def training(result: dict[str, Any]) -> str:
     steps = [r for r in result["records"] if r["measure"] == "training step"]
     memory = [r for r in result["records"] if r["measure"] == "peak memory"]
     return "\n".join([
-        "**Training steps**", origin(result),
+        "**Training steps**\n", origin(result),
         table(["model", "data", "implementation", "target tokens/s", "share of the matrix rate", "ours is"],
               [[r["model"], r["data"], r["implementation"], f"{r['target_tokens_per_s']:,.0f}",
                 f"{r['share_of_product']:.2f}", f"{r['ours_is_faster']:.2f} x"] for r in steps]),
@@ -42,7 +42,7 @@ def training(result: dict[str, Any]) -> str:
 
 def decoding(result: dict[str, Any]) -> str:
     return "\n".join([
-        "**Decoding**", origin(result),
+        "**Decoding**\n", origin(result),
         table(["model", "beam", "batch", "implementation", "same outputs", "tokens/s", "ours is", "ours in int8 is"],
               [[r["model"], str(r["beam_size"]), str(r["batch_size"]), r["implementation"], f"{r['same_outputs']:.0%}",
                 f"{r['tokens_per_s']:,.0f}", f"{r['ours_is_faster']:.2f} x", f"{r['our_int8_is_faster']:.2f} x"]
@@ -56,7 +56,7 @@ def decoding(result: dict[str, Any]) -> str:
 def growth(result: dict[str, Any]) -> str:
     records = result["records"]
     return "\n".join([
-        "**Growth**", origin(result),
+        "**Growth**\n", origin(result),
         table(["pairs", "microseconds a token", "over the fewest"],
               [[f"{r['pairs']:,}", f"{r['us_a_token']:.1f}", f"{r['over_smallest']:.3f}"]
                for r in records if r["measure"] == "training"]),
