@@ -88,6 +88,20 @@ def test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens(tmp_path)
     assert_close(seen[0], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_step_on_a_cpu_computes_the_real_positions_alone(tmp_path, packs):
+    """With `packs` off it is the step of a GPU, and of a compiled graph, which take the rectangle."""
+    r, _ = capturing_run(tmp_path)
+    assert r.packs  # the default on a CPU
+    r.packs, rows = packs, []
+    for stack in (r.model.encoder, r.model.decoder):
+        layer = stack.layers[0].feed_forward
+        layer.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0][..., 0].numel()))
+    batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
+    r.update([batch])
+    assert rows == ([4 + 13, 10 + 3] if packs else [2 * 13, 2 * 10])
+
+
 def test_two_half_batches_equal_one_whole_batch(tmp_path):
     """The halves have unequal numbers of tokens, and their lengths are padded differently."""
     pairs = [([5, 6], [7]), ([8, 9, 10], [11, 12, 13, 14, 15]), ([5], [6, 7, 8]), ([20, 21], [22])]
