@@ -4,133 +4,38 @@
     python benchmarks/decoding.py --device cuda                 the same on a GPU: decoding_gpu.json
     python benchmarks/decoding.py --small --out /tmp/d.json     a rehearsal that measures nothing of worth
 
-`pip install transformers ctranslate2` installs the optional peers. **base** has the paper's size, a vocabulary of 8,000
-and random weights; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from sources of 24.
-**book/model** is trained, translates sentences of the default corpus's test split, and stops where it likes; the share
-of outputs that are equal to ours is part of the record. One thread each; a round gives every implementation its turn.
-On a GPU only the implementations in PyTorch take part, in float32. The searches are each library's own: length
-penalties differ in form, ours stops a sentence at its own limit, the others at that of its batch, and an ended
-hypothesis frees its place in their beams, but not in ours. Outputs of forced length are equal token by token, or the
-script stops.
+`pip install transformers ctranslate2 joeynmt` installs the optional peers. **base** has the paper's size, a vocabulary
+of 8,000 and random weights; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from
+sources of 24. **book/model** is trained, translates sentences of the default corpus's test split, and stops where it
+likes; the share of outputs that are equal to ours is part of the record. One thread each; a round gives every
+implementation its turn. The searches are each library's own, but for `torch.nn.Transformer`, which has none: ours
+drives it. Length penalties differ in form, ours stops a sentence at its own limit, the others at that of its batch, and
+an ended hypothesis frees its place in their beams, but not in ours. Outputs of forced length are equal token by token,
+or the script stops. On a GPU ours and Hugging Face take part, in float32.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from peers import ctranslate2_model, marian
+from decoders import DECODERS, ON_GPU, OURS, OURS_INT8, Ids
 from timing import Bench, command_line, summary, times_faster
 
 from annotated_transformer import ModelConfig, Transformer, Translator, bleu, corpus
-from annotated_transformer.batching import pad_source
-from annotated_transformer.beam_search import beam_search, greedy_search
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import require
-from annotated_transformer.inference import lay_out, quantize
 from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "book" / "results"
-OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
-SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
-Ids = list[list[int]]
-Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
-Prepare = Callable[[Transformer], Transformer]
-
-
-class WithoutEnd:
-    """A model that never writes eos: every output is as long as the limit."""
-
-    def __init__(self, model: Transformer) -> None:
-        self.model, self.config = model, model.config
-        self.start = model.start
-
-    def step(self, tokens: torch.Tensor, state: Any) -> torch.Tensor:
-        logits = self.model.step(tokens, state)
-        logits[..., self.config.eos_id] = -torch.inf
-        return logits
-
-
-def ours(prepare: Prepare) -> Callable[[Transformer, int], Decoder]:
-    """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
-    return lambda model, forced: our_search(prepare(deepcopy(model)), forced)
-
-
-def our_search(model: Transformer, forced: int) -> Decoder:
-    """`forced` is the number of tokens that each output must have, or 0."""
-    stepped = WithoutEnd(model) if forced else model
-
-    def decode(sources: Ids, beam_size: int) -> Ids:
-        source = pad_source(sources).to(model.embedding.weight.device)
-        extra = forced - len(sources[0]) if forced else 50
-        if beam_size == 1:
-            return greedy_search(stepped, source, max_extra=extra)
-        return [best[0].tokens for best in beam_search(stepped, source, beam_size, max_extra=extra)]
-
-    return decode
-
-
-def hugging_face(model: Transformer, forced: int) -> Decoder:
-    """`generate` of Marian with our weights."""
-    device = model.embedding.weight.device
-    theirs = marian(model).eval().to(device)
-    theirs.generation_config.update(bos_token_id=1, eos_token_id=2, pad_token_id=0, decoder_start_token_id=1,
-                                    forced_eos_token_id=None, bad_words_ids=None, max_length=None)
-
-    @torch.inference_mode()
-    def decode(sources: Ids, beam_size: int) -> Ids:
-        source = pad_source(sources).to(device)
-        longest = forced or source.size(1) + 50
-        found = theirs.generate(input_ids=source, attention_mask=(source != 0).long(), num_beams=beam_size,
-                                max_new_tokens=longest, min_new_tokens=forced or None, do_sample=False,
-                                length_penalty=0.6)
-        rows = found[:, 1:].tolist()
-        return [row if forced else [token for token in row if token not in (0, 2)] for row in rows]
-
-    return decode
-
-
-def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
-    """CTranslate2 with our weights, converted in a temporary folder."""
-
-    def build(model: Transformer, forced: int) -> Decoder:
-        import ctranslate2 as library
-
-        with tempfile.TemporaryDirectory() as folder:
-            ctranslate2_model(model, folder)
-            translator = library.Translator(folder, device="cpu", compute_type=compute_type, inter_threads=1,
-                                            intra_threads=1)
-
-        def decode(sources: Ids, beam_size: int) -> Ids:
-            tokens = [[str(i) for i in source] + ["</s>"] for source in sources]
-            longest = forced or max(map(len, tokens)) + 50
-            found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.6,
-                                               max_decoding_length=longest, min_decoding_length=forced or 1)
-            return [[SPECIAL[token] if token in SPECIAL else int(token) for token in result.hypotheses[0]]
-                    for result in found]
-
-        return decode
-
-    return build
-
-
-DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
-    OURS: ("torch", ours(lay_out)), OURS_INT8: ("torch", ours(quantize)),
-    "Hugging Face generate": ("transformers", hugging_face),
-    "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
-    "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
-ON_GPU = {OURS: ("torch", ours(lambda model: model)), "Hugging Face generate": ("transformers", hugging_face)}
 
 
 def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
@@ -140,7 +45,10 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
         config = ModelConfig(200, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(8000)
         length = 6 if small else 24
         sources = torch.randint(4, config.vocab_size, (64, length)).tolist()
-        return Transformer(config).eval(), sources, length
+        model = Transformer(config).eval()
+        with torch.no_grad():
+            model.embedding.weight[:3] *= 0.01  # pad, bos and eos are never among the best: JoeyNMT forbids them
+        return model, sources, length
     model, tokenizer = load_model(ROOT / "book" / "model")
     texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][: 4 if small else 64]
     return model.eval(), tokenizer.encode_batch(texts), 0
@@ -223,7 +131,7 @@ def main() -> None:
     out = args.out or (None if args.small or args.model or args.batch else
                        RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json")
     if out:
-        packages = {package: version(package) for package in ("transformers", "ctranslate2")
+        packages = {package: version(package) for package in ("transformers", "ctranslate2", "joeynmt")
                     if importlib.util.find_spec(package) and (package == "transformers" or args.device == "cpu")}
         ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
         write_result(out, command_line(), records, args.device, seed=0, ended=ended, peers=packages)

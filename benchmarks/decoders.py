@@ -1,0 +1,169 @@
+"""Greedy and beam search by each implementation, all with our weights; decoding.py measures them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from converted import TorchTransformer, ctranslate2_model, joeynmt_model, marian
+from torch import nn
+
+from annotated_transformer import Transformer
+from annotated_transformer.batching import pad_source
+from annotated_transformer.beam_search import StepModel, beam_search, greedy_search
+from annotated_transformer.inference import lay_out, quantize
+
+OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
+SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
+Ids = list[list[int]]
+Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
+Prepare = Callable[[Transformer], Transformer]
+
+
+class WithoutEnd:
+    """A model that never writes eos: every output is as long as the limit."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.model, self.config = model, model.config
+        self.start = model.start
+
+    def step(self, tokens: torch.Tensor, state: Any) -> torch.Tensor:
+        logits = self.model.step(tokens, state)
+        logits[..., self.config.eos_id] = -torch.inf
+        return logits
+
+
+def ours(prepare: Prepare) -> Callable[[Transformer, int], Decoder]:
+    """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
+    return lambda model, forced: our_search(prepare(deepcopy(model)), forced,
+                                             model.embedding.weight.device)
+
+
+def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu") -> Decoder:
+    """`forced` is the number of tokens that each output must have, or 0."""
+    stepped = WithoutEnd(model) if forced else model
+
+    def decode(sources: Ids, beam_size: int) -> Ids:
+        source = pad_source(sources).to(device)
+        extra = forced - len(sources[0]) if forced else 50
+        if beam_size == 1:
+            return greedy_search(stepped, source, max_extra=extra)
+        return [best[0].tokens for best in beam_search(stepped, source, beam_size, max_extra=extra)]
+
+    return decode
+
+
+def hugging_face(model: Transformer, forced: int) -> Decoder:
+    """`generate` of Marian with our weights."""
+    device = model.embedding.weight.device
+    theirs = marian(model).eval().to(device)
+    theirs.generation_config.update(bos_token_id=1, eos_token_id=2, pad_token_id=0, decoder_start_token_id=1,
+                                    forced_eos_token_id=None, bad_words_ids=None, max_length=None)
+
+    @torch.inference_mode()
+    def decode(sources: Ids, beam_size: int) -> Ids:
+        source = pad_source(sources).to(device)
+        longest = forced or source.size(1) + 50
+        found = theirs.generate(input_ids=source, attention_mask=(source != 0).long(), num_beams=beam_size,
+                                max_new_tokens=longest, min_new_tokens=forced or None, do_sample=False,
+                                length_penalty=0.6)
+        rows = found[:, 1:].tolist()
+        return [row if forced else [token for token in row if token not in (0, 2)] for row in rows]
+
+    return decode
+
+
+@dataclass
+class Prefixes:
+    """What a model without a cache needs to go on: the source encoded, and everything that was written."""
+
+    memory: torch.Tensor  # (B, S, D)
+    padding: torch.Tensor  # (B, S), true where there is nothing to attend to
+    tokens: torch.Tensor  # (B, W, t)
+
+    def reorder(self, parents: torch.Tensor) -> None:
+        self.tokens = self.tokens[torch.arange(len(parents))[:, None], parents]
+
+    def keep(self, sentences: torch.Tensor) -> None:
+        self.memory, self.padding, self.tokens = (x[sentences] for x in (self.memory, self.padding, self.tokens))
+
+
+class WithoutCache:
+    """torch.nn.Transformer as our search drives it: `step` decodes the whole prefix and takes its last position."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model, self.config = TorchTransformer(model).eval(), model.config
+
+    def start(self, source: torch.Tensor) -> Prefixes:
+        padding = source == self.config.pad_id
+        memory = self.model.transformer.encoder(self.model.embed(source), src_key_padding_mask=padding)
+        return Prefixes(memory, padding, source.new_empty(len(source), 1, 0))
+
+    def step(self, tokens: torch.Tensor, state: Prefixes) -> torch.Tensor:
+        state.tokens = torch.cat([state.tokens, tokens[..., None]], dim=-1)
+        n, width, length = state.tokens.shape
+        causal = nn.Transformer.generate_square_subsequent_mask(length)
+        x = self.model.transformer.decoder(
+            self.model.embed(state.tokens.flatten(0, 1)), state.memory.repeat_interleave(width, dim=0),
+            tgt_mask=causal, memory_key_padding_mask=state.padding.repeat_interleave(width, dim=0), tgt_is_causal=True)
+        return (x[:, -1] @ self.model.embedding.weight.T).view(n, width, -1)
+
+
+def joeynmt(model: Transformer, forced: int) -> Decoder:
+    """JoeyNMT's greedy and beam search with our weights."""
+    from joeynmt.search import beam_search, greedy
+
+    theirs = joeynmt_model(model).eval()
+
+    @torch.inference_mode()
+    def decode(sources: Ids, beam_size: int) -> Ids:
+        source = pad_source(sources)
+        mask = source[:, None] != 0
+        memory, *_ = theirs("encode", src=source, src_length=None, src_mask=mask)
+        search = {"model": theirs, "encoder_output": memory, "encoder_hidden": None, "src_mask": mask,
+                  "max_output_length": forced or source.size(1) + 50, "min_output_length": forced or 1}
+        if beam_size == 1:
+            rows = greedy(**search)[0].tolist()
+        else:
+            rows = beam_search(**search, beam_size=beam_size, alpha=0.6)[0].tolist()
+        return [row if forced else row[: row.index(2)] if 2 in row else row for row in rows]
+
+    return decode
+
+
+def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
+    """CTranslate2 with our weights, converted in a temporary folder."""
+
+    def build(model: Transformer, forced: int) -> Decoder:
+        import ctranslate2 as library
+
+        with tempfile.TemporaryDirectory() as folder:
+            ctranslate2_model(model, folder)
+            translator = library.Translator(folder, device="cpu", compute_type=compute_type, inter_threads=1,
+                                            intra_threads=1)
+
+        def decode(sources: Ids, beam_size: int) -> Ids:
+            tokens = [[str(i) for i in source] + ["</s>"] for source in sources]
+            longest = forced or max(map(len, tokens)) + 50
+            found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.6,
+                                               max_decoding_length=longest, min_decoding_length=forced or 1)
+            return [[SPECIAL[token] if token in SPECIAL else int(token) for token in result.hypotheses[0]]
+                    for result in found]
+
+        return decode
+
+    return build
+
+
+DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
+    OURS: ("torch", ours(lay_out)), OURS_INT8: ("torch", ours(quantize)),
+    "Hugging Face generate": ("transformers", hugging_face),
+    "torch.nn.Transformer": ("torch", lambda model, forced: our_search(WithoutCache(model), forced)),
+    "JoeyNMT": ("joeynmt", joeynmt),
+    "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
+    "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
+ON_GPU = {OURS: ("torch", ours(lambda model: model)), "Hugging Face generate": ("transformers", hugging_face)}
