@@ -96,12 +96,6 @@ class MultiHeadAttention(nn.Module):
         """What can be computed once for all queries: each head's keys and values."""
         return self.split_heads(self.W_K(memory)), self.split_heads(self.W_V(memory))
 
-    def project(
-        self, x: Float[Tensor, "B L D"]
-    ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L K"], Float[Tensor, "B H L Kv"]]:
-        """Each head's queries, keys and values of self-attention."""
-        return self.split_heads(self.W_Q(x)), *self.keys_and_values(x)
-
     def heads(
         self,
         queries: Float[Tensor, "B H L K"],

@@ -1,19 +1,22 @@
-"""A trained model made ready to decode fast on a CPU: weights laid out for few rows, or in 8 bits."""
+"""A trained model made ready to decode fast: steps of few operations, weights laid out for few rows, or in 8 bits."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.config import ConfigError, require
 from annotated_transformer.embedding import SharedEmbedding
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.stacks import DecoderLayer, LayerCache
+from annotated_transformer.transformer import DecodingState, Transformer
 
 
 def lay_out(model: Transformer) -> Transformer:
@@ -24,8 +27,12 @@ def lay_out(model: Transformer) -> Transformer:
     """
     for parameter in model.parameters():
         if parameter.dim() == 2:
-            parameter.data = parameter.data.t().contiguous().t()
+            parameter.data = _column_by_column(parameter.data)
     return model
+
+
+def _column_by_column(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
+    return weight.t().contiguous().t()
 
 
 class Int8Linear(nn.Module):
@@ -52,6 +59,15 @@ class Int8Linear(nn.Module):
             return x.new_empty(*x.shape[:-1], self.out_features)
         return torch.ops.quantized.linear_dynamic.default(x, self.packed, reduce_range=not _sums_are_exact())
 
+    @property
+    def weight(self) -> Float[Tensor, "O I"]:
+        """W as it was rounded."""
+        return torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
+
+    @property
+    def bias(self) -> Float[Tensor, "O"] | None:
+        return torch.ops.quantized.linear_unpack(self.packed)[1]
+
     def get_extra_state(self) -> Any:
         raise ConfigError("a model in 8 bits cannot be saved: save it as it was before")
 
@@ -61,23 +77,6 @@ def _sums_are_exact() -> bool:
     """Whether this CPU adds products of 8 bits without overflow; those without VNNI add pairs of them in 16 bits."""
     layer = Int8Linear(torch.ones(1, 64))
     return torch.ops.quantized.linear_dynamic.default(torch.ones(1, 64), layer.packed, reduce_range=False).item() > 63
-
-
-class _Int8SelfAttention(MultiHeadAttention):
-    """The decoder's self-attention in 8 bits: a step's three projections are one product, so that x is rounded once."""
-
-    def __init__(self, attention: MultiHeadAttention) -> None:
-        nn.Module.__init__(self)
-        self.h, self.dropout, self.scale = attention.h, attention.dropout, attention.scale
-        self.W_Q, self.W_K, self.W_V, self.W_O = attention.W_Q, attention.W_K, attention.W_V, attention.W_O
-        projections = (attention.W_Q, attention.W_K, attention.W_V)
-        self.sizes = [linear.out_features for linear in projections]
-        bias = None if attention.W_Q.bias is None else torch.cat([linear.bias for linear in projections])
-        self.W_QKV = Int8Linear(torch.cat([linear.weight for linear in projections]), bias)
-
-    def project(self, x: Float[Tensor, "B L D"]) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = map(self.split_heads, self.W_QKV(x).split(self.sizes, dim=-1))
-        return queries, keys, values
 
 
 class _Int8Logits(SharedEmbedding):
@@ -103,11 +102,97 @@ def quantize(model: Transformer) -> Transformer:
     require(not isinstance(model.embedding, _Int8Logits), "the model is in 8 bits already")
     engines = {"x86", "fbgemm", "onednn", "qnnpack"} & set(torch.backends.quantized.supported_engines)
     require(bool(engines) and hasattr(torch, "quantize_per_channel"), "this PyTorch has no 8-bit kernels for its CPU")
-    for layer in model.decoder.layers:
-        layer.self_attention = _Int8SelfAttention(layer.self_attention)
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):
                 setattr(module, name, Int8Linear(child.weight, child.bias))
     model.embedding = _Int8Logits(model.embedding)
     return model.train(model.training)
+
+
+class InferenceModel:
+    """`start` and `step` of a model, with the same values, for search.
+
+    In a step of few hypotheses the calls between the products take as long as the products. So here they are few: no
+    modules inside modules, self-attention's W_Q, W_K and W_V as one product, sums in place, a row for each hypothesis.
+    Weights are read when it is made: a model that changes afterwards needs a new one.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        self.config, self.start = model.config, model.start
+        self.layers = [_LayerSteps(layer) for layer in model.decoder.layers]
+        self.final_norm = _norm(model.decoder.norm) if model.config.norm == "pre" else None
+        self.embedding_VD, self.positions = model.embedding.weight.detach(), model.positions.forward
+        logits = model.embedding.projection if isinstance(model.embedding, _Int8Logits) else model.embedding
+        self.logits = _product(logits)
+
+    @torch.no_grad()
+    def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
+        """`Transformer.step`, without gradients."""
+        x_RD = F.embedding(tokens.flatten(), self.embedding_VD).mul_(math.sqrt(self.config.d_model))
+        x_RD += self.positions(1, state.position)
+        state.position += 1
+        for layer, layer_cache in zip(self.layers, state.caches, strict=True):
+            x_RD = layer.step(x_RD, layer_cache, state.memory_mask)
+        return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
+
+
+class _LayerSteps:
+    """A decoder layer's `step` for R = B W hypotheses, one row each."""
+
+    def __init__(self, layer: DecoderLayer) -> None:
+        own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
+        self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
+        self.sizes = [len(linear.weight) for linear in (own.W_Q, own.W_K, own.W_V)]
+        self.W_QKV, self.own_W_O = _product(own.W_Q, own.W_K, own.W_V), _product(own.W_O)
+        self.cross_W_Q, self.cross_W_O = _product(cross.W_Q), _product(cross.W_O)
+        self.W_1, self.activation, self.W_2 = (
+            _product(feed_forward.W_1), feed_forward.activation.forward, _product(feed_forward.W_2)
+        )
+        norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
+        sublayers = self.self_attention, self.cross_attention, self.feed_forward
+        self.sublayers = list(zip(norms, sublayers, strict=True))
+
+    def step(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
+        for norm, sublayer in self.sublayers:
+            if self.is_post_norm:
+                x_RD = norm(sublayer(x_RD, layer_cache, memory_mask).add_(x_RD))
+            else:
+                x_RD = sublayer(norm(x_RD), layer_cache, memory_mask).add_(x_RD)
+        return x_RD
+
+    def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
+        rows = len(x_RD), self.h, 1, -1
+        queries, keys, values = self.W_QKV(x_RD).split(self.sizes, dim=-1)
+        layer_cache.append(keys.view(rows), values.view(rows))
+        heads = F.scaled_dot_product_attention(
+            queries.view(rows), layer_cache.keys, layer_cache.values, scale=self.scale
+        )
+        return self.own_W_O(heads.flatten(1))
+
+    def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
+        keys, values = layer_cache.memory_keys, layer_cache.memory_values
+        queries = self.cross_W_Q(x_RD).view(len(keys), -1, self.h, keys.size(-1)).transpose(1, 2)
+        heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=memory_mask, scale=self.scale)
+        return self.cross_W_O(heads.transpose(1, 2).reshape(len(x_RD), -1))
+
+    def feed_forward(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
+        return self.W_2(self.activation(self.W_1(x_RD)))
+
+
+def _product(*layers: Any) -> Callable[[Tensor], Tensor]:
+    """x W^T + b of linear layers side by side: so x is read, and rounded, once for all of them."""
+    weight, bias = layers[0].weight.detach(), getattr(layers[0], "bias", None)
+    if len(layers) > 1:
+        weight = _column_by_column(torch.cat([layer.weight.detach() for layer in layers]))
+        bias = None if bias is None else torch.cat([layer.bias.detach() for layer in layers])
+    if not isinstance(layers[0], Int8Linear):
+        return partial(F.linear, weight=weight, bias=None if bias is None else bias.detach())
+    packed = layers[0].packed if len(layers) == 1 else Int8Linear(weight, bias).packed
+    reduce_range, linear = not _sums_are_exact(), torch.ops.quantized.linear_dynamic.default
+    return lambda x: linear(x, packed, reduce_range)
+
+
+def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
+    weight, bias = norm.weight.detach(), norm.bias.detach()
+    return partial(F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)

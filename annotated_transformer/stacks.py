@@ -108,17 +108,17 @@ class LayerCache:
 
     @property
     def keys(self) -> Float[Tensor, "BW H T K"]:
-        return self.buffers[0][:, :, : self.length]
+        return self.buffers[0].narrow(2, 0, self.length)
 
     @property
     def values(self) -> Float[Tensor, "BW H T Kv"]:
-        return self.buffers[1][:, :, : self.length]
+        return self.buffers[1].narrow(2, 0, self.length)
 
     def append(self, keys: Float[Tensor, "BW H 1 K"], values: Float[Tensor, "BW H 1 Kv"]) -> None:
         if self.length == self.buffers[0].size(2):
             self.buffers = [self._room(buffer, 2 * max(self.length, 8)) for buffer in self.buffers]
         for buffer, new in zip(self.buffers, (keys, values), strict=True):
-            buffer[:, :, self.length] = new[:, :, 0]
+            buffer.select(2, self.length).copy_(new.select(2, 0))
         self.length += 1
 
     def _room(self, buffer: Tensor, capacity: int, rows: Tensor | None = None) -> Tensor:
@@ -175,10 +175,8 @@ class DecoderLayer(nn.Module):
 
         def self_attention(y: Tensor) -> Tensor:
             y_rows = y.flatten(0, 1)[:, None]
-            queries, keys, values = self.self_attention.project(y_rows)
-            cache.append(keys, values)
-            heads = self.self_attention.heads(queries, cache.keys, cache.values)
-            return self.self_attention.W_O(heads).view_as(y)
+            cache.append(*self.self_attention.keys_and_values(y_rows))
+            return self.self_attention.attend(y_rows, cache.keys, cache.values).view_as(y)
 
         def cross_attention(y: Tensor) -> Tensor:
             return self.cross_attention.attend(y, cache.memory_keys, cache.memory_values, memory_mask)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from annotated_transformer.batching import pad_source
-from annotated_transformer.beam_search import beam_search
+from annotated_transformer.beam_search import StepModel, beam_search
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import DecodeConfig, require
-from annotated_transformer.inference import lay_out, quantize
+from annotated_transformer.inference import InferenceModel, lay_out, quantize
 from annotated_transformer.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Translator:
         """`model` is moved to `device` and put into evaluation mode. Raises ConfigError for a max_source below 2."""
         require(max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}")
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, torch.device(device)
+        self.searched: StepModel = self.model
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
@@ -54,15 +55,17 @@ class Translator:
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
-        On a CPU its weights are laid out for decoding, or put into 8 bits with `int8` (see `inference`). Raises
-        ConfigError for int8 on another device.
+        It is made ready to decode: an `InferenceModel`, whose weights on a CPU are laid out for few rows, or put into 8
+        bits with `int8` (see `inference`). Raises ConfigError for int8 on another device.
         """
         model, tokenizer = load_model(directory, device)
         if int8:
             quantize(model)
         elif torch.device(device).type == "cpu":
             lay_out(model)
-        return cls(model, tokenizer, device, max_source)
+        translator = cls(model, tokenizer, device, max_source)
+        translator.searched = InferenceModel(translator.model)
+        return translator
 
     def translate(
         self, sentences: Sequence[str], beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
@@ -123,7 +126,7 @@ class Translator:
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
         ids = self.model.config
         source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
-        found = beam_search(self.model, source, **config.to_dict())
+        found = beam_search(self.searched, source, **config.to_dict())
         return [[Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses] for hypotheses in found]
 
     def _text(self, ids: list[int]) -> str:

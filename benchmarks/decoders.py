@@ -15,7 +15,7 @@ from torch import nn
 from annotated_transformer import Transformer
 from annotated_transformer.batching import pad_source
 from annotated_transformer.beam_search import StepModel, beam_search, greedy_search
-from annotated_transformer.inference import lay_out, quantize
+from annotated_transformer.inference import InferenceModel, lay_out, quantize
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
@@ -39,7 +39,7 @@ class WithoutEnd:
 
 def ours(prepare: Prepare) -> Callable[[Transformer, int], Decoder]:
     """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
-    return lambda model, forced: our_search(prepare(deepcopy(model)), forced,
+    return lambda model, forced: our_search(InferenceModel(prepare(deepcopy(model))), forced,
                                              model.embedding.weight.device)
 
 
@@ -167,3 +167,4 @@ DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
     "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
     "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
 ON_GPU = {OURS: ("torch", ours(lambda model: model)), "Hugging Face generate": ("transformers", hugging_face)}
+WITHOUT_CACHE = "torch.nn.Transformer", "JoeyNMT"  # each step reads the whole prefix again

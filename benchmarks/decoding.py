@@ -8,10 +8,11 @@
 of 8,000 and random weights; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from
 sources of 24. **book/model** is trained, translates sentences of the default corpus's test split, and stops where it
 likes; the share of outputs that are equal to ours is part of the record. One thread each; a round gives every
-implementation its turn. The searches are each library's own, but for `torch.nn.Transformer`, which has none: ours
-drives it. Length penalties differ in form, ours stops a sentence at its own limit, the others at that of its batch, and
-an ended hypothesis frees its place in their beams, but not in ours. Outputs of forced length are equal token by token,
-or the script stops. On a GPU ours and Hugging Face take part, in float32.
+implementation its turn, the slow ones that keep no keys and values two turns in all. The searches are each library's
+own, but for `torch.nn.Transformer`, which has none: ours drives it. Length penalties differ in form, ours stops a
+sentence at its own limit, the others at that of its batch, and an ended hypothesis frees its place in their beams, but
+not in ours. Outputs of forced length are equal token by token, or the script stops. On a GPU ours and Hugging Face take
+part, in float32.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decoders import DECODERS, ON_GPU, OURS, OURS_INT8, Ids
+from decoders import DECODERS, ON_GPU, OURS, OURS_INT8, WITHOUT_CACHE, Ids
 from timing import Bench, command_line, summary, times_faster
 
 from annotated_transformer import ModelConfig, Transformer, Translator, bleu, corpus
@@ -70,7 +71,7 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
     for label, share in equal.items():
         require(share > 0.9 or "int8" in label or not forced, f"only {share:.0%} of the outputs of {label} are ours")
     times = bench.rounds({label: lambda decode=decode: [decode(batch, beam_size) for batch in batches]
-                          for label, decode in decoders.items()})
+                          for label, decode in decoders.items()}, rarely=WITHOUT_CACHE)
     tokens = {label: sum(map(len, rows)) for label, rows in outputs.items()}
     return [{"measure": "decoding", "model": name, "beam_size": beam_size, "batch_size": batch_size,
              "implementation": label, "sentences": n, "sentences_per_s": n / summary(t)["seconds"],

@@ -9,7 +9,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,19 @@ class Bench:
         self.wait()
         return time.perf_counter() - began
 
-    def rounds(self, variants: dict[str, Work]) -> dict[str, list[float]]:
-        """Each variant once unmeasured, then all in turn, `repetitions` times: the seconds of each round."""
-        for work in variants.values():
-            work()
+    def rounds(self, variants: dict[str, Work], rarely: Collection[str] = ()) -> dict[str, list[float]]:
+        """Each variant once unmeasured, then all in turn, `repetitions` times: the seconds of each round.
+
+        Those named in `rarely` take part in the first two rounds, and need no warming up.
+        """
+        for name, work in variants.items():
+            if name not in rarely:
+                work()
         times: dict[str, list[float]] = {name: [] for name in variants}
-        for _ in range(self.repetitions):
+        for turn in range(self.repetitions):
             for name, work in variants.items():
-                times[name].append(self.seconds(work))
+                if turn < 2 or name not in rarely:
+                    times[name].append(self.seconds(work))
         return times
 
     def in_turns(self, variants: dict[str, Work]) -> dict[str, dict[str, Any]]:
@@ -77,8 +82,8 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
 
 
 def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How many times as fast as theirs ours is: the median over rounds, in each of which both had a turn."""
-    return statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
+    """How many times as fast as theirs ours is: the median over the rounds in which both had a turn, the first ones."""
+    return statistics.median(their / our for our, their in zip(ours, theirs, strict=False))
 
 
 def product(device: str, precision: str, n: int, times: int = 10) -> Work:

@@ -44,7 +44,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated_transformer import scaled_dot_product_attention
 from annotated_transformer.cost import LAYERS, layer_operations, longest_chain
 from annotated_transformer.exercises import check
-from annotated_transformer.layer_types import (
+from annotated_transformer.experiments.layer_types import (
     convolution, layers_to_connect, restricted_self_attention, self_attention, separable_convolution)
 from annotated_transformer.result_file import read_result
 from annotated_transformer.visualization import PALETTE, show, use_style
@@ -190,7 +190,7 @@ assert_close(restricted_self_attention(x, 2 * n - 1), self_attention(x))  # ever
 # %% [markdown]
 # **Where.**
 #
-# - Code: `annotated_transformer/layer_types.py`; the recurrence is this chapter's own, and PyTorch's elsewhere. What
+# - Code: `annotated_transformer/experiments/layer_types.py`; the recurrence is this chapter's own, and PyTorch's elsewhere. What
 #   they cost is `layer_operations` in `annotated_transformer/cost.py`.
 # - Tests: `test_a_window_sees_what_a_band_mask_lets_through`, `test_a_convolution_by_hand` and others in
 #   `tests/test_layer_types.py`; `test_the_operations_of_table_1_are_those_that_pytorch_counts` in `tests/test_cost.py`.
@@ -614,7 +614,7 @@ assert far["self-attention"][3] > 0.01 * far["self-attention"][0]
 #
 # **Where.**
 #
-# - Code: `layers_to_connect` in `annotated_transformer/layer_types.py`; test:
+# - Code: `layers_to_connect` in `annotated_transformer/experiments/layer_types.py`; test:
 #   `test_path_lengths_are_those_of_the_geometry`. `reached` is this chapter's own; [the chapter on
 #   attention](3_2_attention.ipynb) uses the same idea to find leaking masks.
 # - Exercises: {ref}`ex-why-path`, {ref}`ex-why-centred`, {ref}`ex-why-stack`.
@@ -837,7 +837,7 @@ for measure, unit in (("sequential", "products in a row"), ("path", "steps, firs
 # %% [markdown]
 # **Where.**
 #
-# - Code: `annotated_transformer/experiments/table_1.py`; `make_layer` in `annotated_transformer/layer_types.py`,
+# - Code: `annotated_transformer/experiments/table_1.py`; `make_layer` in `annotated_transformer/experiments/layer_types.py`,
 #   `peak_bytes` and `longest_chain` in `annotated_transformer/cost.py`.
 # - Tests: `test_the_layers_do_the_operations_of_the_formula`, `test_windows_are_neither_copied_nor_computed_twice`,
 #   `test_only_a_recurrence_has_to_wait` in `tests/test_layer_types.py`; `test_bytes_alive_at_once_by_hand` in

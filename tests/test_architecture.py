@@ -10,7 +10,7 @@ LAYERS = [  # lower first: a module imports only from layers above it in this li
     {"config", "dropout"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "batching", "beam_search", "parsing",
      "parallel_text", "downloads", "process", "exercises.judging", "experiments.controlled_words"},
-    {"stacks", "corpus", "visualization", "layer_types", "experiments.learning_curve",
+    {"stacks", "corpus", "visualization", "experiments.layer_types", "experiments.learning_curve",
      "experiments.controlled_grammar"},
     {"transformer", "experiments.treebank", "experiments.controlled_corpus"},
     {"checkpoint", "cost", "evaluation", "explorer", "inference", "packing", "experiments.attention_shares"},

@@ -8,10 +8,10 @@ from torch import nn
 from torch.testing import assert_close
 from toys import random_tokens, small_model, text_pairs, toy_tokenizer
 
-from annotated_transformer import checkpoint
+from annotated_transformer import checkpoint, inference
 from annotated_transformer.beam_search import beam_search
 from annotated_transformer.config import ConfigError
-from annotated_transformer.inference import Int8Linear, lay_out, quantize
+from annotated_transformer.inference import InferenceModel, Int8Linear, lay_out, quantize
 from annotated_transformer.translation import Translator
 
 
@@ -30,6 +30,39 @@ def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
     checkpoint.save_weights(tmp_path / "a", model)
     checkpoint.save_weights(tmp_path / "b", lay_out(model))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+OPTIONS = [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5, "activation": "gelu"},
+           {"positions": "learned", "scaled_attention": False}, {"positions": "none", "h": 1}]
+
+
+def walk(model, source):
+    """Logits of steps in which hypotheses branch, move and end, and a sentence leaves."""
+    state = model.start(source)
+    yield model.step(random_tokens(2, 3, 1), state)
+    state.reorder(torch.zeros(3, 2, dtype=torch.long))
+    yield model.step(random_tokens(3, 3, 2), state)
+    state.reorder(torch.tensor([[1, 0], [0, 1], [1, 1]]))
+    for seed in range(4, 14):  # more positions than a buffer begins with
+        yield model.step(random_tokens(seed, 3, 2), state)
+    state.keep(torch.tensor([0, 2]))
+    state.reorder(torch.tensor([[1], [0]]))
+    yield model.step(random_tokens(14, 2, 1), state)
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+def test_steps_made_for_search_are_the_models_own(changes, padding):
+    model = small_model(**changes)
+    source = random_tokens(1, 3, 7)
+    source[1, 7 - padding :] = 0
+    for ours, expected in zip(walk(InferenceModel(lay_out(deepcopy(model))), source), walk(model, source), strict=True):
+        assert_close(ours, expected)
+
+
+def test_search_finds_the_same_hypotheses():
+    model, source = small_model(), random_tokens(1, 8, 7)
+    assert beam_search(InferenceModel(model), source, 3, n_best=3) == beam_search(model, source, 3, n_best=3)
 
 
 def by_hand(x, weight, bias):
@@ -66,23 +99,25 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
     assert 0 < (exact - rounded).norm() < 0.2 * exact.norm()
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}])
-def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
+@pytest.mark.parametrize("made_ready", [lambda model: model, InferenceModel], ids=["taught", "for search"])
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes, made_ready):
     """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
     model = quantize(small_model(dtype=torch.float32, **changes))
     source, past, parents = random_tokens(1, 2, 7), random_tokens(2, 2, 2, 5), torch.tensor([[1, 0], [1, 1]])
-    state = model.start(source)
+    stepped = made_ready(model)
+    state = stepped.start(source)
     state.reorder(torch.zeros(2, 2, dtype=torch.long))
     for t in range(5):
-        model.step(past[:, :, t], state)
+        stepped.step(past[:, :, t], state)
     state.reorder(parents)
     new = random_tokens(3, 2, 2)
     followed = torch.cat([past[torch.arange(2)[:, None], parents], new[..., None]], dim=2)
-    logits = model.step(new, state)
+    logits = stepped.step(new, state)
     for w in range(2):
         exact = model(source, followed[:, w])[:, -1]
         assert (logits[:, w] - exact).norm() < 0.2 * exact.norm()
-    assert all(beam_search(model, source, 3))
+    assert all(beam_search(stepped, source, 3))
 
 
 def test_attention_dropout_stays_off():
@@ -98,6 +133,18 @@ def test_sums_of_8_bit_products_do_not_overflow():
     assert_close(wide, torch.full((16, 8), 512.0), rtol=0.01, atol=0)
 
 
+def test_without_exact_sums_x_has_7_bits(monkeypatch):
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 16), torch.randn(24, 16)
+    exact, layer, here = x @ weight.T, Int8Linear(weight), inference._sums_are_exact()
+    errors = {}
+    for bits, sums_are_exact in ((7, False), (8, True)):
+        monkeypatch.setattr(inference, "_sums_are_exact", lambda answer=sums_are_exact: answer)
+        errors[bits] = ((layer(x) - exact).norm() / exact.norm()).item()
+    assert errors[8] < errors[7] or not here
+    assert errors[7] < 0.03
+
+
 def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     tokenizer = toy_tokenizer()
     model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
@@ -105,6 +152,7 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
     sources = [source for source, _ in text_pairs(1, 3)]
     laid = Translator.from_checkpoint(tmp_path)
+    assert isinstance(laid.searched, InferenceModel)
     assert laid.model.decoder.layers[0].feed_forward.W_1.weight.t().is_contiguous()
     assert laid.translate(sources) == Translator(model, tokenizer).translate(sources)
     eight = Translator.from_checkpoint(tmp_path, int8=True)

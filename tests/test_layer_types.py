@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.config import ConfigError
 from annotated_transformer.cost import layer_operations, longest_chain, peak_bytes
-from annotated_transformer.layer_types import (
+from annotated_transformer.experiments.layer_types import (
     LAYER_TYPES,
     convolution,
     layers_to_connect,

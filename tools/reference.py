@@ -32,9 +32,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Training": ("optimizer", "loss", "training", "checkpoint", "process"),
     "Translation and evaluation": ("beam_search", "translation", "inference", "evaluation"),
     "The paper's experiments": (
-        "cost", "layer_types", "variations", "parsing", "result_file", "experiments", "experiments.claims",
+        "cost", "variations", "parsing", "result_file", "experiments", "experiments.claims",
         "experiments.verdicts", "experiments.miniature", "experiments.miniature_table", "experiments.significance",
-        "experiments.table_1", "experiments.table_3", "experiments.parsing", "experiments.learning_curve",
+        "experiments.layer_types", "experiments.table_1", "experiments.table_3", "experiments.parsing",
+        "experiments.learning_curve",
         "experiments.treebank", "experiments.figures_3_to_5", "experiments.attention_shares", "experiments.ablation",
         "experiments.controlled_corpus", "experiments.controlled_grammar", "experiments.controlled_words",
     ),

@@ -35,10 +35,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_transformer import layer_types as types
 from annotated_transformer.config import require
 from annotated_transformer.cost import layer_operations, longest_chain, peak_bytes
-from annotated_transformer.layer_types import LAYER_TYPES, layers_to_connect, make_layer
+from annotated_transformer.experiments import layer_types as types
+from annotated_transformer.experiments.layer_types import LAYER_TYPES, layers_to_connect, make_layer
 from annotated_transformer.process import keep_freed_memory, return_freed_memory
 from annotated_transformer.result_file import write_result
 
