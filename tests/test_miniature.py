@@ -247,6 +247,7 @@ def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_
     result = tmp_path / "table.json"
     assert run(capsys, "variations", "table", "--result", result, *where)[0] == 0
     content = read_result(result)
+    assert f"variations run table --seeds 2 --corpus reverse --out {out} && " in content["command"]
     assert {(record["row"], record["seed"]) for record in content["records"]} == {
         ("base", 1), ("base", 2), ("A1", 1), ("A1", 2)}
     assert {row["id"] for row in content["summary"]} >= {"base", "A1", "averaged"}

@@ -70,8 +70,9 @@ def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
     print(as_text(rows))
     if args.result:
         most = max(len(seeds) for seeds in records.values())
+        rows_run = "all" if any(row["group"] == "claims" for row in rows) else "table"
         where = f"--corpus {args.corpus} --out {args.out}"
-        command = (f"annotated-transformer variations run all --seeds {most} {where} && "
+        command = (f"annotated-transformer variations run {rows_run} --seeds {most} {where} && "
                    f"annotated-transformer variations table {where} --result {args.result}")
         write_table(args.result, command, records, rows)
         say(f"wrote {args.result}")
