@@ -111,26 +111,39 @@ def quantize(model: Transformer) -> Transformer:
 
 
 class InferenceModel:
-    """`start` and `step` of a model, with the same values, for search.
+    """`start` and `step` of a model in evaluation mode, with the same values, for search.
 
     In a step of few hypotheses the calls between the products take as long as the products. So here they are few: no
-    modules inside modules, self-attention's W_Q, W_K and W_V as one product, sums in place, a row for each hypothesis.
-    Weights are read when it is made: a model that changes afterwards needs a new one.
+    modules inside modules, self-attention's W_Q, W_K and W_V as one product, a row for each hypothesis. The model's
+    parameters are used as they are, those three as parts of one matrix, so that nothing is held twice and weights that
+    are loaded into the model count; hooks on the decoder's modules do not, and a model that changes its type or its
+    modules needs a new one. In 8 bits the three are packed once more.
     """
 
     def __init__(self, model: Transformer) -> None:
-        self.config, self.start = model.config, model.start
+        self.model, self.config = model, model.config
         self.layers = [_LayerSteps(layer) for layer in model.decoder.layers]
         self.final_norm = _norm(model.decoder.norm) if model.config.norm == "pre" else None
         self.embedding_VD, self.positions = model.embedding.weight.detach(), model.positions.forward
-        logits = model.embedding.projection if isinstance(model.embedding, _Int8Logits) else model.embedding
-        self.logits = _product(logits)
+        projection = model.embedding.projection if isinstance(model.embedding, _Int8Logits) else model.embedding
+        self.logits = _product(projection)
+
+    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer]]:
+        return InferenceModel, (self.model,)  # a copy shares its weights with the copy of the model
+
+    @torch.no_grad()
+    def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
+        """`Transformer.start`, without gradients. Raises ConfigError for a model in training mode."""
+        require(not self.model.training, "search needs a model in evaluation mode: call model.eval()")
+        return self.model.start(source)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
         """`Transformer.step`, without gradients."""
-        x_RD = F.embedding(tokens.flatten(), self.embedding_VD).mul_(math.sqrt(self.config.d_model))
-        x_RD += self.positions(1, state.position)
+        if not tokens.numel():
+            return self.model.step(tokens, state)
+        x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model)
+        x_RD = x_RD + self.positions(1, state.position)
         state.position += 1
         for layer, layer_cache in zip(self.layers, state.caches, strict=True):
             x_RD = layer.step(x_RD, layer_cache, state.memory_mask)
@@ -143,8 +156,8 @@ class _LayerSteps:
     def __init__(self, layer: DecoderLayer) -> None:
         own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
-        self.sizes = [len(linear.weight) for linear in (own.W_Q, own.W_K, own.W_V)]
-        self.W_QKV, self.own_W_O = _product(own.W_Q, own.W_K, own.W_V), _product(own.W_O)
+        self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
+        self.W_QKV, self.own_W_O = _one_product([own.W_Q, own.W_K, own.W_V]), _product(own.W_O)
         self.cross_W_Q, self.cross_W_O = _product(cross.W_Q), _product(cross.W_O)
         self.W_1, self.activation, self.W_2 = (
             _product(feed_forward.W_1), feed_forward.activation.forward, _product(feed_forward.W_2)
@@ -156,9 +169,9 @@ class _LayerSteps:
     def step(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
         for norm, sublayer in self.sublayers:
             if self.is_post_norm:
-                x_RD = norm(sublayer(x_RD, layer_cache, memory_mask).add_(x_RD))
+                x_RD = norm(x_RD + sublayer(x_RD, layer_cache, memory_mask))
             else:
-                x_RD = sublayer(norm(x_RD), layer_cache, memory_mask).add_(x_RD)
+                x_RD = x_RD + sublayer(norm(x_RD), layer_cache, memory_mask)
         return x_RD
 
     def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
@@ -180,17 +193,30 @@ class _LayerSteps:
         return self.W_2(self.activation(self.W_1(x_RD)))
 
 
-def _product(*layers: Any) -> Callable[[Tensor], Tensor]:
-    """x W^T + b of linear layers side by side: so x is read, and rounded, once for all of them."""
-    weight, bias = layers[0].weight.detach(), getattr(layers[0], "bias", None)
-    if len(layers) > 1:
-        weight = _column_by_column(torch.cat([layer.weight.detach() for layer in layers]))
-        bias = None if bias is None else torch.cat([layer.bias.detach() for layer in layers])
-    if not isinstance(layers[0], Int8Linear):
-        return partial(F.linear, weight=weight, bias=None if bias is None else bias.detach())
-    packed = layers[0].packed if len(layers) == 1 else Int8Linear(weight, bias).packed
-    reduce_range, linear = not _sums_are_exact(), torch.ops.quantized.linear_dynamic.default
-    return lambda x: linear(x, packed, reduce_range)
+def _product(layer: Any) -> Callable[[Tensor], Tensor]:
+    """x W^T + b, without what it costs to call a module."""
+    if isinstance(layer, Int8Linear):
+        packed, reduce_range, linear = layer.packed, not _sums_are_exact(), torch.ops.quantized.linear_dynamic.default
+        return lambda x: linear(x, packed, reduce_range)
+    bias = getattr(layer, "bias", None)
+    return partial(F.linear, weight=layer.weight.detach(), bias=None if bias is None else bias.detach())
+
+
+def _one_product(layers: list[Any]) -> Callable[[Tensor], Tensor]:
+    """The products side by side: x is read, and rounded, once. The layers' parameters become parts of what it holds."""
+    with torch.no_grad():
+        weight = torch.cat([layer.weight for layer in layers])
+        bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    if isinstance(layers[0], Int8Linear):
+        return _product(Int8Linear(weight, bias))
+    sizes = [layer.out_features for layer in layers]
+    if weight.device.type == "cpu":
+        weight = _column_by_column(weight)
+    for layer, part in zip(layers, weight.split(sizes), strict=True):
+        layer.weight.data = part
+    for layer, part in zip(layers, bias.split(sizes) if bias is not None else (), strict=False):
+        layer.bias.data = part
+    return partial(F.linear, weight=weight, bias=bias)
 
 
 def _norm(norm: Any) -> Callable[[Tensor], Tensor]:

@@ -45,7 +45,7 @@ class Translator:
         """`model` is moved to `device` and put into evaluation mode. Raises ConfigError for a max_source below 2."""
         require(max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}")
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, torch.device(device)
-        self.searched: StepModel = self.model
+        self._searched: StepModel = self.model
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
@@ -55,7 +55,7 @@ class Translator:
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
-        It is made ready to decode: an `InferenceModel`, whose weights on a CPU are laid out for few rows, or put into 8
+        It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, or put into 8
         bits with `int8` (see `inference`). Raises ConfigError for int8 on another device.
         """
         model, tokenizer = load_model(directory, device)
@@ -64,7 +64,7 @@ class Translator:
         elif torch.device(device).type == "cpu":
             lay_out(model)
         translator = cls(model, tokenizer, device, max_source)
-        translator.searched = InferenceModel(translator.model)
+        translator._searched = InferenceModel(translator.model)
         return translator
 
     def translate(
@@ -126,7 +126,7 @@ class Translator:
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
         ids = self.model.config
         source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
-        found = beam_search(self.searched, source, **config.to_dict())
+        found = beam_search(self._searched, source, **config.to_dict())
         return [[Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses] for hypotheses in found]
 
     def _text(self, ids: list[int]) -> str:

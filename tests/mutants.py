@@ -38,7 +38,7 @@ ATTENTION, STACKS, MODEL, EMBEDDING = "attention.py", "stacks.py", "transformer.
 LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "beam_search.py"
 CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
 
-PARSING, COST, PACKING = "parsing.py", "cost.py", "packing.py"
+PARSING, COST, PACKING, INFERENCE = "parsing.py", "cost.py", "packing.py", "inference.py"
 
 HEADS = "test_attention.py::test_multi_head_attention_is_a_loop_over_heads"
 BY_HAND = "test_attention.py::test_equation_1_by_hand"
@@ -53,6 +53,8 @@ FUTURE = "test_transformer.py::test_the_future_is_invisible"
 SEES = "test_transformer.py::test_every_position_sees_itself_its_past_and_the_whole_source"
 PADDING = "test_transformer.py::test_padding_added_to_a_batch_changes_nothing"
 PACKED = "test_packing.py::test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one"
+SEARCH_STEPS = "test_inference.py::test_steps_made_for_search_are_the_models_own"
+INT8_STEPS = "test_inference.py::test_steps_of_an_8_bit_model_made_for_search_are_its_own"
 TYING = "test_transformer.py::test_one_matrix_serves_three_times_and_gathers_every_gradient"
 REPAIR = "test_parsing.py::test_a_repair_by_hand"
 SAME_BRACKETS = "test_parsing.py::test_what_evalb_does_not_tell_apart"
@@ -143,6 +145,16 @@ MUTANTS = [
            "y, memory, packing, source_packing)", (PACKED,)),
     Mutant("a packed query of padding has a gradient", PACKING, "grad_RD.new_zeros(", "grad_RD.new_ones(",
            ("test_packing.py::test_the_gradients_of_packing_are_those_of_indexing", PACKED)),
+    Mutant("in steps for search the sum forgets its residual", INFERENCE,
+           "x_RD = norm(x_RD + sublayer(x_RD, layer_cache, memory_mask))",
+           "x_RD = norm(sublayer(x_RD, layer_cache, memory_mask))", (SEARCH_STEPS,)),
+    Mutant("steps for search see the source's padding", INFERENCE, "attn_mask=memory_mask, ", "", (SEARCH_STEPS,)),
+    Mutant("steps for search stay at the first position", INFERENCE, "self.positions(1, state.position)",
+           "self.positions(1, 0)", (SEARCH_STEPS,)),
+    Mutant("three products in 8 bits as one have no bias", INFERENCE, "_product(Int8Linear(weight, bias))",
+           "_product(Int8Linear(weight))", (INT8_STEPS,)),
+    Mutant("search decodes a model in training", INFERENCE, "require(not self.model.training,", "require(True,",
+           ("test_inference.py::test_no_search_with_dropout",)),
     Mutant("what dropout leaves is not made larger", "dropout.py", "return x * keep.mul_(2**16 / (2**16 - n_dropped))",
            "return x * keep", ("test_dropout.py::test_the_share_that_is_dropped_is_p_and_the_mean_stays",)),
     Mutant("the feed-forward network is linear", FEED_FORWARD, "self.activation(self.W_1(x))", "self.W_1(x)",

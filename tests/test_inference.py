@@ -1,6 +1,8 @@
 """Models made ready to decode: the same function from weights laid out otherwise, almost the same one in 8 bits."""
 
+import pickle
 from copy import deepcopy
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.testing import assert_close
 from toys import random_tokens, small_model, text_pairs, toy_tokenizer
 
 from annotated_transformer import checkpoint, inference
-from annotated_transformer.beam_search import beam_search
+from annotated_transformer.beam_search import beam_search, greedy_search
 from annotated_transformer.config import ConfigError
 from annotated_transformer.inference import InferenceModel, Int8Linear, lay_out, quantize
 from annotated_transformer.translation import Translator
@@ -60,9 +62,74 @@ def test_steps_made_for_search_are_the_models_own(changes, padding):
         assert_close(ours, expected)
 
 
+class Widths:
+    """A model that notes how many hypotheses each step has."""
+
+    def __init__(self, model):
+        self.model, self.config, self.start, self.shapes = model, model.config, model.start, []
+
+    def step(self, tokens, state):
+        self.shapes.append(tuple(tokens.shape))
+        return self.model.step(tokens, state)
+
+
 def test_search_finds_the_same_hypotheses():
-    model, source = small_model(), random_tokens(1, 8, 7)
-    assert beam_search(InferenceModel(model), source, 3, n_best=3) == beam_search(model, source, 3, n_best=3)
+    model, source = small_model(seed=1), random_tokens(1, 8, 7)
+    source[2:5, 4:] = 0
+    noted = Widths(InferenceModel(model))
+    found, expected = beam_search(noted, source, 3, n_best=3), beam_search(model, source, 3, n_best=3)
+    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [[h.tokens for h in hs] for hs in expected]
+    assert_close([h.score for hs in found for h in hs], [h.score for hs in expected for h in hs])
+    n_sentences, widths = zip(*noted.shapes, strict=True)
+    assert len(set(n_sentences)) > 2 and any(later < earlier for earlier, later in pairwise(widths))
+    assert greedy_search(InferenceModel(model), source) == greedy_search(model, source)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_parameters_are_held_once_and_stay_the_models_own(bias, tmp_path):
+    model, other, source = small_model(bias=bias), small_model(seed=5, bias=bias), random_tokens(1, 3, 7)
+    checkpoint.save_weights(tmp_path / "before", model)
+    made_ready = InferenceModel(lay_out(model))
+    checkpoint.save_weights(tmp_path / "after", model)
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    attention = model.decoder.layers[0].self_attention
+    assert len({linear.weight.untyped_storage().data_ptr()
+                for linear in (attention.W_Q, attention.W_K, attention.W_V)}) == 1
+    model.load_state_dict(other.state_dict())
+    for ours, expected in zip(walk(made_ready, source), walk(other, source), strict=True):
+        assert_close(ours, expected)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # by PyTorch's own pickling of 8-bit weights
+@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+@pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"])
+def test_a_copy_is_a_whole(copied, int8):
+    model, source = small_model(dtype=torch.float32), random_tokens(1, 3, 7)
+    made_ready = InferenceModel(quantize(model) if int8 else model)
+    copy = copied(made_ready)
+    assert copy.model is not model
+    for ours, expected in zip(walk(copy, source), walk(made_ready, source), strict=True):
+        assert torch.equal(ours, expected)
+
+
+def test_no_search_with_dropout():
+    model = small_model()
+    made_ready = InferenceModel(model.train())
+    with pytest.raises(ConfigError, match="evaluation mode"):
+        made_ready.start(random_tokens(1, 3, 7))
+    model.eval()
+    state = made_ready.start(random_tokens(1, 3, 7))
+    assert not state.caches[0].memory_keys.requires_grad
+    assert not made_ready.step(random_tokens(2, 3, 1), state).requires_grad
+    state.keep(torch.tensor([], dtype=torch.long))
+    assert made_ready.step(random_tokens(2, 0, 1), state).shape == (0, 1, model.config.vocab_size)
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}], ids=str)
+def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
+    model, source = quantize(small_model(dtype=torch.float32, **changes)), random_tokens(1, 3, 7)
+    for ours, expected in zip(walk(InferenceModel(model), source), walk(model, source), strict=True):
+        assert_close(ours, expected, rtol=0, atol=1e-6)
 
 
 def by_hand(x, weight, bias):
@@ -99,25 +166,23 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
     assert 0 < (exact - rounded).norm() < 0.2 * exact.norm()
 
 
-@pytest.mark.parametrize("made_ready", [lambda model: model, InferenceModel], ids=["taught", "for search"])
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
-def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes, made_ready):
+def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
     """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
     model = quantize(small_model(dtype=torch.float32, **changes))
     source, past, parents = random_tokens(1, 2, 7), random_tokens(2, 2, 2, 5), torch.tensor([[1, 0], [1, 1]])
-    stepped = made_ready(model)
-    state = stepped.start(source)
+    state = model.start(source)
     state.reorder(torch.zeros(2, 2, dtype=torch.long))
     for t in range(5):
-        stepped.step(past[:, :, t], state)
+        model.step(past[:, :, t], state)
     state.reorder(parents)
     new = random_tokens(3, 2, 2)
     followed = torch.cat([past[torch.arange(2)[:, None], parents], new[..., None]], dim=2)
-    logits = stepped.step(new, state)
+    logits = model.step(new, state)
     for w in range(2):
         exact = model(source, followed[:, w])[:, -1]
         assert (logits[:, w] - exact).norm() < 0.2 * exact.norm()
-    assert all(beam_search(stepped, source, 3))
+    assert all(beam_search(model, source, 3))
 
 
 def test_attention_dropout_stays_off():
@@ -152,10 +217,11 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
     sources = [source for source, _ in text_pairs(1, 3)]
     laid = Translator.from_checkpoint(tmp_path)
-    assert isinstance(laid.searched, InferenceModel)
+    assert isinstance(laid._searched, InferenceModel)
     assert laid.model.decoder.layers[0].feed_forward.W_1.weight.t().is_contiguous()
     assert laid.translate(sources) == Translator(model, tokenizer).translate(sources)
     eight = Translator.from_checkpoint(tmp_path, int8=True)
+    assert isinstance(eight._searched, InferenceModel)
     assert isinstance(eight.model.decoder.layers[0].feed_forward.W_1, Int8Linear)
     assert len(eight.translate(sources)) == 3
 
