@@ -190,8 +190,8 @@ assert_close(restricted_self_attention(x, 2 * n - 1), self_attention(x))  # ever
 # %% [markdown]
 # **Where.**
 #
-# - Code: `annotated_transformer/experiments/layer_types.py`; the recurrence is this chapter's own, and PyTorch's elsewhere. What
-#   they cost is `layer_operations` in `annotated_transformer/cost.py`.
+# - Code: `annotated_transformer/experiments/layer_types.py`; the recurrence is this chapter's own, and PyTorch's
+#   elsewhere. What they cost is `layer_operations` in `annotated_transformer/cost.py`.
 # - Tests: `test_a_window_sees_what_a_band_mask_lets_through`, `test_a_convolution_by_hand` and others in
 #   `tests/test_layer_types.py`; `test_the_operations_of_table_1_are_those_that_pytorch_counts` in `tests/test_cost.py`.
 # - Exercises: {ref}`ex-why-edges`, {ref}`ex-why-kernel-n`.
@@ -731,11 +731,11 @@ for record in records("time"):
               f"    {record['reason']}")
 
 # %% [markdown]
-# Five of the six are farther than 0.15 from the table. Farthest is the separable convolution at small $d$: its first
-# step, the $k n d$ of the formula, is a small share of its operations and a large share of its time, because it does
-# little arithmetic for each number that it reads. Attention that stores its weights grows faster than $n^2$. And an
-# exponent does not tell how *fast* a layer is: with one sentence at a time the LSTM's time grows a little faster than
-# $d^2$, which looks harmless, but every operation takes several times as long.
+# Three of the six are farther than 0.15 from the table, the others not much nearer. Farthest is the separable convolution
+# at small $d$: its first step, the $k n d$ of the formula, is a small share of its operations and a large share of its
+# time, because it does little arithmetic for each number that it reads. Attention that stores its weights grows faster
+# than $n^2$. And an exponent does not tell how *fast* a layer is: with one sentence at a time the LSTM's time grows a
+# little faster than $d^2$, which looks harmless, but every operation takes several times as long.
 
 # %%
 def rate(record):
@@ -743,7 +743,7 @@ def rate(record):
 
 broken = [r for r in records("time") if r["reason"]]
 off = {(r["layer"], r["over"], r["reason"]): abs(r["time"]["exponent"] - r["theory"]) for r in broken}
-assert sum(distance > 0.15 for distance in off.values()) == 5 and len(off) == 6
+assert sum(distance > 0.15 for distance in off.values()) == 3 and min(off.values()) > 0.1 and len(off) == 6
 assert max(off, key=off.get)[:2] == ("separable convolutional", "d")
 by_sentences = {r["sentences"]: rate(r) for r in records("time", layer="recurrent (LSTM)", over="d", n=32)}
 print({n: f"{by_sentences[n] / 1e9:.0f}e9 operations a second" for n in sorted(by_sentences)})
@@ -787,7 +787,7 @@ for record in records("crossover"):
     assert math.isclose(by_count, d if record["layer"] == "recurrent" else 4 * d)
     assert by_time > by_count
 
-# %% mystnb={"image": {"alt": "Two charts of the time of self-attention divided by that of a recurrence, over n / d from one half to 16, with logarithmic axes and lines for d = 64, 128 and 256. Left, plain recurrence: the lines rise from about 0.3 to between 2.6 and 9 and cross 1 at n / d of about 5, 3 and 2, right of the dotted line at 1. Right, LSTM: the lines lie close together, rise from 0.1 to 0.3 up to about 3 and 4, and cross 1 between 4 and 6, right of the dotted line at 4."}, "figure": {"caption": "Measured time of self-attention divided by that of a recurrence, eight sentences, one thread. Below 1 self-attention is faster. Dotted: where the counts are equal.", "name": "fig-why-crossover"}}
+# %% mystnb={"image": {"alt": "Two charts of the time of self-attention divided by that of a recurrence, over n / d from one half to 16, with logarithmic axes and lines for d = 64, 128 and 256. Left, plain recurrence: the lines rise from about 0.3 to between 2 and 8 and cross 1 at n / d of about 5, 4 and 2, right of the dotted line at 1. Right, LSTM: the lines lie close together, rise from between 0.1 and 0.3 to about 3, and cross 1 at 5 to 6, right of the dotted line at 4."}, "figure": {"caption": "Measured time of self-attention divided by that of a recurrence, eight sentences, one thread. Below 1 self-attention is faster. Dotted: where the counts are equal.", "name": "fig-why-crossover"}}
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", sharey=True)
 for ax, layer, equal in zip(axes, ("recurrent", "recurrent (LSTM)"), (1, 4)):
     for record, colour, marker in zip(records("crossover", layer=layer), PALETTE, "os^"):
@@ -806,20 +806,20 @@ plt.show()
 # %% [markdown]
 # By the clock the crossing lies beyond the count's in all six cases: a processor is faster at the two large products of
 # attention than at the $n$ small ones of a recurrence. Wider vectors make those larger: for the plain recurrence the
-# clock comes nearer to the count as $d$ grows. The LSTM's products are four times as large, and its crossing is at 4.3
-# to 5.0 $d$, against a counted 4. With $n = d$, self-attention takes between 33 and 61 percent of the plain
-# recurrence's time, for the same count. All this on one core, which has little to do side by side; on a GPU one expects
-# a wider gap, and this book has not measured it.
+# clock comes nearer to the count as $d$ grows. The LSTM's products are four times as large, and its crossing is at 5 to
+# 6 $d$, against a counted 4. With $n = d$, self-attention takes a quarter to a half of the plain recurrence's time, for
+# the same count. All this on one core, which has little to do side by side; on a GPU one expects a wider gap, and this
+# book has not measured it.
 
 # %% tags=["row-T1"]
 for record in records("crossover", layer="recurrent"):
     i = record["n"].index(record["d"])
     share = record["seconds_self_attention"][i] / record["seconds"][i]
     print(f"n = d = {record['d']:3}: self-attention takes {share:.0%} of the recurrence's time")
-    assert 0.32 < share < 0.62
+    assert 0.25 < share < 0.52
 plain, gated = ([record["n_time"] / record["d"] for record in records("crossover", layer=layer)]
                 for layer in ("recurrent", "recurrent (LSTM)"))
-assert plain == sorted(plain, reverse=True) and f"{min(gated):.1f} {max(gated):.1f}" == "4.3 5.0"
+assert plain == sorted(plain, reverse=True) and f"{min(gated):.0f} {max(gated):.0f}" == "5 6"
 
 # %% [markdown]
 # ### The other two columns
