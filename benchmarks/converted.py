@@ -13,6 +13,7 @@ from annotated_transformer import Transformer
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.batching import Batch
 from annotated_transformer.embedding import concatenated_positional_encoding, positional_encoding
+from annotated_transformer.stacks import AddNorm
 
 
 class TorchTransformer(nn.Module):
@@ -54,21 +55,34 @@ def _copy(theirs: Any, weight: Tensor, bias: Tensor | None = None) -> None:
         theirs.bias.copy_(torch.zeros_like(theirs.bias) if bias is None else bias)
 
 
+def _copy_norms_and_feed_forward(own: Any, norms: list[Any], linears: list[Any]) -> None:
+    """Their norms in the order in which the sub-layers stand, and the two layers between."""
+    ours = [module for module in own.children() if isinstance(module, AddNorm)]
+    for theirs, add_norm in zip(norms, ours, strict=True):
+        _copy(theirs, add_norm.norm.weight, add_norm.norm.bias)
+    for theirs, linear in zip(linears, (own.feed_forward.W_1, own.feed_forward.W_2), strict=True):
+        _copy(theirs, linear.weight, linear.bias)
+
+
+def _copy_attentions(own: Any, attentions: list[Any], names: tuple[str, ...]) -> None:
+    """Self-attention and, of a decoder, attention to the source; `names` are theirs for W_Q, W_K, W_V and W_O."""
+    ours = [module for module in own.children() if isinstance(module, MultiHeadAttention)]
+    for theirs, attention in zip(attentions, ours, strict=True):
+        for name, matrix in zip(names, (attention.W_Q, attention.W_K, attention.W_V, attention.W_O), strict=True):
+            _copy(getattr(theirs, name), matrix.weight, matrix.bias)
+
+
 def _copy_layer(layer: Any, own: Any) -> None:
-    attentions = [(layer.self_attn, own.self_attention)]
-    norms = [(layer.norm1, own.add_norm_1), (layer.norm2, own.add_norm_2)]
+    attentions, norms = [(layer.self_attn, own.self_attention)], [layer.norm1, layer.norm2]
     if hasattr(layer, "multihead_attn"):
         attentions.append((layer.multihead_attn, own.cross_attention))
-        norms.append((layer.norm3, own.add_norm_3))
+        norms.append(layer.norm3)
     for theirs, ours in attentions:
         with torch.no_grad():
             theirs.in_proj_weight.copy_(torch.cat([ours.W_Q.weight, ours.W_K.weight, ours.W_V.weight]))
             theirs.in_proj_bias.zero_()
         _copy(theirs.out_proj, ours.W_O.weight)
-    _copy(layer.linear1, own.feed_forward.W_1.weight, own.feed_forward.W_1.bias)
-    _copy(layer.linear2, own.feed_forward.W_2.weight, own.feed_forward.W_2.bias)
-    for norm, add_norm in norms:
-        _copy(norm, add_norm.norm.weight, add_norm.norm.bias)
+    _copy_norms_and_feed_forward(own, norms, [layer.linear1, layer.linear2])
 
 
 def marian(ours: Transformer) -> nn.Module:
@@ -96,24 +110,12 @@ def marian(ours: Transformer) -> nn.Module:
 
 
 def _copy_marian_layer(layer: Any, own: Any) -> None:
-    def attention(theirs: Any, ours: MultiHeadAttention) -> None:
-        for linear, matrix in ((theirs.q_proj, ours.W_Q), (theirs.k_proj, ours.W_K), (theirs.v_proj, ours.W_V),
-                               (theirs.out_proj, ours.W_O)):
-            _copy(linear, matrix.weight, matrix.bias)
-
-    def norm(theirs: Any, add_norm: Any) -> None:
-        _copy(theirs, add_norm.norm.weight, add_norm.norm.bias)
-
-    attention(layer.self_attn, own.self_attention)
-    norm(layer.self_attn_layer_norm, own.add_norm_1)
-    last = own.add_norm_2
+    attentions, norms = [layer.self_attn], [layer.self_attn_layer_norm]
     if hasattr(layer, "encoder_attn"):
-        attention(layer.encoder_attn, own.cross_attention)
-        norm(layer.encoder_attn_layer_norm, own.add_norm_2)
-        last = own.add_norm_3
-    _copy(layer.fc1, own.feed_forward.W_1.weight, own.feed_forward.W_1.bias)
-    _copy(layer.fc2, own.feed_forward.W_2.weight, own.feed_forward.W_2.bias)
-    norm(layer.final_layer_norm, last)
+        attentions.append(layer.encoder_attn)
+        norms.append(layer.encoder_attn_layer_norm)
+    _copy_attentions(own, attentions, ("q_proj", "k_proj", "v_proj", "out_proj"))
+    _copy_norms_and_feed_forward(own, [*norms, layer.final_layer_norm], [layer.fc1, layer.fc2])
 
 
 def joeynmt_model(ours: Transformer) -> nn.Module:
@@ -141,26 +143,14 @@ def joeynmt_model(ours: Transformer) -> nn.Module:
 
 
 def _copy_joeynmt_layer(layer: Any, own: Any) -> None:
-    def attention(theirs: Any, ours: MultiHeadAttention) -> None:
-        for linear, matrix in ((theirs.q_layer, ours.W_Q), (theirs.k_layer, ours.W_K), (theirs.v_layer, ours.W_V),
-                               (theirs.output_layer, ours.W_O)):
-            _copy(linear, matrix.weight, matrix.bias)
-
-    def norm(theirs: Any, add_norm: Any) -> None:
-        _copy(theirs, add_norm.norm.weight, add_norm.norm.bias)
-
     if hasattr(layer, "trg_trg_att"):
-        attention(layer.trg_trg_att, own.self_attention)
-        norm(layer.x_layer_norm, own.add_norm_1)
-        attention(layer.src_trg_att, own.cross_attention)
-        norm(layer.dec_layer_norm, own.add_norm_2)
-        norm(layer.feed_forward.layer_norm, own.add_norm_3)
+        attentions, norms = [layer.trg_trg_att, layer.src_trg_att], [layer.x_layer_norm, layer.dec_layer_norm]
     else:
-        attention(layer.src_src_att, own.self_attention)
-        norm(layer.layer_norm, own.add_norm_1)
-        norm(layer.feed_forward.layer_norm, own.add_norm_2)
-    _copy(layer.feed_forward.pwff_layer[0], own.feed_forward.W_1.weight, own.feed_forward.W_1.bias)
-    _copy(layer.feed_forward.pwff_layer[3], own.feed_forward.W_2.weight, own.feed_forward.W_2.bias)
+        attentions, norms = [layer.src_src_att], [layer.layer_norm]
+    _copy_attentions(own, attentions, ("q_layer", "k_layer", "v_layer", "output_layer"))
+    feed_forward = layer.feed_forward
+    _copy_norms_and_feed_forward(own, [*norms, feed_forward.layer_norm],
+                                 [feed_forward.pwff_layer[0], feed_forward.pwff_layer[3]])
 
 
 def ctranslate2_model(ours: Transformer, folder: str) -> None:
