@@ -161,18 +161,17 @@ def beam_search(
     while running:
         logits_BWV = model.step(tokens, state)
         precision = torch.promote_types(logits_BWV.dtype, torch.float32)
-        log_p_BWV = logits_BWV.log_softmax(dim=-1, dtype=precision) + log_p_BW[:, :, None]
-        n_tokens = log_p_BWV.size(-1)
-        n_candidates = min(beam_size, log_p_BWV[0].numel())
-        best_log_p, best = log_p_BWV.flatten(1).topk(n_candidates, dim=-1)
+        log_p_BWV = logits_BWV.log_softmax(dim=-1, dtype=precision)
+        next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)  # of each hypothesis
+        n_next = next_token.size(-1)
+        n_candidates = min(beam_size, next_token[0].numel())
+        best_log_p, best = (next_log_p + log_p_BW[:, :, None]).flatten(1).topk(n_candidates, dim=-1)
+        best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
-        for row, (values, indices) in enumerate(zip(best_log_p.tolist(), best.tolist(), strict=True)):
-            candidates = [
-                (index // n_tokens, index % n_tokens, value)
-                for index, value in zip(indices, values, strict=True)
-                if value > -float("inf")
-            ]
+        found = zip((best // n_next).tolist(), best_token.tolist(), best_log_p.tolist(), strict=True)
+        for row, found_in_row in enumerate(found):
+            candidates = [candidate for candidate in zip(*found_in_row, strict=True) if candidate[2] > -float("inf")]
             rows = beams[running[row]].extend(candidates, model.config.eos_id)
             if rows:
                 parents.append(rows)

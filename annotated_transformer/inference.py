@@ -144,9 +144,9 @@ class InferenceModel:
             return self.model.step(tokens, state)
         x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model)
         x_RD = x_RD + self.positions(1, state.position)
-        state.position += 1
+        state.advance()
         for layer, layer_cache in zip(self.layers, state.caches, strict=True):
-            x_RD = layer.step(x_RD, layer_cache, state.memory_mask)
+            x_RD = layer.step(x_RD, layer_cache, state.target_mask, state.memory_mask)
         return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
 
 
@@ -159,37 +159,39 @@ class _LayerSteps:
         self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
         self.W_QKV, self.own_W_O = _one_product([own.W_Q, own.W_K, own.W_V]), _product(own.W_O)
         self.cross_W_Q, self.cross_W_O = _product(cross.W_Q), _product(cross.W_O)
-        self.W_1, self.activation, self.W_2 = (
-            _product(feed_forward.W_1), feed_forward.activation.forward, _product(feed_forward.W_2)
-        )
-        norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
-        sublayers = self.self_attention, self.cross_attention, self.feed_forward
-        self.sublayers = list(zip(norms, sublayers, strict=True))
+        self.W_1, self.W_2 = _product(feed_forward.W_1), _product(feed_forward.W_2)
+        activation = feed_forward.activation
+        self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
+        self.norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
+        self.sublayers = self.self_attention, self.cross_attention, self.feed_forward
 
-    def step(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
-        for norm, sublayer in self.sublayers:
+    def step(self, x_RD: Tensor, layer_cache: LayerCache, *masks: Tensor | None) -> Tensor:
+        for norm, sublayer, mask in zip(self.norms, self.sublayers, (*masks, None), strict=True):
             if self.is_post_norm:
-                x_RD = norm(x_RD + sublayer(x_RD, layer_cache, memory_mask))
+                x_RD = norm(x_RD + sublayer(x_RD, layer_cache, mask))
             else:
-                x_RD = x_RD + sublayer(norm(x_RD), layer_cache, memory_mask)
+                x_RD = x_RD + sublayer(norm(x_RD), layer_cache, mask)
         return x_RD
 
-    def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
-        rows = len(x_RD), self.h, 1, -1
-        queries, keys, values = self.W_QKV(x_RD).split(self.sizes, dim=-1)
-        layer_cache.append(keys.view(rows), values.view(rows))
-        heads = F.scaled_dot_product_attention(
-            queries.view(rows), layer_cache.keys, layer_cache.values, scale=self.scale
-        )
-        return self.own_W_O(heads.flatten(1))
+    def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
+        b = len(layer_cache.memory_keys)
+        queries, keys, values = (self.heads(part, b) for part in self.W_QKV(x_RD).split(self.sizes, dim=-1))
+        layer_cache.append(keys, values)
+        return self.own_W_O(self.attention(queries, layer_cache.keys, layer_cache.values, mask))
 
-    def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
+    def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         keys, values = layer_cache.memory_keys, layer_cache.memory_values
-        queries = self.cross_W_Q(x_RD).view(len(keys), -1, self.h, keys.size(-1)).transpose(1, 2)
-        heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=memory_mask, scale=self.scale)
-        return self.cross_W_O(heads.transpose(1, 2).reshape(len(x_RD), -1))
+        return self.cross_W_O(self.attention(self.heads(self.cross_W_Q(x_RD), len(keys)), keys, values, mask))
 
-    def feed_forward(self, x_RD: Tensor, layer_cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
+    def heads(self, rows: Tensor, b: int) -> Tensor:
+        """(R, h d) as (B, h, W, d)."""
+        return rows.view(b, len(rows) // b, self.h, -1).transpose(1, 2)
+
+    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
+        return heads.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    def feed_forward(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         return self.W_2(self.activation(self.W_1(x_RD)))
 
 

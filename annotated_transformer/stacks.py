@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -87,17 +88,19 @@ class Encoder(nn.Module):
 
 
 class LayerCache:
-    """What one decoder layer keeps between steps, for B sentences with W hypotheses each.
+    """What one decoder layer keeps between steps, one row a *sentence*, for B sentences with W hypotheses each.
 
-    `keys` and `values` hold the positions decoded so far, one row a hypothesis; they are the filled part of buffers
-    that are written in place (so not for gradients through several steps), and doubled when they are full.
-    `memory_keys` and `memory_values` hold the source, one row a *sentence*: its W hypotheses share them as W queries.
+    `keys` and `values` hold the target positions decoded so far: T of them in all, W more with each step. Hypotheses
+    that have a beginning in common share its positions, so together they are a tree, and nothing moves when one of them
+    branches or ends; `DecodingState.target_mask` says which positions a hypothesis continues. They are the filled part
+    of buffers that are written in place (so not for gradients through several steps), and doubled when they are full.
+    `memory_keys` and `memory_values` hold the source.
     """
 
     def __init__(
         self,
-        keys: Float[Tensor, "BW H 0 K"],
-        values: Float[Tensor, "BW H 0 Kv"],
+        keys: Float[Tensor, "B H 0 K"],
+        values: Float[Tensor, "B H 0 Kv"],
         memory_keys: Float[Tensor, "B H S K"],
         memory_values: Float[Tensor, "B H S Kv"],
     ) -> None:
@@ -107,39 +110,42 @@ class LayerCache:
         self.memory_keys, self.memory_values = memory_keys, memory_values
 
     @property
-    def keys(self) -> Float[Tensor, "BW H T K"]:
+    def keys(self) -> Float[Tensor, "B H T K"]:
         return self.buffers[0].narrow(2, 0, self.length)
 
     @property
-    def values(self) -> Float[Tensor, "BW H T Kv"]:
+    def values(self) -> Float[Tensor, "B H T Kv"]:
         return self.buffers[1].narrow(2, 0, self.length)
 
-    def append(self, keys: Float[Tensor, "BW H 1 K"], values: Float[Tensor, "BW H 1 Kv"]) -> None:
-        if self.length == self.buffers[0].size(2):
-            self.buffers = [self._room(buffer, 2 * max(self.length, 8)) for buffer in self.buffers]
+    @property
+    def room(self) -> int:
+        """How many positions still fit in the buffers."""
+        return self.buffers[0].size(2) - self.length
+
+    def append(self, keys: Float[Tensor, "B H W K"], values: Float[Tensor, "B H W Kv"]) -> None:
+        n_new = keys.size(2)
+        if self.room < n_new:
+            self._set(self.keys, self.values, n_more=n_new)
         for buffer, new in zip(self.buffers, (keys, values), strict=True):
-            buffer.select(2, self.length).copy_(new.select(2, 0))
-        self.length += 1
+            buffer.narrow(2, self.length, n_new).copy_(new)
+        self.length += n_new
 
-    def _room(self, buffer: Tensor, capacity: int, rows: Tensor | None = None) -> Tensor:
-        """A new buffer of this capacity with what is filled of the old one, of these rows."""
-        filled = buffer[:, :, : self.length]
-        n_rows, h, _, width = filled.shape if rows is None else (len(rows), *filled.shape[1:])
-        room = buffer.new_empty(n_rows, h, capacity, width)
-        room[:, :, : self.length] = filled if rows is None else filled[rows]
-        return room
+    def _set(self, *filled: Tensor, n_more: int = 0) -> None:
+        """Hold these keys and values, in new buffers with room for as many again, and for `n_more` or 16 at least."""
+        self.length = filled[0].size(2)
+        capacity = self.length + max(self.length, n_more, 16)
+        self.buffers = [part.new_empty(*part.shape[:2], capacity, part.size(3)) for part in filled]
+        for buffer, part in zip(self.buffers, filled, strict=True):
+            buffer.narrow(2, 0, self.length).copy_(part)
 
-    def reorder(self, rows: Int[Tensor, "rows"], moved: Int[Tensor, "moved"] | None = None) -> None:
-        """Row i of the hypotheses becomes what row `rows[i]` was. With `moved` all but these rows stay, uncopied."""
-        if moved is None:
-            capacity = self.buffers[0].size(2)
-            self.buffers = [self._room(buffer, capacity, rows) for buffer in self.buffers]
-            return
-        for buffer in self.buffers:
-            buffer[moved, :, : self.length] = buffer[rows[moved], :, : self.length]
+    def forget_all_but(self, positions: Int[Tensor, "B kept"]) -> None:
+        """Keep these positions of each sentence, in this order."""
+        rows = torch.arange(len(positions), device=positions.device)[:, None]
+        self._set(*(buffer[rows, :, positions].transpose(1, 2) for buffer in self.buffers))
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
-        """Drop every sentence but these (their hypotheses are reordered separately)."""
+        """Drop every sentence but these."""
+        self._set(self.keys[sentences], self.values[sentences])
         self.memory_keys, self.memory_values = self.memory_keys[sentences], self.memory_values[sentences]
 
 
@@ -169,14 +175,17 @@ class DecoderLayer(nn.Module):
         return LayerCache(keys, values, *self.cross_attention.keys_and_values(memory))
 
     def step(
-        self, x: Float[Tensor, "B W D"], cache: LayerCache, memory_mask: Float[Tensor, "B 1 1 S"] | None
+        self,
+        x: Float[Tensor, "B W D"],
+        cache: LayerCache,
+        target_mask: Float[Tensor, "B 1 W T"] | None,
+        memory_mask: Float[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B W D"]:
         """One new position of W hypotheses a sentence: what `forward` gives at that position."""
 
         def self_attention(y: Tensor) -> Tensor:
-            y_rows = y.flatten(0, 1)[:, None]
-            cache.append(*self.self_attention.keys_and_values(y_rows))
-            return self.self_attention.attend(y_rows, cache.keys, cache.values).view_as(y)
+            cache.append(*self.self_attention.keys_and_values(y))
+            return self.self_attention.attend(y, cache.keys, cache.values, target_mask)
 
         def cross_attention(y: Tensor) -> Tensor:
             return self.cross_attention.attend(y, cache.memory_keys, cache.memory_values, memory_mask)
@@ -210,8 +219,12 @@ class Decoder(nn.Module):
         return [layer.start(memory) for layer in self.layers]
 
     def step(
-        self, x: Float[Tensor, "B W D"], caches: list[LayerCache], memory_mask: Float[Tensor, "B 1 1 S"] | None
+        self,
+        x: Float[Tensor, "B W D"],
+        caches: list[LayerCache],
+        target_mask: Float[Tensor, "B 1 W T"] | None,
+        memory_mask: Float[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B W D"]:
         for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer.step(x, cache, memory_mask)
+            x = layer.step(x, cache, target_mask, memory_mask)
         return self.norm(x)

@@ -24,34 +24,57 @@ from annotated_transformer.stacks import Decoder, Encoder, LayerCache
 
 @dataclass
 class DecodingState:
-    """B sentences with W hypotheses each, all decoded up to the same position."""
+    """B sentences with W hypotheses each, all decoded up to the same position.
+
+    The caches hold T positions of each sentence, of all its hypotheses. `target_mask` is 0 where hypothesis w continues
+    position t and minus infinity elsewhere; it is None as long as a sentence has only ever had one hypothesis.
+    """
 
     caches: list[LayerCache]
     memory_mask: Float[Tensor, "B 1 1 S"] | None  # 0 and, at padding, minus infinity; None without padding
+    target_mask: Float[Tensor, "B 1 W T"] | None = None
     position: int = 0
 
+    def advance(self) -> None:
+        """Before a step: one more position, and every hypothesis sees its own new token."""
+        self.position += 1
+        if self.target_mask is not None:
+            b, _, n_hypotheses, _ = self.target_mask.shape
+            own = self.target_mask.new_full((n_hypotheses, n_hypotheses), -torch.inf).fill_diagonal_(0)
+            self.target_mask = torch.cat([self.target_mask, own.expand(b, 1, -1, -1)], dim=3)
+
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
-        """Hypothesis (b, w) continues what was hypothesis (b, parents[b, w]); W may change."""
-        n_sentences = parents.size(0)
-        n_hypotheses = self.caches[0].keys.size(0) // n_sentences
-        first = torch.arange(n_sentences, device=parents.device)[:, None] * n_hypotheses
-        rows = (first + parents).flatten()
-        moved = None
-        if parents.size(1) == n_hypotheses and parents.device.type == "cpu":  # a GPU would have to wait for the answer
-            moved = (rows != torch.arange(len(rows))).nonzero()[:, 0]
-        for cache in self.caches if moved is None or len(moved) else ():
-            cache.reorder(rows, moved)
+        """Hypothesis (b, w) continues what was hypothesis (b, parents[b, w]); W may change.
+
+        Only the mask changes. When the buffers are full, positions that no hypothesis continues are forgotten.
+        """
+        b, n_hypotheses = parents.shape
+        if self.target_mask is None:
+            if n_hypotheses == 1:
+                return
+            self.target_mask = self.caches[0].memory_keys.new_zeros(b, 1, 1, self.caches[0].length)
+        rows = torch.arange(b, device=parents.device)[:, None]
+        self.target_mask = self.target_mask[rows, :, parents].transpose(1, 2)
+        if self.caches[0].room < n_hypotheses:
+            self._forget(self.target_mask)
+
+    def _forget(self, target_mask: Float[Tensor, "B 1 W T"]) -> None:
+        """Drop positions that no hypothesis continues; of a sentence with more of them some stay, masked."""
+        is_continued = (target_mask == 0).any(dim=2)[:, 0]
+        n_kept = int(is_continued.sum(dim=1).max())
+        positions = is_continued.byte().argsort(dim=1, descending=True, stable=True)[:, :n_kept]
+        self.target_mask = target_mask.gather(3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1))
+        for cache in self.caches:
+            cache.forget_all_but(positions)
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Drop every sentence but these, with all its hypotheses."""
-        n_hypotheses = self.caches[0].keys.size(0) // self.caches[0].memory_keys.size(0)
-        offsets = torch.arange(n_hypotheses, device=sentences.device)
-        rows = (sentences[:, None] * n_hypotheses + offsets).flatten()
         for cache in self.caches:
-            cache.reorder(rows)
             cache.keep(sentences)
         if self.memory_mask is not None:
             self.memory_mask = self.memory_mask[sentences]
+        if self.target_mask is not None:
+            self.target_mask = self.target_mask[sentences]
 
 
 class Transformer(nn.Module):
@@ -137,8 +160,8 @@ class Transformer(nn.Module):
         """
         n_hypotheses = tokens.size(1)
         x = self.embed(tokens.reshape(-1, 1), start=state.position).view(-1, n_hypotheses, self.config.d_model)
-        state.position += 1
-        return self.logits(self.decoder.step(x, state.caches, state.memory_mask))
+        state.advance()
+        return self.logits(self.decoder.step(x, state.caches, state.target_mask, state.memory_mask))
 
 
 def _positions(config: ModelConfig) -> nn.Module:

@@ -468,8 +468,9 @@ assert_close(wrong, v[:, :, :1])  # the value of the first key, and no other
 print("with the flag, the 50th query returns the first value:", torch.equal(wrong, v[:, :, :1]))
 
 # %% [markdown]
-# Therefore `DecoderLayer.step` passes no flag: what the cache does not hold cannot be seen. And the target's padding
-# needs no mask either, since it comes after every real position. **Where.** Test:
+# Therefore `DecoderLayer.step` passes no flag: what the cache does not hold cannot be seen. (Hypotheses of one sentence
+# share a cache, and a mask says which of its positions are whose.) And the target's padding needs no mask either, since
+# it comes after every real position. **Where.** Test:
 # `test_the_causal_flag_stands_for_the_causal_mask`.
 
 # %% [markdown]

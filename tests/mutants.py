@@ -55,6 +55,9 @@ PADDING = "test_transformer.py::test_padding_added_to_a_batch_changes_nothing"
 PACKED = "test_packing.py::test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one"
 SEARCH_STEPS = "test_inference.py::test_steps_made_for_search_are_the_models_own"
 INT8_STEPS = "test_inference.py::test_steps_of_an_8_bit_model_made_for_search_are_its_own"
+REORDER = "test_transformer.py::test_reorder_makes_each_hypothesis_continue_its_parent"
+LONG = "test_transformer.py::test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them"
+KEEP = "test_transformer.py::test_keep_drops_the_other_sentences"
 TYING = "test_transformer.py::test_one_matrix_serves_three_times_and_gathers_every_gradient"
 REPAIR = "test_parsing.py::test_a_repair_by_hand"
 SAME_BRACKETS = "test_parsing.py::test_what_evalb_does_not_tell_apart"
@@ -146,9 +149,9 @@ MUTANTS = [
     Mutant("a packed query of padding has a gradient", PACKING, "grad_RD.new_zeros(", "grad_RD.new_ones(",
            ("test_packing.py::test_the_gradients_of_packing_are_those_of_indexing", PACKED)),
     Mutant("in steps for search the sum forgets its residual", INFERENCE,
-           "x_RD = norm(x_RD + sublayer(x_RD, layer_cache, memory_mask))",
-           "x_RD = norm(sublayer(x_RD, layer_cache, memory_mask))", (SEARCH_STEPS,)),
-    Mutant("steps for search see the source's padding", INFERENCE, "attn_mask=memory_mask, ", "", (SEARCH_STEPS,)),
+           "x_RD = norm(x_RD + sublayer(x_RD, layer_cache, mask))",
+           "x_RD = norm(sublayer(x_RD, layer_cache, mask))", (SEARCH_STEPS,)),
+    Mutant("steps for search see the source's padding", INFERENCE, "attn_mask=mask, ", "", (SEARCH_STEPS,)),
     Mutant("steps for search stay at the first position", INFERENCE, "self.positions(1, state.position)",
            "self.positions(1, 0)", (SEARCH_STEPS,)),
     Mutant("three products in 8 bits as one have no bias", INFERENCE, "_product(Int8Linear(weight, bias))",
@@ -161,14 +164,20 @@ MUTANTS = [
            ("test_feed_forward.py::test_equation_2_by_hand", ORACLE)),
     Mutant("dropout inside the feed-forward network", CONFIG, "ffn_dropout: float = 0.0", "ffn_dropout: float = 0.1",
            (DEPARTURES,)),
-    Mutant("reordered hypotheses keep their old values", STACKS,
-           "for buffer in self.buffers:\n            buffer[moved",
-           "for buffer in self.buffers[:1]:\n            buffer[moved",
-           ("test_transformer.py::test_reorder_makes_each_hypothesis_continue_its_parent",)),
+    Mutant("hypotheses see each other's new tokens", MODEL, "-torch.inf).fill_diagonal_(0)", "0.0)", (REORDER,)),
+    Mutant("hypotheses continue what they did before", MODEL,
+           "self.target_mask[rows, :, parents].transpose(1, 2)",
+           "self.target_mask.expand(-1, -1, n_hypotheses, -1)[:, :, :n_hypotheses]", (REORDER,)),
+    Mutant("what is forgotten is not what nobody continues", MODEL, "argsort(dim=1, descending=True, ",
+           "argsort(dim=1, ", (LONG,)),
+    Mutant("the mask keeps the order of before", MODEL,
+           "target_mask.gather(3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1))",
+           "target_mask[..., :n_kept]", (LONG,)),
+    Mutant("dropped sentences leave their mask behind", MODEL, "self.target_mask[sentences]",
+           "self.target_mask[: len(sentences)]", (LONG,)),
     Mutant("dropped sentences leave their memory behind", STACKS,
            "self.memory_keys[sentences], self.memory_values[sentences]",
-           "self.memory_keys[: len(sentences)], self.memory_values[: len(sentences)]",
-           ("test_transformer.py::test_keep_drops_the_other_sentences",)),
+           "self.memory_keys[: len(sentences)], self.memory_values[: len(sentences)]", (KEEP,)),
     # Embeddings, positions, softmax (3.4, 3.5)
     Mutant("embeddings are not multiplied by sqrt(d_model)", EMBEDDING, " * math.sqrt(self.weight.size(1))", "",
            (SCALED, ORACLE)),

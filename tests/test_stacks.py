@@ -118,8 +118,12 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
     mask = (torch.arange(S) < 5)[None, None, None]
     expected = layer(x, memory.expand(2, S, D), mask.expand(2, 1, 1, S))
     cache = layer.start(memory)
-    cache.reorder(torch.tensor([0, 0]))
-    minus_infinities = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
-    steps = [layer.step(x[:, t][None], cache, minus_infinities) for t in range(T)]
+
+    def minus_infinities(seen):
+        return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
+
+    own = torch.eye(2, dtype=torch.bool)[None, None].repeat(1, 1, 1, T)  # the positions of the two take turns
+    steps = [layer.step(x[:, t][None], cache, minus_infinities(own[..., : 2 * (t + 1)]), minus_infinities(mask))
+             for t in range(T)]
     assert_close(torch.stack(steps, dim=2)[0], expected)
-    assert cache.keys.shape == (2, 2, T, 3) and cache.memory_keys.shape == (1, 2, S, 3)
+    assert cache.keys.shape == (1, 2, 2 * T, 3) and cache.memory_keys.shape == (1, 2, S, 3)

@@ -78,6 +78,38 @@ def test_keep_drops_the_other_sentences():
         assert_close(logits[:, w], model(source[kept], torch.cat([past, new], dim=2)[kept, w])[:, -1])
 
 
+def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
+    """Hypotheses branch and end, sentences leave, and what nobody continues any more is forgotten on the way."""
+    model, generator = small_model(), torch.Generator().manual_seed(0)
+    source = random_tokens(1, 4, S)
+    source[2, 5:] = PAD_ID
+    state, past, n_appended = model.start(source), torch.zeros(4, 1, 0, dtype=torch.long), 0
+    for t in range(40):
+        if t in (15, 30):
+            kept = torch.arange(len(source) - 1).flip(0)
+            state.keep(kept)
+            source, past = source[kept], past[kept]
+        b, n_before = past.shape[:2]
+        parents = torch.randint(n_before, (b, 1 + t % 5), generator=generator)
+        state.reorder(parents)
+        new = random_tokens(t, *parents.shape)
+        past = torch.cat([past[torch.arange(b)[:, None], parents], new[..., None]], dim=2)
+        n_appended += new.size(1)
+        logits = model.step(new, state)
+        for w in range(new.size(1)):
+            assert_close(logits[:, w], model(source, past[:, w])[:, -1])
+    assert state.caches[0].length < n_appended - 20
+
+
+def test_one_hypothesis_needs_no_mask():
+    model, (source, _) = small_model(), inputs()
+    state = model.start(source)
+    for _ in range(3):
+        state.reorder(torch.zeros(B, 1, dtype=torch.long))
+        model.step(random_tokens(1, B, 1), state)
+    assert state.target_mask is None and state.caches[0].length == 3
+
+
 @shapes
 def test_the_future_is_invisible(changes):
     model = small_model(**changes)
