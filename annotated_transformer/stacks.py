@@ -145,8 +145,9 @@ class LayerCache:
 
     def keep(self, sentences: Int[Tensor, "kept"]) -> None:
         """Drop every sentence but these."""
-        self._set(self.keys[sentences], self.values[sentences])
-        self.memory_keys, self.memory_values = self.memory_keys[sentences], self.memory_values[sentences]
+        self.buffers = [buffer.index_select(0, sentences) for buffer in self.buffers]
+        self.memory_keys = self.memory_keys.index_select(0, sentences)
+        self.memory_values = self.memory_values.index_select(0, sentences)
 
 
 class DecoderLayer(nn.Module):

@@ -176,8 +176,7 @@ MUTANTS = [
     Mutant("dropped sentences leave their mask behind", MODEL, "self.target_mask[sentences]",
            "self.target_mask[: len(sentences)]", (LONG,)),
     Mutant("dropped sentences leave their memory behind", STACKS,
-           "self.memory_keys[sentences], self.memory_values[sentences]",
-           "self.memory_keys[: len(sentences)], self.memory_values[: len(sentences)]", (KEEP,)),
+           "self.memory_values.index_select(0, sentences)", "self.memory_values[: len(sentences)]", (KEEP,)),
     # Embeddings, positions, softmax (3.4, 3.5)
     Mutant("embeddings are not multiplied by sqrt(d_model)", EMBEDDING, " * math.sqrt(self.weight.size(1))", "",
            (SCALED, ORACLE)),
