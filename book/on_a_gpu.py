@@ -938,10 +938,14 @@ assert all(r["ours_over_it"] < 1 for r in training if r["measure"] == "peak memo
 # **Decoding.** A step with few hypotheses reads all weights to use each of them a few times: it is memory-bound, on a CPU
 # as on a GPU. Weights that lie in the order in which they are read help (`inference.lay_out`), and weights of 8 bits are
 # four times as few bytes (`inference.quantize`, `translate --int8`). What is left of a small model's step is the calls
-# between its products, so that `inference.InferenceModel` has few of them. CTranslate2 is a program in C++ for this one
-# purpose; `torch.nn.Transformer` and JoeyNMT keep no keys and values, and read the whole prefix again at each step. Base
-# writes exactly 24 tokens for each source of 24; `book/model` translates and stops where it likes. Ours is in float32,
-# int8 is ours in 8 bits; the last two columns say how many times as fast as each line they are.
+# between its products, so that `inference.InferenceModel` has few of them. The hypotheses of a sentence share the keys
+# and values of what they have in common, so that none are copied when they branch: they are a tree, which
+# [chapter 6.1](6_1_translation.ipynb) shows.
+#
+# CTranslate2 is a program in C++ for this one purpose; `torch.nn.Transformer` and JoeyNMT keep no keys and values, and
+# read the whole prefix again at each step. Base writes exactly 24 tokens for each source of 24; `book/model` translates
+# and stops where it likes. Ours is in float32, int8 is ours in 8 bits; the last two columns say how many times as fast
+# as each line they are.
 
 # %%
 records = result_of("decoding_cpu")
