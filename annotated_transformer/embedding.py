@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_transformer.config import ConfigError, require
+from annotated_transformer.config import ConfigError, ModelConfig, require
 
 
 class SharedEmbedding(nn.Module):
@@ -95,3 +95,13 @@ class NoPositions(nn.Module):
 
     def forward(self, length: int, start: int = 0) -> float:
         return 0.0
+
+
+def positions_of(config: ModelConfig) -> nn.Module:
+    """The module that adds positions, as `config.positions` names it."""
+    if config.positions == "learned":
+        return LearnedPositions(config.d_model, config.max_len)
+    if config.positions == "none":
+        return NoPositions()
+    encoding = concatenated_positional_encoding if config.positions == "concatenated" else positional_encoding
+    return SinusoidalPositions(config.d_model, encoding=encoding)

@@ -144,7 +144,7 @@ class InferenceModel:
             return self.model.step(tokens, state)
         x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model)
         x_RD = x_RD + self.positions(1, state.position)
-        state.advance()
+        state.advance(tokens.size(1))
         for layer, layer_cache in zip(self.layers, state.caches, strict=True):
             x_RD = layer.step(x_RD, layer_cache, state.target_mask, state.memory_mask)
         return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
@@ -166,6 +166,7 @@ class _LayerSteps:
         self.sublayers = self.self_attention, self.cross_attention, self.feed_forward
 
     def step(self, x_RD: Tensor, layer_cache: LayerCache, *masks: Tensor | None) -> Tensor:
+        """`masks` are those of the target and of the source."""
         for norm, sublayer, mask in zip(self.norms, self.sublayers, (*masks, None), strict=True):
             if self.is_post_norm:
                 x_RD = norm(x_RD + sublayer(x_RD, layer_cache, mask))

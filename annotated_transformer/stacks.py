@@ -90,11 +90,12 @@ class Encoder(nn.Module):
 class LayerCache:
     """What one decoder layer keeps between steps, one row a *sentence*, for B sentences with W hypotheses each.
 
-    `keys` and `values` hold the target positions decoded so far: T of them in all, W more with each step. Hypotheses
-    that have a beginning in common share its positions, so together they are a tree, and nothing moves when one of them
-    branches or ends; `DecodingState.target_mask` says which positions a hypothesis continues. They are the filled part
-    of buffers that are written in place (so not for gradients through several steps), and doubled when they are full.
-    `memory_keys` and `memory_values` hold the source.
+    `keys` and `values` hold the tokens decoded so far: T of them in all, W more with each step. Hypotheses that have a
+    beginning in common share its tokens, so together they are a prefix tree, and nothing moves when one of them
+    branches or ends; `DecodingState.target_mask` says which tokens are in which. A query meets all T, so this is cheap
+    for beams, which share most of what they have; W hypotheses with nothing in common cost W times the scores.
+    Both are the filled part of buffers that are written in place (so not for gradients through several steps), and
+    made anew when full. `memory_keys` and `memory_values` hold the source.
     """
 
     def __init__(

@@ -9,16 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from annotated_transformer.attention import padding_mask
-from annotated_transformer.config import ModelConfig
+from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.dropout import Dropout
-from annotated_transformer.embedding import (
-    LearnedPositions,
-    NoPositions,
-    SharedEmbedding,
-    SinusoidalPositions,
-    concatenated_positional_encoding,
-    positional_encoding,
-)
+from annotated_transformer.embedding import SharedEmbedding, positions_of
 from annotated_transformer.stacks import Decoder, Encoder, LayerCache
 
 
@@ -26,8 +19,9 @@ from annotated_transformer.stacks import Decoder, Encoder, LayerCache
 class DecodingState:
     """B sentences with W hypotheses each, all decoded up to the same position.
 
-    The caches hold T positions of each sentence, of all its hypotheses. `target_mask` is 0 where hypothesis w continues
-    position t and minus infinity elsewhere; it is None as long as a sentence has only ever had one hypothesis.
+    The caches hold T tokens of each sentence, those of all its hypotheses, as a prefix tree. `target_mask` is 0 where
+    token t is in hypothesis w (an ancestor, or its newest) and minus infinity elsewhere; it is None as long as a
+    sentence has only ever had one hypothesis.
     """
 
     caches: list[LayerCache]
@@ -35,18 +29,19 @@ class DecodingState:
     target_mask: Float[Tensor, "B 1 W T"] | None = None
     position: int = 0
 
-    def advance(self) -> None:
-        """Before a step: one more position, and every hypothesis sees its own new token."""
+    def advance(self, n_hypotheses: int) -> None:
+        """Before a step: one more position, and each hypothesis sees its own new token. ConfigError if W is another."""
+        mask = self.target_mask
+        require(n_hypotheses == (1 if mask is None else mask.size(2)), "a step takes the hypotheses that reorder made")
         self.position += 1
-        if self.target_mask is not None:
-            b, _, n_hypotheses, _ = self.target_mask.shape
-            own = self.target_mask.new_full((n_hypotheses, n_hypotheses), -torch.inf).fill_diagonal_(0)
-            self.target_mask = torch.cat([self.target_mask, own.expand(b, 1, -1, -1)], dim=3)
+        if mask is not None:
+            own = mask.new_full((n_hypotheses, n_hypotheses), -torch.inf).fill_diagonal_(0)
+            self.target_mask = torch.cat([mask, own.expand(len(mask), 1, -1, -1)], dim=3)
 
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
         """Hypothesis (b, w) continues what was hypothesis (b, parents[b, w]); W may change.
 
-        Only the mask changes. When the buffers are full, positions that no hypothesis continues are forgotten.
+        Only the mask changes, unless the buffers are full: then tokens that are in no hypothesis are forgotten.
         """
         b, n_hypotheses = parents.shape
         if self.target_mask is None:
@@ -55,14 +50,14 @@ class DecodingState:
             self.target_mask = self.caches[0].memory_keys.new_zeros(b, 1, 1, self.caches[0].length)
         rows = torch.arange(b, device=parents.device)[:, None]
         self.target_mask = self.target_mask[rows, :, parents].transpose(1, 2)
-        if self.caches[0].room < n_hypotheses:
+        if b and self.caches[0].room < n_hypotheses:
             self._forget(self.target_mask)
 
     def _forget(self, target_mask: Float[Tensor, "B 1 W T"]) -> None:
-        """Drop positions that no hypothesis continues; of a sentence with more of them some stay, masked."""
-        is_continued = (target_mask == 0).any(dim=2)[:, 0]
-        n_kept = int(is_continued.sum(dim=1).max())
-        positions = is_continued.byte().argsort(dim=1, descending=True, stable=True)[:, :n_kept]
+        """Drop tokens that are in no hypothesis; of a sentence with more of them some stay, masked."""
+        is_needed = (target_mask == 0).any(dim=2)[:, 0]
+        n_kept = int(is_needed.sum(dim=1).max())
+        positions = is_needed.byte().argsort(dim=1, descending=True, stable=True)[:, :n_kept]
         self.target_mask = target_mask.gather(3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1))
         for cache in self.caches:
             cache.forget_all_but(positions)
@@ -89,7 +84,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = SharedEmbedding(config.vocab_size, config.d_model)
-        self.positions = _positions(config)
+        self.positions = positions_of(config)
         self.dropout = Dropout(config.p_drop)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
@@ -156,18 +151,9 @@ class Transformer(nn.Module):
         """Extend every hypothesis by one token; logits of the token after it.
 
         Equal to `forward` at that position, from keys and values cached in `state`, which is updated. The first
-        token is bos_id.
+        token is bos_id, of one hypothesis; then W is what the last `reorder` made it.
         """
         n_hypotheses = tokens.size(1)
         x = self.embed(tokens.reshape(-1, 1), start=state.position).view(-1, n_hypotheses, self.config.d_model)
-        state.advance()
+        state.advance(n_hypotheses)
         return self.logits(self.decoder.step(x, state.caches, state.target_mask, state.memory_mask))
-
-
-def _positions(config: ModelConfig) -> nn.Module:
-    if config.positions == "learned":
-        return LearnedPositions(config.d_model, config.max_len)
-    if config.positions == "none":
-        return NoPositions()
-    encoding = concatenated_positional_encoding if config.positions == "concatenated" else positional_encoding
-    return SinusoidalPositions(config.d_model, encoding=encoding)

@@ -327,6 +327,50 @@ for english, _ in test_pairs[:50]:
 print("beam 1 and greedy search agree on 50 sentences")
 
 # %% [markdown]
+# **Code.** A step computes the logits of the next token of every hypothesis, from keys and values of the tokens before
+# it, which are kept in a cache. The hypotheses of a sentence have their beginnings in common, so together they are a
+# *tree*, and the cache holds the tree: each token once, in the order in which they came. A mask says which of them are in
+# which hypothesis, just as the causal mask says which positions a query may see. So nothing moves when a hypothesis
+# branches or is given up; with a row of its own for each hypothesis, every child would need a copy of all that its
+# parent had. The cell goes through two steps, with numbers instead of words: after the second, 10 has two children, and
+# 11 has been given up.
+#
+# ```
+# bos ─┬─ 10 ─┬─ 20
+#      │      └─ 21
+#      ├─ 11
+#      └─ 12 ─── 22
+# ```
+
+# %%
+first, second = torch.tensor([[10, 11, 12]]), torch.tensor([[20, 21, 22]])
+with torch.inference_mode():
+    state = translator.model.start(source)
+    translator.model.step(torch.tensor([[config.bos_id]]), state)
+    state.reorder(torch.tensor([[0, 0, 0]]))  # all three continue the only one
+    translator.model.step(first, state)
+    state.reorder(torch.tensor([[0, 0, 2]]))
+    logits = translator.model.step(second, state)
+
+print("in the cache:              bos 10 11 12 20 21 22")
+continues = (state.target_mask == 0)[0, 0].int().tolist()
+for tokens, row in zip(("10 20", "10 21", "12 22"), continues):
+    print(f"hypothesis {tokens} continues " + " ".join(f"{seen:2}" for seen in row))
+assert continues == [[1, 1, 0, 0, 1, 0, 0], [1, 1, 0, 0, 0, 1, 0], [1, 0, 0, 1, 0, 0, 1]]
+
+# %% [markdown]
+# No hypothesis has a 1 below 11: it is still there, and no query sees it, until the cache is full and forgets it.
+#
+# **Check.** A hypothesis gets the logits that it would get alone, from one forward pass over its own tokens.
+
+# %%
+for w, tokens in enumerate(([10, 20], [10, 21], [12, 22])):
+    with torch.inference_mode():
+        alone = translator.model(source, torch.tensor([[config.bos_id, *tokens]]))
+    assert_close(logits[:, w], alone[:, -1], rtol=1e-3, atol=1e-3)
+print("three hypotheses of one step, and three forward passes: the same logits")
+
+# %% [markdown]
 # **Break it.** Take the penalty away ($\alpha = 0$), or make it far too strong, and look at the lengths.
 
 # %% tags=["nbval-ignore-output", "row-E13"]

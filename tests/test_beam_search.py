@@ -314,3 +314,20 @@ def test_learned_positions_limit_the_output():
 def test_impossible_searches_are_refused(settings, line):
     with pytest.raises(ConfigError, match=line):
         beam_search(TableModel(0), source_of(2), **settings)
+
+
+def test_logits_in_bfloat16_are_scored_in_float32():
+    class Half(TableModel):
+        def logits(self, sentence, prefix):
+            return torch.tensor(super().logits(sentence, prefix)).bfloat16().tolist()
+
+        def step(self, tokens, state):
+            return super().step(tokens, state).bfloat16()
+
+    model, source = Half(seed=1), source_of(1, 2)
+    for row, found in enumerate(beam_search(model, source, 3, n_best=3, max_extra=3)):
+        sentence = sentence_of(source, row)
+        for tokens, _, log_p in found:
+            path = [*tokens, EOS_ID][: len(sentence) + 3]
+            exact = sum(model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path))
+            assert abs(log_p - exact) < 1e-5

@@ -6,7 +6,9 @@ from toys import SHAPES, SMALL, random_tokens, small_model
 
 from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError, ModelConfig
 from annotated_transformer.embedding import concatenated_positional_encoding, positional_encoding
+from annotated_transformer.inference import InferenceModel
 from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer.stacks import LayerCache
 from annotated_transformer.transformer import Transformer
 
 B, S, T, V = 2, 7, 6, 11
@@ -98,7 +100,37 @@ def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
         logits = model.step(new, state)
         for w in range(new.size(1)):
             assert_close(logits[:, w], model(source, past[:, w])[:, -1])
+        if t > 0:
+            assert set(state.target_mask.unique().tolist()) <= {0.0, -torch.inf}
+            n_needed = (state.target_mask == 0).any(2).sum(-1).max()
+            assert state.caches[0].length <= 2 * n_needed + 16
     assert state.caches[0].length < n_appended - 20
+
+
+@pytest.mark.parametrize(("n_hypotheses", "at_most"), [(1, 7), (4, 40)])
+def test_buffers_are_made_anew_seldom(n_hypotheses, at_most, monkeypatch):
+    """When they are full; without doubling, or when hypotheses moved, each of the 200 steps would copy them."""
+    model, (source, _) = small_model(N=1), inputs()
+    made, set_buffers = [], LayerCache._set
+    monkeypatch.setattr(LayerCache, "_set", lambda *args, **more: made.append(set_buffers(*args, **more)))
+    state = hypotheses(model.start(source), B, n_hypotheses)
+    for t in range(200):
+        model.step(random_tokens(t, B, n_hypotheses), state)
+        state.reorder(torch.arange(n_hypotheses).clamp(max=1).expand(B, -1))  # two of them have children
+    assert 3 < len(made) <= at_most
+
+
+def test_a_step_takes_the_hypotheses_that_reorder_made():
+    model, (source, _) = small_model(), inputs()
+    for made_ready in (model, InferenceModel(model)):
+        state = made_ready.start(source)
+        with pytest.raises(ConfigError, match="the hypotheses that reorder made"):
+            made_ready.step(random_tokens(1, B, 3), state)
+        made_ready.step(random_tokens(1, B, 1), state)
+        state.reorder(torch.zeros(B, 3, dtype=torch.long))
+        with pytest.raises(ConfigError, match="the hypotheses that reorder made"):
+            made_ready.step(random_tokens(1, B, 2), state)
+        assert made_ready.step(random_tokens(1, B, 3), state).shape == (B, 3, V)
 
 
 def test_one_hypothesis_needs_no_mask():
