@@ -67,7 +67,7 @@ RECIPES = {
         export="book/model",
     ),
     "book_model_diversified": Recipe(
-        "The book's model, trained again with its own translations: some four hours more. A try for a better one.",
+        "The book's model, trained on with its own translations, two hours more: a try that came out no better.",
         "tatoeba-en-de",
         (
             FIRST_STAGE,
