@@ -99,7 +99,6 @@ def parser() -> argparse.ArgumentParser:
              "runs/de-averaged --out model --dtype float16", checkpoint)
     x.add_argument("--out", required=True, metavar="DIR", help="directory to write")
     x.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="float16 halves the file")
-    x.add_argument("--corpus", metavar="NAME", help="what it was trained on, if that was files made from a corpus")
     x.add_argument("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
 
     for verb in (p, t, e, v):

@@ -238,11 +238,11 @@ def export(args: Namespace) -> None:
     _refuse_to_overwrite_a_run(out)
     require(not (out.exists() and out.samefile(args.directory)), f"the export needs a directory of its own, got {out}")
     config = read_config(args.directory)
-    name = config["corpus"] = args.corpus or config.get("corpus", "")
     model, tokenizer = load_model(args.directory)
     extra = {name: value for name, value in config.items() if name != "model"}
     write_directory(out, model.config, tokenizer, {**extra, "dtype": args.dtype})
     save_weights(out / "model.safetensors", model, getattr(torch, args.dtype))
+    name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())
     parts = [f"# {out.name}", args.notes, f"{n_parameters:,} parameters in {args.dtype}. To translate: "
              f"`{PROGRAM} translate {out.name} < input > output`.", "## Trained on",

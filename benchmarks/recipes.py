@@ -17,33 +17,26 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from annotated_transformer import corpus
-from annotated_transformer.parallel_text import read_lines
 from annotated_transformer.result_file import commit, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class Stage(NamedTuple):
-    """Arguments of `annotated-transformer train`, and how many of its last checkpoints are averaged.
-
-    `init` is the number of the stage whose average it starts from, 0 for none. `pairs` says what it learns:
-    "corpus" the training split; "reversed" the same with source and target exchanged; "diversified" the same three
-    times, as it is, with targets that stage 1 translated and with sources that stage 2 translated back (Nguyen et al.
-    2020, "Data Diversification"). So there every text is from the training split or translated from it.
-    """
+    """Arguments of `annotated-transformer train`, and how many of its last checkpoints are averaged."""
 
     train: tuple[str, ...]
     average: int
-    init: int = 0
-    pairs: Literal["corpus", "reversed", "diversified"] = "corpus"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Stages; with `export`, the last one's average goes there in float16. `about` is a sentence for the card."""
+    """Stages, each but the first starting from the average that the one before it left.
+
+    With `export`, the last average goes there in float16. `about` says in a sentence what the run is for.
+    """
 
     about: str
     corpus: str
@@ -55,31 +48,14 @@ def _set(**settings: Any) -> tuple[str, ...]:
     return tuple(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
 
 
-FIRST_STAGE = Stage(("--vocab-size", "3500", *_set(
-    N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
-    train_steps=24000, validate_every=2000, checkpoint_every=200, keep_checkpoints=20)), average=5)
-
 RECIPES = {
     "book_model": Recipe(
         "The model in book/model: about two hours on one CPU core.",
         "tatoeba-en-de",
-        (FIRST_STAGE,),
+        (Stage(("--vocab-size", "3500", *_set(
+            N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
+            train_steps=24000, validate_every=2000, checkpoint_every=200, keep_checkpoints=20)), average=5),),
         export="book/model",
-    ),
-    "book_model_diversified": Recipe(
-        "The book's model, trained on with its own translations, two hours more: a try that came out no better.",
-        "tatoeba-en-de",
-        (
-            FIRST_STAGE,
-            Stage(_set(
-                max_tokens=1024, warmup_steps=600, lr_factor=0.7,
-                train_steps=6400, validate_every=2000, checkpoint_every=200, keep_checkpoints=20),
-                average=6, init=1, pairs="reversed"),
-            Stage(("--seed", "2", *_set(
-                max_tokens=1024, warmup_steps=600, lr_factor=0.4,
-                train_steps=11000, validate_every=1000, checkpoint_every=100, keep_checkpoints=40)),
-                average=25, init=1, pairs="diversified"),
-        ),
     ),
     "multi30k_small_cpu": Recipe(
         "Preset small on Multi30k, on one CPU core: 3,000 steps, which take half an hour on a free core.",
@@ -105,49 +81,18 @@ def command(*words: str) -> str:
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
-def pair_arguments(recipe: Recipe, stage: Stage, averages: list[Path], folder: Path) -> list[str]:
-    """What `train` is to learn from, as its arguments; texts that are not the corpus itself are written to `folder`."""
-    if stage.pairs == "corpus":
-        return ["--corpus", recipe.corpus]
-    folder.mkdir(parents=True, exist_ok=True)
-    train, valid = ([_text(folder / f"{split}.{side}", [pair[side] for pair in corpus.load(recipe.corpus, split)])
-                     for side in (0, 1)] for split in ("train", "valid"))
-    if stage.pairs == "reversed":
-        return ["--train", *train[::-1], "--valid", *valid[::-1]]
-    forward, backward = (_translated(average, text, folder) for average, text in zip(averages, train, strict=False))
-    sources, targets = [train[0], train[0], backward], [train[1], forward, train[1]]
-    together = [_text(folder / f"together.{side}", [line for text in texts for line in read_lines(text)])
-                for side, texts in ((0, sources), (1, targets))]
-    return ["--train", *together, "--valid", *valid]
-
-
-def _text(path: Path, lines: list[str]) -> str:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return str(path)
-
-
-def _translated(average: Path, text: str, folder: Path) -> str:
-    out = folder / f"{Path(text).name}.{average.name}"
-    if not out.exists():
-        partial = out.with_name(out.name + ".partial")
-        partial.unlink(missing_ok=True)
-        command("translate", str(average), "--input", text, "--output", str(partial))
-        partial.rename(out)
-    return str(out)
-
-
-def train(recipe: Recipe, number: int, run: Path, averages: list[Path]) -> None:
+def train(recipe: Recipe, stage: int, run: Path, before: Path | None) -> None:
     """Train a stage to its end, from its last checkpoint if there is one; note the commit and the time it took."""
-    stage = recipe.stages[number]
-    pairs = pair_arguments(recipe, stage, averages, run.with_name(run.name + "-text"))
-    begin = ["--init", str(averages[stage.init - 1])] if stage.init else []
+    arguments = list(recipe.stages[stage].train)
     if (run / "training.safetensors").exists():
-        begin = ["--resume"]
+        arguments = ["--resume", *arguments]
+    elif before:
+        arguments = ["--init", str(before), *arguments]
     if not (run / "commit").exists():
         run.mkdir(parents=True, exist_ok=True)
         (run / "commit").write_text(commit() + "\n")
     began = time.time()
-    command("train", *pairs, "--out", str(run), *begin, *stage.train)
+    command("train", "--corpus", recipe.corpus, "--out", str(run), *arguments)
     with (run / "seconds").open("a") as file:
         file.write(f"{time.time() - began:.0f}\n")
 
@@ -175,21 +120,20 @@ def main() -> None:
     parser.add_argument("--score", action="store_true", help="do not train, only score and record")
     args = parser.parse_args()
     if not args.name:
-        print("\n".join(f"{name:24}{recipe.about}" for name, recipe in RECIPES.items()))
+        print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
         return
     recipe = RECIPES[args.name]
-    runs = [args.runs.resolve() / f"{args.name}-{number}" for number in range(1, len(recipe.stages) + 1)]
-    averages: list[Path] = []
+    runs = [args.runs / f"{args.name}-{number}" for number in range(1, len(recipe.stages) + 1)]
+    averaged: Path | None = None
     for number, run in enumerate(runs):
         if not args.score:
-            train(recipe, number, run, averages)
-        averages.append(run.with_name(run.name + "-averaged"))
-        command("average", str(run), "--last", str(recipe.stages[number].average), "--out", str(averages[-1]))
+            train(recipe, number, run, averaged)
+        averaged = run.with_name(run.name + "-averaged")
+        command("average", str(run), "--last", str(recipe.stages[number].average), "--out", str(averaged))
     if recipe.export:
         notes = f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
-        command("export", str(averages[-1]), "--out", recipe.export, "--dtype", "float16", "--notes", notes,
-                "--corpus", recipe.corpus)
-    scores = {split: json.loads(command("evaluate", recipe.export or str(averages[-1]), "--corpus", recipe.corpus,
+        command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", notes)
+    scores = {split: json.loads(command("evaluate", recipe.export or str(averaged), "--corpus", recipe.corpus,
                                         "--split", split, "--json")) for split in ("valid", "test")}
     record = {"recipe": args.name, "about": recipe.about, "corpus": recipe.corpus, **scores,
               "averaged": [stage.average for stage in recipe.stages], "stages": list(map(described, runs))}

@@ -98,27 +98,3 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     assert {record["measure"] for record in records} == measures
     (waiting,) = [record for record in records if record["measure"] == "waiting"]
     assert waiting["graphs_before"] == 1 and waiting["graphs_after_warm_up"] == 0 and waiting["shapes"] > 5
-
-
-def test_recipes_train_on_the_corpus_reversed_and_with_translations_of_it(load, monkeypatch, tmp_path):
-    recipes = load("recipes")
-    pairs = {"train": [("a b", "c"), ("d", "e f")], "valid": [("g", "h")]}
-    monkeypatch.setattr(recipes.corpus, "load", lambda name, split: pairs[split])
-
-    def translate(verb, average, _, text, __, out):
-        """A translation is the text with the model's name before each line."""
-        assert verb == "translate"
-        Path(out).write_text("".join(f"{Path(average).name} {line}\n" for line in Path(text).read_text().splitlines()))
-
-    monkeypatch.setattr(recipes, "command", translate)
-
-    def arguments(kind):
-        stage, averages = recipes.Stage((), 1, pairs=kind), [Path("forward"), Path("backward")]
-        words = recipes.pair_arguments(recipes.RECIPES["book_model_diversified"], stage, averages, tmp_path / kind)
-        return [word if word.startswith("--") or kind == "corpus" else Path(word).read_text() for word in words]
-
-    assert arguments("corpus") == ["--corpus", "tatoeba-en-de"]
-    assert arguments("reversed") == ["--train", "c\ne f\n", "a b\nd\n", "--valid", "h\n", "g\n"]
-    assert arguments("diversified") == [
-        "--train", "a b\nd\na b\nd\nbackward c\nbackward e f\n", "c\ne f\nforward a b\nforward d\nc\ne f\n",
-        "--valid", "g\n", "h\n"]

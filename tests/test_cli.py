@@ -241,14 +241,6 @@ def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
     assert all(float((after[name] - before[name]).abs().max()) < 1e-3 for name in before)
 
 
-def test_an_export_may_name_the_corpus_that_its_files_were_made_from(capsys, directory, tmp_path):
-    out = tmp_path / "given away"
-    assert run(capsys, "export", directory, "--out", out, "--corpus", "copy")[0] == 0
-    assert checkpoint.read_config(out)["corpus"] == "copy"
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert corpus.card("copy") in card and "reverse" not in card
-
-
 def test_variations_prints_every_row_and_the_vocabulary_it_implies(capsys):
     status, out, _ = run(capsys, "variations")
     assert status == 0
