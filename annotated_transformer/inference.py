@@ -165,9 +165,11 @@ class _LayerSteps:
         self.norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
         self.sublayers = self.self_attention, self.cross_attention, self.feed_forward
 
-    def step(self, x_RD: Tensor, layer_cache: LayerCache, *masks: Tensor | None) -> Tensor:
-        """`masks` are those of the target and of the source."""
-        for norm, sublayer, mask in zip(self.norms, self.sublayers, (*masks, None), strict=True):
+    def step(
+        self, x_RD: Tensor, layer_cache: LayerCache, target_mask: Tensor | None, memory_mask: Tensor | None
+    ) -> Tensor:
+        masks = target_mask, memory_mask, None
+        for norm, sublayer, mask in zip(self.norms, self.sublayers, masks, strict=True):
             if self.is_post_norm:
                 x_RD = norm(x_RD + sublayer(x_RD, layer_cache, mask))
             else:
