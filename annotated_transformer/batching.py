@@ -58,6 +58,16 @@ def make_batch(
     )
 
 
+def concatenated(pairs: Sequence[TokenPair], share: float, generator: random.Random) -> list[TokenPair]:
+    """share * N joined pairs for N `pairs`: x_i x_j with y_i y_j, for random i and j.
+
+    Where sentences are short, a model learns to stop early and sees little of positions far from bos. Two sentences in
+    a row are a long one (Nguyen, Murray and Chiang 2021, https://aclanthology.org/2021.iwslt-1.33).
+    """
+    first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
+    return [((*x_i, *x_j), (*y_i, *y_j)) for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)]
+
+
 def group_by_length(lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random) -> list[list[int]]:
     """Indices of pairs in groups of similar length; no side of a group exceeds `max_tokens` when padded.
 

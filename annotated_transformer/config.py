@@ -156,11 +156,11 @@ class TrainConfig(_Settings):
 
     One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each side. Steps are
     counted from 1. `precision="bf16"` runs the products in bfloat16 (weights stay float32); "auto" means bf16 on a
-    GPU that has it and float32 elsewhere. `bpe_dropout` is a regulariser the paper does not have, for small corpora:
+    GPU that has it and float32 elsewhere. Two options for small corpora are not the paper's. With `concatenate=1` an
+    epoch has, besides every pair, as many that are two random ones joined (`batching.concatenated`). `bpe_dropout` is
     the chance that a merge is left out when the training text is encoded, anew in every epoch; its draws differ from
-    one process to the next, so that such a run does not resume bit for bit. `r_drop` is another: the weight alpha of
-    the divergence between two draws of dropout (`r_drop_divergence`); a step then costs twice as much.
-    `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to show what they do.
+    one process to the next, so that such a run does not resume bit for bit. `warm_up=False` starts at the peak of the
+    rate and stays there for the first `warmup_steps`, to show what they do.
     """
 
     train_steps: int = 100_000
@@ -174,8 +174,8 @@ class TrainConfig(_Settings):
     adam_eps: float = 1e-9
     clip_norm: float = 0.0
     eps_ls: float = 0.1
+    concatenate: float = 0.0
     bpe_dropout: float = 0.0
-    r_drop: float = 0.0
     seed: int = 1
     max_length: int = 256
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -193,7 +193,7 @@ class TrainConfig(_Settings):
             require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
         for name in ("lr_factor", "adam_eps"):
             require(getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("clip_norm", "r_drop"):
+        for name in ("clip_norm", "concatenate"):
             require(getattr(self, name) >= 0.0, f"{name} must not be negative (0 is off), got {getattr(self, name)}")
         require(self.max_length <= self.max_tokens,
                 f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}")

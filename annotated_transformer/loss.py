@@ -118,19 +118,3 @@ def linear_cross_entropy(
     """
     block_rows = block_rows or max(128, 2**20 // weight.size(0))
     return _LinearCrossEntropy.apply(x.flatten(0, -2), weight, target_out.flatten(), eps_ls, pad_id, block_rows)
-
-
-def r_drop_divergence(
-    logits: Float[Tensor, "B2 T V"], target_out: Int[Tensor, "B T"], pad_id: int = 0
-) -> Float[Tensor, ""]:
-    """(KL(P_1 || P_2) + KL(P_2 || P_1)) / 2, summed over the real positions, in nats.
-
-    P_1 and P_2 are what the model predicts for the same batch under two draws of dropout: the first and the second
-    half of `logits` along the batch. Training adds it to the loss to make a small corpus last longer (R-Drop, Liang
-    et al. 2021, equation 3); the paper does not have it. The sum of both directions is sum_v (P_1 - P_2)(log P_1 -
-    log P_2).
-    """
-    log_p = logits.float().log_softmax(dim=-1)
-    log_p_1, log_p_2 = log_p.chunk(2)
-    both_directions = ((log_p_1.exp() - log_p_2.exp()) * (log_p_1 - log_p_2)).sum(dim=-1)
-    return both_directions.masked_fill(target_out == pad_id, 0.0).sum() / 2

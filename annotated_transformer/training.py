@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import checkpoint
-from annotated_transformer.batching import Batch, TokenPair, token_batches
+from annotated_transformer.batching import Batch, TokenPair, concatenated, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
-from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy, r_drop_divergence
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
 from annotated_transformer.packing import packed_decode
 from annotated_transformer.process import deferred_interrupt, keep_freed_memory
@@ -68,11 +69,15 @@ def train(
     extra = {"train": train_config.to_dict(), "corpus": corpus}
     checkpoint.write_directory(run.out, model_config, tokenizer, extra)
 
+    pairs: list[TokenPair] = []
+
     def epoch_pairs(epoch: int) -> list[TokenPair]:
-        seed = train_config.seed * 100_003 + epoch
-        pairs = encode_pairs(tokenizer, train_pairs, train_config.max_length, train_config.bpe_dropout, seed)
-        require(bool(pairs), f"no training pair has 1 to {train_config.max_length} tokens on each side")
-        return pairs
+        seed, max_length = train_config.seed * 100_003 + epoch, train_config.max_length
+        if not pairs or train_config.bpe_dropout:
+            pairs[:] = encode_pairs(tokenizer, train_pairs, max_length, train_config.bpe_dropout, seed)
+            require(bool(pairs), f"no training pair has 1 to {max_length} tokens on each side")
+        joined = concatenated(pairs, train_config.concatenate, random.Random(f"{seed} concatenate"))
+        return pairs + [(x, y) for x, y in joined if max(len(x), len(y)) < max_length]
 
     with _Log(run, tensorboard, progress) as log, deferred_interrupt() as interrupted:
         batches = run.batches(epoch_pairs)
@@ -136,8 +141,6 @@ class _Run:
         self.forward = torch.compile(self._forward, dynamic=True) if config.compile else self._forward
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        if self.config.r_drop:
-            return self._r_drop_forward(batch)
         model, eps_ls, pad_id = self.model, self.config.eps_ls, self.model.config.pad_id
         if self.packs:
             x_RD, positions_R = packed_decode(model, batch.source, batch.target_in)
@@ -145,27 +148,17 @@ class _Run:
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, eps_ls, pad_id)
         return label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out, eps_ls, pad_id)
 
-    def _r_drop_forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The batch under two draws of dropout: the mean of their losses and alpha / 2 times D(P_1, P_2); mean nll."""
-        source, target_in, target_out = (torch.cat([t, t]) for t in batch[:3])
-        logits, pad_id = self.model(source, target_in), self.model.config.pad_id
-        loss, nll = label_smoothed_cross_entropy(logits, target_out, self.config.eps_ls, pad_id)
-        divergence = r_drop_divergence(logits, batch.target_out, pad_id)
-        return (loss + self.config.r_drop * divergence) / 2, nll / 2
-
     def batches(self, epoch_pairs: Callable[[int], list[TokenPair]]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand; `epoch_pairs` gives an epoch's pairs."""
         ids = {name: getattr(self.model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
-        pairs = epoch_pairs(self.epoch)
         while True:
             for batch in token_batches(
-                pairs, self.config.max_tokens, seed=self.config.seed, epoch=self.epoch, start=self.n_batches, **ids
+                epoch_pairs(self.epoch), self.config.max_tokens, seed=self.config.seed, epoch=self.epoch,
+                start=self.n_batches, **ids
             ):
                 self.n_batches += 1
                 yield batch
             self.epoch, self.n_batches = self.epoch + 1, 0
-            if self.config.bpe_dropout:
-                pairs = epoch_pairs(self.epoch)
 
     def update(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         """One Adam step on the mean loss over all real target tokens of `batches`: summed loss, nll, and tokens.

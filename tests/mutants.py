@@ -247,6 +247,10 @@ MUTANTS = [
            "longest * len(groups[-1])", ("test_batching.py::test_no_side_exceeds_max_tokens_and_batches_are_full",)),
     Mutant("a resumed epoch starts again", BATCHING, "groups[start:]", "groups",
            ("test_batching.py::test_an_epoch_resumes_after_any_batch", RESUME)),
+    Mutant("joined targets come in the other order", BATCHING, "(*y_i, *y_j)", "(*y_j, *y_i)",
+           ("test_batching.py::test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides",)),
+    Mutant("every epoch joins the same pairs", TRAINING, '"{seed} concatenate"', '"concatenate"',
+           ("test_training.py::test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew",)),
     # Training (5.2)
     Mutant("each micro-batch is normalised alone", TRAINING, "(loss / n_tokens).backward()",
            "(loss / batch.n_tokens / len(batches)).backward()", (HALVES, MEAN_LOSS)),

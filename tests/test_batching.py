@@ -1,11 +1,12 @@
 import itertools
+import random
 from collections import Counter
 
 import pytest
 import torch
 from toys import random_pairs
 
-from annotated_transformer.batching import Batch, make_batch, token_batches
+from annotated_transformer.batching import Batch, concatenated, make_batch, token_batches
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
 
 PAIRS = random_pairs(0, 300)
@@ -37,6 +38,18 @@ def test_special_ids_are_the_models():
     assert (batch.target_in.tolist(), batch.target_out.tolist()) == ([[10, 9], [10, 7]], [[11, 9], [7, 11]])
     (from_epoch,) = token_batches([([5], [])], 10, pad_id=9, bos_id=10, eos_id=11)
     assert as_lists([from_epoch]) == [[[[5, 11]], [[10]], [[11]]]]
+
+
+def test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides():
+    pairs = [((i, i), (100 + i,)) for i in range(10)]
+    joined = concatenated(pairs, 2.5, random.Random(0))
+    assert len(joined) == 25
+    drawn = [((x[0], x[2]), (y[0] - 100, y[1] - 100)) for x, y in joined]
+    assert all(both_x == both_y for both_x, both_y in drawn)
+    assert all(len(x) == 4 and x[0] == x[1] and x[2] == x[3] and len(y) == 2 for x, y in joined)
+    assert all(len({i for i, _ in column}) > 5 for column in (drawn, [(i[::-1], i) for i, _ in drawn]))
+    assert concatenated(pairs, 2.5, random.Random(0)) == joined != concatenated(pairs, 2.5, random.Random(1))
+    assert concatenated(pairs, 0.0, random.Random(0)) == []
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy, r_drop_divergence
+from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 
 B, T, V = 2, 6, 9
 TARGET = torch.tensor([[3, 5, 8, 4, 2, 0], [1, 2, 0, 0, 0, 0]])
@@ -117,13 +117,3 @@ def test_the_loss_in_blocks_adds_up_in_float32(dtype):
     target = torch.tensor([1, 2, 3])
     loss, nll = linear_cross_entropy(x, weight, target)
     assert loss.item() == pytest.approx(3 * math.log(30_000), rel=1e-3) and nll.item() == pytest.approx(loss.item())
-
-
-def test_r_drop_is_the_mean_of_both_divergences_over_the_real_positions():
-    logits = torch.cat([random_logits(torch.float64), random_logits(torch.float64).roll(1, -1)])
-    p_1, p_2 = logits.softmax(-1).chunk(2)
-    both = F.kl_div(p_2.log(), p_1, reduction="none") + F.kl_div(p_1.log(), p_2, reduction="none")
-    expected = (both.sum(-1) * (TARGET != 0)).sum() / 2
-    assert expected > 1
-    assert_close(r_drop_divergence(logits, TARGET), expected.float(), check_dtype=False, rtol=1e-5, atol=0)
-    assert r_drop_divergence(torch.cat([logits[:B], logits[:B]]), TARGET) == 0

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from annotated_transformer import training
 from annotated_transformer.batching import make_batch, token_batches
 from annotated_transformer.checkpoint import load_model, read_config
 from annotated_transformer.config import ConfigError
-from annotated_transformer.loss import label_smoothed_cross_entropy, r_drop_divergence
 from annotated_transformer.training import encode_pairs, train
 from annotated_transformer.transformer import Transformer
 
@@ -125,28 +125,6 @@ def test_clipping_is_an_option(tmp_path):
     assert torch.cat([g.flatten() for g in seen[0].values()]).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_r_drop_without_dropout_is_the_plain_loss(tmp_path):
-    plain, plain_gradient = capturing_run(tmp_path)
-    same, same_gradient = capturing_run(tmp_path, r_drop=3.0)
-    batches = first_batches(plain.config, 1)
-    assert_close(same.update(batches), plain.update(batches))
-    assert_close(same_gradient[0], plain_gradient[0], rtol=1e-4, atol=1e-6)
-
-
-def test_r_drop_adds_the_divergence_of_two_draws_of_dropout(tmp_path):
-    r, _ = capturing_run(tmp_path, p_drop=0.3, r_drop=3.0)
-    batch = first_batches(r.config, 1)[0]
-    torch.manual_seed(0)
-    loss, nll, _ = r.update([batch])
-    torch.manual_seed(0)
-    logits_1, logits_2 = r.model(*(torch.cat([t, t]) for t in batch[:2])).chunk(2)
-    losses = [label_smoothed_cross_entropy(logits, batch.target_out) for logits in (logits_1, logits_2)]
-    divergence = r_drop_divergence(torch.cat([logits_1, logits_2]), batch.target_out)
-    assert divergence > 0.01
-    assert_close(loss, ((losses[0][0] + losses[1][0] + 3 * divergence) / 2).detach())
-    assert_close(nll, ((losses[0][1] + losses[1][1]) / 2).detach())
-
-
 def test_the_first_update_has_the_rate_of_step_1(tmp_path, monkeypatch):
     """What Adam really steps with, over a run, is equation 3 at 1, 2, 3 ..."""
     rates, step = [], torch.optim.Adam.step
@@ -192,6 +170,28 @@ def test_training_learns_and_returns_what_it_saved(tmp_path):
     assert_close(dict(loaded.named_parameters()), dict(model.named_parameters()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("max_length", "least"), [(40, 40), (20, 10)])
+def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(tmp_path, monkeypatch, max_length, least):
+    """Those that grew too long are left out."""
+    seen = defaultdict(Counter)
+
+    def update(self, batches):
+        self.step += 1
+        for row in (row for batch in batches for row in batch.source.tolist()):
+            seen[self.epoch][tuple(token for token in row if token > 2)] += 1
+        return torch.zeros(()), torch.zeros(()), 1
+
+    monkeypatch.setattr(training._Run, "update", update)
+    monkeypatch.setattr(training._Run, "save", lambda self, path: None)
+    run(tmp_path / "run", train_steps=200, concatenate=1.0, max_length=max_length)
+    sources = Counter(tuple(x) for x, _ in encode_pairs(toy_tokenizer(), PAIRS, max_length))
+    joined = [seen[epoch] - sources for epoch in (0, 1)]
+    for epoch in (0, 1):
+        assert sources <= seen[epoch] and max(map(len, seen[epoch])) < max_length
+        assert least <= joined[epoch].total() <= len(PAIRS) == 60
+    assert joined[0] != joined[1]
+
+
 def test_the_directory_holds_what_the_other_commands_need(tmp_path):
     run(tmp_path / "run", train_steps=12, checkpoint_every=3, keep_checkpoints=2)
     assert sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()) == [
@@ -213,8 +213,8 @@ def test_the_seed_decides_everything(tmp_path):
 
 @pytest.mark.parametrize("stop", random.Random(0).sample(range(1, 12), 3))
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
-    """Across epochs (some 17 batches), with dropout, BPE-dropout, accumulation and clipping."""
-    changes = {"accumulate": 2, "clip_norm": 1.0, "log_every": 1, "bpe_dropout": 0.1}
+    """Across epochs (some 17 batches), with dropout, BPE-dropout, joined pairs, accumulation and clipping."""
+    changes = {"accumulate": 2, "clip_norm": 1.0, "log_every": 1, "bpe_dropout": 0.1, "concatenate": 0.5}
     run(tmp_path / "whole", **changes)
     run(tmp_path / "parts", train_steps=stop, **changes)
     run(tmp_path / "parts", resume=True, **changes)
