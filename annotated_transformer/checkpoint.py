@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,28 +124,39 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = load_tensors(path)[0]
-        require(not total or total.keys() == tensors.keys(), f"{path} has other weights than {paths[0]}")
+        same = {name: t.shape for name, t in total.items()} == {name: t.shape for name, t in tensors.items()}
+        require(not total or same, f"{path} has other weights than {paths[0]}")
         for name, tensor in tensors.items():
             total[name] = total.get(name, 0.0) + tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
-def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | None = None) -> Path:
+def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | None = None,
+                        others: Sequence[str | Path] = ()) -> Path:
     """A new directory whose weights are the mean of a run's `last` checkpoints (section 6.1: 5 for base, 20 for big).
 
-    `out` defaults to the run's name with "-averaged". Raises ConfigError when the run has fewer checkpoints.
+    `out` defaults to the run's name with "-averaged". `others` are runs whose `last` checkpoints are to count as well:
+    runs that went on from the same weights, with other seeds, have a good mean (Wortsman et al. 2022, "Model soups").
+    Raises ConfigError when a run has fewer checkpoints, other shapes, or another vocabulary.
     """
     from annotated_transformer.tokenizer import Tokenizer
 
-    directory = Path(directory)
-    out = Path(out) if out else directory.with_name(directory.name + "-averaged")
-    config = read_config(directory)
-    paths = step_checkpoints(directory)
+    runs = [Path(directory), *map(Path, others)]
+    out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
+    config, tokenizer = read_config(runs[0]), Tokenizer.load(runs[0] / "tokenizer.model")
+    vocabulary = (runs[0] / "tokenizer.model").read_bytes()
     require(last >= 1, f"the number of checkpoints to average must be at least 1, got {last}")
-    require(len(paths) >= last, f"{directory} has {len(paths)} checkpoints, cannot average the last {last}")
-    require(out.resolve() != directory.resolve(), f"the average needs a directory of its own, got {out}")
-    model_config = ModelConfig.from_dict(config.pop("model"))
-    tokenizer = Tokenizer.load(directory / "tokenizer.model")
-    write_directory(out, model_config, tokenizer, {**config, "averaged": [path.stem for path in paths[-last:]]})
-    save_tensors(out / "model.safetensors", average(paths[-last:]))
+    paths: list[Path] = []
+    for run in runs:
+        read_config(run)
+        found = step_checkpoints(run)
+        require(len(found) >= last, f"{run} has {len(found)} checkpoints, cannot average the last {last}")
+        require(out.resolve() != run.resolve(), f"the average needs a directory of its own, got {out}")
+        same = vocabulary == (run / "tokenizer.model").read_bytes()
+        require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
+        paths += found[-last:]
+    names = [f"{path.parent.parent.name}/{path.stem}" if others else path.stem for path in paths]
+    averaged = average(paths)
+    write_directory(out, ModelConfig.from_dict(config.pop("model")), tokenizer, {**config, "averaged": names})
+    save_tensors(out / "model.safetensors", averaged)
     return out

@@ -70,7 +70,8 @@ def parser() -> argparse.ArgumentParser:
 
     a = _add(verbs, commands.average, "average a run's last checkpoints into a new directory", "runs/de --last 5",
              "a run's checkpoint directory")
-    a.add_argument("--last", type=int, default=5, help="how many (default 5)")
+    a.add_argument("others", nargs="*", help="runs that began with the same weights, to count as well")
+    a.add_argument("--last", type=int, default=5, help="how many of each (default 5)")
     a.add_argument("--out", metavar="DIR", help="default: the run's name with -averaged")
 
     r = _add(verbs, commands.translate, "translate standard input, a line for each line",

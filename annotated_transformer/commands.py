@@ -150,7 +150,7 @@ def average(args: Namespace) -> None:
     from annotated_transformer.checkpoint import average_checkpoints
 
     _refuse_to_overwrite_a_run(args.out)
-    print(average_checkpoints(args.directory, args.last, args.out))
+    print(average_checkpoints(args.directory, args.last, args.out, args.others))
 
 
 def translate(args: Namespace) -> None:

@@ -4,7 +4,7 @@
     python benchmarks/recipes.py book_model          run one; a run that was interrupted goes on where it stopped
     python benchmarks/recipes.py book_model --score  only score and record a run that is finished
 
-A run lies in runs/NAME-1, -2, ... (one for each stage: checkpoints, log) and its result in book/results/NAME.json.
+Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in book/results/NAME.json.
 Every step is the command line of the package, so what is timed and scored here is what a user gets.
 """
 
@@ -25,10 +25,20 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Stage(NamedTuple):
-    """Arguments of `annotated-transformer train`, and how many of its last checkpoints are averaged."""
+    """Arguments of `annotated-transformer train`, and how many of its last checkpoints are averaged.
+
+    With `seeds`, the stage is run once with each of them, and the average is over the last checkpoints of all runs.
+    """
 
     train: tuple[str, ...]
     average: int
+    seeds: tuple[int, ...] = ()
+
+    def runs(self, folder: Path, name: str) -> list[tuple[Path, tuple[str, ...]]]:
+        """Where each run lies, and its arguments of `train`."""
+        if not self.seeds:
+            return [(folder / name, self.train)]
+        return [(folder / f"{name}-seed-{seed}", (*self.train, "--seed", str(seed))) for seed in self.seeds]
 
 
 @dataclass(frozen=True)
@@ -56,9 +66,10 @@ RECIPES = {
             Stage(("--vocab-size", "3500", *_set(
                 N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
                 train_steps=24000, validate_every=2000, checkpoint_every=200, keep_checkpoints=20)), average=5),
-            Stage(("--seed", "2", *_set(
+            Stage(_set(
                 p_drop=0.1, concatenate=1, max_tokens=1024, warmup_steps=600, lr_factor=0.3,
-                train_steps=8000, validate_every=1000, checkpoint_every=100, keep_checkpoints=40)), average=20),
+                train_steps=8000, validate_every=1000, checkpoint_every=100, keep_checkpoints=40),
+                average=40, seeds=(2, 32)),
         ),
         export="book/model",
     ),
@@ -86,24 +97,23 @@ def command(*words: str) -> str:
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
-def train(recipe: Recipe, stage: int, run: Path, before: Path | None) -> None:
-    """Train a stage to its end, from its last checkpoint if there is one; note the commit and the time it took."""
-    arguments = list(recipe.stages[stage].train)
+def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | None) -> None:
+    """Train a run to its end, from its last checkpoint if there is one; note the commit and the time it took."""
     if (run / "training.safetensors").exists():
-        arguments = ["--resume", *arguments]
+        arguments = ("--resume", *arguments)
     elif before:
-        arguments = ["--init", str(before), *arguments]
+        arguments = ("--init", str(before), *arguments)
     if not (run / "commit").exists():
         run.mkdir(parents=True, exist_ok=True)
         (run / "commit").write_text(commit() + "\n")
     began = time.time()
-    command("train", "--corpus", recipe.corpus, "--out", str(run), *arguments)
+    command("train", "--corpus", corpus, "--out", str(run), *arguments)
     with (run / "seconds").open("a") as file:
         file.write(f"{time.time() - began:.0f}\n")
 
 
 def described(run: Path) -> dict[str, Any]:
-    """What is to be known of a finished stage: settings, time, speed, and what validation said on the way."""
+    """What is to be known of a finished run: settings, time, speed, and what validation said on the way."""
     config = json.loads((run / "config.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     speeds = sorted(line["tokens_per_s"] for line in log if "loss" in line)
@@ -128,13 +138,16 @@ def main() -> None:
         print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
         return
     recipe = RECIPES[args.name]
-    runs = [args.runs / f"{args.name}-{number}" for number in range(1, len(recipe.stages) + 1)]
+    runs: list[Path] = []
     averaged: Path | None = None
-    for number, run in enumerate(runs):
-        if not args.score:
-            train(recipe, number, run, averaged)
-        averaged = run.with_name(run.name + "-averaged")
-        command("average", str(run), "--last", str(recipe.stages[number].average), "--out", str(averaged))
+    for number, stage in enumerate(recipe.stages, start=1):
+        name = f"{args.name}-{number}"
+        stage_runs = stage.runs(args.runs, name)
+        for run, arguments in () if args.score else stage_runs:
+            train(recipe.corpus, run, arguments, averaged)
+        runs += [run for run, _ in stage_runs]
+        averaged = args.runs / f"{name}-averaged"
+        command("average", *(str(run) for run, _ in stage_runs), "--last", str(stage.average), "--out", str(averaged))
     if recipe.export:
         notes = f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
         command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", notes)

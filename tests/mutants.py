@@ -264,7 +264,7 @@ MUTANTS = [
            ("test_training.py::test_validation_scores_held_out_text_and_changes_nothing",)),
     # Averaging and checkpoints (6.1)
     Mutant("the sum for the average", CHECKPOINT, "(tensor / len(paths))", "tensor", (AVERAGE,)),
-    Mutant("the first checkpoints are averaged", CHECKPOINT, "average(paths[-last:])", "average(paths[:last])",
+    Mutant("the first checkpoints are averaged", CHECKPOINT, "paths += found[-last:]", "paths += found[:last]",
            (AVERAGE,)),
     Mutant("files are moved before they are on disk", CHECKPOINT, "os.fsync(file.fileno())", "pass",
            ("test_checkpoint.py::test_files_are_safe_on_disk_before_they_take_their_place",)),

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -75,6 +76,38 @@ def test_the_average_of_one_is_itself_and_the_run_stays_as_it_was(run, tmp_path)
     averaged, last = load_file(out / "model.safetensors"), load_file(run / "model.safetensors")
     assert_close(averaged, last, rtol=0, atol=0)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_runs_from_one_start_have_an_average_together(run, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    for step in STEPS:
+        weights = small_model(seed=100 + step, dtype=torch.float32)
+        checkpoint.save_weights(other / "checkpoints" / f"step-{step:08d}.safetensors", weights)
+    out = checkpoint.average_checkpoints(run, last=2, others=[other])
+    averaged = load_file(out / "model.safetensors")
+    files = [load_file(folder / "checkpoints" / f"step-{step:08d}.safetensors")
+             for folder in (run, other) for step in STEPS[2:]]
+    for name, tensor in averaged.items():
+        assert_close(tensor.double(), sum(file[name].double() for file in files) / 4, rtol=1e-6, atol=1e-8)
+    assert checkpoint.read_config(out)["averaged"] == [
+        f"{folder}/step-{step:08d}" for folder in ("run", "other") for step in (900, 1000)]
+
+
+def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    wider = Transformer(ModelConfig(**{**SMALL, "d_ff": SMALL["d_ff"] + 1}))
+    checkpoint.save_weights(other / "checkpoints" / "step-00002000.safetensors", wider)
+    with pytest.raises(ConfigError, match="step-00002000.safetensors has other weights than"):
+        checkpoint.average_checkpoints(run, last=1, others=[other])
+    with (other / "tokenizer.model").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(ConfigError, match="other has another vocabulary than .*run: their weights have no mean"):
+        checkpoint.average_checkpoints(run, last=1, others=[other])
+    with pytest.raises(ConfigError, match="nowhere is not a checkpoint directory"):
+        checkpoint.average_checkpoints(run, last=1, others=[tmp_path / "nowhere"])
+    assert not run.with_name("run-averaged").exists()
 
 
 @pytest.mark.parametrize(("settings", "line"), [
