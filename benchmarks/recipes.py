@@ -69,7 +69,7 @@ RECIPES = {
             Stage(_set(
                 p_drop=0.1, concatenate=1, max_tokens=1024, warmup_steps=600, lr_factor=0.3,
                 train_steps=8000, validate_every=1000, checkpoint_every=100, keep_checkpoints=40),
-                average=40, seeds=(2, 32)),
+                average=30, seeds=(2, 32)),
         ),
         export="book/model",
     ),
