@@ -60,7 +60,7 @@ def _set(**settings: Any) -> tuple[str, ...]:
 
 RECIPES = {
     "book_model": Recipe(
-        "The model in book/model: less than four hours on one CPU core, the last two with less dropout and joined pairs.",
+        "The model in book/model: under four hours on one CPU core, the last two with less dropout and joined pairs.",
         "tatoeba-en-de",
         (
             Stage(("--vocab-size", "3500", *_set(
