@@ -52,7 +52,7 @@ def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu"
         extra = forced - len(sources[0]) if forced else 50
         if beam_size == 1:
             return greedy_search(stepped, source, max_extra=extra)
-        return [best[0].tokens for best in beam_search(stepped, source, beam_size, max_extra=extra)]
+        return [best[0].tokens for best in beam_search(stepped, source, beam_size, alpha=0.0, max_extra=extra)]
 
     return decode
 
@@ -70,7 +70,7 @@ def hugging_face(model: Transformer, forced: int) -> Decoder:
         longest = forced or source.size(1) + 50
         found = theirs.generate(input_ids=source, attention_mask=(source != 0).long(), num_beams=beam_size,
                                 max_new_tokens=longest, min_new_tokens=forced or None, do_sample=False,
-                                length_penalty=0.6)
+                                length_penalty=0.0)
         rows = found[:, 1:].tolist()
         return [row if forced else [token for token in row if token not in (0, 2)] for row in rows]
 
@@ -129,7 +129,7 @@ def joeynmt(model: Transformer, forced: int) -> Decoder:
         if beam_size == 1:
             rows = greedy(**search)[0].tolist()
         else:
-            rows = beam_search(**search, beam_size=beam_size, alpha=0.6)[0].tolist()
+            rows = beam_search(**search, beam_size=beam_size, alpha=0.0)[0].tolist()
         return [row if forced else row[: row.index(2)] if 2 in row else row for row in rows]
 
     return decode
@@ -149,7 +149,7 @@ def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
         def decode(sources: Ids, beam_size: int) -> Ids:
             tokens = [[str(i) for i in source] + ["</s>"] for source in sources]
             longest = forced or max(map(len, tokens)) + 50
-            found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.6,
+            found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.0,
                                                max_decoding_length=longest, min_decoding_length=forced or 1)
             return [[SPECIAL[token] if token in SPECIAL else int(token) for token in result.hypotheses[0]]
                     for result in found]

@@ -9,11 +9,11 @@ of 8,000 and random weights; eos is forbidden, so that each implementation write
 sources of 24. **book/model** is trained, translates sentences of the default corpus's test split, and stops where it
 likes; the share of outputs that are equal to ours is part of the record. One thread each; a round gives every
 implementation its turn, the slow ones that keep no keys and values two turns in all. The searches are each library's
-own, but for `torch.nn.Transformer`, which has none: ours drives it. Length penalties differ in form, ours stops a
-sentence at its own limit, the others at that of its batch, and an ended hypothesis frees its place in their beams, but
-not in ours. In float32 more than nine outputs of ten are ours token by token, or the script stops. On a GPU ours and
-Hugging Face take part, in float32. Freed memory is kept in the process for all of them alike; storing weights column by
-column is ours alone, though it would help any model in PyTorch.
+own, but for `torch.nn.Transformer`, which has none: ours drives it. No length penalty (alpha = 0), since its form is
+another in each library. Ours stops a sentence at its own limit, the others at that of its batch, and an ended
+hypothesis frees its place in their beams, but not in ours. In float32 more than nine outputs of ten are ours, or the
+script stops. On a GPU ours and Hugging Face take part, in float32. Freed memory is kept in the process for all of them
+alike; storing weights column by column is ours alone, though it would help any model in PyTorch.
 """
 
 from __future__ import annotations
