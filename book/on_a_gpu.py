@@ -944,8 +944,8 @@ assert all(r["ours_over_it"] < 1 for r in training if r["measure"] == "peak memo
 #
 # CTranslate2 is a program in C++ for this one purpose; `torch.nn.Transformer` and JoeyNMT keep no keys and values, and
 # read the whole prefix again at each step. Base writes exactly 24 tokens for each source of 24; `book/model` translates
-# and stops where it likes. Ours is in float32, int8 is ours in 8 bits; the last two columns say how many times as fast
-# as each line they are.
+# and stops where it likes, with no length penalty. Ours is in float32, int8 is ours in 8 bits; the last two columns say
+# how many times as fast as each line they are.
 
 # %%
 records = result_of("decoding_cpu")
