@@ -144,7 +144,6 @@ def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | 
     runs = [Path(directory), *map(Path, others)]
     out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
     config, tokenizer = read_config(runs[0]), Tokenizer.load(runs[0] / "tokenizer.model")
-    vocabulary = (runs[0] / "tokenizer.model").read_bytes()
     require(last >= 1, f"the number of checkpoints to average must be at least 1, got {last}")
     paths: list[Path] = []
     for run in runs:
@@ -152,7 +151,7 @@ def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | 
         found = step_checkpoints(run)
         require(len(found) >= last, f"{run} has {len(found)} checkpoints, cannot average the last {last}")
         require(out.resolve() != run.resolve(), f"the average needs a directory of its own, got {out}")
-        same = vocabulary == (run / "tokenizer.model").read_bytes()
+        same = (run / "tokenizer.model").read_bytes() == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
         paths += found[-last:]
     names = [f"{path.parent.parent.name}/{path.stem}" if others else path.stem for path in paths]
