@@ -132,23 +132,28 @@ def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
         assert_close(ours, expected, rtol=0, atol=1e-6)
 
 
-def by_hand(x, weight, bias):
-    """W rounded row by row to -127 ... 127; x to 256 steps between its least and its largest entry, 0 among them."""
+def by_hand(x, weight, bias, bits):
+    """W rounded row by row to -127 ... 127; x to 2^bits steps between its least and its largest entry, 0 among them."""
     w_scale = weight.abs().amax(1, keepdim=True) / 127
-    low, high = min(x.min().item(), 0.0), max(x.max().item(), 0.0)
-    x_scale = (high - low) / 255
+    low, high, largest = min(x.min().item(), 0.0), max(x.max().item(), 0.0), 2**bits - 1
+    x_scale = (high - low) / largest
     zero = round(-low / x_scale)
-    rounded_x = ((x / x_scale).round() + zero).clamp(0, 255) - zero
+    rounded_x = ((x / x_scale).round() + zero).clamp(0, largest) - zero
     return (rounded_x * x_scale) @ ((weight / w_scale).round() * w_scale).T + bias
 
 
+@pytest.mark.parametrize("bits", [8, 7])
 @pytest.mark.parametrize("shape", [(1, 16), (3, 5, 16), (64, 16)])
-def test_the_8_bit_product_is_the_product_of_the_rounded_factors(shape):
+def test_the_8_bit_product_is_the_product_of_the_rounded_factors(shape, bits, monkeypatch):
+    """Where the CPU's sums of 8 bits are not exact, x has 7."""
+    if bits == 8 and not inference._sums_are_exact():
+        pytest.skip("this CPU adds products of 8 bits in 16 bits")
+    monkeypatch.setattr(inference, "_sums_are_exact", lambda: bits == 8)
     torch.manual_seed(0)
     x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24)
-    assert_close(Int8Linear(weight, bias)(x), by_hand(x, weight, bias), rtol=0, atol=0.02)
+    assert_close(Int8Linear(weight, bias)(x), by_hand(x, weight, bias, bits), rtol=0, atol=0.02)
     exact = nn.functional.linear(x, weight, bias)
-    assert 0 < (Int8Linear(weight, bias)(x) - exact).norm() < 0.02 * exact.norm()
+    assert 0 < (Int8Linear(weight, bias)(x) - exact).norm() < (0.02 if bits == 8 else 0.04) * exact.norm()
 
 
 def test_no_rows_and_rows_of_zeros():
