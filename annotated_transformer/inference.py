@@ -1,8 +1,9 @@
-"""A trained model made ready to decode fast: steps of few operations, weights laid out for few rows, or in 8 bits."""
+"""A trained model made ready to decode fast: steps of few calls, weights laid out for few rows, in 16 or 8 bits."""
 
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
@@ -118,18 +119,22 @@ class InferenceModel:
     parameters are used as they are, those three as parts of one matrix, so that nothing is held twice and weights that
     are loaded into the model count; hooks on the decoder's modules do not, and a model that changes its type or its
     modules needs a new one. In 8 bits the three are packed once more.
+
+    `copy_halves`: on a CPU, matrices whose numbers float16 holds exactly, as those of a float16 checkpoint are, get a
+    copy in 16 bits, which steps of few rows read. Products and sums stay in float32, only the order of the sums
+    differs. Weights that are loaded into the model later do not count then.
     """
 
-    def __init__(self, model: Transformer) -> None:
-        self.model, self.config = model, model.config
-        self.layers = [_LayerSteps(layer) for layer in model.decoder.layers]
+    def __init__(self, model: Transformer, copy_halves: bool = False) -> None:
+        self.model, self.config, self.copy_halves = model, model.config, copy_halves
+        self.layers = [_LayerSteps(layer, copy_halves) for layer in model.decoder.layers]
         self.final_norm = _norm(model.decoder.norm) if model.config.norm == "pre" else None
         self.embedding_VD, self.positions = model.embedding.weight.detach(), model.positions.forward
         projection = model.embedding.projection if isinstance(model.embedding, _Int8Logits) else model.embedding
-        self.logits = _product(projection)
+        self.logits = _product(projection, copy_halves)
 
-    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer]]:
-        return InferenceModel, (self.model,)  # a copy shares its weights with the copy of the model
+    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool]]:
+        return InferenceModel, (self.model, self.copy_halves)  # a copy shares its weights with the copy of the model
 
     @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
@@ -153,13 +158,13 @@ class InferenceModel:
 class _LayerSteps:
     """A decoder layer's `step` for R = B W hypotheses, one row each."""
 
-    def __init__(self, layer: DecoderLayer) -> None:
+    def __init__(self, layer: DecoderLayer, copy_halves: bool) -> None:
         own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
         self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
-        self.W_QKV, self.own_W_O = _one_product([own.W_Q, own.W_K, own.W_V]), _product(own.W_O)
-        self.cross_W_Q, self.cross_W_O = _product(cross.W_Q), _product(cross.W_O)
-        self.W_1, self.W_2 = _product(feed_forward.W_1), _product(feed_forward.W_2)
+        self.W_QKV = _one_product([own.W_Q, own.W_K, own.W_V], copy_halves)
+        alone = own.W_O, cross.W_Q, cross.W_O, feed_forward.W_1, feed_forward.W_2
+        self.own_W_O, self.cross_W_Q, self.cross_W_O, self.W_1, self.W_2 = (_product(x, copy_halves) for x in alone)
         activation = feed_forward.activation
         self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
         self.norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
@@ -198,22 +203,43 @@ class _LayerSteps:
         return self.W_2(self.activation(self.W_1(x_RD)))
 
 
-def _product(layer: Any) -> Callable[[Tensor], Tensor]:
+def _product(layer: Any, copy_halves: bool) -> Callable[[Tensor], Tensor]:
     """x W^T + b, without what it costs to call a module."""
     if isinstance(layer, Int8Linear):
         packed, reduce_range, linear = layer.packed, not _sums_are_exact(), torch.ops.quantized.linear_dynamic.default
         return lambda x: linear(x, packed, reduce_range)
     bias = getattr(layer, "bias", None)
-    return partial(F.linear, weight=layer.weight.detach(), bias=None if bias is None else bias.detach())
+    return _float_product(layer.weight.detach(), None if bias is None else bias.detach(), copy_halves)
 
 
-def _one_product(layers: list[Any]) -> Callable[[Tensor], Tensor]:
+def _float_product(weight: Tensor, bias: Tensor | None, copy_halves: bool) -> Callable[[Tensor], Tensor]:
+    """x W^T + b from W or, for few rows, from a copy of W in float16 where that has the same numbers: half the bytes.
+
+    A call of the copy's kernel, FBGEMM's, costs some 20 microseconds more, so W must not be small. With vectors of 512
+    bits it falls behind at 64 rows, with 256 bits it was ahead at any number (benchmarks/README.md).
+    """
+    product = partial(F.linear, weight=weight, bias=bias)
+    if not (copy_halves and _reads_halves(weight)):
+        return product
+    halves = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
+    linear = torch.ops.quantized.linear_dynamic_fp16.default
+    least, most = 2**19 // weight.numel(), 16 if "512" in torch.backends.cpu.get_cpu_capability() else sys.maxsize
+    return lambda x: linear(x, halves) if least <= len(x) <= most else product(x)
+
+
+def _reads_halves(weight: Tensor) -> bool:
+    has_kernel = "fbgemm" in torch.backends.quantized.supported_engines
+    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= 2**17
+    return has_kernel and fits and torch.equal(weight.half().float(), weight)
+
+
+def _one_product(layers: list[Any], copy_halves: bool) -> Callable[[Tensor], Tensor]:
     """The products side by side: x is read, and rounded, once. The layers' parameters become parts of what it holds."""
     with torch.no_grad():
         weight = torch.cat([layer.weight for layer in layers])
         bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
     if isinstance(layers[0], Int8Linear):
-        return _product(Int8Linear(weight, bias))
+        return _product(Int8Linear(weight, bias), copy_halves)
     sizes = [layer.out_features for layer in layers]
     if weight.device.type == "cpu":
         weight = _column_by_column(weight)
@@ -221,7 +247,7 @@ def _one_product(layers: list[Any]) -> Callable[[Tensor], Tensor]:
         layer.weight.data = part
     for layer, part in zip(layers, bias.split(sizes) if bias is not None else (), strict=False):
         layer.bias.data = part
-    return partial(F.linear, weight=weight, bias=bias)
+    return _float_product(weight, bias, copy_halves)
 
 
 def _norm(norm: Any) -> Callable[[Tensor], Tensor]:

@@ -55,8 +55,9 @@ class Translator:
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
-        It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, or put into 8
-        bits with `int8` (see `inference`). Raises ConfigError for int8 on another device.
+        It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, with a copy
+        in 16 bits where it is exact, or put into 8 bits with `int8` (see `inference`). Raises ConfigError for int8 on
+        another device.
         """
         model, tokenizer = load_model(directory, device)
         if int8:
@@ -64,7 +65,7 @@ class Translator:
         elif torch.device(device).type == "cpu":
             lay_out(model)
         translator = cls(model, tokenizer, device, max_source)
-        translator._searched = InferenceModel(translator.model)
+        translator._searched = InferenceModel(translator.model, copy_halves=True)
         return translator
 
     def translate(

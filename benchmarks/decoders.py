@@ -18,6 +18,7 @@ from annotated_transformer.beam_search import StepModel, beam_search, greedy_sea
 from annotated_transformer.inference import InferenceModel, lay_out, quantize
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
+OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight
 SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
@@ -37,10 +38,14 @@ class WithoutEnd:
         return logits
 
 
-def ours(prepare: Prepare) -> Callable[[Transformer, int], Decoder]:
+def ours(prepare: Prepare, copy_halves: bool = False) -> Callable[[Transformer, int], Decoder]:
     """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
-    return lambda model, forced: our_search(InferenceModel(prepare(deepcopy(model))), forced,
-                                             model.embedding.weight.device)
+
+    def build(model: Transformer, forced: int) -> Decoder:
+        made_ready = InferenceModel(prepare(deepcopy(model)), copy_halves)
+        return our_search(made_ready, forced, model.embedding.weight.device)
+
+    return build
 
 
 def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu") -> Decoder:
@@ -160,7 +165,8 @@ def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
 
 
 DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
-    OURS: ("torch", ours(lay_out)), OURS_INT8: ("torch", ours(quantize)),
+    OURS: ("torch", ours(lay_out, copy_halves=True)), OURS_NO_COPY: ("torch", ours(lay_out)),
+    OURS_INT8: ("torch", ours(quantize)),
     "Hugging Face generate": ("transformers", hugging_face),
     "torch.nn.Transformer": ("torch", lambda model, forced: our_search(WithoutCache(model), forced)),
     "JoeyNMT": ("joeynmt", joeynmt),

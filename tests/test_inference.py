@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 from toys import random_tokens, small_model, text_pairs, toy_tokenizer
 
@@ -110,6 +110,51 @@ def test_a_copy_is_a_whole(copied, int8):
     assert copy.model is not model
     for ours, expected in zip(walk(copy, source), walk(made_ready, source), strict=True):
         assert torch.equal(ours, expected)
+
+
+HALVES = pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="no kernel for this CPU")
+
+
+def read_from_the_copy(shape, weight_of=Tensor.round, copy_halves=True):
+    """Numbers of rows, of 1 to 65, at which the product does not notice that W was set to 0."""
+    torch.manual_seed(0)
+    weight = weight_of(torch.randn(shape))
+    rows, bias = torch.randn(65, shape[1]).type_as(weight), torch.randn(shape[0]).type_as(weight)
+    product, expected = inference._float_product(weight, bias, copy_halves), nn.functional.linear(rows, weight, bias)
+    for n in range(66):
+        assert_close(product(rows[:n]), expected[:n], rtol=0, atol=1e-5 * expected.abs().max().item())
+    weight.zero_()
+    return {n for n in range(1, 66) if not torch.equal(product(rows[:n]), bias.expand(n, -1))}
+
+
+@HALVES
+@pytest.mark.parametrize("capability, most", [("AVX2", 65), ("AVX512", 16)])
+def test_few_rows_meet_a_copy_in_16_bits(capability, most, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert read_from_the_copy((1024, 512)) == set(range(1, most + 1))
+    assert read_from_the_copy((256, 512)) == set(range(4, most + 1))
+    assert read_from_the_copy((128, 512)) == set()  # a call would cost more than it saves
+
+
+@HALVES
+def test_only_numbers_that_float16_holds_have_a_copy():
+    assert read_from_the_copy((1024, 512), copy_halves=False) == set()
+    assert read_from_the_copy((1024, 512), lambda weight: weight) == set()
+    assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 1e5) == set()
+    assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 2**-24)  # float16's smallest numbers
+    assert read_from_the_copy((1024, 512), lambda weight: weight.round().double()) == set()
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}], ids=str)
+def test_steps_that_read_16_bits_are_the_models_own(changes):
+    model = small_model(dtype=torch.float32, vocab_size=300, d_model=512, d_ff=512, h=8, **changes)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.half().float()
+    source = random_tokens(1, 3, 7)
+    made_ready = InferenceModel(lay_out(deepcopy(model)), copy_halves=True)
+    for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
+        assert_close(ours, expected, rtol=0, atol=0.03)  # of logits to 36, which float32 itself gives to 0.001
+    assert deepcopy(made_ready).copy_halves
 
 
 def test_no_search_with_dropout():
