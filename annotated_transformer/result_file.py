@@ -50,7 +50,8 @@ def hardware(device: str = "cpu") -> str:
         name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
-    return f"CPU: {name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    width = torch.backends.cpu.get_cpu_capability()
+    return f"CPU: {name} ({width}), {os.cpu_count()} cores, {torch.get_num_threads()} threads"
 
 
 def origin(command: str, device: str = "cpu") -> dict[str, Any]:

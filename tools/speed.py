@@ -66,7 +66,9 @@ def growth(result: dict[str, Any]) -> str:
 
 
 def tables() -> str:
-    return "\n".join([training(load("training_cpu")), decoding(load("decoding_cpu")), growth(load("growth"))])
+    """Of the machine of the last runs, then of the one before it."""
+    return "\n".join([training(load("training_cpu")), decoding(load("decoding_cpu")), growth(load("growth")),
+                      training(load("training_cpu_intel")), decoding(load("decoding_cpu_intel"))])
 
 
 def page() -> str:
