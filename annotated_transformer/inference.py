@@ -122,16 +122,22 @@ class InferenceModel:
 
     `copy_halves`: on a CPU, matrices whose numbers float16 holds exactly, as those of a float16 checkpoint are, get a
     copy in 16 bits, which steps of few rows read. Products and sums stay in float32, only the order of the sums
-    differs. Weights that are loaded into the model later do not count then.
+    differs. `start` makes the copies anew when weights have changed.
     """
 
     def __init__(self, model: Transformer, copy_halves: bool = False) -> None:
         self.model, self.config, self.copy_halves = model, model.config, copy_halves
+        self.weights = list(model.parameters())
+        self._make_ready()
+
+    def _make_ready(self) -> None:
+        model, copy_halves = self.model, self.copy_halves
         self.layers = [_LayerSteps(layer, copy_halves) for layer in model.decoder.layers]
         self.final_norm = _norm(model.decoder.norm) if model.config.norm == "pre" else None
         self.embedding_VD, self.positions = model.embedding.weight.detach(), model.positions.forward
         projection = model.embedding.projection if isinstance(model.embedding, _Int8Logits) else model.embedding
         self.logits = _product(projection, copy_halves)
+        self.versions = [parameter._version for parameter in self.weights]
 
     def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool]]:
         return InferenceModel, (self.model, self.copy_halves)  # a copy shares its weights with the copy of the model
@@ -140,6 +146,9 @@ class InferenceModel:
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
         """`Transformer.start`, without gradients. Raises ConfigError for a model in training mode."""
         require(not self.model.training, "search needs a model in evaluation mode: call model.eval()")
+        if self.copy_halves and self.versions != [parameter._version for parameter in self.weights]:
+            with torch.inference_mode(False):
+                self._make_ready()
         return self.model.start(source)
 
     @torch.no_grad()

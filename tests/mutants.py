@@ -159,6 +159,8 @@ MUTANTS = [
     Mutant("weights are rounded to 16 bits for few rows", INFERENCE,
            "fits and torch.equal(weight.half().float(), weight)", "fits",
            ("test_inference.py::test_only_numbers_that_float16_holds_have_a_copy",)),
+    Mutant("copies in 16 bits stay when weights are loaded", INFERENCE, "if self.copy_halves and self.versions",
+           "if False and self.versions", ("test_inference.py::test_weights_that_are_loaded_after_the_copy_count",)),
     Mutant("search decodes a model in training", INFERENCE, "require(not self.model.training,", "require(True,",
            ("test_inference.py::test_no_search_with_dropout",)),
     Mutant("what dropout leaves is not made larger", "dropout.py", "return x * keep.mul_(2**16 / (2**16 - n_dropped))",

@@ -145,12 +145,26 @@ def test_only_numbers_that_float16_holds_have_a_copy():
     assert read_from_the_copy((1024, 512), lambda weight: weight.round().double()) == set()
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}], ids=str)
-def test_steps_that_read_16_bits_are_the_models_own(changes):
+def wide_model_of_halves(**changes):
     model = small_model(dtype=torch.float32, vocab_size=300, d_model=512, d_ff=512, h=8, **changes)
     for parameter in model.parameters():
         parameter.data = parameter.data.half().float()
-    source = random_tokens(1, 3, 7)
+    return model
+
+
+def test_weights_that_are_loaded_after_the_copy_count():
+    model, other, source = wide_model_of_halves(), wide_model_of_halves(seed=5), random_tokens(1, 3, 7)
+    made_ready = InferenceModel(lay_out(model), copy_halves=True)
+    before = greedy_search(made_ready, source)
+    model.load_state_dict(other.state_dict())
+    assert greedy_search(made_ready, source) == greedy_search(other, source) != before
+    model.load_state_dict(other.state_dict())  # parameters are still the model's own, and can be loaded again
+    assert all(not parameter.is_inference() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}], ids=str)
+def test_steps_that_read_16_bits_are_the_models_own(changes):
+    model, source = wide_model_of_halves(**changes), random_tokens(1, 3, 7)
     made_ready = InferenceModel(lay_out(deepcopy(model)), copy_halves=True)
     for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
         assert_close(ours, expected, rtol=0, atol=0.03)  # of logits to 36, which float32 itself gives to 0.001
