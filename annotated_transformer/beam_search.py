@@ -169,9 +169,9 @@ def beam_search(
         best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
-        found = zip((best // n_next).tolist(), best_token.tolist(), best_log_p.tolist(), strict=True)
-        for row, found_in_row in enumerate(found):
-            candidates = [candidate for candidate in zip(*found_in_row, strict=True) if candidate[2] > -float("inf")]
+        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)  # one wait for a GPU, not three
+        for row, found_in_row in enumerate(found.tolist()):
+            candidates = [(int(i), int(token), log_p) for i, token, log_p in found_in_row if log_p > -float("inf")]
             rows = beams[running[row]].extend(candidates, model.config.eos_id)
             if rows:
                 parents.append(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -156,11 +156,22 @@ class InferenceModel:
         """`Transformer.step`, without gradients."""
         if not tokens.numel():
             return self.model.step(tokens, state)
-        x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model)
-        x_RD = x_RD + self.positions(1, state.position)
+        position = self.positions(1, state.position)
         state.advance(tokens.size(1))
-        for layer, layer_cache in zip(self.layers, state.caches, strict=True):
-            x_RD = layer.step(x_RD, layer_cache, state.target_mask, state.memory_mask)
+        return self.logits_after(tokens, position, state.caches, state.target_mask, state.memory_mask)
+
+    def logits_after(
+        self,
+        tokens: Int[Tensor, "B W"],
+        position: Float[Tensor, "1 D"] | float,
+        caches: Sequence[Any],
+        target_mask: Float[Tensor, "B 1 W T"] | None,
+        memory_mask: Float[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B W V"]:
+        """A step's arithmetic: all that depends on the values of tensors, and on nothing else."""
+        x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model) + position
+        for layer, layer_cache in zip(self.layers, caches, strict=True):
+            x_RD = layer.step(x_RD, layer_cache, target_mask, memory_mask)
         return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
 
 

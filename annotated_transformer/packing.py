@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from copy import copy
+from importlib import import_module
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.transformer import Transformer
+
+varlen_attn: Any = None
+with suppress(ImportError):  # before PyTorch 2.10
+    varlen_attn = import_module("torch.nn.attention.varlen").varlen_attn
 
 
 class Packing:
     """Takes the real positions out of a padded batch, and puts them back.
 
     Projections, feed-forward network, norms and dropout work on each position alone, so that they need no padding.
-    Attention alone has to know which positions are of one sentence; for it the rows are put back into (B, L).
+    Attention alone has to know which positions are of one sentence: a GPU's kernel is told where each one starts, for
+    all others the rows are put back into (B, L).
     """
 
     def __init__(self, real: Bool[Tensor, "B L"]) -> None:
@@ -25,6 +34,18 @@ class Packing:
         self.positions = real.flatten().nonzero()[:, 0]
         self.rows = torch.zeros(real.numel(), dtype=torch.long, device=real.device)
         self.rows[self.positions] = torch.arange(len(self.positions), device=real.device)
+        lengths = real.sum(dim=1)
+        self.starts = F.pad(lengths.cumsum(dim=0), (1, 0)).int()  # sentence i has the rows starts[i] to starts[i + 1]
+        self.longest = int(lengths.max())
+
+    def to(self, device: torch.device | str) -> Packing:
+        """The same on another device. A GPU need not be asked where the real positions are: the host knows."""
+        moved = copy(self)
+        on_gpu = torch.device(device).type == "cuda"
+        for name in ("positions", "rows", "starts"):
+            tensor = getattr(self, name)
+            setattr(moved, name, (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu))
+        return moved
 
     @classmethod
     def where_it_pays(cls, real: Bool[Tensor, "B L"], least_padding: float = 0.04) -> Packing | None:
@@ -73,17 +94,30 @@ class _Unpack(torch.autograd.Function):
         return grad_ND.index_select(0, positions_R), None, None
 
 
+Packings = tuple[Packing | None, Packing | None]
+"""Of the source and of the target; None for a side that is padded."""
+
+
+def packings_where_they_pay(model: Transformer, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]) -> Packings:
+    """The packing of each side of which more than a little is padding."""
+    source_packing, packing = (Packing.where_it_pays(side != model.config.pad_id) for side in (source, target_in))
+    return source_packing, packing
+
+
 def packed_decode(
-    model: Transformer, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]
+    model: Transformer,
+    source: Int[Tensor, "B S"],
+    target_in: Int[Tensor, "B T"],
+    packings: Packings | None = None,
 ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
     """The decoder's output with little computed on padding, and which of the B x T positions its rows are.
 
     What `model.decode` gives at these positions, by the same layers with `packed_attention` in place of attention; a
-    test holds values and gradients equal. Each side is packed where it pays, so that a few rows may be padding.
+    test holds values and gradients equal. Each side is packed where it pays, so that a few rows may be padding, or as
+    `packings` says.
     """
     mask = model.source_mask(source)
-    source_packing = Packing.where_it_pays(source != model.config.pad_id)
-    packing = Packing.where_it_pays(target_in != model.config.pad_id)
+    source_packing, packing = packings or packings_where_they_pay(model, source, target_in)
     memory, x = model.embed(source), model.embed(target_in)
     memory = source_packing.pack(memory) if source_packing else memory
     x = packing.pack(x) if packing else x
@@ -120,17 +154,30 @@ def packed_attention(
     mask: Bool[Tensor, "B 1 1 S"] | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "*X D"]:
-    """`attention(x, memory, mask, causal)`, where x, memory or both are packed; so is what comes back, as x is."""
+    """`attention(x, memory, mask, causal)`, where x, memory or both are packed; so is what comes back, as x is.
 
-    def projected(rows: Tensor, matrix: torch.nn.Module, packed: Packing | None) -> Tensor:
-        rows = matrix(rows)
+    Where both are, and a GPU has a kernel for sentences of different lengths, neither padding nor mask is made for it.
+    """
+    queries, keys, values = attention.W_Q(x), attention.W_K(memory), attention.W_V(memory)
+    if packing and memory_packing and _fits_kernel(attention, queries):
+        heads = varlen_attn(
+            *(rows.unflatten(-1, (attention.h, -1)) for rows in (queries, keys, values)),
+            packing.starts, memory_packing.starts, packing.longest, memory_packing.longest,
+            scale=attention.scale, window_size=(-1, 0) if causal else (-1, -1),
+        )
+        return attention.W_O(heads.flatten(-2))
+
+    def in_heads(rows: Tensor, packed: Packing | None) -> Tensor:
         return attention.split_heads(packed.unpack(rows) if packed else rows)
 
     heads = attention.heads(
-        projected(x, attention.W_Q, packing),
-        projected(memory, attention.W_K, memory_packing),
-        projected(memory, attention.W_V, memory_packing),
-        mask,
-        causal,
+        in_heads(queries, packing), in_heads(keys, memory_packing), in_heads(values, memory_packing), mask, causal
     )
     return attention.W_O(packing.pack(heads) if packing else heads)
+
+
+def _fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -> bool:
+    """FlashAttention 2 (Dao 2023): 16 bits, d_k = d_v, a multiple of 8 up to 256; `varlen_attn` drops no weights."""
+    d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
+    fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)
+    return bool(fits and varlen_attn and queries.is_cuda and queries.dtype in (torch.bfloat16, torch.float16))

@@ -18,7 +18,7 @@ from annotated_transformer.batching import Batch, TokenPair, concatenated, token
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
-from annotated_transformer.packing import packed_decode
+from annotated_transformer.packing import Packing, Packings, packed_decode, packings_where_they_pay
 from annotated_transformer.process import deferred_interrupt, keep_freed_memory
 from annotated_transformer.transformer import Transformer
 
@@ -137,16 +137,28 @@ class _Run:
         self.step = self.epoch = self.n_batches = 0
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self.bf16 = config.precision == "bf16" or (config.precision == "auto" and has_bf16)
-        self.packs = device.type == "cpu" and not config.compile  # a compiled graph cannot ask where the padding is
+        self.packs = self.eager_cpu = device.type == "cpu" and not config.compile
         self.forward = torch.compile(self._forward, dynamic=True) if config.compile else self._forward
 
-    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _packings(self, batch: Batch) -> Packings | None:
+        """Made on the host, where the batch is: a GPU, or a compiled graph, cannot be asked where the padding is."""
+        if not self.packs:
+            return None
+        if self.eager_cpu:
+            return packings_where_they_pay(self.model, batch.source, batch.target_in)
+        pad_id = self.model.config.pad_id
+        return Packing(batch.source != pad_id).to(self.device), Packing(batch.target_in != pad_id).to(self.device)
+
+    def _forward(self, batch: Batch, packings: Packings | None) -> tuple[Tensor, Tensor]:
         model, eps_ls, pad_id = self.model, self.config.eps_ls, self.model.config.pad_id
-        if self.packs:
-            x_RD, positions_R = packed_decode(model, batch.source, batch.target_in)
-            target_R = batch.target_out.flatten()[positions_R]
+        if packings is None:
+            logits, target_out = model(batch.source, batch.target_in), batch.target_out
+            return label_smoothed_cross_entropy(logits, target_out, eps_ls, pad_id)
+        x_RD, positions_R = packed_decode(model, batch.source, batch.target_in, packings)
+        target_R = batch.target_out.flatten()[positions_R]
+        if self.eager_cpu:
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, eps_ls, pad_id)
-        return label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out, eps_ls, pad_id)
+        return label_smoothed_cross_entropy(model.logits(x_RD), target_R, eps_ls, pad_id)
 
     def batches(self, epoch_pairs: Callable[[int], list[TokenPair]]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand; `epoch_pairs` gives an epoch's pairs."""
@@ -169,7 +181,7 @@ class _Run:
         sums = torch.zeros(2, device=self.device)
         for batch in batches:
             with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16):
-                loss, nll = self.forward(batch.to(self.device))
+                loss, nll = self.forward(batch.to(self.device), self._packings(batch))
             (loss / n_tokens).backward()
             sums += torch.stack([loss.detach(), nll.detach()])
         self.step += 1

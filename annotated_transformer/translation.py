@@ -14,6 +14,7 @@ from annotated_transformer.batching import pad_source
 from annotated_transformer.beam_search import StepModel, beam_search
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import DecodeConfig, require
+from annotated_transformer.graphs import GraphedModel
 from annotated_transformer.inference import InferenceModel, lay_out, quantize
 from annotated_transformer.transformer import Transformer
 
@@ -51,21 +52,25 @@ class Translator:
 
     @classmethod
     def from_checkpoint(
-        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024, int8: bool = False
+        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024, int8: bool = False,
+        graphs: bool = False,
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
         It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, with a copy
-        in 16 bits where it is exact, or put into 8 bits with `int8` (see `inference`). Raises ConfigError for int8 on
-        another device.
+        in 16 bits where it is exact, or put into 8 bits with `int8` (see `inference`). On a GPU its steps are recorded
+        with `graphs` (see `graphs`). Raises ConfigError for int8 on another device, and for graphs without a GPU.
         """
+        on_gpu = torch.device(device).type == "cuda"
+        require(on_gpu or not graphs, "graphs need a GPU: give device='cuda'")
         model, tokenizer = load_model(directory, device)
         if int8:
             quantize(model)
         elif torch.device(device).type == "cpu":
             lay_out(model)
         translator = cls(model, tokenizer, device, max_source)
-        translator._searched = InferenceModel(translator.model, copy_halves=True)
+        made_ready = InferenceModel(translator.model, copy_halves=not on_gpu)
+        translator._searched = GraphedModel(made_ready) if graphs else made_ready
         return translator
 
     def translate(

@@ -15,10 +15,12 @@ from torch import nn
 from annotated_transformer import Transformer
 from annotated_transformer.batching import pad_source
 from annotated_transformer.beam_search import StepModel, beam_search, greedy_search
+from annotated_transformer.graphs import GraphedModel
 from annotated_transformer.inference import InferenceModel, lay_out, quantize
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight
+OURS_GRAPHS = "annotated_transformer, graphs"  # each step is one call
 SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
@@ -46,6 +48,11 @@ def ours(prepare: Prepare, copy_halves: bool = False) -> Callable[[Transformer, 
         return our_search(made_ready, forced, model.embedding.weight.device)
 
     return build
+
+
+def ours_with_graphs(model: Transformer, forced: int) -> Decoder:
+    made_ready = InferenceModel(deepcopy(model))
+    return our_search(GraphedModel(made_ready), forced, model.embedding.weight.device)
 
 
 def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu") -> Decoder:
@@ -172,5 +179,7 @@ DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
     "JoeyNMT": ("joeynmt", joeynmt),
     "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
     "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
-ON_GPU = {OURS: ("torch", ours(lambda model: model)), "Hugging Face generate": ("transformers", hugging_face)}
+ON_GPU: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
+    OURS: ("torch", ours(lambda model: model)), OURS_GRAPHS: ("torch", ours_with_graphs),
+    "Hugging Face generate": DECODERS["Hugging Face generate"]}
 WITHOUT_CACHE = "torch.nn.Transformer", "JoeyNMT"  # each step reads the whole prefix again

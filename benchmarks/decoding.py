@@ -13,9 +13,9 @@ bits always. One thread each; a round gives every implementation its turn, the s
 two turns in all. The searches are each library's own, but for `torch.nn.Transformer`, which has none: ours drives it.
 No length penalty (alpha = 0), since its form is another in each library. Ours stops a sentence at its own limit, the
 others at that of its batch, and an ended hypothesis frees its place in their beams, but not in ours. In float32 more
-than nine outputs of ten are ours, or the script stops. On a GPU ours and Hugging Face take part, in float32. Freed
-memory is kept in the process for all of them alike; storing weights column by column is ours alone, though it would
-help any model in PyTorch.
+than nine outputs of ten are ours, or the script stops. On a GPU ours, with and without graphs (`GraphedModel`), and
+Hugging Face take part, in float32. Freed memory is kept in the process for all of them alike; storing weights column by
+column is ours alone, though it would help any model in PyTorch.
 """
 
 from __future__ import annotations

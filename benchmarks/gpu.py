@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 import warnings
-from collections.abc import Iterable
 from functools import partial
+from itertools import product as product_of
 from pathlib import Path
 from typing import Any
 
 import torch
-from timing import FLOAT32_PRODUCTS, Bench, Work, product, sentences, step_operations
+from timing import FLOAT32_PRODUCTS, Bench, Work, product, real_lengths, sentences, step_operations
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -36,6 +36,7 @@ KERNELS = {
     "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
 }
+PAPERS_STEPS = {"base": 100_000, "big": 300_000}
 Record = dict[str, Any]
 
 
@@ -62,11 +63,6 @@ def random_batches(pairs: list[tuple[list[int], list[int]]], max_tokens: int) ->
     return [make_batch(group) for group in groups]
 
 
-def operations(config: ModelConfig, batches: Iterable[Batch]) -> int:
-    """Operations of the matrix products of a training step on each batch, padding included."""
-    return sum(step_operations(config, [(b.source.size(1), b.target_in.size(1))] * len(b.source)) for b in batches)
-
-
 def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = False) -> Work:
     def work() -> None:
         torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
@@ -78,34 +74,46 @@ def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = Fal
     return work
 
 
-def new_run(bench: Bench, config: ModelConfig, precision: str, compiled: bool, folder: str) -> _Run:
+def new_run(
+    bench: Bench, config: ModelConfig, precision: str, compiled: bool, folder: str, packs: bool = False
+) -> _Run:
+    """`packs`: without padding, attention by the kernel for sentences of different lengths; not training's default."""
     settings = TrainConfig(precision="bf16" if precision == "bf16" else "fp32", compile=compiled)
-    return _Run(config, settings, Path(folder), torch.device(bench.device))
+    run = _Run(config, settings, Path(folder), torch.device(bench.device))
+    run.packs = packs
+    return run
 
 
 def measure_training(
     bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str,
     precisions: tuple[str, ...] = tuple(FLOAT32_PRODUCTS),
 ) -> list[Record]:
-    """Steps of the package's own training loop on eight batches of eight shapes."""
+    """Steps of the package's own training loop on eight batches of eight shapes; padding counts for nothing.
+
+    `hours` are those that the paper's number of steps would take, of 25,000 real target tokens each.
+    """
     pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))[: 2 if bench.small else 8]
-    tokens, count = sum(batch.n_tokens for batch in batches), operations(config, batches)
+    tokens, count = sum(batch.n_tokens for batch in batches), step_operations(config, real_lengths(batches))
     variants, names = products(bench), {}
-    for compiled in (False,) if bench.small else (False, True):
-        for precision in precisions:
-            label = f"{precision} {'compiled' if compiled else 'eager'}"
-            names[label] = (precision, compiled)
-            variants[label] = steps(new_run(bench, config, precision, compiled, folder), batches, precision)
+    compilation = (False,) if bench.small else (False, True)
+    for compiled, precision, packed in product_of(compilation, precisions, (False, True)):
+        if packed and precision != "bf16":
+            continue  # the kernel is for 16 bits
+        label = f"{precision} {'compiled' if compiled else 'eager'} {'packed' if packed else 'padded'}"
+        names[label] = (precision, compiled, packed)
+        run = new_run(bench, config, precision, compiled, folder, packed)
+        variants[label] = steps(run, batches, precision)
     times = bench.in_turns(variants)
     machine = {p: 10 * 2.0 * product_size(bench) ** 3 / times[f"product {p}"]["seconds"] for p in FLOAT32_PRODUCTS}
     records = [{"measure": "matrix product", "precision": p, "tflops": rate / 1e12,
                 **times[f"product {p}"]} for p, rate in machine.items()]
-    for label, (precision, compiled) in names.items():
+    for label, (precision, compiled, packed) in names.items():
         rate = count / times[label]["seconds"]
+        hours = PAPERS_STEPS.get(name, 0) * 25_000 * times[label]["seconds"] / tokens / 3600
         records.append({
-            "measure": "training step", "model": name, "precision": precision, "compiled": compiled,
-            "tokens_per_s": tokens / times[label]["seconds"], "tflops": rate / 1e12,
+            "measure": "training step", "model": name, "hours": hours, "precision": precision, "compiled": compiled,
+            "packed": packed, "tokens_per_s": tokens / times[label]["seconds"], "tflops": rate / 1e12,
             "share_of_product": rate / machine[precision], "max_tokens": max_tokens, **times[label]})
     return records
 
@@ -117,25 +125,28 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     """
     pairs = sentences(300 if bench.small else 20_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))[:12]
-    run = new_run(bench, config, "bf16", False, folder)
-    run.forward = torch.compile(run._forward, dynamic=True, backend="eager" if bench.small else "inductor")
-    run.packs = False
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    graphs = torch._dynamo.utils.counters["stats"]
-    steps(run, batches[:3], "bf16")()
-    before = graphs["unique_graphs"]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if bench.device == "cuda":
-            torch.cuda.set_sync_debug_mode("warn")
-        steps(run, batches[3:], "bf16")()
-        if bench.device == "cuda":
-            torch.cuda.set_sync_debug_mode("default")
-    waits = sum("synchroniz" in str(one.message) for one in caught) if bench.device == "cuda" else None
-    return [{"measure": "waiting", "model": name, "shapes": len({batch.source.shape for batch in batches}),
-             "steps": len(batches) - 3, "graphs_before": before,
-             "graphs_after_warm_up": graphs["unique_graphs"] - before, "synchronisations": waits}]
+    records = []
+    for packed in (False, True):
+        run = new_run(bench, config, "bf16", True, folder, packed)
+        run.forward = torch.compile(run._forward, dynamic=True, backend="eager" if bench.small else "inductor")
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        graphs = torch._dynamo.utils.counters["stats"]
+        steps(run, batches[:3], "bf16")()
+        before = graphs["unique_graphs"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if bench.device == "cuda":
+                torch.cuda.set_sync_debug_mode("warn")
+            steps(run, batches[3:], "bf16")()
+            if bench.device == "cuda":
+                torch.cuda.set_sync_debug_mode("default")
+        waits = sum("synchroniz" in str(one.message) for one in caught) if bench.device == "cuda" else None
+        records.append({"measure": "waiting", "model": name, "packed": packed,
+                        "shapes": len({batch.source.shape for batch in batches}), "steps": len(batches) - 3,
+                        "graphs_before": before, "graphs_after_warm_up": graphs["unique_graphs"] - before,
+                        "synchronisations": waits})
+    return records
 
 
 def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:

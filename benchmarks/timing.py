@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig
+from annotated_transformer.batching import Batch
 
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 Ids = list[int]
@@ -124,3 +125,9 @@ def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> 
         decoder = T * (3 * D * widths + 2 * D * d_ff) + S * D * widths + T * (T + S) * widths
         forward += 2 * (config.N * (encoder + decoder) + T * D * config.vocab_size)
     return 3 * forward
+
+
+def real_lengths(batches: Iterable[Batch]) -> list[tuple[int, int]]:
+    """Real tokens of every pair, eos included."""
+    return [(int(s), int(t)) for batch in batches for s, t in
+            zip((batch.source != 0).sum(1), (batch.target_out != 0).sum(1), strict=True)]

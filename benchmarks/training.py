@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from peers import PEERS, build, installed, on_batches, unlike
 from timing import Bench, command_line, peak_megabytes, product, sentences, step_operations, summary, times_faster
+from timing import real_lengths as lengths
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, corpus
 from annotated_transformer.batching import Batch, TokenPair, token_batches
@@ -56,12 +57,6 @@ def some_batches(pairs: list[TokenPair], max_tokens: int, n: int) -> list[Batch]
     """n batches spread evenly over the lengths."""
     batches = list(token_batches(pairs, max_tokens, shuffle=False))
     return [batches[round((i + 0.5) * len(batches) / n - 0.5)] for i in range(n)]
-
-
-def lengths(batches: list[Batch]) -> list[tuple[int, int]]:
-    """Real tokens of every pair, eos included."""
-    return [(int(s), int(t)) for batch in batches for s, t in
-            zip((batch.source != 0).sum(1), (batch.target_out != 0).sum(1), strict=True)]
 
 
 def our_run(config: ModelConfig, folder: str) -> _Run:

@@ -504,11 +504,11 @@ assert max(bills["base", gpu][0] for gpu in rates) < 10 and max(bills["big", gpu
 # %% tags=["nbval-ignore-output"]
 file = Path("results/gpu.json")
 on_gpu = read_result(file)["records"] if file.exists() else []
-on_gpu = [record for record in on_gpu if record["measure"] == "training step"]
+on_gpu = [record for record in on_gpu if record["measure"] == "training step" and record["model"] == "base"]
 for record in on_gpu:
     hours = training_time(done["base"], record["tflops"] * 1e12) / 3600
-    how = record["precision"] + (", compiled" if record["compiled"] else "")
-    print(f"measured, {how:16}{record['tflops']:6.1f} TFLOPS: base in {hours:.2f} h")
+    how = ", ".join([record["precision"], *(word for word in ("compiled", "packed") if record[word])])
+    print(f"measured, {how:24}{record['tflops']:6.1f} TFLOPS: base in {hours:.2f} h")
 if not on_gpu:
     print("There is no results/gpu.json: no training step has been measured on a GPU yet.")
 assert all(record["tflops"] > 0 for record in on_gpu)

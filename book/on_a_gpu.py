@@ -685,7 +685,8 @@ assert len(waits(watch.names)) == 1
 
 # %% [markdown]
 # (The step of a GPU, run on a CPU. Its loss has no `item` and no index by a boolean mask: padding is masked by
-# `masked_fill`, never by `loss[real]`, whose size would have to be asked for.)
+# `masked_fill`, never by `loss[real]`, whose size would have to be asked for. The test
+# `test_a_step_on_a_gpu_waits_for_no_value` runs it on tensors that have no values to ask for.)
 #
 # **The way in.** A batch has to get to the GPU. From ordinary memory the copy makes the host wait, since the system
 # may move that memory. From **pinned** memory, which it may not move, the copy is an order like any other:
@@ -700,6 +701,116 @@ assert all(torch.equal(a, b) for a, b in zip(batch[:3], moved[:3])) and moved.n_
 # %% [markdown]
 # `n_tokens` stays a Python number, counted before the copy, so that dividing by it asks nobody. **Where.**
 # `training._Run.update`, `_Log`; test: `test_moving_a_batch_moves_its_tensors`. Exercise: {ref}`gpu-ex-queue`.
+
+# %% [markdown]
+# (section-gpu-graphs)=
+# ## A step in one call
+#
+# **Question.** In training the host runs ahead. Can it in decoding?
+#
+# No. Each step needs the token that the last one chose, and whether a sentence has ended; so it waits once a step, and
+# then its orders are in the way: $p + \max(c, g)$ in equation {eq}`gpu-queue`. And $g$ is small, since few rows are
+# few operations. Count the orders of one step: all operations but views, which only describe memory in another way.
+
+# %%
+from annotated_transformer.inference import InferenceModel
+
+class Orders(TorchDispatchMode):
+    """How many operations inside the `with` block compute something."""
+
+    n = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        results = [result.alias_info for result in function._schema.returns]
+        is_view = any(alias is not None and not alias.is_write for alias in results)
+        self.n += not is_view
+        return function(*args, **(kwargs or {}))
+
+# %%
+narrow = Transformer(ModelConfig.base(50, d_model=32, d_ff=64, h=4)).eval()  # as many layers as base, so as many orders
+n_orders = {}
+for name, model in (("the model's own step", narrow), ("InferenceModel", InferenceModel(narrow))):
+    state = model.start(torch.tensor([[5, 6, 7]]))
+    with torch.no_grad(), Orders() as orders:
+        model.step(torch.tensor([[1]]), state)
+    n_orders[name] = orders.n
+    print(f"{name:22}{orders.n:4} orders a step")
+assert n_orders["InferenceModel"] < n_orders["the model's own step"]
+
+# %% [markdown]
+# Against that, $g$: a step with one row reads every weight of the decoder once and the embedding once more, as the
+# projection. Let an order take the host 5 microseconds, a guess of the right size for PyTorch:
+
+# %%
+with torch.device("meta"):
+    decoder = Transformer(ModelConfig.base(37_000)).decoder
+read = 4 * (sum(p.numel() for p in decoder.parameters()) + 37_000 * 512)
+c, g = 5e-6 * n_orders["InferenceModel"], read / h100.bandwidth
+print(f"orders {1e3 * c:.2f} ms, the weights' way through the memory {1e3 * g:.2f} ms")
+assert c > 5 * g
+
+# %% [markdown]
+# So nearly all of the time the GPU would wait for orders. A **CUDA graph** is a list of orders that was recorded once,
+# with all that belongs to each: which kernel, what sizes, what addresses. The host then starts the whole list with one
+# call. What Python did in between, the recording does not know: a number that Python had is in the list as it was.
+#
+# PyTorch can record operations on a CPU, too, as a *trace*. That shows the trap. A cache with a place for each token,
+# the place once as a number of Python's, once as a tensor:
+
+# %%
+from torch.fx.experimental.proxy_tensor import make_fx
+
+def record(step):
+    """What `step` does now, to do again: the operations on the same memory, without Python."""
+    trace = make_fx(lambda _: step())(torch.zeros(1))
+    return lambda: trace(torch.zeros(1))
+
+# %%
+def fill(kind):
+    """Three steps, each of which is to write the number of the step to a place of its own."""
+    cache, value, place, slot = torch.zeros(4), torch.zeros(1), 0, torch.zeros(1, dtype=torch.long)
+
+    def step():
+        if kind == "number":
+            cache[place : place + 1] = value
+        else:
+            cache.index_copy_(0, slot, value)
+        return cache
+
+    replay = record(step)
+    for place in range(3):
+        slot.fill_(place)
+        value.fill_(place + 1.0)
+        replay()
+    return cache.tolist()
+
+# %%
+for kind in ("number", "tensor"):
+    print(f"the place as a {kind}: {fill(kind)}")
+assert fill("number") == [3, 0, 0, 0] and fill("tensor") == [1, 2, 3, 0]
+
+# %% [markdown]
+# The number was 0 when the step was recorded, and so each step writes to place 0. Sizes are such numbers too: how many
+# tokens there are so far, how many sentences are left. A step that is to be recorded must have *one* shape and one
+# place in memory. So `graphs.GraphedModel` keeps the caches in buffers that never move, with sizes rounded up to powers
+# of two; attention sees all of a buffer, and a mask hides what is not filled; token, place and mask are copied in
+# before each call. There is a graph for each number of sentences and hypotheses, recorded when it first occurs.
+#
+# Our tests have no GPU either: they record as the cell above does, and search must find what it finds without graphs.
+# What it brings is **not measured**: `benchmarks/decoding.py --device cuda` compares, and until it has, graphs are an
+# option: `Translator.from_checkpoint(directory, device="cuda", graphs=True)`.
+
+# %%
+from annotated_transformer import greedy_search
+from annotated_transformer.graphs import GraphedModel
+
+sources = torch.tensor([[5, 6, 7, 8], [9, 10, 2, 0]])
+with_buffers = greedy_search(GraphedModel(InferenceModel(narrow)), sources)
+assert with_buffers == greedy_search(narrow, sources) and any(with_buffers)
+
+# %% [markdown]
+# **Where.** `graphs.GraphedModel`; tests: `test_recorded_steps_are_the_models_own`,
+# `test_search_finds_the_same_in_batches_one_after_the_other`.
 
 # %% [markdown]
 # (section-gpu-batches)=
@@ -737,7 +848,25 @@ assert padded(grouped) < 1.1 * sum(lengths) < 2 * sum(lengths) < padded(at_rando
 # Taken as they come, more than half of the arithmetic, and of the GPU's time, would go to padding. And grouped, nearly
 # every batch has a shape of its own.
 #
-# **Where.** `token_batches`; test: `test_a_batch_holds_similar_lengths`.
+# The rest of the padding can go, too. Everything but attention works on single tokens, so that the real tokens of all
+# sentences may stand in one column, **packed**. Attention then needs to know where each sentence starts, and some
+# kernels for GPUs take just that (`torch.nn.attention.varlen`): no padding and no mask. The host counts before the
+# copy, since only it can without waiting:
+
+# %%
+from annotated_transformer.packing import Packing
+
+batch = make_batch([([5, 6, 7], [8, 9]), ([5, 6], [10, 11, 12])])
+packing = Packing(batch.target_in != 0)
+print("rows:", batch.target_in.numel(), "padded,", len(packing.positions), "packed, starting at", packing.starts.tolist())
+assert packing.starts.tolist() == [0, 3, 7] and packing.longest == 4
+
+# %% [markdown]
+# On a CPU training packs by default, and puts the rows back for attention alone. On a GPU it can (`gpu.py` measures
+# both), and does not until it is known to win.
+#
+# **Where.** `token_batches`, `packing.packed_decode`; tests: `test_a_batch_holds_similar_lengths`,
+# `test_a_kernel_for_different_lengths_gets_what_it_needs`.
 
 # %% [markdown]
 # (section-gpu-memory)=
@@ -860,9 +989,9 @@ assert 2 * 4096**3 == 137_438_953_472
 # (section-gpu-measured)=
 # ## What has been measured
 #
-# `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not) and big,
-# with the rate of a plain matrix product beside; the graphs that a compiled step makes for many shapes, and how often it
-# waits; each attention kernel, forward and backward, at several lengths; grouped and random batches, and the price of
+# `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not, padded
+# and packed) and big, with the rate of a plain matrix product beside; the graphs that a compiled step makes for many
+# shapes, and how often it waits; each attention kernel, forward and backward, at several lengths; grouped and random batches, and the price of
 # `.item()`. Medians over repetitions, all variants in turns. It writes `book/results/gpu.json` and refuses to do so from
 # a CPU. The cell shows that file if there is one.
 

@@ -38,7 +38,7 @@ ATTENTION, STACKS, MODEL, EMBEDDING = "attention.py", "stacks.py", "transformer.
 LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "beam_search.py"
 CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
 
-PARSING, COST, PACKING, INFERENCE = "parsing.py", "cost.py", "packing.py", "inference.py"
+PARSING, COST, PACKING, INFERENCE, GRAPHS = "parsing.py", "cost.py", "packing.py", "inference.py", "graphs.py"
 
 HEADS = "test_attention.py::test_multi_head_attention_is_a_loop_over_heads"
 BY_HAND = "test_attention.py::test_equation_1_by_hand"
@@ -53,6 +53,7 @@ FUTURE = "test_transformer.py::test_the_future_is_invisible"
 SEES = "test_transformer.py::test_every_position_sees_itself_its_past_and_the_whole_source"
 PADDING = "test_transformer.py::test_padding_added_to_a_batch_changes_nothing"
 PACKED = "test_packing.py::test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one"
+RECORDED = "test_graphs.py::test_recorded_steps_are_the_models_own"
 SEARCH_STEPS = "test_inference.py::test_steps_made_for_search_are_the_models_own"
 INT8_STEPS = "test_inference.py::test_steps_of_an_8_bit_model_made_for_search_are_its_own"
 REORDER = "test_transformer.py::test_reorder_makes_each_hypothesis_continue_its_parent"
@@ -161,6 +162,15 @@ MUTANTS = [
            ("test_inference.py::test_only_numbers_that_float16_holds_have_a_copy",)),
     Mutant("copies in 16 bits stay when weights are loaded", INFERENCE, "if self.copy_halves and self.versions",
            "if False and self.versions", ("test_inference.py::test_weights_that_are_loaded_after_the_copy_count",)),
+    Mutant("a graph sees what its buffers held before", GRAPHS,
+           "self.target_mask[..., filled:] = -torch.inf", "self.target_mask[..., filled:] = 0", (RECORDED,)),
+    Mutant("a graph writes where its first step did", GRAPHS,
+           "self.replay = self.replay or _record(",
+           "self.slots = self.slots.clone()\n        self.replay = self.replay or _record(", (RECORDED,)),
+    Mutant("a step's logits change with the next step", GRAPHS, "self.replay()[:n].clone()", "self.replay()[:n]",
+           ("test_graphs.py::test_the_logits_of_a_step_stay_as_they_were",)),
+    Mutant("two searches write in one buffer", GRAPHS, "                self.unused.remove(buffers)\n", "",
+           ("test_graphs.py::test_buffers_that_nothing_uses_are_kept_up_to_a_number_of_bytes",)),
     Mutant("search decodes a model in training", INFERENCE, "require(not self.model.training,", "require(True,",
            ("test_inference.py::test_no_search_with_dropout",)),
     Mutant("what dropout leaves is not made larger", "dropout.py", "return x * keep.mul_(2**16 / (2**16 - n_dropped))",
@@ -257,6 +267,14 @@ MUTANTS = [
     Mutant("every epoch joins the same pairs", TRAINING, '"{seed} concatenate"', '"concatenate"',
            ("test_training.py::test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew",)),
     # Training (5.2)
+    Mutant("a GPU is asked where the padding is", TRAINING, "Packing(batch.source != pad_id).to(self.device)",
+           "Packing((batch.source != pad_id).to(self.device))",
+           ("test_training.py::test_a_step_on_a_gpu_waits_for_no_value",)),
+    Mutant("packed targets see their future", PACKING, "(-1, 0) if causal else (-1, -1)", "(-1, -1)",
+           ("test_packing.py::test_a_kernel_for_different_lengths_gets_what_it_needs",)),
+    Mutant("packed sentences start where the source's do", PACKING, "packing.starts, memory_packing.starts",
+           "memory_packing.starts, memory_packing.starts",
+           ("test_packing.py::test_a_kernel_for_different_lengths_gets_what_it_needs",)),
     Mutant("each micro-batch is normalised alone", TRAINING, "(loss / n_tokens).backward()",
            "(loss / batch.n_tokens / len(batches)).backward()", (HALVES, MEAN_LOSS)),
     Mutant("gradients are never cleared", TRAINING, "self.optimizer.zero_grad()", "pass",

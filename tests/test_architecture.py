@@ -14,6 +14,7 @@ LAYERS = [  # lower first: a module imports only from layers above it in this li
      "experiments.controlled_grammar"},
     {"transformer", "experiments.treebank", "experiments.controlled_corpus"},
     {"checkpoint", "cost", "evaluation", "explorer", "inference", "packing", "experiments.attention_shares"},
+    {"graphs"},
     {"translation", "result_file", "experiments.significance"},
     {"training", "experiments.ablation"},
     {"interop", "variations"},
@@ -109,7 +110,7 @@ def n_lines(paths: list[Path]) -> int:
 
 def test_the_package_is_read_in_an_evening() -> None:
     """The model, its data, training, decoding and command line; the folders beside it are read for their own sake."""
-    assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 4650
+    assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 4950
     for folder, limit in FOLDERS.items():
         assert n_lines([path for path in SOURCES if path.parent == PACKAGE / folder]) <= limit
 

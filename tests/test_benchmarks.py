@@ -75,6 +75,15 @@ def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
     assert tokens == pytest.approx([6] * len(tokens))  # forced: as long as the source
 
 
+def test_the_searches_for_a_gpu_find_the_same(load):
+    decoders, (model, sources, forced) = load("decoders"), load("decoding").material("base", small=True)
+    ours = {label: build(model, forced) for label, (package, build) in decoders.ON_GPU.items() if package == "torch"}
+    assert list(ours) == ["annotated_transformer", "annotated_transformer, graphs"]
+    for beam_size in (1, 4):
+        found, with_graphs = (decode(sources, beam_size) for decode in ours.values())
+        assert found == with_graphs and {len(output) for output in found} == {6}
+
+
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     out = tmp_path / "growth.json"
     command = [sys.executable, BENCHMARKS / "growth.py", "--small", "--out", out]
@@ -96,5 +105,7 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     records = read_result(out)["records"]
     measures = {"matrix product", "training step", "waiting", "batching", "attention"}
     assert {record["measure"] for record in records} == measures
-    (waiting,) = [record for record in records if record["measure"] == "waiting"]
-    assert waiting["graphs_before"] == 1 and waiting["graphs_after_warm_up"] == 0 and waiting["shapes"] > 5
+    waiting = [record for record in records if record["measure"] == "waiting"]
+    assert [record["packed"] for record in waiting] == [False, True]
+    for record in waiting:
+        assert record["graphs_before"] == 1 and record["graphs_after_warm_up"] == 0 and record["shapes"] > 5

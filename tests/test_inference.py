@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from toys import random_tokens, small_model, text_pairs, toy_tokenizer
+from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer, walk
 
 from annotated_transformer import checkpoint, inference
 from annotated_transformer.beam_search import beam_search, greedy_search
@@ -32,24 +32,6 @@ def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
     checkpoint.save_weights(tmp_path / "a", model)
     checkpoint.save_weights(tmp_path / "b", lay_out(model))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-OPTIONS = [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5, "activation": "gelu"},
-           {"positions": "learned", "scaled_attention": False}, {"positions": "none", "h": 1}]
-
-
-def walk(model, source):
-    """Logits of steps in which hypotheses branch, move and end, and a sentence leaves."""
-    state = model.start(source)
-    yield model.step(random_tokens(2, 3, 1), state)
-    state.reorder(torch.zeros(3, 2, dtype=torch.long))
-    yield model.step(random_tokens(3, 3, 2), state)
-    state.reorder(torch.tensor([[1, 0], [0, 1], [1, 1]]))
-    for seed in range(4, 14):  # more positions than a buffer begins with
-        yield model.step(random_tokens(seed, 3, 2), state)
-    state.keep(torch.tensor([0, 2]))
-    state.reorder(torch.tensor([[1], [0]]))
-    yield model.step(random_tokens(14, 2, 1), state)
 
 
 @pytest.mark.parametrize("padding", [0, 2])

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -117,3 +119,27 @@ def test_the_loss_in_blocks_adds_up_in_float32(dtype):
     target = torch.tensor([1, 2, 3])
     loss, nll = linear_cross_entropy(x, weight, target)
     assert loss.item() == pytest.approx(3 * math.log(30_000), rel=1e-3) and nll.item() == pytest.approx(loss.item())
+
+
+KEPT = """
+import torch
+from torch.nn import functional as F
+from annotated_transformer.loss import label_smoothed_cross_entropy
+
+def loss(x, weight, target):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return label_smoothed_cross_entropy(F.linear(x, weight), target)[0]
+
+x, weight = torch.randn(30, 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
+for function in (loss, torch.compile(loss, backend="aot_eager_decomp_partition")):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        function(x, weight, torch.ones(30, dtype=torch.long)).backward()
+    print(*(tensor.dtype for tensor in saved if tensor.shape == (30, 50)))
+"""
+
+
+def test_a_compiled_step_keeps_the_logits_once_and_in_16_bits():
+    """Not in float32 too: the backward pass casts them again. A process of its own has no type checks to compile."""
+    found = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["torch.float32", "torch.bfloat16"]

@@ -5,7 +5,8 @@ from copy import deepcopy
 import pytest
 import torch
 
-from annotated_transformer import ModelConfig, Transformer
+from annotated_transformer import ModelConfig, Transformer, packing
+from annotated_transformer.attention import causal_mask, scaled_dot_product_attention
 from annotated_transformer.batching import make_batch
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.packing import Packing, packed_decode
@@ -20,6 +21,15 @@ def test_packing_takes_the_real_positions_and_puts_them_back():
     assert packed.tolist() == x[REAL].tolist()
     assert packing.unpack(packed)[REAL].tolist() == packed.tolist()
     assert packing.unpack(packed)[0, 2].tolist() == packed[0].tolist()  # padding is finite
+
+
+def test_packing_knows_where_sentences_start_on_every_device():
+    packing = Packing(REAL)
+    assert packing.starts.tolist() == [0, 2, 3, 6] and packing.longest == 3
+    assert packing.starts.dtype == torch.int32  # the kernel's
+    moved = packing.to("meta")
+    assert {moved.positions.device, moved.rows.device, moved.starts.device} == {torch.device("meta")}
+    assert moved.shape == REAL.shape and packing.starts.device.type == "cpu"
 
 
 def test_the_gradients_of_packing_are_those_of_indexing():
@@ -60,6 +70,51 @@ def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, 
     torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
     packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
     torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+
+
+def one_sentence_at_a_time(queries, keys, values, starts, memory_starts, *longest, scale, window_size):
+    """What `varlen_attn` computes on a GPU, by equation 1."""
+    assert scale is None and window_size in [(-1, -1), (-1, 0)]
+    assert longest == (starts.diff().max(), memory_starts.diff().max())
+    found = []
+    for (a, b), (c, d) in zip(starts.unfold(0, 2, 1), memory_starts.unfold(0, 2, 1), strict=True):
+        q, k, v = (rows.transpose(0, 1) for rows in (queries[a:b], keys[c:d], values[c:d]))
+        mask = causal_mask(int(b - a))[0] if window_size == (-1, 0) else None
+        found.append(scaled_dot_product_attention(q, k, v, mask).transpose(0, 1))
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_a_kernel_for_different_lengths_gets_what_it_needs(lengths, monkeypatch):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0)).double().train()
+    batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
+    padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+    calls = []
+    monkeypatch.setattr(packing, "varlen_attn", lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw))
+    monkeypatch.setattr(packing, "_fits_kernel", lambda attention, queries: True)
+    x, positions = packed_decode(model, *batch[:2], (Packing(batch.source != 0), Packing(batch.target_in != 0)))
+    packed = label_smoothed_cross_entropy(model.logits(x), batch.target_out.flatten()[positions])
+    assert len(calls) == 6 and len(x) == batch.n_tokens
+    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
+    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
+    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+
+
+class OnGPU(torch.Tensor):
+    is_cuda = True
+
+
+@pytest.mark.skipif(packing.varlen_attn is None, reason="PyTorch before 2.10")
+def test_the_kernel_is_for_16_bits_on_a_gpu():
+    def fits(dtype=torch.bfloat16, device=OnGPU, **changes):
+        model = Transformer(ModelConfig(40, N=1, d_model=32, d_ff=32, h=4, **changes))
+        queries = torch.zeros(3, 32, dtype=dtype).as_subclass(device)
+        return packing._fits_kernel(model.encoder.layers[0].self_attention, queries)
+
+    assert fits() and fits(torch.float16) and fits(d_k=256, d_v=256) and fits(attention_dropout=0.1) is False
+    others = [fits(torch.float32), fits(device=torch.Tensor), fits(d_k=16), fits(d_k=4, d_v=4), fits(d_k=264, d_v=264)]
+    assert others == [False] * 5
 
 
 def test_rows_of_padding_are_not_computed():

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from torch.testing import assert_close
-from toys import text_pairs, toy_run_config, toy_tokenizer
+from toys import random_pairs, text_pairs, toy_run_config, toy_tokenizer
 
 import annotated_transformer
-from annotated_transformer import training
+from annotated_transformer import packing, training
 from annotated_transformer.batching import make_batch, token_batches
 from annotated_transformer.checkpoint import load_model, read_config
 from annotated_transformer.config import ConfigError
@@ -100,6 +101,22 @@ def test_a_step_on_a_cpu_computes_the_real_positions_alone(tmp_path, packs):
     batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
     r.update([batch])
     assert rows == ([4 + 13, 10 + 3] if packs else [2 * 13, 2 * 10])
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_step_on_a_gpu_waits_for_no_value(tmp_path, packs, monkeypatch):
+    """On the device "meta" tensors have shapes and no values: what asks for one, or mixes devices, raises."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which does not know that device
+    monkeypatch.setattr(packing, "_fits_kernel", lambda *_: packing.varlen_attn is not None)
+    model_config, train_config = toy_run_config(clip_norm=1.0)
+    run = training._Run(model_config, train_config, tmp_path, torch.device("meta"))
+    run.packs, run.optimizer = packs, torch.optim.SGD(run.model.parameters())  # a fused Adam is not for that device
+    batches = [make_batch(random_pairs(seed, 8)) for seed in (1, 2)]
+    loss, nll, n_tokens = run.update(batches)
+    assert run.step == 1 and n_tokens == sum(batch.n_tokens for batch in batches)
+    for value in (loss, nll):
+        with pytest.raises(RuntimeError, match="meta"):
+            value.item()
 
 
 def test_two_half_batches_equal_one_whole_batch(tmp_path):

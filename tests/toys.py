@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from annotated_transformer.beam_search import StepModel
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.tokenizer import Tokenizer
 from annotated_transformer.transformer import Transformer
@@ -25,6 +27,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 """Every switch that changes what is computed, on the small model."""
 
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5, "activation": "gelu"},
+    {"positions": "learned", "scaled_attention": False}, {"positions": "none", "h": 1},
+]
+"""The same for steps, several in one."""
+
 
 def small_model(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
     """A small model, ready to decode, whose every parameter is random, so that no zero bias hides a mistake."""
@@ -40,6 +48,20 @@ def small_model(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: An
 def random_tokens(seed: int, *shape: int, low: int = 3, high: int = 11) -> Tensor:
     """Ordinary ids: no pad, bos or eos."""
     return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def walk(model: StepModel, source: Tensor) -> Iterator[Tensor]:
+    """Logits of steps in which hypotheses branch, move and end, and a sentence leaves."""
+    state = model.start(source)
+    yield model.step(random_tokens(2, 3, 1), state)
+    state.reorder(torch.zeros(3, 2, dtype=torch.long))
+    yield model.step(random_tokens(3, 3, 2), state)
+    state.reorder(torch.tensor([[1, 0], [0, 1], [1, 1]]))
+    for seed in range(4, 14):  # more positions than a buffer begins with
+        yield model.step(random_tokens(seed, 3, 2), state)
+    state.keep(torch.tensor([0, 2]))
+    state.reorder(torch.tensor([[1], [0]]))
+    yield model.step(random_tokens(14, 2, 1), state)
 
 
 def random_pairs(seed: int, n: int, longest: int = 12, high: int = 11) -> list[tuple[list[int], list[int]]]:
