@@ -767,17 +767,11 @@ def record(step):
 
 # %%
 def fill(kind):
-    """Three steps, each of which is to write the number of the step to a place of its own."""
+    """Three steps, each of which is to write its number to a place of its own."""
     cache, value, place, slot = torch.zeros(4), torch.zeros(1), 0, torch.zeros(1, dtype=torch.long)
-
-    def step():
-        if kind == "number":
-            cache[place : place + 1] = value
-        else:
-            cache.index_copy_(0, slot, value)
-        return cache
-
-    replay = record(step)
+    steps = {"number": lambda: cache[place : place + 1].copy_(value),
+             "tensor": lambda: cache.index_copy_(0, slot, value)}
+    replay = record(steps[kind])
     for place in range(3):
         slot.fill_(place)
         value.fill_(place + 1.0)
