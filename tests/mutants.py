@@ -153,6 +153,8 @@ MUTANTS = [
            "x_RD = norm(x_RD + sublayer(x_RD, layer_cache, mask))",
            "x_RD = norm(sublayer(x_RD, layer_cache, mask))", (SEARCH_STEPS,)),
     Mutant("steps for search see the source's padding", INFERENCE, "attn_mask=mask, ", "", (SEARCH_STEPS,)),
+    Mutant("many sentences see their source's padding", INFERENCE, "scores if mask is None else scores.add_(mask)",
+           "scores", (SEARCH_STEPS,)),
     Mutant("steps for search stay at the first position", INFERENCE, "self.positions(1, state.position)",
            "self.positions(1, 0)", (SEARCH_STEPS,)),
     Mutant("three products in 8 bits as one have no bias", INFERENCE, "_product(Int8Linear(weight, bias), copy_halves)",

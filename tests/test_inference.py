@@ -34,14 +34,27 @@ def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.parametrize("is_batched", [False, True])
 @pytest.mark.parametrize("padding", [0, 2])
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
-def test_steps_made_for_search_are_the_models_own(changes, padding):
+def test_steps_made_for_search_are_the_models_own(changes, padding, is_batched, monkeypatch):
+    monkeypatch.setattr(inference, "_is_batched", lambda sentences: is_batched)
     model = small_model(**changes)
     source = random_tokens(1, 3, 7)
     source[1, 7 - padding :] = 0
     for ours, expected in zip(walk(InferenceModel(lay_out(deepcopy(model))), source), walk(model, source), strict=True):
         assert_close(ours, expected)
+
+
+def test_many_sentences_have_attention_as_two_products():
+    fused = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    for n, n_fused in ((15, 2 * 2 + 2), (16, 2)):  # in a step of two layers, and in the encoder
+        made_ready = InferenceModel(small_model(dtype=torch.float32))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            state = made_ready.start(random_tokens(1, n, 7))
+            made_ready.step(random_tokens(2, n, 1), state)
+        assert sum(event.count for event in profile.key_averages() if event.key == fused) == n_fused
+        assert (state.caches[0].memory_keys.stride(-1) == 1) == (n == 15)  # or K^T is stored
 
 
 class Widths:
