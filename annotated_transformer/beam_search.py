@@ -169,7 +169,7 @@ def beam_search(
         best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
-        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)  # one wait for a GPU, not three
+        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)  # one wait for a GPU
         for row, found_in_row in enumerate(found.tolist()):
             candidates = [(int(i), int(token), log_p) for i, token, log_p in found_in_row if log_p > -float("inf")]
             rows = beams[running[row]].extend(candidates, model.config.eos_id)
@@ -180,17 +180,22 @@ def beam_search(
             running = [running[row] for row in going_on]
             state.keep(torch.tensor(going_on, dtype=torch.long, device=source.device))
         if running:
-            width = max(map(len, parents))
-            state.reorder(torch.tensor([[*row, *[0] * (width - len(row))] for row in parents], device=source.device))
-            tokens, log_p_BW = _next_inputs([beams[i].alive for i in running], width, source)
+            parents_BW, tokens, log_p_BW = _next_inputs(parents, [beams[i].alive for i in running], source.device)
+            state.reorder(parents_BW)
             log_p_BW = log_p_BW.to(precision)
     return [beam.n_best() for beam in beams]
 
 
 def _next_inputs(
-    alive: list[list[tuple[list[int], float]]], width: int, source: Int[Tensor, "B S"]
-) -> tuple[Int[Tensor, "running W"], Float[Tensor, "running W"]]:
-    """Last tokens and log P of the live hypotheses; a place that has ended gets log P of minus infinity."""
-    tokens = [[h[0][-1] for h in row] + [0] * (width - len(row)) for row in alive]
-    log_p = [[h[1] for h in row] + [-float("inf")] * (width - len(row)) for row in alive]
-    return source.new_tensor(tokens), torch.tensor(log_p, dtype=torch.float64, device=source.device)
+    parents: list[list[int]], alive: list[list[tuple[list[int], float]]], device: torch.device
+) -> tuple[Int[Tensor, "running W"], Int[Tensor, "running W"], Float[Tensor, "running W"]]:
+    """Parents, last tokens and log P of the live hypotheses; a place that has ended gets log P of minus infinity."""
+    width, rows = max(map(len, parents)), []
+    for parents_in_row, hypotheses in zip(parents, alive, strict=True):
+        row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)]
+        rows.append(row + [(0, 0, -float("inf"))] * (width - len(row)))
+    found = torch.tensor(rows, dtype=torch.float64)
+    if device.type == "cuda":
+        found = found.pin_memory()
+    parents_BW, tokens, log_p_BW = found.to(device, non_blocking=True).unbind(dim=-1)
+    return parents_BW.long(), tokens.long(), log_p_BW

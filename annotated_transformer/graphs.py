@@ -7,14 +7,18 @@ it can change. So the caches lie in buffers that keep their place, of sizes that
 
 from __future__ import annotations
 
+import gc
+import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from annotated_transformer.config import require
 from annotated_transformer.inference import InferenceModel
 from annotated_transformer.stacks import LayerCache
 from annotated_transformer.transformer import DecodingState
@@ -27,11 +31,13 @@ class GraphedModel:
     """`start` and `step` of `made_ready`, with the same values, for search; each step of a known shape is one call.
 
     Where there is no GPU the same steps are computed, without a graph. Weights that are loaded into the model count;
-    one whose parameters are replaced needs a new GraphedModel, and so `made_ready` must not copy its weights.
+    one whose parameters are replaced needs a new GraphedModel. Raises ConfigError if `made_ready` copies its weights.
     """
 
     def __init__(self, made_ready: InferenceModel) -> None:
+        require(not made_ready.copy_halves, "graphs need weights that stay where they are: no copy_halves")
         self.made_ready, self.config = made_ready, made_ready.config
+        self.record = _Recorder(made_ready.embedding_VD.device)
         self.unused: list[_Buffers] = []
 
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
@@ -46,9 +52,10 @@ class GraphedModel:
         n_sentences, n_hypotheses = tokens.shape
         position = self.made_ready.positions(1, state.position)
         state.advance(n_hypotheses)
-        if state.caches[0].room < n_hypotheses:
+        while state.caches[0].room < n_hypotheses:
             state.grow()
-        logits = state.buffers.graph(n_sentences, n_hypotheses, self.made_ready).step(tokens, position, state)
+        graph = state.buffers.graph(n_sentences, n_hypotheses, self.made_ready)
+        logits = graph.step(tokens, position, state, self.record)
         for layer_cache in state.caches:
             layer_cache.length += n_hypotheses
         return logits
@@ -60,6 +67,7 @@ class GraphedModel:
         for buffers in self.unused:
             if buffers.sizes == sizes:
                 self.unused.remove(buffers)
+                buffers.clear()
                 return buffers
         return _Buffers(caches, *sizes)
 
@@ -149,6 +157,12 @@ class _Buffers:
         self.n_bytes = sum(part.nbytes for parts in self.layers for part in parts)
         self.graphs: dict[tuple[int, int], _Graph] = {}
 
+    def clear(self) -> None:
+        """Attention reads what is masked, with a weight of 0, and a NaN that some search left would still count."""
+        for parts in self.layers:
+            for part in parts:
+                part.zero_()
+
     def graph(self, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel) -> _Graph:
         shape = _round_up(n_sentences), n_hypotheses
         if shape not in self.graphs:
@@ -161,20 +175,22 @@ class _Graph:
 
     def __init__(self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel) -> None:
         _, source_length, capacity = buffers.sizes
-        floats, self.replay = made_ready.embedding_VD, None
+        floats, self.made_ready = made_ready.embedding_VD, made_ready
+        self.replay: Callable[[], Tensor] | None = None
         with torch.inference_mode(False):
             self.tokens = torch.zeros(n_sentences, n_hypotheses, dtype=torch.long, device=floats.device)
             self.slots = torch.zeros(n_hypotheses, dtype=torch.long, device=floats.device)
             self.position = floats.new_zeros(1, floats.size(1))
             self.target_mask = floats.new_zeros(n_sentences, 1, n_hypotheses, capacity)
             self.memory_mask = floats.new_zeros(n_sentences, 1, 1, source_length)
-        caches = [_CacheInGraph(parts, n_sentences, self.slots) for parts in buffers.layers]
-        self.run = lambda: made_ready.logits_after(
-            self.tokens, self.position, caches, self.target_mask, self.memory_mask)
+        self.caches = [_CacheInGraph(parts, n_sentences, self.slots) for parts in buffers.layers]
 
-    replay: Callable[[], Tensor] | None
+    def run(self) -> Tensor:
+        """The logits of what was filled in."""
+        return self.made_ready.logits_after(
+            self.tokens, self.position, self.caches, self.target_mask, self.memory_mask)
 
-    def step(self, tokens: Tensor, position: Tensor | float, state: DecodingState) -> Tensor:
+    def step(self, tokens: Tensor, position: Tensor | float, state: DecodingState, record: _Recorder) -> Tensor:
         """Fill what the graph reads, then start it. Rows that are not in use see all tokens, so that none is NaN."""
         n, length = len(tokens), state.caches[0].length
         filled = length + tokens.size(1)
@@ -187,7 +203,7 @@ class _Graph:
             self.target_mask[:n, ..., :filled] = state.target_mask
         if state.memory_mask is not None:
             self.memory_mask[:n] = state.memory_mask
-        self.replay = self.replay or _record(self.run, self.tokens.device)
+        self.replay = self.replay or record(self.run)
         return self.replay()[:n].clone()
 
 
@@ -203,25 +219,52 @@ class _CacheInGraph(_BufferedCache):
             buffer.index_copy_(2, self.slots, new)
 
 
-def _record(run: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
-    """What does the same as `run` on the same memory, at once; on a CPU it is `run`.
+class _Recorder:
+    """Records steps, all of a model on one stream and with one pool of memory between them.
 
-    It runs once before, since libraries that are used for the first time set themselves up, which cannot be recorded.
+    They can share it, since they run one after the other and what one of them found is copied before the next. An
+    empty graph keeps the pool when all others are gone.
     """
-    if device.type != "cuda":
-        return run
-    with torch.cuda.device(device):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+            self.keeper = torch.cuda.CUDAGraph()
+            with warnings.catch_warnings(), self.recording(self.keeper):
+                warnings.simplefilter("ignore")  # that it is empty
+
+    def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """What does the same as `run` on the same memory, at once; on a CPU it is `run`.
+
+        It runs once before, since libraries that are used for the first time set themselves up.
+        """
+        if self.device.type != "cuda":
+            return run
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
             run()
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with self.recording(graph):
             logits = run()
 
-    def replay() -> Tensor:
-        graph.replay()
-        return logits
+        def replay() -> Tensor:
+            graph.replay()
+            return logits
 
-    return replay
+        return replay
+
+    @contextmanager
+    def recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """Without a workspace of cuBLAS that another graph has, and would free; no graph is destroyed meanwhile."""
+        collects = gc.isenabled()
+        gc.disable()
+        torch._C._cuda_clearCublasWorkspaces()
+        try:
+            with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                yield
+        finally:
+            torch._C._cuda_clearCublasWorkspaces()
+            if collects:
+                gc.enable()

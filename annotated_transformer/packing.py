@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from copy import copy
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import torch
@@ -16,8 +17,10 @@ from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.transformer import Transformer
 
 varlen_attn: Any = None
-with suppress(ImportError):  # before PyTorch 2.10
+with suppress(ImportError):
     varlen_attn = import_module("torch.nn.attention.varlen").varlen_attn
+    if "window_size" not in signature(varlen_attn).parameters:  # before PyTorch 2.11
+        varlen_attn = None
 
 
 class Packing:
@@ -176,8 +179,13 @@ def packed_attention(
     return attention.W_O(packing.pack(heads) if packing else heads)
 
 
+def has_kernel(device: torch.device) -> bool:
+    """Whether this PyTorch and this GPU (Ampere or newer) have attention for sentences of different lengths."""
+    return varlen_attn is not None and device.type == "cuda" and torch.cuda.get_device_properties(device).major >= 8
+
+
 def _fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -> bool:
     """FlashAttention 2 (Dao 2023): 16 bits, d_k = d_v, a multiple of 8 up to 256; `varlen_attn` drops no weights."""
     d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
     fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)
-    return bool(fits and varlen_attn and queries.is_cuda and queries.dtype in (torch.bfloat16, torch.float16))
+    return fits and queries.dtype in (torch.bfloat16, torch.float16) and has_kernel(queries.device)

@@ -12,6 +12,7 @@ reaches, which may be far from its vendor's figure.
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import warnings
 from functools import partial
@@ -26,6 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
 from annotated_transformer.batching import Batch, token_batches
+from annotated_transformer.packing import has_kernel
 from annotated_transformer.result_file import write_result
 from annotated_transformer.training import _Run
 
@@ -98,8 +100,8 @@ def measure_training(
     variants, names = products(bench), {}
     compilation = (False,) if bench.small else (False, True)
     for compiled, precision, packed in product_of(compilation, precisions, (False, True)):
-        if packed and precision != "bf16":
-            continue  # the kernel is for 16 bits
+        if packed and (precision != "bf16" or not (bench.small or has_kernel(torch.device(bench.device)))):
+            continue  # the kernel is for 16 bits, and for some GPUs
         label = f"{precision} {'compiled' if compiled else 'eager'} {'packed' if packed else 'padded'}"
         names[label] = (precision, compiled, packed)
         run = new_run(bench, config, precision, compiled, folder, packed)
@@ -128,7 +130,7 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     records = []
     for packed in (False, True):
         run = new_run(bench, config, "bf16", True, folder, packed)
-        run.forward = torch.compile(run._forward, dynamic=True, backend="eager" if bench.small else "inductor")
+        run.forward = torch.compile(run._forward, dynamic=True, backend="aot_eager" if bench.small else "inductor")
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         graphs = torch._dynamo.utils.counters["stats"]
@@ -227,11 +229,13 @@ def main() -> None:
     name = "toy" if args.small else "base"
     config = ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
     with tempfile.TemporaryDirectory() as folder:
-        records = measure_training(bench, config, name, max_tokens, folder)
-        records += measure_waiting(bench, config, name, max_tokens, folder)
-        records += measure_batching(bench, config, name, max_tokens, folder)
+        records: list[Record] = []
+        for measure in (measure_training, measure_waiting, measure_batching):
+            records += measure(bench, config, name, max_tokens, folder)
+            gc.collect()  # the runs, so that their memory is free
         if not args.small:
             records += measure_training(bench, ModelConfig.big(37_000), "big", max_tokens, folder, ("bf16",))
+            gc.collect()
         records += measure_attention(bench)
     command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
                         f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])

@@ -21,13 +21,13 @@ def recorded(monkeypatch):
     """The operations of a step, recorded once on the memory that it read and wrote; buffers are full at 16 tokens."""
     shapes = []
 
-    def record(run, device):
+    def record(run):
         trace = make_fx(lambda _: run())(torch.zeros(1))
         logits = trace(torch.zeros(1))
         shapes.append(tuple(logits.shape))
         return lambda: logits.copy_(trace(torch.zeros(1)))
 
-    monkeypatch.setattr(graphs, "_record", record)
+    monkeypatch.setattr(graphs, "_Recorder", lambda device: record)
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 16)
     return shapes
 
@@ -100,6 +100,28 @@ def test_weights_that_are_loaded_count(recorded):
     assert len(recorded) == n_recorded
 
 
+def test_what_a_broken_model_left_in_the_buffers_is_gone(recorded):
+    model, source = small_model(), random_tokens(1, 3, 7)
+    made_ready, weights = graphed(model), {name: t.clone() for name, t in model.state_dict().items()}
+    for parameter in model.parameters():
+        parameter.data.fill_(torch.nan)
+    beam_search(made_ready, source)
+    assert made_ready.unused[0].layers[0][0].isnan().any()
+    model.load_state_dict(weights)
+    assert greedy_search(made_ready, source) == greedy_search(small_model(), source)
+
+
+def test_a_beam_that_is_wider_than_the_first_buffers(recorded):
+    made_ready, model, source = graphed(small_model()), small_model(), random_tokens(1, 2, 3)
+    for ours, theirs in zip(*(beam_search(m, source, 40, max_extra=4) for m in (made_ready, model)), strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+
+
+def test_graphs_of_weights_that_move_are_refused():
+    with pytest.raises(ConfigError, match="no copy_halves"):
+        GraphedModel(InferenceModel(small_model(), copy_halves=True))
+
+
 def test_the_logits_of_a_step_stay_as_they_were(recorded):
     made_ready = graphed(small_model())
     state = made_ready.start(random_tokens(1, 3, 7))
@@ -126,8 +148,13 @@ def test_graphs_are_for_a_gpu(tmp_path):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_a_gpu_replays_what_it_recorded():
-    model, source = small_model(dtype=torch.float32).cuda(), random_tokens(1, 3, 7).cuda()
-    assert greedy_search(graphed(model), source) == greedy_search(model, source)
-    found, expected = beam_search(graphed(model), source), beam_search(model, source)
-    assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+def test_a_gpu_replays_what_it_recorded(monkeypatch):
+    model = small_model(dtype=torch.float32).cuda()
+    for most_unused in (2**32, 0):  # with 0 graphs are destroyed all the time
+        monkeypatch.setattr(graphs, "MOST_UNUSED", most_unused)
+        made_ready = graphed(model)
+        for n, length in [(3, 7), (8, 9), (3, 20), (3, 7), (8, 9)]:
+            source = random_tokens(n, n, length).cuda()
+            assert greedy_search(made_ready, source) == greedy_search(model, source)
+            found, expected = beam_search(made_ready, source), beam_search(model, source)
+            assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]

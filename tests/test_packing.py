@@ -1,6 +1,7 @@
 """Packed batches: the same values and gradients as padded ones."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -101,20 +102,22 @@ def test_a_kernel_for_different_lengths_gets_what_it_needs(lengths, monkeypatch)
     torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
 
 
-class OnGPU(torch.Tensor):
-    is_cuda = True
-
-
-@pytest.mark.skipif(packing.varlen_attn is None, reason="PyTorch before 2.10")
-def test_the_kernel_is_for_16_bits_on_a_gpu():
-    def fits(dtype=torch.bfloat16, device=OnGPU, **changes):
+def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
+    def fits(dtype=torch.bfloat16, **changes):
         model = Transformer(ModelConfig(40, N=1, d_model=32, d_ff=32, h=4, **changes))
-        queries = torch.zeros(3, 32, dtype=dtype).as_subclass(device)
-        return packing._fits_kernel(model.encoder.layers[0].self_attention, queries)
+        return packing._fits_kernel(model.encoder.layers[0].self_attention, torch.zeros(3, 32, dtype=dtype))
 
-    assert fits() and fits(torch.float16) and fits(d_k=256, d_v=256) and fits(attention_dropout=0.1) is False
-    others = [fits(torch.float32), fits(device=torch.Tensor), fits(d_k=16), fits(d_k=4, d_v=4), fits(d_k=264, d_v=264)]
-    assert others == [False] * 5
+    assert not fits() and not packing.has_kernel(torch.device("cpu"))
+    monkeypatch.setattr(packing, "has_kernel", lambda device: True)
+    assert fits() and fits(torch.float16) and fits(d_k=256, d_v=256)
+    others = {"d_k": 16}, {"d_k": 4, "d_v": 4}, {"d_k": 264, "d_v": 264}, {"attention_dropout": 0.1}
+    assert not fits(torch.float32) and not any(fits(**changes) for changes in others)
+
+
+@pytest.mark.parametrize("major, has", [(7, False), (8, True), (9, True)])
+def test_the_kernel_is_for_ampere_and_newer(major, has, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major))
+    assert packing.has_kernel(torch.device("cuda")) == (has and packing.varlen_attn is not None)
 
 
 def test_rows_of_padding_are_not_computed():
