@@ -110,7 +110,7 @@ def n_lines(paths: list[Path]) -> int:
 
 def test_the_package_is_read_in_an_evening() -> None:
     """The model, its data, training, decoding and command line; the folders beside it are read for their own sake."""
-    assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 4950
+    assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 5050
     for folder, limit in FOLDERS.items():
         assert n_lines([path for path in SOURCES if path.parent == PACKAGE / folder]) <= limit
 
