@@ -1,12 +1,11 @@
-"""A trained model made ready to decode fast: steps of few calls, weights laid out for few rows, in 16 or 8 bits."""
+"""A trained model made ready to decode fast: few calls, weights laid out for few rows, or read in 16 or 8 bits."""
 
 from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_transformer.config import ConfigError, require
-from annotated_transformer.embedding import SharedEmbedding
-from annotated_transformer.stacks import DecoderLayer, LayerCache
+from annotated_transformer.config import require
+from annotated_transformer.quantization import Int8Embedding, Int8Linear
+from annotated_transformer.stacks import DecoderLayer, EncoderLayer, LayerCache
 from annotated_transformer.transformer import DecodingState, Transformer
 
 
@@ -36,89 +35,14 @@ def _column_by_column(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
     return weight.t().contiguous().t()
 
 
-class Int8Linear(nn.Module):
-    """x W^T + b with W and x rounded to 8 bits: W once, row by row, x at each call, as a whole.
-
-    w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; x is s_x (q_x - z), with 256
-    steps from its least to its largest entry, or 128 where the CPU's sums would not be exact. So an output depends a
-    little on what else is in the batch. The kernels are PyTorch's own.
-    """
-
-    def __init__(self, weight: Float[Tensor, "O I"], bias: Float[Tensor, "O"] | None = None) -> None:
-        super().__init__()
-        self.out_features = weight.size(0)
-        weight = weight.detach().contiguous()
-        scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
-        zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
-            rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach())
-
-    def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
-        if x.numel() == 0:
-            return x.new_empty(*x.shape[:-1], self.out_features)
-        return torch.ops.quantized.linear_dynamic.default(x, self.packed, reduce_range=not _sums_are_exact())
-
-    @property
-    def weight(self) -> Float[Tensor, "O I"]:
-        """W as it was rounded."""
-        return torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
-
-    @property
-    def bias(self) -> Float[Tensor, "O"] | None:
-        return torch.ops.quantized.linear_unpack(self.packed)[1]
-
-    def get_extra_state(self) -> Any:
-        raise ConfigError("a model in 8 bits cannot be saved: save it as it was before")
-
-
-@cache
-def _sums_are_exact() -> bool:
-    """Whether this CPU adds products of 8 bits without overflow; those without VNNI add pairs of them in 16 bits."""
-    layer = Int8Linear(torch.ones(1, 64))
-    return torch.ops.quantized.linear_dynamic.default(torch.ones(1, 64), layer.packed, reduce_range=False).item() > 63
-
-
-class _Int8Logits(SharedEmbedding):
-    """The shared embedding, with its projection in 8 bits; tokens are still looked up in float32."""
-
-    def __init__(self, embedding: SharedEmbedding) -> None:
-        nn.Module.__init__(self)
-        self.weight = embedding.weight
-        self.projection = Int8Linear(embedding.weight)
-
-    def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        return self.projection(x)
-
-
-def quantize(model: Transformer) -> Transformer:
-    """Put every linear layer and the projection to logits into 8 bits, in place: for decoding on a CPU alone.
-
-    Embeddings, norms, softmax and attention stay in float32. Such a model cannot be saved. Raises ConfigError where
-    PyTorch has no such kernels, and unless the model is in float32, on the CPU and not in 8 bits already.
-    """
-    weight = model.embedding.weight
-    require(weight.device.type == "cpu" and weight.dtype == torch.float32, "int8 needs a model in float32 on the CPU")
-    require(not isinstance(model.embedding, _Int8Logits), "the model is in 8 bits already")
-    engines = {"x86", "fbgemm", "onednn", "qnnpack"} & set(torch.backends.quantized.supported_engines)
-    require(bool(engines) and hasattr(torch, "quantize_per_channel"), "this PyTorch has no 8-bit kernels for its CPU")
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.Linear):
-                setattr(module, name, Int8Linear(child.weight, child.bias))
-    model.embedding = _Int8Logits(model.embedding)
-    return model.train(model.training)
-
-
 class InferenceModel:
     """`start` and `step` of a model in evaluation mode, with the same values, for search.
 
     In a step of few hypotheses the calls between the products take as long as the products. So here they are few: no
-    modules inside modules, self-attention's W_Q, W_K and W_V as one product, a row for each hypothesis. The model's
-    parameters are used as they are, those three as parts of one matrix, so that nothing is held twice and weights that
-    are loaded into the model count; hooks on the decoder's modules do not, and a model that changes its type or its
-    modules needs a new one. In 8 bits the three are packed once more.
+    modules inside modules, self-attention's W_Q, W_K and W_V as one product, and all of the decoder's W_K and W_V for
+    the source, a row for each hypothesis or source token. The model's parameters are used as they are, those as parts
+    of one matrix, so that nothing is held twice and weights that are loaded into the model count; hooks on its modules
+    do not, and a model that changes its type or its modules needs a new one. In 8 bits they are packed once more.
 
     `copy_halves`: on a CPU, matrices whose numbers float16 holds exactly, as those of a float16 checkpoint are, get a
     copy in 16 bits, which steps of few rows read. Products and sums stay in float32, only the order of the sums
@@ -132,10 +56,17 @@ class InferenceModel:
 
     def _make_ready(self) -> None:
         model, copy_halves = self.model, self.copy_halves
-        self.layers = [_LayerSteps(layer, copy_halves) for layer in model.decoder.layers]
-        self.final_norm = _norm(model.decoder.norm) if model.config.norm == "pre" else None
+        self.encoder_layers = [_EncoderLayer(layer, copy_halves) for layer in model.encoder.layers]
+        self.layers = [_DecoderLayer(layer, copy_halves) for layer in model.decoder.layers]
+        has_final_norms = model.config.norm == "pre"
+        self.memory_norm = _norm(model.encoder.norm) if has_final_norms else None
+        self.final_norm = _norm(model.decoder.norm) if has_final_norms else None
+        cross = [layer.cross_attention for layer in model.decoder.layers]
+        of_memory = [linear for attention in cross for linear in (attention.W_K, attention.W_V)]
+        self.memory_sizes = [linear.out_features for linear in of_memory]
+        self.W_KV_of_memory = _one_product(of_memory, copy_halves)
         self.embedding_VD, self.positions = model.embedding.weight.detach(), model.positions.forward
-        projection = model.embedding.projection if isinstance(model.embedding, _Int8Logits) else model.embedding
+        projection = model.embedding.projection if isinstance(model.embedding, Int8Embedding) else model.embedding
         self.logits = _product(projection, copy_halves)
         self.versions = [parameter._version for parameter in self.weights]
 
@@ -149,13 +80,18 @@ class InferenceModel:
         if self.copy_halves and self.versions != [parameter._version for parameter in self.weights]:
             with torch.inference_mode(False):
                 self._make_ready()
-        state = self.model.start(source)
-        if _is_batched(source):
-            for layer_cache in state.caches:
-                keys, values = layer_cache.memory_keys, layer_cache.memory_values
-                layer_cache.memory_keys = keys.transpose(2, 3).contiguous().transpose(2, 3)
-                layer_cache.memory_values = values.contiguous()
-        return state
+        b, real = len(source), self.model.source_mask(source)
+        x_RD = self.model.embed(source).flatten(0, 1)
+        mask = None if real.all() else torch.zeros_like(real, dtype=x_RD.dtype).masked_fill_(~real, -torch.inf)
+        for layer in self.encoder_layers:
+            x_RD = layer.forward(x_RD, b, mask)
+        projected = self.W_KV_of_memory(self.memory_norm(x_RD) if self.memory_norm else x_RD)
+        heads = [_heads(part, b, self.config.h) for part in projected.split(self.memory_sizes, dim=-1)]
+        if _is_batched(source):  # for attention as two products
+            heads = [part.transpose(2, 3).contiguous().transpose(2, 3) if i % 2 == 0 else part.contiguous()
+                     for i, part in enumerate(heads)]
+        pairs = zip(heads[::2], heads[1::2], strict=True)
+        return DecodingState([LayerCache(k[:, :, :0], v[:, :, :0], k, v) for k, v in pairs], mask)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
@@ -181,56 +117,84 @@ class InferenceModel:
         return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
 
 
-class _LayerSteps:
-    """A decoder layer's `step` for R = B W hypotheses, one row each."""
+class _Layer:
+    """What a layer of the encoder and one of the decoder have in common, for rows: R of B sentences, side by side."""
 
-    def __init__(self, layer: DecoderLayer, copy_halves: bool) -> None:
-        own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
+    def __init__(self, layer: EncoderLayer | DecoderLayer, copy_halves: bool) -> None:
+        own, feed_forward = layer.self_attention, layer.feed_forward
         self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
         self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
         self.W_QKV = _one_product([own.W_Q, own.W_K, own.W_V], copy_halves)
-        alone = own.W_O, cross.W_Q, cross.W_O, feed_forward.W_1, feed_forward.W_2
-        self.own_W_O, self.cross_W_Q, self.cross_W_O, self.W_1, self.W_2 = (_product(x, copy_halves) for x in alone)
+        alone = own.W_O, feed_forward.W_1, feed_forward.W_2
+        self.own_W_O, self.W_1, self.W_2 = (_product(linear, copy_halves) for linear in alone)
         activation = feed_forward.activation
         self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
+
+    def add_norm(
+        self, x_RD: Tensor, norm: Callable[[Tensor], Tensor], sublayer: Callable[..., Tensor], *of: Any
+    ) -> Tensor:
+        return norm(x_RD + sublayer(x_RD, *of)) if self.is_post_norm else x_RD + sublayer(norm(x_RD), *of)
+
+    def queries_keys_values(self, x_RD: Tensor, b: int) -> list[Tensor]:
+        return [_heads(part, b, self.h) for part in self.W_QKV(x_RD).split(self.sizes, dim=-1)]
+
+    def attention(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, fused: bool = False
+    ) -> Tensor:
+        if fused or not _is_batched(queries):
+            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
+        else:
+            scores = queries * (self.scale or queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
+            heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ values
+        return heads.transpose(1, 2).flatten(2).flatten(0, 1)
+
+    def feed_forward(self, x_RD: Tensor) -> Tensor:
+        return self.W_2(self.activation(self.W_1(x_RD)))
+
+
+class _EncoderLayer(_Layer):
+    def __init__(self, layer: EncoderLayer, copy_halves: bool) -> None:
+        super().__init__(layer, copy_halves)
+        self.norms = _norm(layer.add_norm_1.norm), _norm(layer.add_norm_2.norm)
+
+    def forward(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
+        x_RD = self.add_norm(x_RD, self.norms[0], self.self_attention, b, mask)
+        return self.add_norm(x_RD, self.norms[1], self.feed_forward)
+
+    def self_attention(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
+        queries, keys, values = self.queries_keys_values(x_RD, b)
+        return self.own_W_O(self.attention(queries, keys, values, mask, fused=True))
+
+
+class _DecoderLayer(_Layer):
+    """A step of R = B W hypotheses."""
+
+    def __init__(self, layer: DecoderLayer, copy_halves: bool) -> None:
+        super().__init__(layer, copy_halves)
+        cross = layer.cross_attention
+        self.cross_W_Q, self.cross_W_O = _product(cross.W_Q, copy_halves), _product(cross.W_O, copy_halves)
         self.norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
-        self.sublayers = self.self_attention, self.cross_attention, self.feed_forward
 
     def step(
         self, x_RD: Tensor, layer_cache: LayerCache, target_mask: Tensor | None, memory_mask: Tensor | None
     ) -> Tensor:
-        masks = target_mask, memory_mask, None
-        for norm, sublayer, mask in zip(self.norms, self.sublayers, masks, strict=True):
-            if self.is_post_norm:
-                x_RD = norm(x_RD + sublayer(x_RD, layer_cache, mask))
-            else:
-                x_RD = x_RD + sublayer(norm(x_RD), layer_cache, mask)
-        return x_RD
+        x_RD = self.add_norm(x_RD, self.norms[0], self.self_attention, layer_cache, target_mask)
+        x_RD = self.add_norm(x_RD, self.norms[1], self.cross_attention, layer_cache, memory_mask)
+        return self.add_norm(x_RD, self.norms[2], self.feed_forward)
 
     def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
-        b = len(layer_cache.memory_keys)
-        queries, keys, values = (self.heads(part, b) for part in self.W_QKV(x_RD).split(self.sizes, dim=-1))
+        queries, keys, values = self.queries_keys_values(x_RD, len(layer_cache.memory_keys))
         layer_cache.append(keys, values)
         return self.own_W_O(self.attention(queries, layer_cache.keys, layer_cache.values, mask))
 
     def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         keys, values = layer_cache.memory_keys, layer_cache.memory_values
-        return self.cross_W_O(self.attention(self.heads(self.cross_W_Q(x_RD), len(keys)), keys, values, mask))
+        return self.cross_W_O(self.attention(_heads(self.cross_W_Q(x_RD), len(keys), self.h), keys, values, mask))
 
-    def heads(self, rows: Tensor, b: int) -> Tensor:
-        """(R, h d) as (B, h, W, d)."""
-        return rows.view(b, len(rows) // b, self.h, -1).transpose(1, 2)
 
-    def attention(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        if _is_batched(queries):
-            scores = queries * (self.scale or queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
-            heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ values
-        else:
-            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
-        return heads.transpose(1, 2).flatten(2).flatten(0, 1)
-
-    def feed_forward(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
-        return self.W_2(self.activation(self.W_1(x_RD)))
+def _heads(rows: Tensor, b: int, h: int) -> Tensor:
+    """(B L, h d) as (B, h, L, d)."""
+    return rows.view(b, len(rows) // b, h, -1).transpose(1, 2)
 
 
 def _is_batched(sentences: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]) -> bool:
@@ -244,8 +208,7 @@ def _is_batched(sentences: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]) -> boo
 def _product(layer: Any, copy_halves: bool) -> Callable[[Tensor], Tensor]:
     """x W^T + b, without what it costs to call a module."""
     if isinstance(layer, Int8Linear):
-        packed, reduce_range, linear = layer.packed, not _sums_are_exact(), torch.ops.quantized.linear_dynamic.default
-        return lambda x: linear(x, packed, reduce_range)
+        return layer.function()
     bias = getattr(layer, "bias", None)
     return _float_product(layer.weight.detach(), None if bias is None else bias.detach(), copy_halves)
 

@@ -15,7 +15,8 @@ from annotated_transformer.beam_search import StepModel, beam_search
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import DecodeConfig, require
 from annotated_transformer.graphs import GraphedModel
-from annotated_transformer.inference import InferenceModel, lay_out, quantize
+from annotated_transformer.inference import InferenceModel, lay_out
+from annotated_transformer.quantization import quantize
 from annotated_transformer.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
         It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, with a copy
-        in 16 bits where it is exact, or put into 8 bits with `int8` (see `inference`). On a GPU its steps are recorded
-        with `graphs` (see `graphs`). Raises ConfigError for int8 on another device, and for graphs without a GPU.
+        in 16 bits where it is exact, or put into 8 bits with `int8` (see `quantization`). On a GPU `graphs` records its
+        steps (see `graphs`). Raises ConfigError for int8 on another device than the CPU, and for graphs without a GPU.
         """
         on_gpu = torch.device(device).type == "cuda"
         require(on_gpu or not graphs, "graphs need a GPU: give device='cuda'")

@@ -16,7 +16,8 @@ from annotated_transformer import Transformer
 from annotated_transformer.batching import pad_source
 from annotated_transformer.beam_search import StepModel, beam_search, greedy_search
 from annotated_transformer.graphs import GraphedModel
-from annotated_transformer.inference import InferenceModel, lay_out, quantize
+from annotated_transformer.inference import InferenceModel, lay_out
+from annotated_transformer.quantization import quantize
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight

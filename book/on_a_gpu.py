@@ -1079,10 +1079,11 @@ assert all(r["ours_over_it"] < 1 for r in training if r["measure"] == "peak memo
 # as on a GPU. Weights that lie in the order in which they are read help (`inference.lay_out`). Where float16 holds the
 # numbers of a matrix exactly, as it does those of a checkpoint of that type, steps of few rows read a copy of it in 16
 # bits: half the bytes, and the same products, summed in float32 (the lines "no copy" do without). Weights of 8 bits are
-# four times as few bytes, but other numbers (`inference.quantize`, `translate --int8`). What is left of a small model's
-# step is the calls between its products, so that `inference.InferenceModel` has few of them. The hypotheses of a sentence
-# share the keys and values of what they have in common, so that none are copied when they branch: they are a tree,
-# which [chapter 6.1](6_1_translation.ipynb) shows.
+# four times as few bytes, but other numbers (`quantization.quantize`, `translate --int8`). What is left of a small model's
+# step is the calls between its products, so that `inference.InferenceModel` has few of them. Where many sentences take
+# a step together, two batched products are faster than the fused kernel, which is made for long ones. The hypotheses of
+# a sentence share the keys and values of what they have in common, so that none are copied when they branch: they are a
+# tree, which [chapter 6.1](6_1_translation.ipynb) shows.
 #
 # CTranslate2 is a program in C++ for this one purpose; `torch.nn.Transformer` and JoeyNMT keep no keys and values, and
 # read the whole prefix again at each step. Base writes exactly 24 tokens for each source of 24; `book/model` translates
@@ -1122,7 +1123,7 @@ for r in growth:
 
 # %% [markdown]
 # **Where.** `benchmarks/` (its README has the table of what was tried, with what was expected and what came out);
-# `annotated_transformer/packing.py`, `loss.py`, `dropout.py`, `inference.py`; tests:
+# `annotated_transformer/packing.py`, `loss.py`, `dropout.py`, `inference.py`, `quantization.py`; tests:
 # `test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one`, `test_the_fast_path_is_as_exact_as_the_plain_one`,
 # `test_the_8_bit_product_is_the_product_of_the_rounded_factors`.
 

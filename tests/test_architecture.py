@@ -13,6 +13,7 @@ LAYERS = [  # lower first: a module imports only from layers above it in this li
     {"stacks", "corpus", "visualization", "experiments.layer_types", "experiments.learning_curve",
      "experiments.controlled_grammar"},
     {"transformer", "experiments.treebank", "experiments.controlled_corpus"},
+    {"quantization"},
     {"checkpoint", "cost", "evaluation", "explorer", "inference", "packing", "experiments.attention_shares"},
     {"graphs"},
     {"translation", "result_file", "experiments.significance"},
@@ -110,7 +111,7 @@ def n_lines(paths: list[Path]) -> int:
 
 def test_the_package_is_read_in_an_evening() -> None:
     """The model, its data, training, decoding and command line; the folders beside it are read for their own sake."""
-    assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 5050
+    assert n_lines([path for path in SOURCES if path.parent == PACKAGE]) <= 5100
     for folder, limit in FOLDERS.items():
         assert n_lines([path for path in SOURCES if path.parent == PACKAGE / folder]) <= limit
 

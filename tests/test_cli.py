@@ -203,10 +203,10 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
 
 
 def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch):
-    from annotated_transformer import inference
+    from annotated_transformer.quantization import quantize
 
     made = []
-    monkeypatch.setattr("annotated_transformer.translation.quantize", lambda m: made.append(m) or inference.quantize(m))
+    monkeypatch.setattr("annotated_transformer.translation.quantize", lambda m: made.append(m) or quantize(m))
     arguments = ["--max-extra", 2, "--int8"]
     status, out, _ = run(capsys, "translate", directory, "--input", files[0], *arguments)
     assert status == 0 and len(out.splitlines()) == len(files[0].read_text().splitlines()) and len(made) == 1

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer, walk
 
-from annotated_transformer import checkpoint, inference
+from annotated_transformer import checkpoint, inference, quantization
 from annotated_transformer.beam_search import beam_search, greedy_search
 from annotated_transformer.config import ConfigError
-from annotated_transformer.inference import InferenceModel, Int8Linear, lay_out, quantize
+from annotated_transformer.inference import InferenceModel, lay_out
+from annotated_transformer.quantization import Int8Linear, quantize
 from annotated_transformer.translation import Translator
 
 
@@ -200,9 +201,9 @@ def by_hand(x, weight, bias, bits):
 @pytest.mark.parametrize("shape", [(1, 16), (3, 5, 16), (64, 16)])
 def test_the_8_bit_product_is_the_product_of_the_rounded_factors(shape, bits, monkeypatch):
     """Where the CPU's sums of 8 bits are not exact, x has 7."""
-    if bits == 8 and not inference._sums_are_exact():
+    if bits == 8 and not quantization._sums_are_exact():
         pytest.skip("this CPU adds products of 8 bits in 16 bits")
-    monkeypatch.setattr(inference, "_sums_are_exact", lambda: bits == 8)
+    monkeypatch.setattr(quantization, "_sums_are_exact", lambda: bits == 8)
     torch.manual_seed(0)
     x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24)
     assert_close(Int8Linear(weight, bias)(x), by_hand(x, weight, bias, bits), rtol=0, atol=0.02)
@@ -260,10 +261,10 @@ def test_sums_of_8_bit_products_do_not_overflow():
 def test_without_exact_sums_x_has_7_bits(monkeypatch):
     torch.manual_seed(0)
     x, weight = torch.randn(64, 16), torch.randn(24, 16)
-    exact, layer, here = x @ weight.T, Int8Linear(weight), inference._sums_are_exact()
+    exact, layer, here = x @ weight.T, Int8Linear(weight), quantization._sums_are_exact()
     errors = {}
     for bits, sums_are_exact in ((7, False), (8, True)):
-        monkeypatch.setattr(inference, "_sums_are_exact", lambda answer=sums_are_exact: answer)
+        monkeypatch.setattr(quantization, "_sums_are_exact", lambda answer=sums_are_exact: answer)
         errors[bits] = ((layer(x) - exact).norm() / exact.norm()).item()
     assert errors[8] < errors[7] or not here
     assert errors[7] < 0.03

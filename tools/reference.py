@@ -30,7 +30,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "The model": ("config", "attention", "feed_forward", "dropout", "embedding", "stacks", "transformer", "packing"),
     "Data": ("tokenizer", "corpus", "parallel_text", "downloads", "batching"),
     "Training": ("optimizer", "loss", "training", "checkpoint", "process"),
-    "Translation and evaluation": ("beam_search", "translation", "inference", "graphs", "evaluation"),
+    "Translation and evaluation": ("beam_search", "translation", "inference", "quantization", "graphs", "evaluation"),
     "The paper's experiments": (
         "cost", "variations", "parsing", "result_file", "experiments", "experiments.claims",
         "experiments.verdicts", "experiments.miniature", "experiments.miniature_table", "experiments.significance",
