@@ -80,6 +80,8 @@ class InferenceModel:
         if self.copy_halves and self.versions != [parameter._version for parameter in self.weights]:
             with torch.inference_mode(False):
                 self._make_ready()
+        if not source.numel():
+            return self.model.start(source)
         b, real = len(source), self.model.source_mask(source)
         x_RD = self.model.embed(source).flatten(0, 1)
         mask = None if real.all() else torch.zeros_like(real, dtype=x_RD.dtype).masked_fill_(~real, -torch.inf)
@@ -87,11 +89,12 @@ class InferenceModel:
             x_RD = layer.forward(x_RD, b, mask)
         projected = self.W_KV_of_memory(self.memory_norm(x_RD) if self.memory_norm else x_RD)
         heads = [_heads(part, b, self.config.h) for part in projected.split(self.memory_sizes, dim=-1)]
-        if _is_batched(source):  # for attention as two products
-            heads = [part.transpose(2, 3).contiguous().transpose(2, 3) if i % 2 == 0 else part.contiguous()
-                     for i, part in enumerate(heads)]
-        pairs = zip(heads[::2], heads[1::2], strict=True)
-        return DecodingState([LayerCache(k[:, :, :0], v[:, :, :0], k, v) for k, v in pairs], mask)
+        is_batched = _is_batched(source)  # then K^T is stored
+        caches = []
+        for keys, values in zip(heads[::2], heads[1::2], strict=True):
+            keys = keys.transpose(2, 3).contiguous().transpose(2, 3) if is_batched else keys.contiguous()
+            caches.append(LayerCache(keys[:, :, :0], values[:, :, :0], keys, values.contiguous()))
+        return DecodingState(caches, mask)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:

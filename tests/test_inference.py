@@ -13,6 +13,7 @@ from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer,
 from annotated_transformer import checkpoint, inference, quantization
 from annotated_transformer.beam_search import beam_search, greedy_search
 from annotated_transformer.config import ConfigError
+from annotated_transformer.graphs import GraphedModel
 from annotated_transformer.inference import InferenceModel, lay_out
 from annotated_transformer.quantization import Int8Linear, quantize
 from annotated_transformer.translation import Translator
@@ -56,6 +57,13 @@ def test_many_sentences_have_attention_as_two_products():
             made_ready.step(random_tokens(2, n, 1), state)
         assert sum(event.count for event in profile.key_averages() if event.key == fused) == n_fused
         assert (state.caches[0].memory_keys.stride(-1) == 1) == (n == 15)  # or K^T is stored
+
+
+@pytest.mark.parametrize("ready", [InferenceModel, lambda model: InferenceModel(quantize(model)),
+                                   lambda model: GraphedModel(InferenceModel(model))], ids=["float", "int8", "graphs"])
+def test_no_sentences_have_no_outputs(ready):
+    made_ready, none = ready(small_model(dtype=torch.float32)), torch.zeros(0, 3, dtype=torch.long)
+    assert beam_search(made_ready, none) == greedy_search(made_ready, none) == []
 
 
 class Widths:
