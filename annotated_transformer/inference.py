@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from annotated_transformer.config import require
 from annotated_transformer.quantization import Int8Embedding, Int8Linear
 from annotated_transformer.stacks import DecoderLayer, EncoderLayer, LayerCache
-from annotated_transformer.transformer import DecodingState, Transformer
+from annotated_transformer.transformer import DecodingState, Transformer, added_mask
 
 
 def lay_out(model: Transformer) -> Transformer:
@@ -82,9 +82,8 @@ class InferenceModel:
                 self._make_ready()
         if not source.numel():
             return self.model.start(source)
-        b, real = len(source), self.model.source_mask(source)
-        x_RD = self.model.embed(source).flatten(0, 1)
-        mask = None if real.all() else torch.zeros_like(real, dtype=x_RD.dtype).masked_fill_(~real, -torch.inf)
+        b, x_RD = len(source), self.model.embed(source).flatten(0, 1)
+        mask = added_mask(self.model.source_mask(source), x_RD.dtype)
         for layer in self.encoder_layers:
             x_RD = layer.forward(x_RD, b, mask)
         projected = self.W_KV_of_memory(self.memory_norm(x_RD) if self.memory_norm else x_RD)
@@ -109,7 +108,7 @@ class InferenceModel:
         self,
         tokens: Int[Tensor, "B W"],
         position: Float[Tensor, "1 D"] | float,
-        caches: Sequence[Any],
+        caches: Sequence[LayerCache],
         target_mask: Float[Tensor, "B 1 W T"] | None,
         memory_mask: Float[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B W V"]:

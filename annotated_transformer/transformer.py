@@ -72,6 +72,11 @@ class DecodingState:
             self.target_mask = self.target_mask[sentences]
 
 
+def added_mask(mask: Bool[Tensor, "B 1 1 S"], dtype: torch.dtype) -> Float[Tensor, "B 1 1 S"] | None:
+    """What is added to scores instead: 0 where `mask` is True, else minus infinity; None if all of it is True."""
+    return None if mask.all() else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+
+
 class Transformer(nn.Module):
     """The encoder-decoder of Figure 1, from token ids to logits.
 
@@ -144,8 +149,7 @@ class Transformer(nn.Module):
         """
         real = self.source_mask(source)
         memory = self.encode(source, real)
-        mask = None if real.all() else torch.zeros_like(real, dtype=memory.dtype).masked_fill_(~real, -torch.inf)
-        return DecodingState(self.decoder.start(memory), mask)
+        return DecodingState(self.decoder.start(memory), added_mask(real, memory.dtype))
 
     def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
         """Extend every hypothesis by one token; logits of the token after it.
