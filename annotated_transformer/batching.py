@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, require
 
-TokenPair = tuple[Sequence[int], Sequence[int]]
+if TYPE_CHECKING:
+    from annotated_transformer.tokenizer import Tokenizer
+
+Ids = Sequence[int]
+TokenPair = tuple[Ids, Ids]
 
 
 class Batch(NamedTuple):
@@ -35,26 +41,52 @@ class Batch(NamedTuple):
         return Batch(source, target_in, target_out, self.n_tokens)
 
 
-def pad(rows: Sequence[Sequence[int]], pad_id: int = PAD_ID) -> Int[Tensor, "B L"]:
-    """Rows of ids as one tensor, filled up on the right."""
-    length = max(map(len, rows))
-    return torch.tensor([[*row, *[pad_id] * (length - len(row))] for row in rows])
+def encode_pairs(
+    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], max_length: int, bpe_dropout: float = 0.0, seed: int = 0,
+    at_once: int = 10_000,
+) -> list[TokenPair]:
+    """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.
+
+    `at_once` pairs are lists at a time, of 36 bytes an id; then they are arrays, of 4.
+    """
+    encoded: list[TokenPair] = []
+    seeds = random.Random(seed)
+    for start in range(0, len(pairs), at_once):
+        sides = (tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
+                 for texts in zip(*pairs[start : start + at_once], strict=True))
+        encoded += [(array("i", x), array("i", y)) for x, y in zip(*sides, strict=True)
+                    if 0 < len(x) < max_length and 0 < len(y) < max_length]
+    return encoded
 
 
-def pad_source(sentences: Sequence[Sequence[int]], eos_id: int = EOS_ID, pad_id: int = PAD_ID) -> Int[Tensor, "B S"]:
+def pad(rows: Sequence[Ids], pad_id: int = PAD_ID, before: Ids = (), after: Ids = ()) -> Int[Tensor, "B L"]:
+    """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
+
+    Rows that are an array("i"), as `encode_pairs` makes them, are copied in one piece each.
+    """
+    end = array("i", after) + array("i", [pad_id]) * max(map(len, rows))
+    ids = array("i")
+    for row in rows:
+        for part in (before, row, end[: len(end) - len(row)]):
+            ids.extend(part)
+    return torch.from_numpy(np.array(ids, dtype=np.int64)).view(len(rows), -1)
+
+
+def pad_source(sentences: Sequence[Ids], eos_id: int = EOS_ID, pad_id: int = PAD_ID) -> Int[Tensor, "B S"]:
     """Source sentences as the encoder reads them: eos at the end of each, then padding."""
-    return pad([[*sentence, eos_id] for sentence in sentences], pad_id)
+    return pad(sentences, pad_id, after=[eos_id])
 
 
 def make_batch(
     pairs: Sequence[TokenPair], pad_id: int = PAD_ID, bos_id: int = BOS_ID, eos_id: int = EOS_ID
 ) -> Batch:
     """The batch of these pairs of ids (given without bos and eos)."""
+    targets = [target for _, target in pairs]
     return Batch(
         source=pad_source([source for source, _ in pairs], eos_id, pad_id),
-        target_in=pad([[bos_id, *target] for _, target in pairs], pad_id),
-        target_out=pad([[*target, eos_id] for _, target in pairs], pad_id),
-        n_tokens=sum(len(target) + 1 for _, target in pairs),
+        target_in=pad(targets, pad_id, before=[bos_id]),
+        target_out=pad(targets, pad_id, after=[eos_id]),
+        n_tokens=sum(map(len, targets)) + len(targets),
     )
 
 
@@ -65,7 +97,8 @@ def concatenated(pairs: Sequence[TokenPair], share: float, generator: random.Ran
     a row are a long one (Nguyen, Murray and Chiang 2021, https://aclanthology.org/2021.iwslt-1.33).
     """
     first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
-    return [((*x_i, *x_j), (*y_i, *y_j)) for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)]
+    return [(array("i", [*x_i, *x_j]), array("i", [*y_i, *y_j]))
+            for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)]
 
 
 def group_by_length(lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random) -> list[list[int]]:

@@ -206,8 +206,6 @@ def _next_inputs(
     for parents_in_row, hypotheses in zip(parents, alive, strict=True):
         row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)]
         rows.append(row + [(0, 0, -float("inf"))] * (width - len(row)))
-    found = torch.tensor(rows, dtype=torch.float64)
-    if device.type == "cuda":
-        found = found.pin_memory()
+    found = torch.tensor(rows, dtype=torch.float64, pin_memory=device.type == "cuda")
     parents_BW, tokens, log_p_BW = found.to(device, non_blocking=True).unbind(dim=-1)
     return parents_BW.long(), tokens.long(), log_p_BW

@@ -187,8 +187,7 @@ class _Graph:
 
     def run(self) -> Tensor:
         """The logits of what was filled in."""
-        return self.made_ready.logits_after(
-            self.tokens, self.position, self.caches, self.target_mask, self.memory_mask)
+        return self.made_ready.logits_after(self.tokens, self.position, self.caches, self.target_mask, self.memory_mask)
 
     def step(self, tokens: Tensor, position: Tensor | float, state: DecodingState, record: _Recorder) -> Tensor:
         """Fill what the graph reads, then start it. Rows that are not in use see all tokens, so that none is NaN."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import checkpoint
-from annotated_transformer.batching import Batch, TokenPair, concatenated, token_batches
+from annotated_transformer.batching import Batch, TokenPair, concatenated, encode_pairs, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
@@ -95,16 +95,6 @@ def train(
             if stop:
                 raise KeyboardInterrupt
     return run.model.eval()
-
-
-def encode_pairs(
-    tokenizer: Tokenizer, pairs: TextPairs, max_length: int, bpe_dropout: float = 0.0, seed: int = 0
-) -> list[TokenPair]:
-    """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side."""
-    sources = tokenizer.encode_batch([source for source, _ in pairs], bpe_dropout, 2 * seed)
-    targets = tokenizer.encode_batch([target for _, target in pairs], bpe_dropout, 2 * seed + 1)
-    both = zip(sources, targets, strict=True)
-    return [(x, y) for x, y in both if x and y and len(x) < max_length and len(y) < max_length]
 
 
 def validate(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs, device: torch.device) -> dict[str, float]:

@@ -15,6 +15,7 @@ import argparse
 import gc
 import tempfile
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from itertools import product as product_of
 from pathlib import Path
@@ -65,7 +66,7 @@ def random_batches(pairs: list[tuple[list[int], list[int]]], max_tokens: int) ->
     return [make_batch(group) for group in groups]
 
 
-def steps(run: _Run, batches: list[Batch], precision: str, read_loss: bool = False) -> Work:
+def steps(run: _Run, batches: Iterable[Batch], precision: str, read_loss: bool = False) -> Work:
     def work() -> None:
         torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
         for batch in batches:
@@ -152,13 +153,17 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
 
 
 def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
-    """The same sentences in batches of similar length and in random ones; and with the loss read after every step."""
+    """The same sentences in batches of similar length and in random ones; with the loss read after every step; and
+    with an epoch's groups and each batch made on the way, as `train` does, while the GPU computes the step before."""
     pairs = sentences(200 if bench.small else 4000, config.vocab_size)
     grouped, mixed = list(token_batches(pairs, max_tokens)), random_batches(pairs, max_tokens)
     run = new_run(bench, config, "bf16", False, folder)
     kinds = {"grouped by length": (grouped, False), "random": (mixed, False),
              "grouped, .item()": (grouped, True)}
-    times = bench.in_turns({kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()})
+    works = {kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()}
+    works["grouped, made on the way"] = lambda: steps(run, token_batches(pairs, max_tokens), "bf16")()
+    kinds["grouped, made on the way"] = grouped, False
+    times = bench.in_turns(works)
     records = []
     for kind, (batches, _) in kinds.items():
         tokens = sum(batch.n_tokens for batch in batches)

@@ -5,8 +5,8 @@
 
 Training: all pairs are encoded once, and in each round grouped by length for another epoch and cut into batches, of
 which the first twelve of the shuffled epoch are trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The time a
-token is that of an epoch: seconds of encoding and grouping over all target tokens, plus seconds of the steps over
-theirs. Grouping and steps of all sizes take turns.
+token is that of an epoch: seconds of encoding and grouping over all target tokens, plus seconds of making the batches
+and of the steps over theirs. Grouping and steps of all sizes take turns.
 Translating: lines go through `translate_stream`, each number of them in a process of its own, at a model so small that
 it is the lines that count.
 """
@@ -30,11 +30,11 @@ import torch
 from timing import command_line, peak_megabytes
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
-from annotated_transformer.batching import token_batches
+from annotated_transformer.batching import encode_pairs, token_batches
 from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
 from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.training import _Run, encode_pairs
+from annotated_transformer.training import _Run
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "growth.json"
 SIZES, LINES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
@@ -50,7 +50,7 @@ def texts(n: int, seed: int) -> Iterator[str]:
 
 
 class Training:
-    """One size: its encoded pairs, and a run to take steps with."""
+    """One size: its encoded pairs, the bytes that they take a target token, and a run to take steps with."""
 
     def __init__(self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int, folder: Path) -> None:
         pairs = list(zip(texts(n_pairs, 1), texts(n_pairs, 2), strict=True))
@@ -58,6 +58,7 @@ class Training:
         self.pairs = encode_pairs(tokenizer, pairs, TrainConfig().max_length)
         self.encoding = time.perf_counter() - began
         self.n_tokens = sum(len(target) + 1 for _, target in self.pairs)
+        self.bytes_a_token = sum(sys.getsizeof(side) for pair in self.pairs for side in pair) / self.n_tokens
         self.max_tokens = max_tokens
         self.run = _Run(config, TrainConfig(precision="fp32", lr_factor=0.1), folder, torch.device("cpu"))
 
@@ -67,12 +68,14 @@ class Training:
         batches = token_batches(self.pairs, self.max_tokens, epoch=epoch)
         first = next(batches)
         grouping = time.perf_counter() - began
-        began, n_tokens = time.perf_counter(), 0
-        for batch in [first, *islice(batches, n_steps - 1)]:
-            n_tokens += self.run.update([batch])[2]
+        began = time.perf_counter()
+        others = list(islice(batches, n_steps - 1))
+        batching = (time.perf_counter() - began) / max(1, sum(batch.n_tokens for batch in others))
+        began = time.perf_counter()
+        n_tokens = sum(self.run.update([batch])[2] for batch in [first, *others])
         steps = time.perf_counter() - began
         parts = {"encoding": self.encoding / self.n_tokens, "grouping": grouping / self.n_tokens,
-                 "steps": steps / n_tokens}
+                 "batching": batching, "steps": steps / n_tokens}
         return {name: 1e6 * seconds for name, seconds in parts.items()}
 
 
@@ -94,7 +97,7 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
     least = totals[min(totals)]
     return [{"measure": "training", "pairs": n, "tokens": runs[n].n_tokens, "rounds": rounds,
              **{f"{part}_us_a_token": statistics.median(row[part] for row in rows) for part in rows[0]},
-             "us_a_token": statistics.median(totals[n]),
+             "us_a_token": statistics.median(totals[n]), "bytes_a_token": runs[n].bytes_a_token,
              "over_smallest": statistics.median(a / b for a, b in zip(totals[n], least, strict=True))}
             for n, rows in found.items()]
 
@@ -123,7 +126,9 @@ def measure_translating(small: bool) -> list[dict[str, Any]]:
 def as_text(record: dict[str, Any]) -> str:
     if record["measure"] == "training":
         return (f"{record['pairs']:9,} pairs  {record['us_a_token']:8.2f} us a token (encoding "
-                f"{record['encoding_us_a_token']:.2f}, grouping {record['grouping_us_a_token']:.2f}), "
+                f"{record['encoding_us_a_token']:.2f}, grouping {record['grouping_us_a_token']:.2f}, "
+                f"batches {record['batching_us_a_token']:.2f}), "
+                f"{record['bytes_a_token']:.1f} bytes of ids a token, "
                 f"{record['over_smallest']:.3f} times the smallest")
     return (f"{record['lines']:9,} lines  peak {record['peak_megabytes']:6.1f} MB, "
             f"{record['megabytes_before']:.1f} before them")

@@ -9,6 +9,7 @@ import shlex
 import statistics
 import sys
 import time
+from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,9 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig
-from annotated_transformer.batching import Batch
+from annotated_transformer.batching import Batch, TokenPair
 
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
-Ids = list[int]
 Work = Callable[[], object]
 
 
@@ -100,15 +100,15 @@ def product(device: str, precision: str, n: int, times: int = 10) -> Work:
     return work
 
 
-def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150) -> list[tuple[Ids, Ids]]:
+def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150) -> list[TokenPair]:
     """Pairs of random ids whose lengths are spread as those of sentences are (log-normal)."""
     rng = random.Random(1)
     pairs = []
     for _ in range(n):
         length = min(longest, max(2, round(median * rng.lognormvariate(0, 0.55))))
         other = min(longest, max(2, round(length * rng.uniform(0.8, 1.25))))
-        pairs.append(([rng.randrange(4, vocab_size) for _ in range(length)],
-                      [rng.randrange(4, vocab_size) for _ in range(other)]))
+        pairs.append((array("i", [rng.randrange(4, vocab_size) for _ in range(length)]),
+                      array("i", [rng.randrange(4, vocab_size) for _ in range(other)])))
     return pairs
 
 

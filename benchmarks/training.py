@@ -29,12 +29,12 @@ from timing import Bench, command_line, peak_megabytes, product, sentences, step
 from timing import real_lengths as lengths
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, corpus
-from annotated_transformer.batching import Batch, TokenPair, token_batches
+from annotated_transformer.batching import Batch, TokenPair, encode_pairs, token_batches
 from annotated_transformer.config import require
 from annotated_transformer.process import keep_freed_memory
 from annotated_transformer.result_file import write_result
 from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.training import _Run, encode_pairs
+from annotated_transformer.training import _Run
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "training_cpu.json"
 OURS = "annotated_transformer"

@@ -53,7 +53,7 @@ from annotated_transformer import noam_learning_rate
 from annotated_transformer.beam_search import length_penalty
 from annotated_transformer.checkpoint import load_tensors, step_checkpoints
 from annotated_transformer.parallel_text import fold
-from annotated_transformer.training import encode_pairs
+from annotated_transformer.batching import encode_pairs
 from annotated_transformer.visualization import plot_attention, use_style
 from annotated_transformer.visualization import record_attention, show
 

@@ -1,12 +1,13 @@
 import itertools
 import random
+from array import array
 from collections import Counter
 
 import pytest
 import torch
 from toys import random_pairs
 
-from annotated_transformer.batching import Batch, concatenated, make_batch, token_batches
+from annotated_transformer.batching import Batch, concatenated, make_batch, pad, token_batches
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
 
 PAIRS = random_pairs(0, 300)
@@ -38,6 +39,14 @@ def test_special_ids_are_the_models():
     assert (batch.target_in.tolist(), batch.target_out.tolist()) == ([[10, 9], [10, 7]], [[11, 9], [7, 11]])
     (from_epoch,) = token_batches([([5], [])], 10, pad_id=9, bos_id=10, eos_id=11)
     assert as_lists([from_epoch]) == [[[[5, 11]], [[10]], [[11]]]]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda ids: array("i", ids)])
+def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
+    assert pad([kind([5, 6]), kind([7])], 9, before=[1], after=[2, 3]).tolist() == [[1, 5, 6, 2, 3], [1, 7, 2, 3, 9]]
+    assert pad([kind([5]), []]).tolist() == [[5], [PAD_ID]]
+    assert pad([[], []]).shape == (2, 0)
+    assert pad([kind([5])]).dtype == torch.int64
 
 
 def test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides():

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+from array import array
 from collections import Counter, defaultdict
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,10 +18,10 @@ from toys import random_pairs, text_pairs, toy_run_config, toy_tokenizer
 
 import annotated_transformer
 from annotated_transformer import packing, training
-from annotated_transformer.batching import make_batch, token_batches
+from annotated_transformer.batching import encode_pairs, make_batch, token_batches
 from annotated_transformer.checkpoint import load_model, read_config
 from annotated_transformer.config import ConfigError
-from annotated_transformer.training import encode_pairs, train
+from annotated_transformer.training import train
 from annotated_transformer.transformer import Transformer
 
 PAIRS = text_pairs(1, 60)
@@ -325,9 +326,16 @@ def test_pairs_that_cannot_be_trained_on_are_left_out():
     tokenizer = toy_tokenizer()
     n = len(tokenizer.encode("tea bad cab"))
     pairs = [("tea bad cab", "tea"), ("", "tea"), ("tea", ""), ("tea", "tea bad cab"), ("tea", "bad")]
-    ids = [(tokenizer.encode(x), tokenizer.encode(y)) for x, y in pairs]
+    ids = [(array("i", tokenizer.encode(x)), array("i", tokenizer.encode(y))) for x, y in pairs]
     assert encode_pairs(tokenizer, pairs, n + 1) == [ids[0], ids[3], ids[4]]  # eos makes n + 1
     assert encode_pairs(tokenizer, pairs, n) == [ids[4]]
+
+
+def test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces():
+    tokenizer, pairs = toy_tokenizer(), [("tea bad cab", "cab bad tea")] * 20
+    assert encode_pairs(tokenizer, PAIRS, 40, at_once=7) == encode_pairs(tokenizer, PAIRS, 40)
+    drawn, again, other = (encode_pairs(tokenizer, pairs, 40, 0.5, seed, at_once=7) for seed in (10**12, 10**12, 1))
+    assert drawn == again != other and drawn[:7] != drawn[7:14]
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("tea " * 40, "tea")]])
