@@ -19,6 +19,7 @@ import torch
 from annotated_transformer import ModelConfig
 from annotated_transformer.batching import Batch, TokenPair
 
+PRODUCTS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")}
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 Work = Callable[[], object]
 
@@ -98,6 +99,19 @@ def product(device: str, precision: str, n: int, times: int = 10) -> Work:
             a @ b
 
     return work
+
+
+def share_in_products(work: Work, times: int = 3) -> float:
+    """The share of its seconds that `work` spends inside matrix products on a CPU, by PyTorch's profiler: a median."""
+    shares = []
+    for _ in range(times):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            began = time.perf_counter()
+            work()
+            seconds = time.perf_counter() - began
+        products = sum(op.self_cpu_time_total for op in profile.key_averages() if op.key in PRODUCTS)
+        shares.append(products / 1e6 / seconds)
+    return statistics.median(shares)
 
 
 def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150) -> list[TokenPair]:
