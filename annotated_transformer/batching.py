@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -47,13 +48,13 @@ def encode_pairs(
 ) -> list[TokenPair]:
     """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.
 
-    `at_once` pairs are lists at a time, of 36 bytes an id; then they are arrays, of 4.
+    `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays, which take 4.
     """
     encoded: list[TokenPair] = []
     seeds = random.Random(seed)
-    for start in range(0, len(pairs), at_once):
-        sides = (tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
-                 for texts in zip(*pairs[start : start + at_once], strict=True))
+    rest = iter(pairs)
+    while some := list(islice(rest, at_once)):
+        sides = (tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31)) for texts in zip(*some, strict=True))
         encoded += [(array("i", x), array("i", y)) for x, y in zip(*sides, strict=True)
                     if 0 < len(x) < max_length and 0 < len(y) < max_length]
     return encoded
@@ -68,7 +69,7 @@ def pad(rows: Sequence[Ids], pad_id: int = PAD_ID, before: Ids = (), after: Ids 
     ids = array("i")
     for row in rows:
         for part in (before, row, end[: len(end) - len(row)]):
-            ids.extend(part)
+            ids.extend(part if getattr(part, "typecode", "i") == "i" else list(part))
     return torch.from_numpy(np.array(ids, dtype=np.int64)).view(len(rows), -1)
 
 

@@ -125,7 +125,7 @@ class Tokenizer:
         texts = list(texts)
         options: dict[str, Any] = {"num_threads": 1}
         if dropout:
-            sentencepiece.set_random_generator_seed(seed % 2**32)
+            sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # 2**32 - 1 would be none
             options.update(enable_sampling=True, alpha=dropout, nbest_size=-1)
         try:
             return self._processor.encode(texts, **options)

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
-from annotated_transformer.batching import Batch, token_batches
+from annotated_transformer.batching import Batch, TokenPair, token_batches
 from annotated_transformer.packing import has_kernel
 from annotated_transformer.result_file import write_result
 from annotated_transformer.training import _Run
@@ -53,9 +53,9 @@ def product_size(bench: Bench) -> int:
     return 256 if bench.small else 8192
 
 
-def random_batches(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> list[Batch]:
+def random_batches(pairs: list[TokenPair], max_tokens: int) -> list[Batch]:
     """The pairs in their random order, cut wherever the next would not fit when padded."""
-    groups: list[list[tuple[list[int], list[int]]]] = [[]]
+    groups: list[list[TokenPair]] = [[]]
     longest = 0
     for pair in pairs:
         longest = max(longest, *(len(side) + 1 for side in pair))

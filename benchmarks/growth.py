@@ -4,9 +4,9 @@
     python benchmarks/growth.py --small --out /tmp/g.json     a rehearsal that measures nothing of worth
 
 Training: all pairs are encoded once, and in each round grouped by length for another epoch and cut into batches, of
-which the first twelve of the shuffled epoch are trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The time a
-token is that of an epoch: seconds of encoding and grouping over all target tokens, plus seconds of making the batches
-and of the steps over theirs. Grouping and steps of all sizes take turns.
+which the first twelve of the shuffled epoch, or all, are trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The
+time a token is that of an epoch: seconds of encoding and grouping over all target tokens, plus seconds of making the
+batches and of the steps over theirs. Grouping and steps of all sizes take turns.
 Translating: lines go through `translate_stream`, each number of them in a process of its own, at a model so small that
 it is the lines that count.
 """

@@ -102,7 +102,10 @@ def product(device: str, precision: str, n: int, times: int = 10) -> Work:
 
 
 def share_in_products(work: Work, times: int = 3) -> float:
-    """The share of its seconds that `work` spends inside matrix products on a CPU, by PyTorch's profiler: a median."""
+    """The share of its seconds that `work` spends in matrix products on a CPU, by PyTorch's profiler: a median.
+
+    What fused attention does inside does not count.
+    """
     shares = []
     for _ in range(times):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:

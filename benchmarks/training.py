@@ -8,7 +8,7 @@
 same batches once, and a product of two large matrices its turn, so that a ratio is of neighbours in time. Speed counts
 real target tokens; the share of the machine's rate counts operations on real tokens, padding none. Glibc's allocator
 keeps freed memory for all of them alike (`keep_freed_memory`), which our training does by itself and peers do not.
-The share of the time in products, by a profile of three more turns, says what is left to win.
+The share of the time in products, by a profile of three more turns, leaves out what fused attention does inside.
 """
 
 from __future__ import annotations

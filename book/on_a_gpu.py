@@ -1047,8 +1047,9 @@ assert all(r["share_in_products"] > 0.8 for r in steps if r["model"] == "base")
 # What makes the difference is what this chapter is about, with other numbers: less memory traffic. The loss goes in
 # blocks that fit the cache, and its gradient is made on the way (`linear_cross_entropy`); dropout draws 16 bits an entry
 # (`dropout.py`); positions of padding are left out (`packing.py`, [chapter 5.1](5_1_data_and_batching.ipynb)). At base
-# "products", the share of its time that an implementation spends in matrix products, is over four fifths for all of
-# them: the best peer is near the machine's rate as well, and little is left to win.
+# "products", the share of its time that an implementation spends in matrix products (those inside fused attention not
+# counted), is over four fifths for all of them: the best peer is near the machine's rate as well, and little is left
+# to win.
 #
 # That was a CPU with vectors of 256 bits (AVX2). One with 512 bits makes twice the products in a second, and the rest of
 # a step does not gain as much. So the shares are smaller there, and at tiny size, where the rest is most, our lead is

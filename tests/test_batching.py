@@ -41,7 +41,7 @@ def test_special_ids_are_the_models():
     assert as_lists([from_epoch]) == [[[[5, 11]], [[10]], [[11]]]]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, lambda ids: array("i", ids)])
+@pytest.mark.parametrize("kind", [list, tuple, lambda ids: array("i", ids), lambda ids: array("q", ids)])
 def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
     assert pad([kind([5, 6]), kind([7])], 9, before=[1], after=[2, 3]).tolist() == [[1, 5, 6, 2, 3], [1, 7, 2, 3, 9]]
     assert pad([kind([5]), []]).tolist() == [[5], [PAD_ID]]

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -336,6 +336,8 @@ def test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces():
     assert encode_pairs(tokenizer, PAIRS, 40, at_once=7) == encode_pairs(tokenizer, PAIRS, 40)
     drawn, again, other = (encode_pairs(tokenizer, pairs, 40, 0.5, seed, at_once=7) for seed in (10**12, 10**12, 1))
     assert drawn == again != other and drawn[:7] != drawn[7:14]
+    alike = encode_pairs(tokenizer, deque([("tea bad cab", "tea bad cab")] * 20), 40, 0.5)
+    assert any(x != y for x, y in alike)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("tea " * 40, "tea")]])
