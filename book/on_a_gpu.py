@@ -1038,10 +1038,9 @@ for r in steps:
     print(f"{r['model']:6}{r['data']:15}{r['implementation']:24}{r['target_tokens_per_s']:9,.0f}"
           f"{r['share_of_product']:7.2f}{r['share_in_products']:10.0%}{r['ours_is_faster']:8.2f}x")
     assert r["logits_differ_by"] is None or r["logits_differ_by"] < 1e-3
+    assert r["model"] == "tiny" or r["share_in_products"] > 0.8
 ours = "annotated_transformer"
-assert all(r["ours_is_faster"] > 0.95 for r in steps if r["implementation"] != ours)
-assert all(r["ours_is_faster"] > 1.05 for r in steps if r["implementation"] != ours and r["model"] == "tiny")
-assert all(r["share_in_products"] > 0.8 for r in steps if r["model"] == "base")
+assert all(r["ours_is_faster"] > (1.05 if r["model"] == "tiny" else 0.95) for r in steps if r["implementation"] != ours)
 
 # %% [markdown]
 # What makes the difference is what this chapter is about, with other numbers: less memory traffic. The loss goes in

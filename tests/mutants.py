@@ -270,7 +270,7 @@ MUTANTS = [
            "longest * len(groups[-1])", ("test_batching.py::test_no_side_exceeds_max_tokens_and_batches_are_full",)),
     Mutant("a resumed epoch starts again", BATCHING, "groups[start:]", "groups",
            ("test_batching.py::test_an_epoch_resumes_after_any_batch", RESUME)),
-    Mutant("joined targets come in the other order", BATCHING, "(*y_i, *y_j)", "(*y_j, *y_i)",
+    Mutant("joined targets come in the other order", BATCHING, "[*y_i, *y_j]", "[*y_j, *y_i]",
            ("test_batching.py::test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides",)),
     Mutant("each chunk of pairs draws with the same seed", BATCHING, "seeds.getrandbits(31)", "seed",
            ("test_training.py::test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces",)),
