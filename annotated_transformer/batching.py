@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Ids = Sequence[int]
 TokenPair = tuple[Ids, Ids]
+TextPairs = Sequence[tuple[str, str]]
 
 
 class Batch(NamedTuple):
@@ -43,7 +44,7 @@ class Batch(NamedTuple):
 
 
 def encode_pairs(
-    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], max_length: int, bpe_dropout: float = 0.0, seed: int = 0,
+    tokenizer: Tokenizer, pairs: TextPairs, max_length: int, bpe_dropout: float = 0.0, seed: int = 0,
     at_once: int = 10_000,
 ) -> list[TokenPair]:
     """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.

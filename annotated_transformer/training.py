@@ -6,7 +6,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import checkpoint
-from annotated_transformer.batching import Batch, TokenPair, concatenated, encode_pairs, token_batches
+from annotated_transformer.batching import Batch, TextPairs, TokenPair, concatenated, encode_pairs, token_batches
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.loss import label_smoothed_cross_entropy, linear_cross_entropy
 from annotated_transformer.optimizer import make_adam, noam_learning_rate
@@ -25,7 +25,6 @@ from annotated_transformer.transformer import Transformer
 if TYPE_CHECKING:
     from annotated_transformer.tokenizer import Tokenizer
 
-TextPairs = Sequence[tuple[str, str]]
 CAN_CHANGE = ("train_steps", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "compile")
 """The settings that may differ when a run is resumed; any other would make it another run."""
 

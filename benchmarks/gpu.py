@@ -217,6 +217,13 @@ def peak_bytes(bench: Bench, work: Work) -> float:
     return torch.cuda.max_memory_allocated() - before
 
 
+def as_text(record: Record) -> str:
+    """A record in one line, without the times that its figures are made of."""
+    shown = {name: value for name, value in record.items() if not name.startswith(("seconds", "repetitions"))}
+    return "  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                     for name, value in shown.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -245,7 +252,7 @@ def main() -> None:
     command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
                         f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])
     write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
-    print(f"{len(records)} records in {args.out}")
+    print(*map(as_text, records), f"{len(records)} records in {args.out}", sep="\n")
 
 
 if __name__ == "__main__":

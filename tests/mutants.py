@@ -273,7 +273,7 @@ MUTANTS = [
     Mutant("joined targets come in the other order", BATCHING, "[*y_i, *y_j]", "[*y_j, *y_i]",
            ("test_batching.py::test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides",)),
     Mutant("each chunk of pairs draws with the same seed", BATCHING, "seeds.getrandbits(31)", "seed",
-           ("test_training.py::test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces",)),
+           ("test_batching.py::test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces",)),
     Mutant("every epoch joins the same pairs", TRAINING, '"{seed} concatenate"', '"concatenate"',
            ("test_training.py::test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew",)),
     # Training (5.2)

@@ -1,16 +1,17 @@
 import itertools
 import random
 from array import array
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 import torch
-from toys import random_pairs
+from toys import random_pairs, text_pairs, toy_tokenizer
 
-from annotated_transformer.batching import Batch, concatenated, make_batch, pad, token_batches
+from annotated_transformer.batching import Batch, concatenated, encode_pairs, make_batch, pad, token_batches
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
 
 PAIRS = random_pairs(0, 300)
+TEXTS = text_pairs(1, 60)
 
 
 def pairs_of(batch):
@@ -47,6 +48,24 @@ def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
     assert pad([kind([5]), []]).tolist() == [[5], [PAD_ID]]
     assert pad([[], []]).shape == (2, 0)
     assert pad([kind([5])]).dtype == torch.int64
+
+
+def test_pairs_that_cannot_be_trained_on_are_left_out():
+    tokenizer = toy_tokenizer()
+    n = len(tokenizer.encode("tea bad cab"))
+    pairs = [("tea bad cab", "tea"), ("", "tea"), ("tea", ""), ("tea", "tea bad cab"), ("tea", "bad")]
+    ids = [(array("i", tokenizer.encode(x)), array("i", tokenizer.encode(y))) for x, y in pairs]
+    assert encode_pairs(tokenizer, pairs, n + 1) == [ids[0], ids[3], ids[4]]  # eos makes n + 1
+    assert encode_pairs(tokenizer, pairs, n) == [ids[4]]
+
+
+def test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces():
+    tokenizer, pairs = toy_tokenizer(), [("tea bad cab", "cab bad tea")] * 20
+    assert encode_pairs(tokenizer, TEXTS, 40, at_once=7) == encode_pairs(tokenizer, TEXTS, 40)
+    drawn, again, other = (encode_pairs(tokenizer, pairs, 40, 0.5, seed, at_once=7) for seed in (10**12, 10**12, 1))
+    assert drawn == again != other and drawn[:7] != drawn[7:14]
+    alike = encode_pairs(tokenizer, deque([("tea bad cab", "tea bad cab")] * 20), 40, 0.5)
+    assert any(x != y for x, y in alike)
 
 
 def test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides():

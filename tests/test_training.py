@@ -4,8 +4,7 @@ import random
 import signal
 import subprocess
 import sys
-from array import array
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -320,24 +319,6 @@ def test_validation_scores_held_out_text_and_changes_nothing(tmp_path):
     assert 0 <= records[-1]["valid_bleu"] <= 100
     ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("with", "without"))
     assert_close(ours, theirs, rtol=0, atol=0)
-
-
-def test_pairs_that_cannot_be_trained_on_are_left_out():
-    tokenizer = toy_tokenizer()
-    n = len(tokenizer.encode("tea bad cab"))
-    pairs = [("tea bad cab", "tea"), ("", "tea"), ("tea", ""), ("tea", "tea bad cab"), ("tea", "bad")]
-    ids = [(array("i", tokenizer.encode(x)), array("i", tokenizer.encode(y))) for x, y in pairs]
-    assert encode_pairs(tokenizer, pairs, n + 1) == [ids[0], ids[3], ids[4]]  # eos makes n + 1
-    assert encode_pairs(tokenizer, pairs, n) == [ids[4]]
-
-
-def test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces():
-    tokenizer, pairs = toy_tokenizer(), [("tea bad cab", "cab bad tea")] * 20
-    assert encode_pairs(tokenizer, PAIRS, 40, at_once=7) == encode_pairs(tokenizer, PAIRS, 40)
-    drawn, again, other = (encode_pairs(tokenizer, pairs, 40, 0.5, seed, at_once=7) for seed in (10**12, 10**12, 1))
-    assert drawn == again != other and drawn[:7] != drawn[7:14]
-    alike = encode_pairs(tokenizer, deque([("tea bad cab", "tea bad cab")] * 20), 40, 0.5)
-    assert any(x != y for x, y in alike)
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("tea " * 40, "tea")]])
