@@ -91,7 +91,7 @@ def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     records = read_result(out)["records"]
     training = [record for record in records if record["measure"] == "training"]
     assert training[0]["over_smallest"] == 1 and [record["pairs"] for record in training] == [100, 1000]
-    parts = ("encoding", "grouping", "steps")
+    parts = ("encoding", "grouping", "batching", "steps")
     assert all(0 < record[f"{part}_us_a_token"] < record["us_a_token"] for record in training for part in parts)
     translating = [record for record in records if record["measure"] == "translating"]
     assert [record["lines_out"] for record in translating] == [10, 100]
@@ -101,8 +101,9 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     """On a CPU at toy size, where it measures nothing of worth: but that no shape makes a second graph holds there."""
     out = tmp_path / "gpu.json"
     command = [sys.executable, BENCHMARKS / "gpu.py", "--small", "--device", "cpu", "--out", out]
-    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=BENCHMARKS.parent).stdout
     records = read_result(out)["records"]
+    assert len(printed.splitlines()) == len(records) + 1 and printed.count("graphs_after_warm_up 0") == 2
     measures = {"matrix product", "training step", "waiting", "batching", "attention"}
     assert {record["measure"] for record in records} == measures
     waiting = [record for record in records if record["measure"] == "waiting"]
