@@ -70,7 +70,63 @@ def _compare_printed_numbers_closely() -> None:
     IPyNbCell.sanitize = sanitize
 
 
+class DeadKernel(RuntimeError):
+    """The process that runs a notebook's cells has ended."""
+
+
+def _wait_as_long_as_the_kernel_lives() -> None:
+    """Let nbval wait for a cell however slow it is, and fail it within a second or so if its kernel is dead.
+
+    nbval alone stops a cell by the clock (and gives up on a busy machine that takes 5 s to hand over an output, or
+    10 s to start a kernel), but waits for the answer of a dead kernel until that clock has run out.
+    """
+    from queue import Empty
+
+    from nbval.kernel import RunningKernel
+    from nbval.plugin import IPyNbCell
+
+    get_once, run_cell = RunningKernel.get_message, IPyNbCell.runtest
+
+    def get_message(self, stream, timeout=None):
+        while True:
+            alive = self.is_alive()  # asked first: what a kernel sent before it died is still read
+            try:
+                return get_once(self, stream, timeout=1)
+            except Empty:
+                if not alive:
+                    raise DeadKernel from None
+
+    def ensure_iopub_up(self):
+        while True:  # until the kernel's outputs arrive: the first ones may be lost while we subscribe
+            request = self.kc.kernel_info()
+            self.await_reply(request)
+            try:
+                while True:
+                    message = get_once(self, "iopub", timeout=1)
+                    if message["parent_header"].get("msg_id") == request:
+                        return
+            except Empty:
+                if not self.is_alive():
+                    raise DeadKernel("the kernel died while it started") from None
+
+    def runtest(self):
+        if (died_in := getattr(self.parent, "died_in", None)) is not None:
+            pytest.skip(f"the kernel died in cell {died_in}")
+        try:
+            run_cell(self)
+        except RuntimeError as error:
+            if self.parent.kernel.is_alive():
+                raise
+            self.parent.died_in = self.cell_num
+            when = "while this cell ran" if isinstance(error, DeadKernel) else "before this cell"
+            self.raise_cell_error(f"The kernel died {when}; did memory run out?")
+
+    RunningKernel.get_message, RunningKernel._ensure_iopub_up = get_message, ensure_iopub_up
+    IPyNbCell.runtest = runtest
+
+
 _compare_printed_numbers_closely()
+_wait_as_long_as_the_kernel_lives()
 
 
 @pytest.hookimpl(trylast=True)
