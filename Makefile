@@ -1,4 +1,5 @@
-# Two commands: `make book` and `make test`. Python 3.11 or newer and pip are all they need.
+# Two commands: `make book` and `make test`. Python 3.11 or newer and pip are all they need. Whatever stops them (Ctrl-C,
+# a killed process, a full disk), the same command goes on: no file counts as made before it is whole.
 PYTHON ?= python3
 CHAPTER ?=
 VENV := .venv
@@ -6,38 +7,32 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MATHJAX := static/mathjax/tex-chtml-full.js
 AXE := axe-playwright-python==0.1.8  # for its copy of axe-core alone, so without playwright
-BUILD := $(BIN)/jupyter-book build -n -W --keep-going --path-output .
 
 # One thread a process: chapters run side by side, and results do not depend on the number of cores.
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words experiments reference corpus lint test clean
+.PHONY: help book html pdf refresh words experiments reference corpus lint check test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo "  A variable names another Python: make book PYTHON=python3.12"
 
-book: $(INSTALLED) $(MATHJAX) corpus  ## train the book's model, run every chapter, build _build/html/index.html
-	$(BIN)/python tools/notebooks.py execute --to _build/executed
-	rm -rf _build/html _build/.doctrees
-	$(BUILD) _build/executed
-	@echo "Open _build/html/index.html"
+book: $(INSTALLED) $(MATHJAX) corpus  ## run every chapter that is not up to date, build _build/html/index.html
+	@$(BIN)/python -m tools.make_book
 
 html: $(INSTALLED) $(MATHJAX)  ## build _build/html/index.html from the outputs that are stored in the notebooks
-	rm -rf _build/html _build/.doctrees
-	$(BUILD) .
-	@echo "Open _build/html/index.html"
+	@$(BIN)/python -m tools.make_book --stored
 
 pdf: html  ## the same as one PDF, _build/pdf/annotated-transformer.pdf (needs chromium, no TeX)
 	$(BIN)/python -m tools.pdf
 
 refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attention.py, and store its outputs in git's copy
-	$(BIN)/python tools/notebooks.py refresh $(CHAPTER)
+	$(BIN)/python -m tools.notebooks refresh $(CHAPTER)
 
 words: $(INSTALLED)  ## where only words and tags of chapters have changed: store them, keep the outputs
-	$(BIN)/python tools/notebooks.py words $(CHAPTER)
+	$(BIN)/python -m tools.notebooks words $(CHAPTER)
 
 experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/results (hours; goes on where it stopped)
 	$(BIN)/python -m annotated_transformer.experiments --jobs 2
@@ -49,11 +44,14 @@ reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de
 
-lint: $(INSTALLED)  ## ruff and mypy
+lint: $(INSTALLED)  ## ruff and mypy: what can be said without running anything
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: lint corpus  ## ruff, mypy, every test, and every chapter against its stored outputs
+check: lint corpus  ## before a commit, a minute and a half on two cores: lint, and the tests that are quick
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" tests
+
+test: lint corpus  ## a quarter of an hour: lint, every test, and every chapter against its stored outputs
 	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs
 
 clean:  ## remove what was built, but not the environment
@@ -63,10 +61,7 @@ clean:  ## remove what was built, but not the environment
 $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install -r requirements.txt
-	$(BIN)/python -m pip install --no-deps -e . $(AXE)
-	touch $@
+	@$(PYTHON) tools/install.py $(VENV) -- -r requirements.txt -- --no-deps -e . $(AXE)
 
 $(MATHJAX): $(INSTALLED) tools/vendor_mathjax.py
-	$(BIN)/python tools/vendor_mathjax.py static/mathjax
+	$(BIN)/python -m tools.vendor_mathjax static/mathjax

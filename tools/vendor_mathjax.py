@@ -1,9 +1,10 @@
 """Copy MathJax from the wheel that pip brought into the site's static files, so that pages load it from beside them.
 
-usage: python tools/vendor_mathjax.py FOLDER
+usage: python -m tools.vendor_mathjax FOLDER
 """
 
 import importlib.util
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -21,7 +22,8 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(mathjax / "es5" / FONTS, folder / FONTS)
     shutil.copy(mathjax / "LICENSE", folder)
-    shutil.copy(mathjax / "es5" / SCRIPT, folder)  # last: the Makefile looks for it
+    shutil.copy(mathjax / "es5" / SCRIPT, folder / f"{SCRIPT}.part")
+    os.replace(folder / f"{SCRIPT}.part", folder / SCRIPT)  # last, and whole: the Makefile looks for it
 
 
 if __name__ == "__main__":

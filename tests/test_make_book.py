@@ -1,0 +1,491 @@
+"""`make book` runs what has changed and nothing else, whatever stops it, and a chapter that fails stops no other.
+
+The book here has three chapters, each of which notes its runs in a file, so that a run too many can be counted.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from annotated_transformer import corpus
+from tools import execution, make_book, reuse
+from tools.progress import EXPECTED_SECONDS, Progress
+
+ROOT = Path(__file__).parents[1]
+CHAPTERS = ("one", "two", "three")
+CHAPTER = """# %% [markdown]
+# # Chapter {name}
+
+# %%
+import os
+import time
+
+with open("../../../begun.txt", "a") as begun:
+    print("{name}", os.getpid(), file=begun, flush=True)
+
+# %%
+time.sleep({seconds})
+print("from {name}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"])  # make_book puts its root before it
+
+
+def write_book(root: Path, seconds: float = 0) -> Path:
+    """A checkout as small as can be."""
+    files = {"_config.yml": "title: Small", "_toc.yml": "root: book/one", "static/style.css": "p {}",
+             "annotated_transformer/__init__.py": "version = 1", "book/model/config.json": "{}",
+             "book/results/figures.json": "{}", "requirements.txt": "numpy==2.4.6  # for numbers\n",
+             "cache/" + next(iter(tables())): "corpus"}
+    for name in CHAPTERS:
+        files[f"book/{name}.py"] = CHAPTER.format(name=name, seconds=seconds)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
+def tables() -> list[str]:
+    """The files of the default corpus that the cache may hold."""
+    return [name for name in corpus.get(corpus.names()[0]).sha256 if "/" not in name]
+
+
+def run(root: Path, *options: str) -> int:
+    """`make book` in this process, without the pages unless `options` say otherwise."""
+    command = ["make_book", "--root", str(root), *(options or ("--no-pages",))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", command)
+        return make_book.main()
+
+
+def start(root: Path) -> subprocess.Popen:
+    """`make book` in a process of its own."""
+    command = [sys.executable, "-m", "tools.make_book", "--root", str(root), "--no-pages"]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def begun(root: Path) -> Counter[str]:
+    """How often each chapter was begun."""
+    path = root / "begun.txt"
+    return Counter(line.split()[0] for line in path.read_text().splitlines()) if path.exists() else Counter()
+
+
+def copy_of(root: Path, name: str) -> Path:
+    return root / "_build" / "executed" / "book" / f"{name}.ipynb"
+
+
+def to_run(root: Path) -> dict[str, str]:
+    """The chapters that a run would run now, and why."""
+    book = root / "_build" / "executed" / "book"
+    reuse.mirror(root, book.parent, {Path(f"book/{name}.ipynb") for name in CHAPTERS})
+    found = make_book.plan(sorted((root / "book").glob("*.py")), book, reuse.shared_inputs(root, book))
+    return {source.stem: reason for source, reason in found.items()}
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def finished_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = write_book(tmp_path_factory.mktemp("finished"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(root / "cache"))
+        patch.setenv("PYTHONPATH", os.environ["PYTHONPATH"])
+        assert run(root) == 0
+    return root
+
+
+@pytest.fixture
+def finished(finished_book: Path, tmp_path: Path) -> Path:
+    """A checkout in which all chapters have been run."""
+    shutil.copytree(finished_book, tmp_path, dirs_exist_ok=True)
+    assert begun(tmp_path) == Counter(CHAPTERS)
+    return tmp_path
+
+
+# Reuse
+
+
+def test_a_second_run_runs_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {name: copy_of(finished, name).stat().st_mtime_ns for name in CHAPTERS}
+    assert run(finished) == 0
+    assert begun(finished) == Counter(CHAPTERS)
+    assert {name: copy_of(finished, name).stat().st_mtime_ns for name in CHAPTERS} == before
+    assert "3 chapters reused, none to run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("file", "reason"), [
+    ("annotated_transformer/__init__.py", "package changed"),
+    ("annotated_transformer/folder/new.html", "package changed"),
+    (f"cache/{tables()[0]}", "corpus changed"),
+    ("book/model/config.json", "model changed"),
+    ("book/results/figures.json", "results changed"),
+    ("book/results/new.json", "results changed"),
+    ("requirements.txt", "versions changed"),
+])
+def test_a_change_of_what_all_chapters_use_runs_all(finished: Path, file: str, reason: str) -> None:
+    path = finished / file
+    path.parent.mkdir(exist_ok=True)
+    old = path.read_bytes() if path.exists() else b""
+    path.write_bytes(old + b"\nnumpy")
+    assert to_run(finished) == dict.fromkeys(CHAPTERS, reason)
+
+
+def test_another_version_installed_runs_all(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reuse.importlib.metadata, "version", lambda name: "0.1")
+    assert to_run(finished) == dict.fromkeys(CHAPTERS, "versions changed")
+
+
+def test_what_no_chapter_reads_runs_none(finished: Path) -> None:
+    for name in ("static/style.css", "book/page.md", "annotated_transformer/__pycache__/x.pyc"):
+        (finished / name).parent.mkdir(exist_ok=True)
+        (finished / name).write_text("changed")
+    edit(finished / "requirements.txt", "for numbers", "for arrays")
+    assert to_run(finished) == {}
+    assert (finished / "_build/executed/static/style.css").read_text() == "changed"
+
+
+def test_only_the_chapter_whose_code_changed_is_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(finished / "book/two.py", "from two", "now from two")
+    assert run(finished) == 0
+    assert begun(finished) == Counter([*CHAPTERS, "two"])
+    assert "now from two" in copy_of(finished, "two").read_text()
+    assert "2 chapters reused, 1 to run: two (code changed)" in capsys.readouterr().out
+    assert to_run(finished) == {}
+
+
+def test_changed_words_are_taken_over_without_a_run(finished: Path) -> None:
+    edit(finished / "book/two.py", "# Chapter two", "# The second chapter\n#\n# It has more words.")
+    edit(finished / "book/one.py", "# %%\nimport", '# %% tags=["hide-cell"]\nimport')
+    assert run(finished) == 0
+    assert begun(finished) == Counter(CHAPTERS)
+    words, *code = nbformat.read(copy_of(finished, "two"), as_version=4).cells
+    assert words.source == "# The second chapter\n\nIt has more words."
+    assert code[-1].outputs[0].text == "from two\n"
+    assert nbformat.read(copy_of(finished, "one"), as_version=4).cells[1].metadata.tags == ["hide-cell"]
+    edit(finished / "book/one.py", "hide-cell", "raises-exception")  # which changes how the cell is run
+    assert to_run(finished) == {"one": "code changed"}
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"cells": [', b"\xff\xfe"])
+def test_a_copy_that_cannot_be_read_is_made_again(finished: Path, damage: bytes) -> None:
+    copy_of(finished, "two").write_bytes(damage)
+    assert to_run(finished) == {"two": "not run yet"}
+
+
+def test_a_chapter_is_not_kept_if_the_package_changed_while_it_ran(finished: Path) -> None:
+    edit(finished / "book/two.py", "time.sleep(0)", 'open("../../../annotated_transformer/new.py", "w").close()')
+    assert run(finished) == 0
+    assert to_run(finished)["two"] == "not run yet"
+    assert "from two" in copy_of(finished, "two").read_text()
+
+
+def test_the_copy_of_the_site_holds_what_the_site_holds(finished: Path) -> None:
+    copy = finished / "_build" / "executed"
+    (finished / "static/old.css").write_text("p {}")
+    to_run(finished)
+    assert (copy / "static/old.css").exists()
+    (finished / "static/old.css").unlink()
+    (finished / "book/three.py").unlink()
+    (copy / "book/.two.ipynb.123.part").write_text("half a notebook")  # of a process that was killed
+    (copy / "book/runs").mkdir()
+    (copy / "book/runs/model.bin").write_text("what a chapter left")
+    reuse.mirror(finished, copy, {Path("book/one.ipynb"), Path("book/two.ipynb")})
+    names = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    assert names == {"_config.yml", "_toc.yml", "static/style.css", "book/model/config.json",
+                     "book/results/figures.json", *(f"book/{name}{suffix}" for name in ("one", "two")
+                                                    for suffix in (".py", ".ipynb"))}
+
+
+# Failures
+
+
+def test_a_failing_chapter_is_named_and_the_others_are_finished(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write_book(tmp_path)
+    edit(root / "book/two.py", 'print("from two")', 'print("so far")\nnumber = 1 / 0')
+    assert run(root) == 1
+    assert to_run(root) == {"two": "not run yet"}
+    assert "two, cell 2 of 2 (`time.sleep(0)`): ZeroDivisionError: division by zero" in capsys.readouterr().err
+    cells = nbformat.read(copy_of(root, "two"), as_version=4).cells
+    assert cells[0].source.startswith("# Chapter two\n\n:::{warning} This chapter failed")
+    assert "ZeroDivisionError: division by zero" in cells[0].source
+    assert cells[2].outputs[0].text == "so far\n"
+    edit(root / "book/two.py", "1 / 0", "1 / 1")
+    assert run(root) == 0
+    assert begun(root) == Counter([*CHAPTERS, "two"])
+
+
+def test_a_failed_chapter_shows_the_outputs_that_come_with_the_book(tmp_path: Path) -> None:
+    root = write_book(tmp_path)
+    edit(root / "book/two.py", "time.sleep(0)", 'assert os.path.exists("../../../there")')
+    (root / "there").touch()
+    assert run(root) == 0
+    shutil.copy(copy_of(root, "two"), root / "book/two.ipynb")  # as `make refresh` would store it
+    shutil.rmtree(root / "_build")
+    (root / "there").unlink()
+    assert run(root) == 1
+    words, *code = nbformat.read(copy_of(root, "two"), as_version=4).cells
+    assert "AssertionError" in words.source and "outputs below come with the book" in words.source
+    assert code[-1].outputs[0].text == "from two\n"
+    assert to_run(root) == {"two": "not run yet"}
+
+
+def test_a_dead_kernel_is_recognised_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write_book(tmp_path)
+    edit(root / "book/two.py", "time.sleep(0)", "os.kill(os.getpid(), 9)")
+    assert run(root) == 1
+    assert to_run(root) == {"two": "not run yet"}
+    assert "two, cell 2 of 2 (`os.kill(os.getpid(), 9)`): the kernel died (killed by SIGKILL" in capsys.readouterr().err
+
+
+def test_a_kernel_that_does_not_start_is_named(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_book(tmp_path)
+    (root / "annotated_transformer" / "ipykernel_launcher.py").write_text("raise SystemExit(3)")
+    monkeypatch.setenv("PYTHONPATH", str(root / "annotated_transformer"))
+    assert run(root) == 1
+    assert "two, before its first cell: the kernel did not start" in capsys.readouterr().err
+
+
+def test_no_clock_stops_a_cell(tmp_path: Path) -> None:
+    client = execution.Client(nbformat.v4.new_notebook(), tmp_path, print)
+    assert client._get_timeout(nbformat.v4.new_code_cell()) is None
+    assert min(client.startup_timeout, client.iopub_timeout) >= 3600 and not client.raise_on_iopub_timeout
+    root = write_book(tmp_path, seconds=6)  # longer than nbclient waits anywhere by default, but for a start
+    assert run(root) == 0
+
+
+# Stopping
+
+
+def finish(process: subprocess.Popen) -> str:
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.mark.slow
+def test_no_finished_chapter_is_run_again_after_five_kills(tmp_path: Path) -> None:
+    root, chance = write_book(tmp_path, seconds=1), random.Random(17)
+    for _ in range(5):
+        process = start(root)
+        time.sleep(chance.uniform(0.5, 6))
+        process.kill()
+        process.communicate()
+        done = set(CHAPTERS) - set(to_run(root))
+        before = begun(root)
+    finish(start(root))
+    assert all(begun(root)[name] == before[name] for name in done)
+    assert to_run(root) == {}
+    assert not list((root / "_build").rglob("*.part"))
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_kernels_and_keeps_what_is_done(tmp_path: Path, signal_number: int) -> None:
+    root = write_book(tmp_path)
+    for name in ("two", "three"):
+        edit(root / f"book/{name}.py", "time.sleep(0)", "time.sleep(600)")
+    process = start(root)
+    wait_until(lambda: set(begun(root)) == set(CHAPTERS) and "one" not in to_run_quietly(root))
+    process.send_signal(signal_number)
+    output, _ = process.communicate()
+    assert process.returncode == 130
+    assert "stopped. The chapters that were done are kept" in output and "Traceback" not in output
+    assert "FAILED" not in output
+    kernels = [int(line.split()[1]) for line in (root / "begun.txt").read_text().splitlines()]
+    assert not [kernel for kernel in kernels if is_alive(kernel)]
+    assert set(to_run(root)) == {"two", "three"}
+
+
+def to_run_quietly(root: Path) -> set[str]:
+    """The chapters that are not kept, found without touching the folder in which another process works."""
+    book = root / "_build" / "executed" / "book"
+    kept = {path.stem: reuse.read_kept(path) for path in book.glob("*.ipynb")}
+    return set(CHAPTERS) - {name for name, notebook in kept.items() if notebook and "run" in notebook.metadata}
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(condition) -> None:
+    while not condition():
+        time.sleep(0.05)
+
+
+def test_the_second_of_two_runs_waits_and_runs_nothing(tmp_path: Path) -> None:
+    root = write_book(tmp_path, seconds=1)
+    first = start(root)
+    wait_until(lambda: begun(root))
+    second = start(root)
+    finish(first)
+    output = finish(second)
+    assert f"process {first.pid} is making the book in this folder; waiting" in output
+    assert "3 chapters reused, none to run" in output
+    assert begun(root) == Counter(CHAPTERS)
+
+
+def test_the_lock_of_a_killed_process_is_open(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    hold = "import sys, time, pathlib; from tools.make_book import alone\nwith alone(pathlib.Path(sys.argv[1])):\n" \
+           "    print('held', flush=True); time.sleep(600)"
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    holder.kill()
+    holder.wait()
+    with make_book.alone(lock):
+        assert lock.read_text() == str(os.getpid())
+
+
+# Pages
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """Stands for jupyter-book: notes its calls and writes a page."""
+    calls: list[list[str]] = []
+
+    def build(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess:
+        calls.append(command)
+        (cwd / "_build/html").mkdir()
+        (cwd / "_build/html/index.html").write_text("page")
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(make_book.subprocess, "run", build)
+    return calls
+
+
+def test_pages_are_built_from_what_there_is_and_the_status_says_that_a_chapter_failed(
+        finished: Path, builder: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    edit(finished / "book/two.py", "time.sleep(0)", "number = 1 / 0")
+    assert run(finished, "--root", str(finished)) == 1
+    assert [call[-1] for call in builder] == [str(finished / "_build/executed")]
+    captured = capsys.readouterr()
+    assert "1 chapter failed:\n  two, cell 2 of 2" in captured.err and "_build/html/index.html" in captured.out
+
+
+def test_pages_are_built_again_only_if_something_changed(finished: Path, builder: list[list[str]]) -> None:
+    def build(*options: str) -> int:
+        assert run(finished, "--root", str(finished), *options) == 0
+        return len(builder)
+
+    assert [build(), build()] == [1, 1]
+    edit(finished / "static/style.css", "p", "div")
+    assert [build(), build()] == [2, 2]
+    (finished / "_build/html/index.html").unlink()
+    assert build() == 3
+    (finished / "book/two.ipynb").write_bytes(copy_of(finished, "one").read_bytes())
+    assert [build(), build("--stored"), build("--stored"), build()] == [3, 4, 4, 5]
+
+
+# Progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Lines(list):
+    """A stream that keeps what is written."""
+
+    def __init__(self, terminal: bool = False) -> None:
+        self.terminal = terminal
+
+    def write(self, text: str) -> None:
+        self.append(text)
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def test_time_to_go_is_what_is_left_on_two_cores_at_the_pace_of_this_run() -> None:
+    clock = Clock()
+    progress = Progress({"a": 60, "b": 60, "c": 60, "d": 120}, n_done=3, slots=2, stream=Lines(), clock=clock)
+    assert progress.seconds_to_go() == 180  # d and c, a and b
+    progress.begin("d", 5)
+    progress.begin("a", 5)
+    clock.now = 90.0
+    progress.end("a")  # which took 1.5 times as long as expected
+    assert progress.line() == "[4 of 7 chapters] 1:30 so far, about 3 min to go"
+    assert progress.seconds_to_go() == 180  # d has 90 s left; b takes 90 on the other core, and then c
+    progress.begin("b", 5)
+    progress.begin("c", 5)
+    clock.now = 270.0
+    for name in ("d", "b", "c"):
+        progress.end(name, failure="it rained" if name == "c" else None)
+    assert progress.line() == "[6 of 7 chapters, 1 failed] 4:30 so far"
+
+
+def test_a_log_has_a_line_per_event_and_one_per_quiet_minute() -> None:
+    clock, lines = Clock(), Lines()
+    progress = Progress({"a": 300}, n_done=0, slots=1, stream=lines, clock=clock)
+    progress.begin("a", 2)
+    progress.reach("a", 1, "import torch")
+    for second in range(200):
+        clock.now = second
+        progress.tick()
+    assert lines == [f"[0 of 1 chapters] {minutes}:00 so far, about {5 - minutes} min to go | "
+                     "at a cell 1/2 import torch\n"
+                     for minutes in (1, 2, 3)]
+    progress.note("a", "step 5\rstep 6\n")
+    progress.note("a", "x.py:1: UserWarning: old")
+    progress.end("a")
+    assert lines[3:] == ["a, cell 1: x.py:1: UserWarning: old\n", "[1 of 1 chapters] 3:19 so far | a done in 3:19\n"]
+
+
+def test_a_terminal_has_one_line_that_is_rewritten() -> None:
+    clock, lines = Clock(), Lines(terminal=True)
+    progress = Progress({"a": 300}, n_done=0, slots=1, stream=lines, clock=clock)
+    progress.begin("a", 2)
+    for clock.now in range(5):
+        progress.tick()
+    assert len(lines) == 6 and all(line.startswith("\r\x1b[K[0 of 1 chapters]") and "\n" not in line for line in lines)
+
+
+def test_the_expected_times_are_of_chapters_that_exist() -> None:
+    assert set(EXPECTED_SECONDS) <= {path.stem for path in (ROOT / "book").glob("*.py")}
+
+
+def test_at_most_as_many_chapters_run_at_once_as_there_are_slots() -> None:
+    at_once, most = 0, 0
+
+    async def job() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+
+    progress = Progress({}, n_done=0, slots=2, stream=Lines())
+    asyncio.run(execution.side_by_side([job] * 7, progress))
+    assert most == 2

@@ -1,0 +1,194 @@
+"""Run notebooks: each from top to bottom in a fresh kernel, several side by side, and no clock stops a cell.
+
+A cell may take as long as it takes. What ends a chapter is a cell that raises, or a kernel that is dead; either is a
+`Failure` that names the chapter, the cell and the message, and the other chapters go on. What a cell writes to
+standard error is progress: it goes to the progress line and is not stored.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+from jupyter_client.kernelspec import NoSuchKernel
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbformat import NotebookNode
+
+from tools.progress import Progress
+
+HOUR = 3600  # seconds: for waits that jupyter insists on limiting, and that end at once when the kernel is dead
+ANSI_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where and why a chapter ended early. `cell` counts code cells from 1; it is 0 where no cell had begun."""
+
+    chapter: str
+    cell: int
+    n_cells: int
+    first_line: str
+    message: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        place = f"cell {self.cell} of {self.n_cells} (`{self.first_line}`)" if self.cell else "before its first cell"
+        return f"{self.chapter}, {place}: {self.message}"
+
+
+class Client(nbclient.NotebookClient):
+    """nbclient without time limits, without its signal handlers, and with standard error as progress."""
+
+    def __init__(self, notebook: NotebookNode, folder: Path, note: Callable[[str], None]):
+        super().__init__(
+            notebook, kernel_name="python3", record_timing=False, coalesce_streams=True,
+            resources={"metadata": {"path": str(folder)}},
+            timeout=None, startup_timeout=HOUR,
+            iopub_timeout=HOUR,  # at the default of 4 s, a busy machine loses outputs, and only a warning says so
+        )
+        self.note = note
+        self.exit_status: int | None = None
+
+    @asynccontextmanager
+    async def async_setup_kernel(self, **kwargs: Any) -> AsyncGenerator[None, None]:
+        """A running kernel. nbclient's own method lets Ctrl-C end the kernel of one chapter only."""
+        self.create_kernel_manager()
+        try:
+            await self.async_start_new_kernel(**kwargs)
+            await self.async_start_new_kernel_client()
+            yield
+        except BaseException:
+            self.shutdown_kernel = "immediate"  # nothing in it is worth waiting for
+            if self.km is not None and self.km.provisioner is not None:
+                self.exit_status = await self.km.provisioner.poll()
+            raise
+        finally:
+            if self.km is not None:  # it is None where the kernel did not start
+                await self._async_cleanup_kernel()
+
+    def process_message(self, msg: dict, cell: NotebookNode, cell_index: int) -> NotebookNode | None:
+        if msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
+            self.note(msg["content"]["text"])
+            return None
+        return super().process_message(msg, cell, cell_index)
+
+
+async def run(name: str, notebook: NotebookNode, folder: Path, progress: Progress) -> Failure | None:
+    """Run `notebook` in `folder`; its cells then hold their outputs, after a failure those up to it.
+
+    The caller stores it, and then tells `progress` of its end: what is said to be done can be relied on.
+    """
+    code = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    progress.begin(name, len(code))
+    reached = 0
+
+    def count(cell_index: int, **_: object) -> None:
+        nonlocal reached
+        reached = code.index(cell_index) + 1
+        progress.reach(name, reached, _first_line(notebook.cells[cell_index]))
+
+    client = Client(notebook, folder, lambda text: progress.note(name, text))
+    client.on_cell_execute = count
+
+    def failed(message: str, details: str = "") -> Failure:
+        line = _first_line(notebook.cells[code[reached - 1]]) if reached else ""
+        return Failure(name, reached, len(code), line, message, ANSI_COLOURS.sub("", details))
+
+    failure = None
+    try:
+        await client.async_execute()
+    except CellExecutionError as error:
+        message = (str(error.evalue).splitlines() or [""])[0]
+        failure = failed(f"{error.ename}: {ANSI_COLOURS.sub('', message)}", str(error))
+    except DeadKernelError:
+        _raise_if_cancelled()
+        failure = failed(f"the kernel died{_cause(client.exit_status)}")
+    except (RuntimeError, OSError, NoSuchKernel) as error:
+        failure = failed(f"the kernel did not start: {error}")
+    notebook.metadata.language_info = {"name": "python"}  # the kernel put its version there
+    return failure
+
+
+def _first_line(cell: NotebookNode) -> str:
+    lines = [line.strip() for line in cell.source.splitlines() if line.strip()]
+    return lines[0][:80] if lines else ""
+
+
+def _raise_if_cancelled() -> None:
+    """nbclient takes a cancelled task for a dead kernel."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _cause(exit_status: int | None) -> str:
+    if exit_status is None:
+        return ""
+    if exit_status >= 0:
+        return f" (exit status {exit_status})"
+    hint = ", as the system does when memory runs out" if exit_status == -signal.SIGKILL else ""
+    return f" (killed by {signal.Signals(-exit_status).name}{hint})"
+
+
+async def side_by_side(jobs: Iterable[Callable[[], Awaitable[None]]], progress: Progress) -> None:
+    """Run the jobs in their order, `progress.slots` at once. Ctrl-C and SIGTERM end all kernels."""
+    free = asyncio.Semaphore(progress.slots)
+
+    async def run_one(job: Callable[[], Awaitable[None]]) -> None:
+        async with free:
+            await job()
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(1)
+            progress.tick()
+
+    this = asyncio.current_task()
+    assert this is not None
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, this.cancel)
+    ticking = asyncio.create_task(beat())
+    try:
+        await asyncio.gather(*(run_one(job) for job in jobs))
+    finally:
+        ticking.cancel()
+        progress.close()
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def n_slots() -> int:
+    """How many chapters run at once: as many as there are cores for this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def kernel_environment(root: Path) -> None:
+    """What kernels inherit: `root` first on the path, and one thread each, as in the tests: same digits."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+
+
+def write_whole(notebook: NotebookNode, path: Path) -> None:
+    """Write a valid notebook, whole or not at all, whenever this process is killed."""
+    nbformat.validate(notebook)
+    replace_by(path, f"{nbformat.writes(notebook).rstrip()}\n".encode())
+
+
+def replace_by(path: Path, content: bytes) -> None:
+    """Replace a file in one step; a leftover `.NAME.PID.part` is of a dead process."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def seconds_since(start: float) -> float:
+    """Seconds of the monotonic clock, to the tenth."""
+    return round(time.monotonic() - start, 1)
