@@ -49,7 +49,7 @@ lint: $(INSTALLED)  ## ruff and mypy: what can be said without running anything
 	$(BIN)/mypy
 
 check: lint corpus  ## before a commit, a minute and a half on two cores: lint, and the tests that are quick
-	$(BIN)/python -m pytest -n 2 -q -m "not slow" tests
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
 
 test: lint corpus  ## a quarter of an hour: lint, every test, and every chapter against its stored outputs
 	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs

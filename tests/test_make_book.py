@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -226,7 +225,7 @@ def test_a_failing_chapter_is_named_and_the_others_are_finished(
     assert to_run(root) == {"two": "not run yet"}
     assert "two, cell 2 of 2 (`time.sleep(0)`): ZeroDivisionError: division by zero" in capsys.readouterr().err
     cells = nbformat.read(copy_of(root, "two"), as_version=4).cells
-    assert cells[0].source.startswith("# Chapter two\n\n:::{warning} This chapter failed")
+    assert cells[0].source.startswith("# Chapter two\n\n:::{admonition} This chapter failed")
     assert "ZeroDivisionError: division by zero" in cells[0].source
     assert cells[2].outputs[0].text == "so far\n"
     edit(root / "book/two.py", "1 / 0", "1 / 1")
@@ -364,15 +363,15 @@ def test_the_lock_of_a_killed_process_is_open(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def builder(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """Stands for jupyter-book: notes its calls and writes a page."""
+def builder(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Stands for jupyter-book: notes its calls and writes a page; a style called "bad" is a problem."""
     calls: list[list[str]] = []
 
     def build(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess:
         calls.append(command)
         (cwd / "_build/html").mkdir()
         (cwd / "_build/html/index.html").write_text("page")
-        return subprocess.CompletedProcess(command, 0)
+        return subprocess.CompletedProcess(command, "bad" in (Path(command[-1]) / "static/style.css").read_text())
 
     monkeypatch.setattr(make_book.subprocess, "run", build)
     return calls
@@ -397,8 +396,13 @@ def test_pages_are_built_again_only_if_something_changed(finished: Path, builder
     assert [build(), build()] == [2, 2]
     (finished / "_build/html/index.html").unlink()
     assert build() == 3
+    edit(finished / "static/style.css", "div", "bad")
+    assert run(finished, "--root", str(finished)) == run(finished, "--root", str(finished)) == 1
+    assert len(builder) == 5  # pages with problems do not count as built
+    edit(finished / "static/style.css", "bad", "div")
+    assert build() == 6
     (finished / "book/two.ipynb").write_bytes(copy_of(finished, "one").read_bytes())
-    assert [build(), build("--stored"), build("--stored"), build()] == [3, 4, 4, 5]
+    assert [build(), build("--stored"), build("--stored"), build()] == [6, 7, 7, 8]
 
 
 # Progress

@@ -51,6 +51,7 @@ class Client(nbclient.NotebookClient):
         super().__init__(
             notebook, kernel_name="python3", record_timing=False, coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # else each kernel warns that it talks over TCP
             timeout=None, startup_timeout=HOUR,
             iopub_timeout=HOUR,  # at the default of 4 s, a busy machine loses outputs, and only a warning says so
         )

@@ -148,6 +148,8 @@ def main() -> int:
         print(f"\n{len(failures)} chapter{'' if len(failures) == 1 else 's'} failed:", file=sys.stderr)
         for failure in failures:
             print(f"  {failure}", file=sys.stderr)
+    if status:
+        print(f"\nthe pages have problems: jupyter-book's messages above say which (status {status})", file=sys.stderr)
     if not arguments.no_pages and (root / "_build" / "html" / "index.html").exists():
         print(f"Open _build/html/index.html ({minutes}:{seconds:02d} minutes)")
     return 1 if failures or status else 0

@@ -128,8 +128,8 @@ def keep_failed(notebook: NotebookNode, stored: Path, path: Path, failure: Failu
     place = f"cell {failure.cell} of {failure.n_cells}" if failure.cell else "its first cell had not begun"
     message = failure.message.replace("~~~", "~ ~ ~")
     line = failure.first_line.replace("~~~", "~ ~ ~")
-    warning = (f":::{{warning}} This chapter failed when this copy of the book was made ({place})\n"
-               f"~~~text\n{line}\n{message}\n~~~\n{shown}\n:::\n")
+    warning = (f":::{{admonition}} This chapter failed when this copy of the book was made ({place})\n"
+               f":class: warning\n~~~text\n{line}\n{message}\n~~~\n{shown}\n:::\n")
     first = next((cell for cell in notebook.cells if re.search(r"^# ", cell.source, flags=re.M)
                   and cell.cell_type == "markdown"), None)
     if first is not None:
