@@ -9,18 +9,6 @@
 # The later chapters open the boxes, one by one. Here you learn where they stand and what passes between them. The
 # whole chapter runs in half a minute on one core, without a network and without a corpus: its sentences stand in it.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %% [markdown]
 # ## 1.1 What the paper sets out to do
 #

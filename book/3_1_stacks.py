@@ -20,18 +20,6 @@
 # [the embedding](3_4_embeddings_and_softmax.ipynb) and [positions](3_5_positional_encoding.ipynb) can be taken as boxes
 # for now.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %%
 import math
 

@@ -21,18 +21,6 @@
 # Letters for shapes (B sentences, L positions, D $d_{\mathrm{model}}$, F $d_{\mathrm{ff}}$, ...) are listed in
 # [Notation](notation.md). [The chapter on attention](3_2_attention.ipynb) comes before this one.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %%
 import math
 from collections import Counter

@@ -18,18 +18,6 @@
 # - resume a run so that nothing shows it was interrupted;
 # - set up the paper's own runs, and estimate what they cost.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %%
 import json
 import math

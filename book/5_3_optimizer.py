@@ -16,18 +16,6 @@
 # - drive the rate from PyTorch's `LambdaLR` without one of its five usual mistakes;
 # - say for which models the warm-up mattered in an experiment that you ran yourself.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %%
 import math
 

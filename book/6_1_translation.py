@@ -21,18 +21,6 @@
 # On a free Colab GPU or a laptop the whole chapter should take less than ten minutes. Numbers of a training run vary a
 # little from machine to machine; where a claim rests on them, a cell asserts a bound with room for that.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %%
 import json
 import math

@@ -19,18 +19,6 @@
 # - choose a number type, a kernel and a batch size, and say when compiling may pay, each for a reason;
 # - plan the memory of a training run, and start one on Colab or on a GPU of your own.
 
-# %% tags=["colab-install", "remove-cell"]
-import os
-import subprocess
-import sys
-
-if "google.colab" in sys.modules:  # on Colab only: fetch the book's files and the package that they import
-    home, url = "/content/annotated-transformer", "https://github.com/annotated-transformer/annotated-transformer"
-    if not os.path.exists(home):
-        subprocess.run(["git", "clone", "--quiet", "--depth=1", url, home], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", home], check=True)
-    os.chdir(f"{home}/book")
-
 # %%
 import json
 import math
@@ -921,9 +909,9 @@ assert 16e9 < plan(base, 25_000, per_token["base"]) < 40e9
 # (section-gpu-run)=
 # ## How to run it
 #
-# **On Colab.** The rocket at the top of each chapter opens it there; the notebooks ask for a T4. If Colab gave you
-# none: *Runtime, Change runtime type*. The first cell of each chapter installs the package and keeps Colab's own
-# PyTorch, which is built for the GPU.
+# **On Colab.** The rocket at the top of each chapter opens it there; this chapter and
+# [chapter 6.1](6_1_translation.ipynb) ask for a T4. If Colab gave you none: *Runtime, Change runtime type*. The first
+# cell of each chapter fetches the book and keeps Colab's own PyTorch, which is built for the GPU.
 #
 # **On a GPU of your own.** Install the package and a PyTorch with CUDA (on Linux the plain `pip install torch` is one).
 # The commands `train`, `translate` and `evaluate` take `--device`; "auto", the default, means a GPU where there is one,

@@ -22,7 +22,6 @@ BOOK = ROOT / "book"
 CHAPTERS = notebooks.chapters()
 MAX_CELL_LINES = 15
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
-ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
 
 NOTEBOOKS = [path for path in CHAPTERS if path.with_suffix(".ipynb").exists()]  # one test says which are missing
 in_notebooks = pytest.mark.parametrize("chapter", NOTEBOOKS, ids=lambda path: path.stem)
@@ -138,33 +137,6 @@ def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
     assert next(line for source in prose for line in source.splitlines() if line.startswith("#")) == titles[0]
 
 
-@in_notebooks
-def test_colab_can_open_it(chapter: Path) -> None:
-    """The metadata that Colab reads, and first of all the cell that installs the book there and nothing elsewhere."""
-    metadata = stored(chapter).metadata
-    assert metadata.kernelspec.name == "python3"
-    assert (metadata.accelerator, metadata.colab.gpuType) == ("GPU", "T4")
-    first = code_cells(chapter)[0]
-    assert tags(first) == ["colab-install", "remove-cell"]
-    assert first.source == colab_cell()
-    assert first.outputs == []
-
-
-def colab_cell() -> str:
-    """The install cell as CONTRIBUTING.md gives it to authors, without its first line, the cell marker."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    cells = re.findall(r'```python\n# %% tags=\["colab-install", "remove-cell"\]\n(.*?)\n```', text, flags=re.S)
-    assert len(cells) == 1
-    return cells[0]
-
-
-def test_the_repository_has_one_address() -> None:
-    """_config.yml has it; everything else that names it agrees."""
-    for name in ("pyproject.toml", "CITATION.cff", "CONTRIBUTING.md", "README.md"):
-        text = (ROOT / name).read_text(encoding="utf-8").replace("https://github.com/harvardnlp/", "")
-        assert set(re.findall(r"https://github\.com/[\w-]+/annotated-transformer\b", text)) <= {ADDRESS}, name
-
-
 def test_every_work_in_the_references_has_a_key_of_its_own() -> None:
     keys = re.findall(r"^@\w+\{([^,]+),", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.M)
     assert len(keys) == len(set(keys)) > 0
@@ -192,7 +164,7 @@ def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert not notebooks.is_stale(source)
     assert asyncio.run(notebooks.run(source, target))
     assert target.read_bytes() == first
-    outputs = nbformat.read(target, as_version=4).cells[1].outputs
+    outputs = nbformat.read(target, as_version=4).cells[-1].outputs
     assert [(out.name, out.text) for out in outputs] == [("stdout", "result 2\n")]
     for edited in (SMALL.replace("1 + 1", "1 + 2"), SMALL.replace("A small", "A tiny")):
         source.write_text(edited, encoding="utf-8")
@@ -204,11 +176,11 @@ def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) ->
     source.write_text(SMALL, encoding="utf-8")
     assert not notebooks.take_over_words(source)  # nothing is stored yet
     assert asyncio.run(notebooks.run(source, target))
-    before = nbformat.read(target, as_version=4).cells[1]
+    before = nbformat.read(target, as_version=4).cells[-1]
     tagged = SMALL.replace("A small", "A tiny").replace("# %%\nimport", '# %% tags=["hide-cell"]\nimport')
     source.write_text(tagged, encoding="utf-8")
     assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
-    words, code = nbformat.read(target, as_version=4).cells
+    _, words, _, code = nbformat.read(target, as_version=4).cells
     assert words.source == "# A tiny chapter" and code.metadata.tags == ["hide-cell"]
     assert (code.outputs, code.execution_count) == (before.outputs, before.execution_count)
     source.write_text(tagged.replace("1 + 1", "1 + 2"), encoding="utf-8")

@@ -20,12 +20,11 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from tools import execution
+from tools import colab, execution
 from tools.progress import Progress, expected_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
-COLAB = {"gpuType": "T4", "provenance": [], "toc_visible": True}
 
 
 def chapters() -> list[Path]:
@@ -34,24 +33,28 @@ def chapters() -> list[Path]:
 
 
 def read_source(path: Path) -> NotebookNode:
-    """The notebook that the text `path` describes: no outputs, cell ids by position, metadata for Jupyter and Colab."""
+    """The notebook that the text `path` describes, with what Colab needs: no outputs, cell ids by position."""
     notebook = jupytext.read(path)
+    notebook.cells = [cell for cell in notebook.cells if not colab.is_made_here(cell)]
+    kinds = [cell.cell_type for cell in notebook.cells]
+    notebook.cells.insert(kinds.index("code") if "code" in kinds else len(kinds), colab.first_cell())
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem}-{number:03d}"
+    notebook.cells.insert(0, colab.badge(path.stem))
     notebook.metadata = NotebookNode(
         kernelspec={"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
         language_info={"name": "python"},
-        accelerator="GPU",
-        colab=COLAB,
         jupytext={"formats": "ipynb,py:percent"},
         book={"source_hash": source_hash(notebook)},
+        **colab.metadata(path.stem),
     )
     return notebook
 
 
 def source_hash(notebook: NotebookNode) -> str:
-    """A fingerprint of the code that made the outputs: all code cells, in order."""
-    code = "\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    """A fingerprint of the code that made the outputs: the chapter's own code cells, in order."""
+    code = "\0".join(cell.source for cell in notebook.cells
+                     if cell.cell_type == "code" and not colab.is_made_here(cell))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 

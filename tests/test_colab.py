@@ -1,0 +1,328 @@
+"""A chapter opens on Colab: its notebook's badge, first cell and metadata, and what that cell does."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nbformat
+import pytest
+import yaml
+from nbformat import NotebookNode
+
+from tools import colab, notebooks, on_colab
+
+ROOT = Path(__file__).parents[1]
+CHAPTERS = [path for path in notebooks.chapters() if path.with_suffix(".ipynb").exists()]
+ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+
+in_notebooks = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+
+
+def stored(chapter: Path) -> NotebookNode:
+    return nbformat.read(chapter.with_suffix(".ipynb"), as_version=4)
+
+
+# What the notebooks have
+
+
+@in_notebooks
+def test_the_first_code_cell_fetches_the_book(chapter: Path) -> None:
+    first = next(cell for cell in stored(chapter).cells if cell.cell_type == "code")
+    assert first.metadata.tags == ["colab-install", "remove-cell"]
+    assert re.findall(r'"(https://[^"]*)"', first.source) == [ADDRESS]
+    assert first.source == colab.first_cell().source and first.outputs == []
+
+
+@in_notebooks
+def test_the_badge_opens_this_very_notebook(chapter: Path) -> None:
+    badge = stored(chapter).cells[0]
+    address = f"https://colab.research.google.com/github{urlsplit(ADDRESS).path}/blob/main/book/{chapter.stem}.ipynb"
+    assert badge.cell_type == "markdown" and badge.source.endswith(f"]({address})")
+    assert "remove-cell" in badge.metadata.tags  # the pages ask no other host for a picture
+
+
+@in_notebooks
+def test_a_chapter_asks_for_a_gpu_only_where_that_helps(chapter: Path) -> None:
+    found = stored(chapter).metadata
+    assert found.kernelspec.name == "python3"
+    asked = ("GPU", "T4") if chapter.stem in colab.ASKS_FOR_GPU else (None, None)
+    assert (found.get("accelerator"), found.colab.get("gpuType")) == asked
+
+
+def test_every_chapter_that_names_a_cuda_device_asks_for_a_gpu() -> None:
+    def code(chapter: Path) -> str:
+        return "\n".join(
+            cell.source for cell in notebooks.read_source(chapter).cells if cell.cell_type == "code"
+        )
+
+    users = {
+        chapter.stem for chapter in CHAPTERS if re.search(r"""["' ]cuda["' ]""", code(chapter))
+    }
+    assert users and users <= set(colab.ASKS_FOR_GPU) <= {chapter.stem for chapter in CHAPTERS}
+
+
+def test_no_text_of_a_chapter_has_the_generated_cells() -> None:
+    """Those that someone's editor has written there are left out of the notebook."""
+    assert [path.name for path in CHAPTERS if "colab-" in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_repository_has_one_address() -> None:
+    """_config.yml has it; everything else that names it agrees."""
+    found = {}
+    for path in [
+        *ROOT.glob("*.*"),
+        *ROOT.glob(".github/**/*.*"),
+        *(ROOT / "book").glob("*.[mp][dy]"),
+    ]:
+        text = (
+            path.read_text(encoding="utf-8").replace("https://github.com/harvardnlp/", "")
+            if path.is_file()
+            else ""
+        )
+        if addresses := set(
+            re.findall(r"https://github\.com/[\w-]+/annotated-transformer\b", text)
+        ):
+            found[path.name] = addresses
+    assert {"pyproject.toml", "CITATION.cff", "_config.yml"} <= set(found)
+    assert {name: addresses for name, addresses in found.items() if addresses != {ADDRESS}} == {}
+
+
+CHAPTER = """# %% [markdown]
+# # A small chapter
+
+# %%
+print("result", 1 + 1)
+"""
+
+
+def test_a_new_address_needs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
+    source.write_text(CHAPTER, encoding="utf-8")
+    assert asyncio.run(notebooks.run(source, target))
+    before = [
+        cell for cell in nbformat.read(target, as_version=4).cells if cell.cell_type == "code"
+    ]
+    monkeypatch.setattr(
+        colab, "repository", lambda: {"url": "https://github.com/someone/fork", "branch": "trunk"}
+    )
+    assert notebooks.is_stale(source)
+    assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
+    cells = nbformat.read(target, as_version=4).cells
+    assert cells[0].source.endswith("/github/someone/fork/blob/trunk/book/small.ipynb)")
+    first, code = (cell for cell in cells if cell.cell_type == "code")
+    assert '"https://github.com/someone/fork"' in first.source
+    assert (first.execution_count, code.execution_count) == (1, 2)
+    assert code.outputs == before[1].outputs and "result 2" in code.outputs[0].text
+
+
+def test_cells_that_an_editor_wrote_into_the_text_are_not_doubled(tmp_path: Path) -> None:
+    source = tmp_path / "small.py"
+    source.write_text(CHAPTER, encoding="utf-8")
+    clean = notebooks.read_source(source)
+    saved = '# %% [markdown] tags=["colab-badge", "remove-cell"]\n# a badge\n\n' + CHAPTER.replace(
+        "# %%\nprint", '# %% tags=["colab-install", "remove-cell"]\nimport sys\n\n# %%\nprint'
+    )
+    source.write_text(saved, encoding="utf-8")
+    assert notebooks.read_source(source) == clean
+
+
+# What the first cell does
+
+PRELUDE = """
+import sys, sysconfig, types
+sysconfig.get_path = lambda name: {scripts!r}
+for name in ("google", "google.colab"):
+    sys.modules[name] = types.ModuleType(name)
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder with a repository in place of GitHub's, and a `uv` that notes how it was called."""
+    repository, scripts = tmp_path / "github", tmp_path / "bin"
+    for name in ("annotated_transformer", "tools", "book"):
+        (repository / name).mkdir(parents=True)
+    (repository / "tools" / "on_colab.py").write_text((ROOT / "tools" / "on_colab.py").read_text())
+    (repository / "annotated_transformer" / "__init__.py").write_text("")
+    (repository / "annotated_transformer" / "__main__.py").write_text(
+        "import sys\nprint(sys.argv[1:])\n"
+    )
+    (repository / "book" / "paper_map.md").write_text("")
+    (repository / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["torch", "numpy>=99", "tqdm", "no-such-package>=1.5"]\n'
+    )
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for command in (
+        ["init", "--quiet"],
+        ["add", "."],
+        [*identity, "commit", "--quiet", "--message=all"],
+    ):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    scripts.mkdir()
+    uv = scripts / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/uv.log\n')
+    uv.chmod(0o755)
+    return tmp_path
+
+
+def run_first_cell(
+    machine: Path, url: str, then: str = "", on_colab: bool = True
+) -> subprocess.CompletedProcess[str]:
+    cell = colab.FIRST_CELL.format(url=url, home=machine / "content" / "annotated-transformer")
+    prelude = PRELUDE.format(scripts=str(machine / "bin")) if on_colab else ""
+    path = os.pathsep.join([str(machine / "bin"), os.environ["PATH"]])
+    return subprocess.run(
+        [sys.executable, "-c", f"{prelude}\n{cell}\n{then}"],
+        cwd=machine,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path, "PYTHONPATH": ""},
+    )
+
+
+def test_on_colab_the_first_cell_finds_the_book_and_installs_what_is_missing(machine: Path) -> None:
+    then = """
+import os, subprocess
+import annotated_transformer
+print(os.listdir(), os.path.relpath(annotated_transformer.__file__, ".."))
+command = ["annotated-transformer", "prepare", "a b"]
+print(subprocess.run(command, capture_output=True, text=True).stdout)
+"""
+    done = run_first_cell(machine, (machine / "github").as_uri(), then)
+    assert done.returncode == 0, done.stderr
+    home = machine / "content" / "annotated-transformer"
+    version = metadata.version("numpy")
+    assert re.sub(r"\d+ s\.", "0 s.", done.stdout).splitlines()[:4] == [
+        f"The book is in {home}. Installed no-such-package>=1.5 in 0 s.",
+        f"The book asks for numpy>=99, and this runtime has {version}: "
+        "choose a newer one under Runtime, Change runtime type.",
+        "['paper_map.md'] annotated_transformer/__init__.py",
+        "['prepare', 'a b']",
+    ]
+    called = (machine / "uv.log").read_text()
+    assert called == f"pip install --quiet --python {sys.executable} no-such-package>=1.5\n"
+
+
+def test_the_first_cell_can_be_run_again(machine: Path) -> None:
+    """It leaves the clone, with what the reader may have changed there, and finds nothing to do."""
+    requirements = machine / "github" / "pyproject.toml"
+    requirements.write_text('[project]\ndependencies = ["torch", "numpy"]\n')
+    subprocess.run(
+        [
+            "git",
+            "-c",
+            "user.name=x",
+            "-c",
+            "user.email=x@example.org",
+            "commit",
+            "--quiet",
+            "--all",
+            "--message=less",
+        ],
+        cwd=machine / "github",
+        check=True,
+    )
+    home = machine / "content" / "annotated-transformer"
+    again = colab.FIRST_CELL.format(url="nowhere", home=home)
+    done = run_first_cell(
+        machine,
+        (machine / "github").as_uri(),
+        f"open('mine.txt', 'w').close()\n{again}\n"
+        f"import os\nprint(os.listdir(), sys.path.count({str(home)!r}))",
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"The book is in {home}. Nothing was missing."] * 2
+    assert "mine.txt" in lines[2] and lines[2].endswith(" 1")
+    assert not (machine / "uv.log").exists()
+
+
+def test_without_a_network_there_is_one_line(machine: Path) -> None:
+    done = run_first_cell(machine, (machine / "nothing-here").as_uri())
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(
+        "git cannot fetch file:///"
+    )
+
+
+def test_elsewhere_the_first_cell_does_nothing(machine: Path) -> None:
+    then = "print(sorted({'runpy', 'subprocess', 'tomllib'} & set(sys.modules)), sys.path[0])"
+    done = run_first_cell(machine, (machine / "github").as_uri(), then, on_colab=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[] \n", "")
+    assert not (machine / "content").exists()
+
+
+def test_only_what_is_missing_or_too_old_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colab's versions of August 2026, whose torch has a local version."""
+    there = {
+        "torch": "2.11.0+cu128",
+        "numpy": "2.1.3",
+        "sentencepiece": "0.2.2",
+        "tqdm": "4.67.1",
+        "jaxtyping": "1rc1",
+    }
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(on_colab.metadata, "version", version)
+    asked = [
+        "torch>=2.10",
+        "numpy",
+        "sentencepiece>=0.2.3",
+        "sacrebleu>=2.4",
+        "tqdm>=4.60",
+        "jaxtyping>=0.2.34",
+    ]
+    assert [str(requirement) for requirement in on_colab.lacking(asked)] == [
+        "sentencepiece>=0.2.3",
+        "sacrebleu>=2.4",
+    ]
+
+
+@pytest.mark.parametrize("uv", ["absent", "failing"])
+def test_pip_steps_in_for_uv(uv: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        called.append(command)
+        return subprocess.CompletedProcess(
+            command, int(command[0] == "uv"), "", "error: no such constraints file"
+        )
+
+    monkeypatch.setattr(
+        on_colab.shutil, "which", lambda name: None if uv == "absent" else f"/bin/{name}"
+    )
+    monkeypatch.setattr(on_colab.subprocess, "run", run)
+    on_colab.install(["sacrebleu>=2.4"])
+    assert [command[0] for command in called] == ["uv"] * (uv == "failing") + [sys.executable]
+    assert called[-1][1:4] == ["-m", "pip", "install"] and called[-1][-1] == "sacrebleu>=2.4"
+
+
+def test_an_installation_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = subprocess.CompletedProcess(
+        [], 1, "", "WARNING: retrying\nERROR: No matching distribution found\n\n"
+    )
+    monkeypatch.setattr(on_colab.subprocess, "run", lambda command, **options: failed)
+    with pytest.raises(SystemExit) as stopped:
+        on_colab.install(["sacrebleu>=2.4"])
+    assert (
+        stopped.value.code == "cannot install sacrebleu>=2.4: ERROR: No matching distribution found"
+    )
+
+
+def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -> None:
+    """It runs before anything is installed; `packaging` comes with Colab's matplotlib."""
+    modules = set(
+        re.findall(
+            r"^\s*(?:import|from) (\w+)", (ROOT / "tools" / "on_colab.py").read_text(), flags=re.M
+        )
+    )
+    assert modules - sys.stdlib_module_names == {"packaging"}
