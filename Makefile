@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words experiments reference corpus lint check test clean
+.PHONY: help book html pdf refresh words colab experiments reference corpus lint check test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ refresh: $(INSTALLED) corpus  ## run every chapter, or CHAPTER=book/3_2_attentio
 
 words: $(INSTALLED)  ## where only words and tags of chapters have changed: store them, keep the outputs
 	$(BIN)/python -m tools.notebooks words $(CHAPTER)
+
+colab: $(INSTALLED)  ## run every chapter, or CHAPTER=book/x.py, under Colab's versions (Linux, root; some 5 GB)
+	$(BIN)/python -m tools.colab_rehearsal $(CHAPTER)
 
 experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/results (hours; goes on where it stopped)
 	$(BIN)/python -m annotated_transformer.experiments --jobs 2

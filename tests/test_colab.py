@@ -1,4 +1,7 @@
-"""A chapter opens on Colab: its notebook's badge, first cell and metadata, and what that cell does."""
+"""A chapter opens on Colab: its notebook's badge, first cell and metadata, and what that cell does.
+
+`make colab` runs the chapters under Colab's versions; here is what can be seen in seconds, offline.
+"""
 
 import asyncio
 import os
@@ -13,8 +16,9 @@ import nbformat
 import pytest
 import yaml
 from nbformat import NotebookNode
+from packaging.requirements import Requirement
 
-from tools import colab, notebooks, on_colab
+from tools import colab, colab_rehearsal, notebooks, on_colab
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = [path for path in notebooks.chapters() if path.with_suffix(".ipynb").exists()]
@@ -326,3 +330,38 @@ def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -
         )
     )
     assert modules - sys.stdlib_module_names == {"packaging"}
+
+
+# What the rehearsal looks at
+
+
+@pytest.mark.parametrize(
+    ("package", "after", "wrong"),
+    [
+        ("sentencepiece", "0.2.3", []),  # was too old
+        (
+            "numpy",
+            "2.4.6",
+            ["numpy 2.1.3 became 2.4.6"],
+        ),  # was too old as well, but is not ours to exchange
+        ("tqdm", "4.70", ["tqdm 4.67 became 4.70"]),
+        ("regex", None, ["regex 2026.1 became nothing"]),
+        ("sacrebleu", "2.6", []),  # is new
+    ],
+)
+def test_an_exchanged_package_is_seen(package: str, after: str | None, wrong: list[str]) -> None:
+    there = {
+        "torch": "2.11.0",
+        "numpy": "2.1.3",
+        "sentencepiece": "0.2.2",
+        "tqdm": "4.67",
+        "regex": "2026.1",
+    }
+    asked = list(
+        map(
+            Requirement,
+            ["torch>=2.10", "numpy>=2.2", "sentencepiece>=0.2.3", "tqdm>=4.60", "sacrebleu"],
+        )
+    )
+    left = {name: version for name, version in {**there, package: after}.items() if version}
+    assert colab_rehearsal.exchanged(there, left, asked) == wrong
