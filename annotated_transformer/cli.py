@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from annotated_transformer import commands
-from annotated_transformer.commands import PROGRAM, say
-from annotated_transformer.config import PRESETS, ConfigError, DecodeConfig
+from annotated_transformer.config import PRESETS, DecodeConfig
+from annotated_transformer.errors import PROGRAM, ConfigError, say
 
 
 class _Parser(argparse.ArgumentParser):

@@ -17,19 +17,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig, require
+from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.errors import PROGRAM, require, say
 
 if TYPE_CHECKING:
     from annotated_transformer.translation import Translator
 
-PROGRAM = "annotated-transformer"
 FIXED = ("pad_id", "bos_id", "eos_id")  # the tokenizer's, which no flag can change
 Pairs = list[tuple[str, str]]
-
-
-def say(message: str) -> None:
-    """One line of progress on standard error."""
-    print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
 
 
 def prepare(args: Namespace) -> None:

@@ -6,8 +6,15 @@ Nothing here imports torch, so that a configuration can be read, checked and sto
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from annotated_transformer.errors import ConfigError, require
+
+__all__ = ["BOS_ID", "EOS_ID", "PAD_ID", "PRESETS", "UNK_ID", "Activation", "ConfigError", "DecodeConfig",
+           "Initialization", "ModelConfig", "Norm", "Positions", "TrainConfig", "require"]
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """The special ids: padding, beginning and end of sentence, unknown. Tokenizer and models take them from here."""
@@ -17,32 +24,65 @@ Positions = Literal["sinusoidal", "concatenated", "learned", "none"]
 Activation = Literal["relu", "gelu", "silu"]
 Initialization = Literal["scaled", "glorot"]
 Settings = TypeVar("Settings", bound="_Settings")
+MAX_SIZE = 2**28  # of any side of a matrix, so that no product of two overflows
+MAX_BEAM, MAX_ALPHA, MAX_EXTRA = 1024, 10, 100_000
 
 
-class ConfigError(ValueError):
-    """A setting that cannot be: one line that names the value and the rule."""
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise ConfigError with `message` unless `condition` holds."""
-    if not condition:
-        raise ConfigError(message)
+def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
+    """Raise ConfigError unless each value is what its annotation says; a whole number may be a float."""
+    for name, value in settings.items():
+        kinds = get_args(_hints(cls)[name]) or (_hints(cls)[name],)
+        if isinstance(kinds[0], str):
+            continue  # one of several words, which the class compares
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)):
+            named = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+            require(is_number and float in kinds, f"{name} must be {named}, got {value!r:.60}")
+        if isinstance(value, int):
+            fits = -(2**63) <= value < 2**63
+            require(fits, f"{name} must fit into 64 bits, got {value!r:.60}")
+        elif is_number:
+            require(math.isfinite(value), f"{name} must be a finite number, got {value}")
+
+
+def _check_size(name: str, size: int) -> None:
+    require(size >= 1, f"{name} must be at least 1, got {size}")
+    require(size <= MAX_SIZE, f"{name} must be at most {MAX_SIZE:,}, got {size}")
 
 
 @dataclass(frozen=True)
 class _Settings:
     """What the three configurations share: strict reading from a dictionary, and copies with changes."""
 
+    def __post_init__(self) -> None:
+        _check_kinds(type(self), vars(self))
+
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     @classmethod
-    def from_dict(cls: type[Settings], settings: dict[str, Any]) -> Settings:
-        """The configuration that `to_dict` wrote. Raises ConfigError for a name it does not know."""
+    def from_dict(cls: type[Settings], settings: Any) -> Settings:
+        """The configuration that `to_dict` wrote, perhaps in a file that a stranger changed since.
+
+        Raises ConfigError for a name it does not know, one that is missing, and a value of another kind.
+        """
+        require(isinstance(settings, dict),
+                f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}")
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(settings) - known)
         require(not unknown, f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-        return cls(**settings)
+        missing = [field.name for field in dataclasses.fields(cls)
+                   if field.default is dataclasses.MISSING and field.name not in settings]
+        require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
+        _check_kinds(cls, settings)
+        hints = _hints(cls)
+        return cls(**{name: float(value) if hints[name] is float else value
+                      for name, value in settings.items()})
 
     def replace(self: Settings, **changes: Any) -> Settings:
         """A copy with some settings changed and all rules checked again."""
@@ -51,7 +91,7 @@ class _Settings:
     @classmethod
     def parse(cls, name: str, text: str) -> Any:
         """The value that `text` (from a command line) means for setting `name`. Raises ConfigError."""
-        hints = get_type_hints(cls)
+        hints = _hints(cls)
         require(name in hints, f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}")
         options = get_args(hints[name])
         kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
@@ -99,13 +139,15 @@ class ModelConfig(_Settings):
     eos_id: int = EOS_ID
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("vocab_size", "N", "d_model", "d_ff", "h", "max_len"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+            _check_size(name, getattr(self, name))
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
                 require(self.d_model % self.h == 0, f"d_model must be a multiple of h, got {self.d_model} and {self.h}")
                 object.__setattr__(self, name, self.d_model // self.h)
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+            _check_size(name, getattr(self, name))
+            _check_size(f"h {name}", self.h * getattr(self, name))
         for name in ("p_drop", "attention_dropout", "ffn_dropout"):
             require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
         for name, options in (("norm", Norm), ("positions", Positions), ("activation", Activation),
@@ -186,6 +228,7 @@ class TrainConfig(_Settings):
     keep_checkpoints: int = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("train_steps", "max_tokens", "accumulate", "warmup_steps", "max_length", "log_every",
                      "validate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
@@ -203,7 +246,10 @@ class TrainConfig(_Settings):
 
 @dataclass(frozen=True)
 class DecodeConfig(_Settings):
-    """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens."""
+    """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
+
+    Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no number.
+    """
 
     beam_size: int = 4
     alpha: float = 0.6
@@ -211,7 +257,14 @@ class DecodeConfig(_Settings):
     max_extra: int = 50
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.beam_size >= 1, f"beam_size must be at least 1, got {self.beam_size}")
+        require(self.beam_size <= MAX_BEAM,
+                f"beam_size must be at most {MAX_BEAM:,}, got {self.beam_size}")
+        require(abs(self.alpha) <= MAX_ALPHA,
+                f"alpha must be between -{MAX_ALPHA} and {MAX_ALPHA}, got {self.alpha}")
         require(1 <= self.n_best <= self.beam_size,
                 f"n_best must be between 1 and beam_size, got {self.n_best} and {self.beam_size}")
         require(self.max_extra >= 0, f"max_extra must not be negative, got {self.max_extra}")
+        require(self.max_extra <= MAX_EXTRA,
+                f"max_extra must be at most {MAX_EXTRA:,}, got {self.max_extra}")

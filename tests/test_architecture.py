@@ -7,6 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "annotated_transformer"
 LAYERS = [  # lower first: a module imports only from layers above it in this list
+    {"errors"},
     {"config", "dropout"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "beam_search", "parsing",
      "parallel_text", "downloads", "process", "exercises.judging", "experiments.controlled_words"},
@@ -86,7 +87,13 @@ def test_modules_import_modules_not_the_front_door(path: Path) -> None:
 
 
 def test_a_configuration_needs_no_torch() -> None:
-    assert {name for name in imports(PACKAGE / "config.py") if name.partition(".")[0] == "torch"} == set()
+    for path in (PACKAGE / "config.py", PACKAGE / "errors.py"):
+        assert {name for name in imports(path) if name.partition(".")[0] == "torch"} == set()
+
+
+def test_one_function_speaks_to_the_user() -> None:
+    speakers = [module(path) for path in MODULES if "file=sys.stderr, flush" in path.read_text(encoding="utf-8")]
+    assert speakers == ["errors"]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module)

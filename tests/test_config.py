@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from annotated_transformer import config as ids
+from annotated_transformer.beam_search import length_penalty
 from annotated_transformer.config import PRESETS, ConfigError, DecodeConfig, ModelConfig, TrainConfig
 
 
@@ -78,7 +79,17 @@ MODEL_MISTAKES = [
     ({"vocab_size": 0}, "vocab_size must be at least 1, got 0"),
     ({"d_k": 0}, "d_k must be at least 1, got 0"),
     ({"p_drop": 1.0}, "p_drop must be in [0, 1), got 1.0"),
-    ({"p_drop": float("nan")}, "p_drop must be in [0, 1), got nan"),
+    ({"p_drop": float("nan")}, "p_drop must be a finite number, got nan"),
+    ({"N": "6"}, "N must be int, got '6'"),
+    ({"N": 2.5}, "N must be int, got 2.5"),
+    ({"N": True}, "N must be int, got True"),
+    ({"bias": 1}, "bias must be bool, got 1"),
+    ({"d_k": "64"}, "d_k must be int or None, got '64'"),
+    ({"p_drop": None}, "p_drop must be float, got None"),
+    ({"norm": ["pre"]}, "norm must be one of post, pre, got ['pre']"),
+    ({"d_ff": 10**9}, "d_ff must be at most 268,435,456, got 1000000000"),
+    ({"d_ff": 10**20}, "d_ff must fit into 64 bits, got 100000000000000000000"),
+    ({"h": 10_000, "d_k": 100_000}, "h d_k must be at most 268,435,456, got 1000000000"),
     ({"norm": "both"}, "norm must be one of post, pre, got both"),
     ({"activation": "tanh"}, "activation must be one of relu, gelu, silu, got tanh"),
     ({"d_model": 15, "h": 3}, "sinusoidal positions need an even d_model, got 15"),
@@ -91,6 +102,8 @@ TRAIN_MISTAKES = [
     ({"lr_factor": 0.0}, "lr_factor must be positive, got 0.0"),
     ({"clip_norm": -1.0}, "clip_norm must not be negative (0 is off), got -1.0"),
     ({"max_tokens": 100}, "max_length must not exceed max_tokens, got 256 and 100"),
+    ({"concatenate": float("inf")}, "concatenate must be a finite number, got inf"),
+    ({"seed": 2**70}, f"seed must fit into 64 bits, got {2**70}"),
     ({"precision": "fp8"}, "precision must be auto, fp32 or bf16, got fp8"),
 ]
 DECODE_MISTAKES = [
@@ -98,6 +111,11 @@ DECODE_MISTAKES = [
     ({"beam_size": 2, "n_best": 3}, "n_best must be between 1 and beam_size, got 3 and 2"),
     ({"n_best": 0}, "n_best must be between 1 and beam_size, got 0 and 4"),
     ({"max_extra": -1}, "max_extra must not be negative, got -1"),
+    ({"max_extra": 10**6}, "max_extra must be at most 100,000, got 1000000"),
+    ({"beam_size": 100_000}, "beam_size must be at most 1,024, got 100000"),
+    ({"alpha": 1000.0}, "alpha must be between -10 and 10, got 1000.0"),
+    ({"alpha": -900.0}, "alpha must be between -10 and 10, got -900.0"),
+    ({"alpha": float("nan")}, "alpha must be a finite number, got nan"),
 ]
 
 
@@ -117,6 +135,30 @@ def test_a_mistake_is_named_with_its_rule_in_one_line(make, changes, line):
 def test_unknown_settings_are_refused():
     with pytest.raises(ConfigError, match="ModelConfig has no setting heads; it has N, activation"):
         ModelConfig.from_dict({"vocab_size": 100, "heads": 8})
+
+
+@pytest.mark.parametrize(("settings", "line"), [
+    ([1, 2], "the settings of ModelConfig must be a dictionary, got [1, 2]"),
+    ("base", "the settings of ModelConfig must be a dictionary, got 'base'"),
+    ({"N": 6}, "ModelConfig needs vocab_size"),
+    ({"vocab_size": "many" * 1000}, "vocab_size must be int, got '" + ("many" * 15)[:59]),
+], ids=["list", "text", "nothing", "long"])
+def test_settings_that_a_stranger_wrote_are_read_with_care(settings, line):
+    """A file that is read is checked even where the suite's own checks of shapes and types are off."""
+    with pytest.raises(plain.ConfigError) as error:
+        plain.ModelConfig.from_dict(settings)
+    assert str(error.value) == line
+
+
+def test_a_whole_number_may_stand_for_a_fraction():
+    assert ModelConfig.from_dict({"vocab_size": 100, "p_drop": 0}).p_drop == 0
+    with pytest.raises(ConfigError, match="p_drop must be float, got False"):
+        ModelConfig.from_dict({"vocab_size": 100, "p_drop": False})
+
+
+@pytest.mark.parametrize("alpha", [-10.0, 10.0])
+def test_the_steepest_length_penalties_are_numbers(alpha):
+    assert 0 < length_penalty(1024 + 100_000, alpha) < float("inf")
 
 
 @pytest.mark.parametrize(("config", "name", "text", "value"), [

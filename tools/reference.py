@@ -27,7 +27,8 @@ WIDTH = 88  # columns of a signature on one line
 
 # The modules by the part of the paper that they are; one that is missing here comes at the end.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "The model": ("config", "attention", "feed_forward", "dropout", "embedding", "stacks", "transformer", "packing"),
+    "The model": ("config", "errors", "attention", "feed_forward", "dropout", "embedding", "stacks",
+                  "transformer", "packing"),
     "Data": ("tokenizer", "corpus", "parallel_text", "downloads", "batching"),
     "Training": ("optimizer", "loss", "training", "checkpoint", "process"),
     "Translation and evaluation": ("beam_search", "translation", "inference", "quantization", "graphs", "evaluation"),

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from annotated_transformer.config import ConfigError, require
-from annotated_transformer.downloads import DATA_VARIABLE, cache_directory, find, say, store, verify
+from annotated_transformer.downloads import DATA_VARIABLE, cache_directory, find, store, verify
+from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.parallel_text import SPLITS, Pair, PathLike
 from annotated_transformer.parsing import (
     TOP,

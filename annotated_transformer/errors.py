@@ -1,0 +1,22 @@
+"""What a person is told in one line: a mistake, or progress on standard error. Every other module stands above."""
+
+from __future__ import annotations
+
+import sys
+
+PROGRAM = "annotated-transformer"
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be: one line that names the value and the rule."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise ConfigError with `message` unless `condition` holds."""
+    if not condition:
+        raise ConfigError(message)
+
+
+def say(message: str) -> None:
+    """One line of progress on standard error."""
+    print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
