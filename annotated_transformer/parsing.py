@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from annotated_transformer.config import ConfigError, require
+from annotated_transformer.errors import ConfigError, require
 
 TOP, UNKNOWN_TAG = "TOP", "XX"
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
@@ -24,6 +24,23 @@ class Tree(NamedTuple):
 
     label: str
     children: tuple[Tree | str, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """As tuples compare, however deep the trees."""
+        stack: list[tuple[object, object]] = [(self, other)]
+        while stack:
+            one, two = stack.pop()
+            if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
+                stack.extend(zip(one, two, strict=True))
+            elif isinstance(one, tuple) or isinstance(two, tuple) or one != two:
+                return False
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+Tree.__hash__ = tuple.__hash__  # type: ignore[method-assign]  # a method of its own would recurse
 
 
 def is_tag(tree: Tree | str) -> bool:

@@ -326,3 +326,25 @@ def test_a_sampled_tree_has_a_depth():
         return 0 if is_tag(tree) else 1 + max(map(depth, tree.children))
 
     assert max(map(depth, sample_trees(300, seed=0, max_depth=5))) < max(map(depth, sample_trees(300, seed=0)))
+
+
+def deep_tree(word: str, levels: int = 3000) -> Tree:
+    tree = Tree("NN", (word,))
+    for _ in range(levels):
+        tree = Tree("NP", (tree,))
+    return tree
+
+
+def test_trees_of_any_depth_are_compared():
+    one, same, other = deep_tree("dog"), deep_tree("dog"), deep_tree("cat")
+    assert (one == same, one != same, hash(one) == hash(same)) == (True, False, True)
+    assert (one == other, one != other) == (False, True)
+    assert one != deep_tree("dog", 2999) and one != "dog"
+
+
+def test_a_tree_is_equal_to_what_a_tuple_of_its_parts_is_equal_to():
+    plain = ("S", (("NN", ("dog",)), "barks"))
+    tree = Tree("S", (Tree("NN", ("dog",)), "barks"))
+    assert tree == plain and plain == tree and hash(tree) == hash(plain) and len({tree, plain}) == 1
+    for different in (("S", (("NN", ("dog",)),)), ("S", "dog"), ("S", (("NN", "dog"), "barks")), None):
+        assert tree != different and different != tree
