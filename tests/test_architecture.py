@@ -7,14 +7,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "annotated_transformer"
 LAYERS = [  # lower first: a module imports only from layers above it in this list
-    {"errors"},
+    {"errors", "files"},
     {"config", "dropout"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "beam_search", "parsing",
      "parallel_text", "downloads", "process", "exercises.judging", "experiments.controlled_words"},
-    {"stacks", "corpus", "batching", "visualization", "experiments.layer_types", "experiments.learning_curve",
+    {"stacks", "package_index", "batching", "visualization", "experiments.layer_types", "experiments.learning_curve",
      "experiments.controlled_grammar"},
-    {"transformer", "experiments.treebank", "experiments.controlled_corpus"},
-    {"quantization"},
+    {"transformer", "corpus_sources", "experiments.treebank", "experiments.controlled_corpus"},
+    {"quantization", "corpus"},
     {"checkpoint", "cost", "evaluation", "explorer", "inference", "packing", "experiments.attention_shares"},
     {"graphs"},
     {"translation", "result_file", "experiments.significance"},
@@ -24,6 +24,7 @@ LAYERS = [  # lower first: a module imports only from layers above it in this li
      "experiments.verdicts"},
     {"experiments.miniature_table", "experiments.claims"},
     {"experiments.table_3"},
+    {"train_arguments"},
     {"commands", "exercises.on_attention", "exercises.on_layers", "exercises.on_training", "exercises.on_results"},
     {"cli", "exercises", "experiments"},
     {"__main__", "experiments.__main__"},
@@ -34,7 +35,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "sentencepiece": {"tokenizer"},
     "sacrebleu": {"evaluation"},
     "safetensors": {"checkpoint", "interop"},
-    "datasets": {"corpus"},
+    "datasets": {"corpus_sources"},
     "transformers": {"interop"},
     "tensorboard": {"training"},
 }

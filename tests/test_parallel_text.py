@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import os
 import random
 import re
+import threading
+import time
 
 import pytest
 
 from annotated_transformer.config import ConfigError
-from annotated_transformer.parallel_text import load_files, read_lines, split_by_group
+from annotated_transformer.parallel_text import (
+    LONGEST_LINE,
+    bounded_lines,
+    load_files,
+    read_lines,
+    split_by_group,
+)
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
 
@@ -30,6 +40,52 @@ def test_only_line_feeds_end_lines(tmp_path, name, end):
 
 def test_windows_line_ends_and_byte_order_mark_are_no_text(tmp_path):
     assert read_lines(write(tmp_path / "text", b"\xef\xbb\xbfone\r\ntwo\r\n")) == ["one", "two"]
+
+
+def test_a_mark_elsewhere_than_at_the_beginning_is_text(tmp_path):
+    content = "\ufeff\ufeffone\n\ufefftwo\n"
+    assert read_lines(write(tmp_path / "text", content)) == ["\ufeffone", "\ufefftwo"]
+    assert read_lines(write(tmp_path / "text.gz", content)) == ["\ufeffone", "\ufefftwo"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("form", ["plain", "gzip", "a byte at a time"])
+def test_a_pipe_is_read_as_a_file_is(tmp_path, form):
+    """As in --train <(zcat a.gz) <(zcat b.gz)."""
+    os.mkfifo(tmp_path / "pipe")
+    content = b"one\ntwo\n"
+
+    def feed() -> None:
+        with open(tmp_path / "pipe", "wb", buffering=0) as pipe:
+            if form == "a byte at a time":
+                for byte in content:
+                    pipe.write(bytes([byte]))
+                    time.sleep(0.01)
+            else:
+                pipe.write(gzip.compress(content) if form == "gzip" else content)
+
+    writer = threading.Thread(target=feed, daemon=True)
+    writer.start()
+    assert read_lines(tmp_path / "pipe") == ["one", "two"]
+    writer.join(10)
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_a_line_without_end_is_named_and_not_read_to_its_end(tmp_path, name):
+    path = write(tmp_path / name, b"one\n" + b"x" * (LONGEST_LINE + 1) + b"\nthree\n")
+    with pytest.raises(ConfigError, match=r"text.*, line 2 has more than 1,048,576 bytes: text has one sentence a li"):
+        read_lines(path)
+    with open(write(tmp_path / "plain", b"x" * (3 * LONGEST_LINE) + b"y\nthree"), "rb") as file:
+        digest = hashlib.sha256()
+        assert [(len(line), whole) for line, whole in bounded_lines(file, digest.update)] == [
+            (LONGEST_LINE, False), (5, True)]
+    assert digest.digest() == hashlib.sha256((tmp_path / "plain").read_bytes()).digest()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_the_longest_line_is_whole(tmp_path, end):
+    with open(write(tmp_path / "text", b"x" * (LONGEST_LINE - len(end)) + end), "rb") as file:
+        assert [(len(line), whole) for line, whole in bounded_lines(file)] == [(LONGEST_LINE, True)]
 
 
 def test_gzip_is_known_by_its_first_bytes(tmp_path):

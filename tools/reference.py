@@ -29,8 +29,8 @@ WIDTH = 88  # columns of a signature on one line
 GROUPS: dict[str, tuple[str, ...]] = {
     "The model": ("config", "errors", "attention", "feed_forward", "dropout", "embedding", "stacks",
                   "transformer", "packing"),
-    "Data": ("tokenizer", "corpus", "parallel_text", "downloads", "batching"),
-    "Training": ("optimizer", "loss", "training", "checkpoint", "process"),
+    "Data": ("tokenizer", "corpus", "corpus_sources", "parallel_text", "downloads", "package_index", "batching"),
+    "Training": ("optimizer", "loss", "training", "checkpoint", "files", "process"),
     "Translation and evaluation": ("beam_search", "translation", "inference", "quantization", "graphs", "evaluation"),
     "The paper's experiments": (
         "cost", "variations", "parsing", "result_file", "experiments", "experiments.claims",
@@ -44,7 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "visualization", "explorer", "exercises", "exercises.on_attention", "exercises.on_layers",
         "exercises.on_training", "exercises.on_results", "exercises.judging",
     ),
-    "Ways in and out": ("interop", "commands", "cli"),
+    "Ways in and out": ("interop", "commands", "train_arguments", "cli"),
 }
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import io
 import os
 import re
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from annotated_transformer.downloads import DATA_VARIABLE, cache_directory, find, store, verify
+from annotated_transformer.downloads import DATA_VARIABLE, MOST_BYTES, cache_directory, fetch, find, store, verify
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.parallel_text import SPLITS, Pair, PathLike
 from annotated_transformer.parsing import (
@@ -180,26 +178,19 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"cannot read {path}: {error}") from None
 
 
-def _get(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            content: bytes = response.read()
-        return content
-    except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(f"cannot download {url} ({error}); without a network, put the files into a directory and "
-                          f"name the directory in {DATA_VARIABLE}") from None
-
-
 def _fetch_zip(treebank: Treebank) -> Iterable[bytes]:
     try:
-        with zipfile.ZipFile(io.BytesIO(_get(treebank.url))) as archive:
-            return [archive.read(f"treebank/combined/{file}") for file in treebank.files]
+        with zipfile.ZipFile(io.BytesIO(fetch(treebank.url, "the files"))) as archive:
+            members = [archive.getinfo(f"treebank/combined/{file}") for file in treebank.files]
+            size = sum(member.file_size for member in members)
+            require(size <= MOST_BYTES, f"{treebank.url} unpacks to more than {MOST_BYTES:,} bytes")
+            return [archive.read(member) for member in members]
     except (zipfile.BadZipFile, KeyError) as error:
         raise ConfigError(f"{treebank.url} is not the archive expected: {error}") from None
 
 
 def _fetch_files(treebank: Treebank) -> Iterable[bytes]:
-    return [_get(f"{treebank.url}/{file}") for file in treebank.files]
+    return [fetch(f"{treebank.url}/{file}", "the files") for file in treebank.files]
 
 
 CRAFT_ARTICLES = (
