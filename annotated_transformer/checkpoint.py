@@ -14,33 +14,29 @@ pickled: weights from a stranger cannot run code.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_transformer.config import ConfigError, ModelConfig, require
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.embedding import positions_of
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.files import temporaries, write_atomically
 from annotated_transformer.transformer import Transformer
 
 if TYPE_CHECKING:
     from annotated_transformer.tokenizer import Tokenizer
 
+__all__ = ["average", "average_checkpoints", "begin_run", "load_model", "load_tensors", "load_weights",
+           "read_config", "read_model_config", "require_no_run", "require_room", "require_vocabulary",
+           "save_tensors", "save_weights", "step_checkpoints", "write_atomically", "write_directory"]
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, flush it to disk and move it to `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # safetensors makes files that only their owner can read
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
@@ -53,11 +49,23 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Named tensors and metadata. Raises ConfigError when the file is missing or damaged."""
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+
+
+def tensor_shapes(path: Path) -> Shapes:
+    """The shapes that the head of the file promises, with nothing of the rest read. Raises ConfigError."""
+    with _opened(path) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+            yield file
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except SafetensorError as error:
@@ -87,31 +95,74 @@ def read_config(directory: str | Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{directory} is not a checkpoint directory: it has no config.json") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     require(isinstance(config, dict) and "model" in config, f"{path} does not describe a model: it has no entry model")
+    require(isinstance(config.get("corpus", ""), str), f"{path}: corpus must be a name")
     return config
+
+
+def read_model_config(directory: str | Path) -> ModelConfig:
+    """The configuration of the model in a checkpoint directory. Raises ConfigError, with the file's name."""
+    settings = read_config(directory)["model"]
+    try:
+        return ModelConfig.from_dict(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{Path(directory) / 'config.json'}: {error}") from None
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy weights into a model of the same shape. Raises ConfigError when they do not fit."""
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    different = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-    require(not different, f"{path} does not fit its config.json: {', '.join(different[:3])} differ")
+    _require_fit(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
     model.load_state_dict(dict(tensors))
 
 
+def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    names = expected.keys() | found.keys()
+    different = sorted(name for name in names if expected.get(name) != found.get(name))
+    require(not different, f"{path} does not fit its config.json: {', '.join(different[:3])} differ")
+
+
+def require_vocabulary(tokenizer: Tokenizer, config: ModelConfig, where: str | Path) -> None:
+    """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them."""
+    require(tokenizer.vocab_size == config.vocab_size,
+            f"{where}: the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size is "
+            f"{config.vocab_size}: they do not belong together")
+
+
+def _without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transformer:
+    """The model whose weights have these shapes, without memory for them. Raises ConfigError if it has others.
+
+    A config.json of a few bytes can promise a model of any size; the file of weights has the one it has.
+    """
+    layers = {match[0] for name in shapes if (match := re.match(r"encoder\.layers\.\d+\.", name))}
+    require(len(layers) == config.N,
+            f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, N is {config.N}")
+    with torch.device("meta"):
+        model = Transformer(config)
+    _require_fit(model, shapes, path)
+    return model
+
+
 def load_model(directory: str | Path, device: torch.device | str = "cpu") -> tuple[Transformer, Tokenizer]:
-    """The model (float32, ready to decode) and the tokenizer of a checkpoint directory."""
+    """The model (float32, ready to decode) and the tokenizer of a checkpoint directory.
+
+    Raises ConfigError when config.json, weights and tokenizer do not belong together, before there is
+    memory for the weights.
+    """
     from annotated_transformer.tokenizer import Tokenizer
 
     directory = Path(directory)
-    config = ModelConfig.from_dict(read_config(directory)["model"])
-    model = Transformer(config)
-    path = directory / "model.safetensors"
-    load_weights(model, load_tensors(path)[0], path)
-    return model.to(device).eval(), Tokenizer.load(directory / "tokenizer.model")
+    config, path = read_model_config(directory), directory / "model.safetensors"
+    model = _without_weights(config, tensor_shapes(path), path)
+    tokenizer = Tokenizer.load(directory / "tokenizer.model")
+    require_vocabulary(tokenizer, config, directory)
+    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in load_tensors(path)[0].items()}
+    model.load_state_dict(weights, assign=True)
+    if config.positions != "learned":
+        model.positions = positions_of(config)  # a table that is computed and in no file
+    return model.to(device).eval(), tokenizer
 
 
 def step_checkpoints(directory: str | Path) -> list[Path]:
@@ -137,25 +188,91 @@ def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | 
 
     `out` defaults to the run's name with "-averaged". `others` are runs whose `last` checkpoints are to count as well:
     runs that went on from the same weights, with other seeds, have a good mean (Wortsman et al. 2022, "Model soups").
-    Raises ConfigError when a run has fewer checkpoints, other shapes, or another vocabulary.
+    Raises ConfigError when a run has fewer checkpoints, other settings (dropout aside) or another vocabulary, and
+    when `out` holds a run, or a model that is no average.
     """
     from annotated_transformer.tokenizer import Tokenizer
 
-    runs = [Path(directory), *map(Path, others)]
-    out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
+    runs = [path if path.name not in ("", "..") else path.resolve() for path in map(Path, (directory, *others))]
     config, tokenizer = read_config(runs[0]), Tokenizer.load(runs[0] / "tokenizer.model")
+    model_config = read_model_config(runs[0])
+    require_vocabulary(tokenizer, model_config, runs[0])
     require(last >= 1, f"the number of checkpoints to average must be at least 1, got {last}")
+    require(bool(out or runs[0].name), f"the average of {runs[0]} needs the name of a directory")
+    out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
+    require(out.resolve() not in [run.resolve() for run in runs],
+            f"the average needs a directory of its own, got {out}")
+    require_no_run(out)
     paths: list[Path] = []
     for run in runs:
-        read_config(run)
+        _require_alike(read_model_config(run), model_config, run, runs[0])
         found = step_checkpoints(run)
         require(len(found) >= last, f"{run} has {len(found)} checkpoints, cannot average the last {last}")
-        require(out.resolve() != run.resolve(), f"the average needs a directory of its own, got {out}")
         same = (run / "tokenizer.model").read_bytes() == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
         paths += found[-last:]
+    require(not (out / "model.safetensors").exists() or "averaged" in read_config(out),
+            f"{out} holds a model that is no average: name another directory")
     names = [f"{path.parent.parent.name}/{path.stem}" if others else path.stem for path in paths]
     averaged = average(paths)
-    write_directory(out, ModelConfig.from_dict(config.pop("model")), tokenizer, {**config, "averaged": names})
+    _without_weights(model_config, {name: tuple(t.shape) for name, t in averaged.items()}, paths[0])
+    del config["model"]
+    write_directory(out, model_config, tokenizer, {**config, "averaged": names})
     save_tensors(out / "model.safetensors", averaged)
     return out
+
+
+def _require_alike(config: ModelConfig, first: ModelConfig, run: Path, first_run: Path) -> None:
+    """Equal shapes are no equal models: raise ConfigError unless both compute the same from equal weights."""
+    ours, theirs = config.to_dict(), first.to_dict()
+    different = [name for name in ours if ours[name] != theirs[name]
+                 and name not in ("p_drop", "attention_dropout", "ffn_dropout", "initialization")]
+    require(not different, f"{run} has another {', '.join(different)} than {first_run}: their weights have no mean")
+
+
+def require_no_run(directory: str | Path) -> None:
+    """Raise ConfigError when `directory` holds a training run, which nothing else may overwrite."""
+    holds = (Path(directory) / "training.safetensors").exists() or step_checkpoints(directory)
+    require(not holds, f"{directory} holds a training run: name another directory")
+
+
+def require_room(directory: str | Path) -> None:
+    """Raise ConfigError unless a new run may begin in `directory`: it holds no run, no model and no old checkpoints.
+
+    What a run has left that was killed in its first save counts for nothing.
+    """
+    path = Path(directory)
+    require(not (path / "training.safetensors").exists(),
+            f"{directory} already holds a run: resume it, or name another directory")
+    if not _killed_in_its_first_save(path):
+        require(not (path / "model.safetensors").exists(),
+                f"{directory} already holds a model: name another directory")
+        require(not step_checkpoints(path), f"{path / 'checkpoints'} holds the weights of another run: "
+                                            "remove it, or name another directory")
+
+
+def begin_run(directory: str | Path) -> None:
+    """`require_room`, and then remove what a run has left that was killed in its first save."""
+    require_room(directory)
+    path = Path(directory)
+    left = [path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)]
+    left += temporaries(path, r"config\.json|tokenizer\.model|(?:model|training)\.safetensors")
+    left += temporaries(path / "checkpoints", r"step-\d+\.safetensors")
+    for file in left:
+        file.unlink(missing_ok=True)
+
+
+def _killed_in_its_first_save(path: Path) -> bool:
+    """Whether a run wrote its first checkpoint, and perhaps the weights, and never the state to resume from.
+
+    An export and an average say so in their config.json; a run that went on has a later checkpoint.
+    """
+    try:
+        stored = read_config(path)
+        config = TrainConfig.from_dict(stored.get("train"))
+    except ConfigError:
+        return False
+    steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]
+    is_first = len(steps) == 1 and steps[0] <= min(config.checkpoint_every, config.train_steps)
+    is_run = not stored.keys() & {"averaged", "dtype"} and not (path / "training.safetensors").exists()
+    return is_run and (is_first or not (steps or (path / "model.safetensors").exists()))

@@ -11,20 +11,18 @@ import logging
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require, say
+from annotated_transformer.train_arguments import run_settings, training_pairs
 
 if TYPE_CHECKING:
     from annotated_transformer.translation import Translator
-
-FIXED = ("pad_id", "bos_id", "eos_id")  # the tokenizer's, which no flag can change
-Pairs = list[tuple[str, str]]
 
 
 def prepare(args: Namespace) -> None:
@@ -39,22 +37,12 @@ def prepare(args: Namespace) -> None:
 
 
 def train(args: Namespace) -> None:
-    model_changes, train_changes = _settings(args.set)
-    if args.seed is not None:
-        train_changes["seed"] = args.seed
-    vocab_size = model_changes.pop("vocab_size", args.vocab_size)
     out = Path(args.out)
-    require(not (args.resume and args.init), "--resume goes on with a run and --init begins one: give one of them")
-    if args.resume:
-        model_config, train_config, name = _resumed(args, out, vocab_size, model_changes, train_changes)
-    else:
-        require(not _holds(out, "training.safetensors", "model.safetensors"),
-                f"{out} already holds a model: add --resume to go on with it, or name another directory")
-        model_config, train_config = _new_model(args, vocab_size, model_changes), TrainConfig(**train_changes)
-        name = args.corpus or ""
+    model_config, train_config, name = run_settings(args, out)
     device = _device(args.device)
-    train_pairs, valid_pairs, name = _training_pairs(args, name)
+    train_pairs, valid_pairs, name = training_pairs(args, name)
 
+    from annotated_transformer.checkpoint import begin_run
     from annotated_transformer.tokenizer import Tokenizer
     from annotated_transformer.training import train as run
 
@@ -64,13 +52,15 @@ def train(args: Namespace) -> None:
         say(f"learning a vocabulary of {model_config.vocab_size:,} from {len(train_pairs):,} training pairs")
         sentences = (sentence for pair in train_pairs for sentence in pair)
         tokenizer = Tokenizer.train(sentences, model_config.vocab_size, model_type=args.model_type)
+    if not args.resume:
+        begin_run(out)
     began = time.perf_counter()
     try:
         model = run(model_config, train_config, tokenizer, train_pairs, valid_pairs, out, device=device,
                     resume=args.resume, init=args.init, progress=not args.quiet, tensorboard=args.tensorboard,
                     corpus=name)
     except KeyboardInterrupt:
-        if _holds(out, "training.safetensors"):
+        if (out / "training.safetensors").exists():
             say(f"interrupted; {out} is saved, and --resume goes on from there")
         raise
     measured: dict[str, Any] = {}
@@ -81,78 +71,16 @@ def train(args: Namespace) -> None:
     print(json.dumps(measured))
 
 
-def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
-    """The configuration of a run that begins: that of a preset, or of the model that --init names, with changes."""
-    if not args.init:
-        return getattr(ModelConfig, args.preset or "tiny")(vocab_size or 8000, **changes)
-
-    from annotated_transformer.checkpoint import read_config
-
-    require(not (args.preset or vocab_size), "--init brings its vocabulary and model: no --vocab-size, no --preset")
-    return ModelConfig.from_dict(read_config(args.init)["model"]).replace(**changes)
-
-
-def _settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`--set name=value` as settings of the model and of the training."""
-    model_names, train_names = ({field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig))
-    model: dict[str, Any] = {}
-    training: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        require(bool(equals), f"--set takes name=value, got {assignment}")
-        require(name in (model_names | train_names) - {*FIXED},
-                f"there is no setting {name}; there are {', '.join(sorted((model_names | train_names) - {*FIXED}))}")
-        if name in model_names:
-            model[name] = ModelConfig.parse(name, value)
-        else:
-            training[name] = TrainConfig.parse(name, value)
-    return model, training
-
-
-def _resumed(args: Namespace, out: Path, vocab_size: int | None, model_changes: dict[str, Any],
-             train_changes: dict[str, Any]) -> tuple[ModelConfig, TrainConfig, str]:
-    """The settings of the run in `out`, with those changed that may change. Raises ConfigError for any other."""
-    from annotated_transformer.checkpoint import read_config
-
-    stored = read_config(out)
-    require({"model", "train"} <= stored.keys() and _holds(out, "training.safetensors"),
-            f"nothing to resume in {out}: it has no training.safetensors")
-    before = ModelConfig.from_dict(stored["model"])
-    if args.preset:
-        after = getattr(ModelConfig, args.preset)(vocab_size or before.vocab_size, **model_changes)
-    else:
-        after = before.replace(**model_changes, vocab_size=vocab_size or before.vocab_size)
-    changed = [name for name, value in before.to_dict().items() if after.to_dict()[name] != value]
-    require(not changed, f"{out} has another {', '.join(changed)}: it cannot be resumed with these settings")
-    name = stored.get("corpus", "")
-    require(args.corpus in (None, name), f"{out} was trained on {name}, it cannot be resumed on {args.corpus}")
-    return before, TrainConfig.from_dict(stored["train"]).replace(**train_changes), name
-
-
-def _training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
-    """Training and validation pairs, and what to call them."""
-    from annotated_transformer import corpus
-
-    if args.train or args.valid:
-        require(bool(args.train and args.valid), "--train and --valid go together: two files each, source and target")
-        require(not args.corpus, "give --corpus, or --train and --valid, not both")
-        return corpus.load_files(*args.train), corpus.load_files(*args.valid), " ".join(args.train)
-    require(bool(name), "there is nothing to train on: give --corpus NAME, or --train S T and --valid S T")
-    return list(corpus.load(name, "train", args.data_dir)), list(corpus.load(name, "valid", args.data_dir)), name
-
-
 def average(args: Namespace) -> None:
     from annotated_transformer.checkpoint import average_checkpoints
 
-    _refuse_to_overwrite_a_run(args.out)
     print(average_checkpoints(args.directory, args.last, args.out, args.others))
 
 
 def translate(args: Namespace) -> None:
     search = _search(args)
     require(args.window is None or args.window >= 1, f"--window must be at least 1, got {args.window}")
-    require(not (args.input and args.output and Path(args.output).exists() and
-                 Path(args.input).samefile(args.output)), f"--output would overwrite the input {args.input}")
+    _check_output(args.output, args.input)
     with ExitStack() as files:
         source = files.enter_context(open(args.input, "rb")) if args.input else sys.stdin.buffer
         translator = _translator(args, args.max_source)
@@ -167,8 +95,23 @@ def translate(args: Namespace) -> None:
 
 def _lines(file: BinaryIO) -> Iterator[str]:
     """Lines as LF alone ends them, so that as many go out as `wc -l` counts, whatever the bytes between."""
-    for line in file:
+    from annotated_transformer.parallel_text import LONGEST_LINE, bounded_lines
+
+    for number, (line, is_whole) in enumerate(bounded_lines(file), 1):
+        if not is_whole:
+            logging.warning("line %d has more than %d bytes, only those are read", number, LONGEST_LINE)
         yield line.removesuffix(b"\n").decode("utf-8", errors="replace")
+
+
+def _check_output(output: str | None, *inputs: str | None) -> None:
+    """Raise ConfigError if a file to write is one to read, or its directory is not there."""
+    if not output:
+        return
+    path = Path(output)
+    for name in filter(None, inputs):
+        same = path.exists() and Path(name).exists() and path.samefile(name)
+        require(not same, f"--output would overwrite the input {name}")
+    require(path.parent.is_dir(), f"--output needs a directory that exists, got {path}")
 
 
 def evaluate(args: Namespace) -> None:
@@ -179,6 +122,7 @@ def evaluate(args: Namespace) -> None:
     from annotated_transformer.evaluation import bleu, chrf, perplexity
 
     search = _search(args)
+    _check_output(args.output, args.source, args.reference)
     name = args.corpus or read_config(args.directory).get("corpus", "")
     if args.source or args.reference:
         require(bool(args.source and args.reference), "--source and --reference go together")
@@ -187,7 +131,7 @@ def evaluate(args: Namespace) -> None:
     else:
         require(bool(args.corpus) or name in corpus.names(), "there is nothing to translate: give --corpus NAME, "
                 "or --source and --reference")
-        pairs = list(corpus.load(name, args.split, args.data_dir))
+        pairs = corpus.load(name, args.split, args.data_dir)
     translator = _translator(args)
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     stream = translator.translate_stream(sources, **search)
@@ -227,10 +171,10 @@ def export(args: Namespace) -> None:
     import torch
 
     from annotated_transformer import corpus
-    from annotated_transformer.checkpoint import load_model, read_config, save_weights, write_directory
+    from annotated_transformer.checkpoint import load_model, read_config, require_no_run, save_weights, write_directory
 
     out = Path(args.out)
-    _refuse_to_overwrite_a_run(out)
+    require_no_run(out)
     require(not (out.exists() and out.samefile(args.directory)), f"the export needs a directory of its own, got {out}")
     config = read_config(args.directory)
     model, tokenizer = load_model(args.directory)
@@ -249,14 +193,6 @@ def export(args: Namespace) -> None:
 
 def _block(text: str) -> str:
     return f"```\n{text}\n```"
-
-
-def _holds(directory: str | Path, *names: str) -> bool:
-    return any((Path(directory) / name).exists() for name in names)
-
-
-def _refuse_to_overwrite_a_run(out: str | Path | None) -> None:
-    require(not (out and _holds(out, "training.safetensors")), f"{out} holds a training run: name another directory")
 
 
 def _device(name: str) -> str:

@@ -80,7 +80,7 @@ class _Settings:
                    if field.default is dataclasses.MISSING and field.name not in settings]
         require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
         _check_kinds(cls, settings)
-        hints = _hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]
         return cls(**{name: float(value) if hints[name] is float else value
                       for name, value in settings.items()})
 
@@ -91,7 +91,7 @@ class _Settings:
     @classmethod
     def parse(cls, name: str, text: str) -> Any:
         """The value that `text` (from a command line) means for setting `name`. Raises ConfigError."""
-        hints = _hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]
         require(name in hints, f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}")
         options = get_args(hints[name])
         kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]

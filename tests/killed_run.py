@@ -54,6 +54,6 @@ if __name__ == "__main__":
     attempt(directory / "whole", None)
     for i in range(5):
         update = kill_at_call(generator.randint(1, 6), torch.optim.Adam, "step")
-        in_a_file = kill_at_call(generator.randint(3, 8), os, "fsync")
+        in_a_file = kill_at_call(generator.randint(5, 16), os, "fsync")  # two a file
         print(attempt(directory / "killed", in_a_file if i in (1, 3) else update))
     print(attempt(directory / "killed", None))

@@ -39,6 +39,7 @@ LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "b
 CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
 
 PARSING, COST, PACKING, INFERENCE, GRAPHS = "parsing.py", "cost.py", "packing.py", "inference.py", "graphs.py"
+FILES, TEXT = "files.py", "parallel_text.py"
 
 HEADS = "test_attention.py::test_multi_head_attention_is_a_loop_over_heads"
 BY_HAND = "test_attention.py::test_equation_1_by_hand"
@@ -299,7 +300,7 @@ MUTANTS = [
     Mutant("the sum for the average", CHECKPOINT, "(tensor / len(paths))", "tensor", (AVERAGE,)),
     Mutant("the first checkpoints are averaged", CHECKPOINT, "paths += found[-last:]", "paths += found[:last]",
            (AVERAGE,)),
-    Mutant("files are moved before they are on disk", CHECKPOINT, "os.fsync(file.fileno())", "pass",
+    Mutant("files are moved before they are on disk", FILES, "os.fsync(file.fileno())", "pass",
            ("test_checkpoint.py::test_files_are_safe_on_disk_before_they_take_their_place",)),
     # Search (6.1)
     Mutant("a 6 for the 5 in the length penalty", SEARCH, "((5 + length) / 6) ** alpha", "((6 + length) / 6) ** alpha",

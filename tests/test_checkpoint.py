@@ -1,26 +1,30 @@
 import json
 import os
+import platform
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
-from toys import SMALL, random_tokens, small_model, toy_tokenizer
+from toys import SMALL, random_tokens, small_model, text_pairs, toy_tokenizer
 
 from annotated_transformer import checkpoint
-from annotated_transformer.config import ConfigError, ModelConfig
+from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
 from annotated_transformer.transformer import Transformer
 
 STEPS = (5, 10, 900, 1000)
+SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has
 
 
 @pytest.fixture
 def run(tmp_path):
     """A run with four saved models, whose name order is their step order."""
-    directory = checkpoint.write_directory(tmp_path / "run", ModelConfig(**SMALL), toy_tokenizer(), {"corpus": "copy"})
+    directory = checkpoint.write_directory(tmp_path / "run", ModelConfig(**SIZES), toy_tokenizer(), {"corpus": "copy"})
     for step in STEPS:
-        model = small_model(seed=step, dtype=torch.float32)
+        model = small_model(step, torch.float32, vocab_size=280)
         checkpoint.save_weights(directory / "checkpoints" / f"step-{step:08d}.safetensors", model)
     checkpoint.save_weights(directory / "model.safetensors", model)
     return directory
@@ -28,7 +32,7 @@ def run(tmp_path):
 
 def test_a_model_survives_its_directory(run):
     model, tokenizer = checkpoint.load_model(run)
-    original = small_model(seed=STEPS[-1], dtype=torch.float32)
+    original = small_model(STEPS[-1], torch.float32, vocab_size=280)
     source, target_in = random_tokens(1, 2, 7), random_tokens(2, 2, 6)
     assert torch.equal(model(source, target_in), original(source, target_in))
     assert not model.training and model.config == original.config
@@ -38,13 +42,13 @@ def test_a_model_survives_its_directory(run):
 
 def test_the_shared_matrix_is_stored_once_and_positions_not_at_all(run):
     tensors = load_file(run / "model.safetensors")
-    assert tensors.keys() == dict(Transformer(ModelConfig(**SMALL)).named_parameters()).keys()
-    assert [name for name, tensor in tensors.items() if SMALL["vocab_size"] in tensor.shape] == ["embedding.weight"]
+    assert tensors.keys() == dict(Transformer(ModelConfig(**SIZES)).named_parameters()).keys()
+    assert [name for name, tensor in tensors.items() if SIZES["vocab_size"] in tensor.shape] == ["embedding.weight"]
 
 
 def test_float16_halves_the_file_and_loads_as_float32(run):
     size = (run / "model.safetensors").stat().st_size
-    model = small_model(seed=STEPS[-1], dtype=torch.float32)
+    model = small_model(STEPS[-1], torch.float32, vocab_size=280)
     checkpoint.save_weights(run / "model.safetensors", model, torch.float16)
     assert (run / "model.safetensors").stat().st_size < 0.75 * size  # the names weigh as before
     loaded, _ = checkpoint.load_model(run)
@@ -82,7 +86,7 @@ def test_runs_from_one_start_have_an_average_together(run, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(run, other)
     for step in STEPS:
-        weights = small_model(seed=100 + step, dtype=torch.float32)
+        weights = small_model(100 + step, torch.float32, vocab_size=280)
         checkpoint.save_weights(other / "checkpoints" / f"step-{step:08d}.safetensors", weights)
     out = checkpoint.average_checkpoints(run, last=2, others=[other])
     averaged = load_file(out / "model.safetensors")
@@ -97,7 +101,7 @@ def test_runs_from_one_start_have_an_average_together(run, tmp_path):
 def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(run, other)
-    wider = Transformer(ModelConfig(**{**SMALL, "d_ff": SMALL["d_ff"] + 1}))
+    wider = Transformer(ModelConfig(**{**SIZES, "d_ff": SMALL["d_ff"] + 1}))
     checkpoint.save_weights(other / "checkpoints" / "step-00002000.safetensors", wider)
     with pytest.raises(ConfigError, match="step-00002000.safetensors has other weights than"):
         checkpoint.average_checkpoints(run, last=1, others=[other])
@@ -124,7 +128,7 @@ def test_impossible_averages_are_refused(run, settings, line):
 
 
 def test_different_models_have_no_average(run):
-    other = Transformer(ModelConfig(**{**SMALL, "N": 1}))
+    other = Transformer(ModelConfig(**{**SIZES, "N": 1}))
     checkpoint.save_weights(run / "checkpoints" / "step-00002000.safetensors", other)
     with pytest.raises(ConfigError, match="step-00002000.safetensors has other weights than"):
         checkpoint.average_checkpoints(run, last=2)
@@ -157,7 +161,8 @@ def test_files_are_safe_on_disk_before_they_take_their_place(tmp_path, monkeypat
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(path.exists()) or fsync(fd))
     checkpoint.write_atomically(path, lambda new: new.write_text("{}"))
-    assert flushed == [False] and path.read_text() == "{}"
+    assert flushed == [False, True]  # the file before it is moved, its directory after
+    assert path.read_text() == "{}"
 
 
 def test_a_temporary_file_is_no_checkpoint(run):
@@ -198,6 +203,195 @@ def test_a_config_without_a_model_is_refused_in_one_line(tmp_path):
         checkpoint.read_config(tmp_path)
 
 
-def test_others_may_read_the_weights(tmp_path):
-    checkpoint.save_tensors(tmp_path / "weights.safetensors", {"a": torch.zeros(2)})
-    assert (tmp_path / "weights.safetensors").stat().st_mode & 0o444 == 0o444
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_the_umask_says_who_may_read_the_files(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        checkpoint.save_tensors(tmp_path / "weights.safetensors", {"a": torch.zeros(2)})
+        checkpoint.write_atomically(tmp_path / "config.json", lambda new: new.write_text("{}"))
+        (tmp_path / "as any program makes it").touch()
+    finally:
+        os.umask(before)
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    here, path = platform.node(), tmp_path / "model.safetensors"
+    gone = [f".model.safetensors.{dead.pid}", f".model.safetensors.{here}.{dead.pid}"]
+    kept = [f".model.safetensors.{here}.{os.getppid()}", f".model.safetensors.elsewhere.{dead.pid}",
+            f".other.{here}.{dead.pid}", ".model.safetensors.backup"]
+    for name in (*gone, *kept):
+        (tmp_path / name).write_text("half")
+    checkpoint.write_atomically(path, lambda new: new.write_text("whole"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*kept, path.name])
+
+
+# A directory whose parts do not belong together
+
+
+def test_a_tokenizer_of_another_size_is_refused(run):
+    toy_tokenizer().train([side for pair in text_pairs(0, 200) for side in pair], 290, run / "tokenizer.model")
+    line = "run: the tokenizer has 290 tokens and the model's vocab_size is 280: they do not belong together"
+    with pytest.raises(ConfigError, match=line):
+        checkpoint.load_model(run)
+    with pytest.raises(ConfigError, match=line):
+        checkpoint.average_checkpoints(run, last=1)
+
+
+@pytest.mark.parametrize(("model", "line"), [
+    ({**SIZES, "N": "6"}, "config.json: N must be int, got '6'"),
+    ({**SIZES, "N": 2.5}, "config.json: N must be int, got 2.5"),
+    ({**SIZES, "p_drop": None}, "config.json: p_drop must be float, got None"),
+    ({"N": 2}, "config.json: ModelConfig needs vocab_size"),
+    ([1, 2], "config.json: the settings of ModelConfig must be a dictionary, got [1, 2]"),
+    ({**SIZES, "N": 3}, "does not fit its config.json: it has 2 layers in the encoder, N is 3"),
+    ({**SIZES, "N": 2**28}, "does not fit its config.json: it has 2 layers in the encoder, N is 268435456"),
+    ({**SIZES, "d_model": 10}, "does not fit its config.json: decoder.layers.0.add_norm_1.norm.bias, "),
+    ({**SIZES, "vocab_size": 281}, "does not fit its config.json: embedding.weight differ"),
+    ({**SIZES, "positions": "learned"}, "does not fit its config.json: positions.weight differ"),
+    ({**SIZES, "d_model": 2**28, "d_ff": 2**28, "h": 1}, "does not fit its config.json: "),
+    ({**SIZES, "d_ff": 10**30}, "config.json: d_ff must fit into 64 bits"),
+])
+def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
+    (run / "config.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(ConfigError) as error:
+        checkpoint.load_model(run)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', "1" * 5000, "\udcff"])
+def test_a_config_that_is_none_is_one_line(run, text):
+    (run / "config.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(ConfigError, match="config.json") as error:
+        checkpoint.read_config(run)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
+def test_a_small_config_cannot_take_much_memory(run):
+    """20 million rows are promised and 280 are there: refused before there is memory for the promise (5 GB)."""
+    model = {**SIZES, "vocab_size": 20_000_000, "d_model": 64, "d_ff": 100_000}
+    (run / "config.json").write_text(json.dumps({"model": model}))
+    code = ("import resource, sys, torch; from annotated_transformer import checkpoint, config\n"
+            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "before = peak()\n"
+            "try: checkpoint.load_model(sys.argv[1])\n"
+            "except config.ConfigError as error: print(peak() - before, error)")
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
+    kilobytes, _, line = done.stdout.partition(" ")
+    assert "does not fit its config.json" in line
+    assert int(kilobytes) < 100_000
+
+
+@pytest.mark.parametrize("changes", [{}, {"positions": "concatenated", "bias": True}, {"positions": "none"},
+                                     {"positions": "learned", "norm": "pre", "max_len": 30}])
+def test_a_loaded_model_has_memory_of_its_own_and_computes_and_learns(tmp_path, changes):
+    original = small_model(3, torch.float32, vocab_size=280, **changes)
+    checkpoint.write_directory(tmp_path, original.config, toy_tokenizer())
+    checkpoint.save_weights(tmp_path / "model.safetensors", original)
+    loaded, _ = checkpoint.load_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"gone")
+    source, target_in = random_tokens(1, 2, 7), random_tokens(2, 2, 6)
+    assert torch.equal(loaded(source, target_in), original(source, target_in))
+    loaded(source, target_in).sum().backward()
+    assert all(parameter.grad is not None and parameter.is_contiguous() for parameter in loaded.parameters())
+
+
+# Averages that would overwrite, or be of nothing
+
+
+@pytest.mark.parametrize("file", ["training.safetensors", "checkpoints/step-00000001.safetensors"])
+def test_an_average_never_overwrites_a_run(run, file):
+    other = run.with_name("run-averaged")
+    for name in (file, "model.safetensors"):
+        (other / name).parent.mkdir(parents=True, exist_ok=True)
+        (other / name).write_bytes(b"mine")
+    for settings in ({}, {"out": other}):
+        with pytest.raises(ConfigError, match="run-averaged holds a training run: name another directory"):
+            checkpoint.average_checkpoints(run, last=1, **settings)
+    assert {path.read_bytes() for path in other.rglob("*") if path.is_file()} == {b"mine"}
+
+
+def test_an_average_replaces_an_average_and_no_other_model(run):
+    out = checkpoint.average_checkpoints(run, last=1)
+    assert checkpoint.average_checkpoints(run, last=2) == out
+    assert len(checkpoint.read_config(out)["averaged"]) == 2
+    config = checkpoint.read_config(run)
+    (out / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="run-averaged holds a model that is no average"):
+        checkpoint.average_checkpoints(run, last=1)
+
+
+UNLIKE = [{"h": 4}, {"activation": "gelu"}, {"scaled_attention": False}, {"positions": "concatenated"}, {"eos_id": 3}]
+
+
+@pytest.mark.parametrize("changes", UNLIKE, ids=[next(iter(changes)) for changes in UNLIKE])
+def test_equal_shapes_are_no_equal_models(run, tmp_path, changes):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    one, two = (ModelConfig(**{**SIZES, **more}) for more in ({}, changes))
+    shapes = [{name: tensor.shape for name, tensor in Transformer(c).state_dict().items()} for c in (one, two)]
+    assert shapes[0] == shapes[1]  # nothing but config.json tells them apart
+    checkpoint.write_directory(other, two, toy_tokenizer())
+    with pytest.raises(ConfigError, match=f"other has another .*{next(iter(changes))}.* than .*run: their weights "):
+        checkpoint.average_checkpoints(run, last=1, others=[other])
+
+
+def test_dropout_is_no_difference_between_models(run, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    config = ModelConfig(**{**SIZES, "p_drop": 0.3, "attention_dropout": 0.1, "ffn_dropout": 0.1})
+    checkpoint.write_directory(other, config, toy_tokenizer())
+    assert checkpoint.average_checkpoints(run, last=1, others=[other]).exists()
+
+
+def test_weights_of_another_model_than_the_config_says_have_no_average(run):
+    config = checkpoint.read_config(run)
+    config["model"]["d_ff"] = 13
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="does not fit its config.json"):
+        checkpoint.average_checkpoints(run, last=1)
+    assert not run.with_name("run-averaged").exists()
+
+
+@pytest.mark.parametrize(("here", "name"), [(".", "."), ("checkpoints", "..")])
+def test_a_run_may_be_named_by_where_one_stands(run, monkeypatch, here, name):
+    monkeypatch.chdir(run / here)
+    assert checkpoint.average_checkpoints(name, last=1) == run.with_name("run-averaged")
+
+
+# A directory for a new run
+
+
+def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
+    checkpoint.begin_run(tmp_path / "not yet")
+    checkpoint.begin_run(tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="run already holds a model: name another directory"):
+        checkpoint.begin_run(run)
+    (run / "training.safetensors").write_bytes(b"days")
+    with pytest.raises(ConfigError, match="run already holds a run: resume it, or name another directory"):
+        checkpoint.begin_run(run)
+    (run / "training.safetensors").unlink()
+    (run / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="checkpoints holds the weights of another run"):
+        checkpoint.begin_run(run)
+    assert all(path.read_bytes() == content for path, content in before.items() if path.exists())
+
+
+@pytest.mark.parametrize(("extra", "steps"), [
+    ({"averaged": []}, []), ({"dtype": "float16"}, []), ({}, []), ({}, [10, 20]), ({}, [20]), ({"train": 3}, [10]),
+])
+def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_path, extra, steps):
+    """The first save of this run is at step 10, so a checkpoint of step 20 means that it went on."""
+    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
+    checkpoint.write_directory(tmp_path, ModelConfig(**SIZES), toy_tokenizer(), {"train": train, **extra})
+    weights = [tmp_path / "model.safetensors",
+               *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps)]
+    for path in weights:
+        checkpoint.save_tensors(path, {"a": torch.zeros(1)})
+    with pytest.raises(ConfigError, match="already holds a model"):
+        checkpoint.begin_run(tmp_path)
+    assert all(path.exists() for path in weights)

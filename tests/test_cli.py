@@ -1,15 +1,20 @@
 """The command line says what it did on standard output, and what the user got wrong in one line."""
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 from safetensors.torch import load_file
-from toys import small_model, text_pairs, toy_tokenizer
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
 from annotated_transformer import checkpoint, cli, commands, corpus, evaluation
 from annotated_transformer.config import ConfigError, ModelConfig
+from annotated_transformer.train_arguments import assigned_settings
+from annotated_transformer.training import train
 from annotated_transformer.translation import Translator
 from annotated_transformer.variations import TABLE_3
 
@@ -105,6 +110,20 @@ def test_help_needs_neither_torch_nor_a_corpus():
     (["train", "--out", "new", "--resume"], "new is not a checkpoint directory"),
     (["translate", "nowhere"], "nowhere is not a checkpoint directory"),
     (["translate", "nowhere", "--beam-size", "0"], "beam_size must be at least 1, got 0"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "concatenate=inf"], "concatenate must be a finite number"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", f"seed={2**70}"], "seed must fit into 64 bits, got 11805"),
+    (["train", "--out", "new", "--corpus", "copy", "--seed", f"{2**70}"], "seed must fit into 64 bits, got 11805"),
+    (["train", "--out", "new", "--corpus", "copy", "--set", "d_ff=10000000000"], "d_ff must be at most 268,435,456"),
+    (["train", "--out", "new", "--corpus", "copy", "--init", "new"], "--init and --out must be two directories"),
+    (["translate", "nowhere", "--alpha", "1000"], "alpha must be between -10 and 10, got 1000.0"),
+    (["translate", "nowhere", "--alpha=-900"], "alpha must be between -10 and 10, got -900.0"),
+    (["translate", "nowhere", "--alpha", "nan"], "alpha must be a finite number, got nan"),
+    (["translate", "nowhere", "--beam-size", "100000"], "beam_size must be at most 1,024, got 100000"),
+    (["translate", "nowhere", "--max-extra", f"{10**20}"], "max_extra must fit into 64 bits"),
+    (["translate", "nowhere", "--output", "absent/out"], "--output needs a directory that exists, got absent/out"),
+    (["average", "/"], "/ is not a checkpoint directory"),
+    (["average", "."], "is not a checkpoint directory"),
+    (["average", ".."], "is not a checkpoint directory"),
     (["translate", "nowhere", "--n-best", "5"], "n_best must be between 1 and beam_size, got 5 and 4"),
     (["translate", "nowhere", "--window", "0"], "--window must be at least 1, got 0"),
     (["translate", "nowhere", "--input", "absent"], "absent: No such file or directory"),
@@ -130,7 +149,7 @@ def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
 
 
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
-    assert "already holds a model" in refused(capsys, "train", "--corpus", "copy", "--out", run_directory)
+    assert "already holds a run: add --resume" in refused(capsys, "train", "--corpus", "copy", "--out", run_directory)
     assert "already holds a model" in refused(capsys, "train", "--corpus", "copy", "--out", directory)
     assert "holds a training run" in refused(capsys, "export", directory, "--out", run_directory)
     assert "holds a training run" in refused(capsys, "average", directory, "--out", run_directory)
@@ -151,7 +170,7 @@ def test_a_run_is_resumed_as_what_it_was(capsys, run_directory, arguments, messa
 
 
 def test_settings_go_to_the_model_or_to_the_training():
-    model, training = commands._settings(["N=2", "train_steps=7", "norm=pre", "bias=true", "eps_ls=0.2"])
+    model, training = assigned_settings(["N=2", "train_steps=7", "norm=pre", "bias=true", "eps_ls=0.2"])
     assert (model, training) == ({"N": 2, "norm": "pre", "bias": True}, {"train_steps": 7, "eps_ls": 0.2})
 
 
@@ -185,6 +204,132 @@ def test_the_input_is_not_overwritten(capsys, directory, files):
     before = files[0].read_bytes()
     assert "would overwrite" in refused(capsys, "translate", directory, "--input", files[0], "--output", files[0])
     assert files[0].read_bytes() == before
+
+
+def test_a_reference_is_not_overwritten_by_the_translations(capsys, directory, files):
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        err = refused(capsys, "evaluate", directory, "--source", files[0], "--reference", files[1], "--output", path)
+        assert f"--output would overwrite the input {path}" in err
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(capsys, directory, files, tmp_path):
+    """What Windows put before the first line changes neither the translation nor the scores."""
+    marked = [tmp_path / f"marked {path.name}" for path in files]
+    for path, copy in zip(files, marked, strict=True):
+        copy.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    printed = []
+    for source, reference in (files, marked):
+        _, scores, _ = run(capsys, "evaluate", directory, "--source", source, "--reference", reference, "--json",
+                           "--quiet", "--max-extra", 2, "--output", tmp_path / "evaluated")
+        _, translated, _ = run(capsys, "translate", directory, "--input", source, "--max-extra", 2)
+        assert (tmp_path / "evaluated").read_text(encoding="utf-8") == translated
+        printed.append((scores, translated))
+    assert printed[0] == printed[1]
+
+
+def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(capsys, caplog, directory, tmp_path):
+    (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 300_000 + b"\ncab\n")
+    status, out, _ = run(capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
+                         0, "--max-source", 10)
+    (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 30 + b"\ncab\n")
+    assert (status, out) == run(capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1,
+                                "--max-extra", 0, "--max-source", 10)[:2]
+    assert caplog.messages[0] == "line 2 has more than 1048576 bytes, only those are read"
+
+
+@pytest.fixture
+def mismatched(directory, tmp_path):
+    """A copy of the model with the tokenizer of another, of more tokens."""
+    copy = tmp_path / "mismatched"
+    shutil.copytree(directory, copy)
+    sides = [side for pair in text_pairs(7, 200) for side in pair]
+    toy_tokenizer().train(sides, 290, copy / "tokenizer.model")
+    return copy
+
+
+@pytest.mark.parametrize("verb", [["translate"], ["evaluate", "--corpus", "copy", "--quiet"], ["export", "--out", "x"]])
+def test_weights_and_a_tokenizer_that_do_not_belong_together_are_one_line(capsys, mismatched, files, verb):
+    arguments = [verb[0], mismatched, *verb[1:], *(["--input", files[0]] if verb == ["translate"] else [])]
+    assert "290 tokens and the model's vocab_size is 280: they do not belong together" in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize("settings", ['{"N": "6"}', '{"vocab_size": 280, "p_drop": null}', "[1, 2]", "{}"])
+def test_a_config_that_is_none_is_one_line(capsys, run_directory, files, settings):
+    (run_directory / "config.json").write_text(f'{{"model": {settings}, "train": {{}}}}')
+    for arguments in (["translate", run_directory, "--input", files[0]], ["train", "--resume", "--out", run_directory],
+                      ["average", run_directory], ["train", "--out", "new", "--corpus", "copy", "--init",
+                                                   run_directory]):
+        assert "run/config.json: " in refused(capsys, *arguments)
+
+
+def run_with_checkpoints(path, **changes):
+    """What the review's shell lines make: a directory with one checkpoint to average."""
+    model = small_model(vocab_size=280, **changes).float()
+    checkpoint.write_directory(path, model.config, toy_tokenizer())
+    checkpoint.save_weights(path / "checkpoints" / "step-00000001.safetensors", model)
+    return path
+
+
+def test_average_without_out_does_not_overwrite_a_run_of_that_name(capsys, tmp_path):
+    precious = run_with_checkpoints(tmp_path / "x-averaged")
+    (precious / "training.safetensors").write_bytes(b"days")
+    (precious / "model.safetensors").write_bytes(b"mine")
+    run_with_checkpoints(tmp_path / "x")
+    assert "holds a training run: name another" in refused(capsys, "average", tmp_path / "x", "--last", 1)
+    assert (precious / "model.safetensors").read_bytes() == b"mine"
+
+
+def test_unlike_models_are_not_averaged(capsys, tmp_path):
+    two, four = (run_with_checkpoints(tmp_path / f"h{h}", h=h) for h in (2, 4))
+    err = refused(capsys, "average", two, four, "--last", 1, "--out", tmp_path / "soup")
+    assert "h4 has another h, d_k, d_v than" in err
+    assert not (tmp_path / "soup").exists()
+
+
+@pytest.mark.parametrize(("here", "name"), [(".", "."), ("checkpoints", "..")])
+def test_a_run_is_averaged_from_within(capsys, tmp_path, monkeypatch, here, name):
+    monkeypatch.chdir(run_with_checkpoints(tmp_path / "x") / here)
+    assert run(capsys, "average", name, "--last", 1)[:2] == (0, f"{tmp_path / 'x-averaged'}\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, files, tmp_path):
+    """Killed between the weights and the state: it cannot be resumed, says so, and begins again in the same place."""
+    out = tmp_path / "killed"
+    configs, tokenizer, pairs = toy_run_config(train_steps=4, checkpoint_every=3), toy_tokenizer(), text_pairs(1, 60)
+    if os.fork() == 0:
+        flush = os.fsync
+
+        def deadly(descriptor):
+            if (out / "model.safetensors").exists() and [*out.glob(".training.safetensors.*")]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return flush(descriptor)
+
+        os.fsync = deadly
+        train(*configs, tokenizer, pairs, [], out, progress=False)
+        os._exit(1)
+    assert os.WTERMSIG(os.wait()[1]) == signal.SIGKILL
+    assert {path.name for path in out.iterdir()} > {"config.json", "model.safetensors", "checkpoints"}
+    assert not (out / "training.safetensors").exists()
+    arguments = ["train", "--train", *files, "--valid", *files, "--out", out, "--quiet", "--vocab-size", 280]
+    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=2", "max_length=40", "checkpoint_every=2"):
+        arguments += ["--set", setting]
+    err = refused(capsys, *arguments, "--resume")
+    assert "no checkpoint was finished there; to begin the run again, leave out --resume" in err
+    status, _, err = run(capsys, *arguments)
+    assert status == 0, err
+    kept = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert kept == {"config.json", "tokenizer.model", "model.safetensors", "training.safetensors", "log.jsonl",
+                    "checkpoints/step-00000002.safetensors"}
+
+
+def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
+    path = run_directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "train": {}, "corpus": "a.en a.de"}))
+    err = refused(capsys, "train", "--resume", "--out", run_directory)
+    assert "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again" in err
 
 
 def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_path):
