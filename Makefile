@@ -6,7 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MATHJAX := static/mathjax/tex-chtml-full.js
-AXE := axe-playwright-python==0.1.8  # for its copy of axe-core alone, so without playwright
 
 # One thread a process: chapters run side by side, and results do not depend on the number of cores.
 export OMP_NUM_THREADS ?= 1
@@ -64,7 +63,7 @@ clean:  ## remove what was built, but not the environment
 $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
-	@$(PYTHON) tools/install.py $(VENV) -- -r requirements.txt -- --no-deps -e . $(AXE)
+	@$(PYTHON) tools/install.py $(VENV) -- -r requirements.txt -- --no-deps -e .
 
 $(MATHJAX): $(INSTALLED) tools/vendor_mathjax.py
 	$(BIN)/python -m tools.vendor_mathjax static/mathjax

@@ -1,28 +1,33 @@
-"""The built book in a real browser: Debian's chromium, driven over its DevTools protocol.
+"""The built book in a real browser: Chromium, driven by Playwright, with axe-core as a judge.
 
-Skipped where there is no chromium or no built book (`make html`). Every page is loaded once, from a local server and
-under a path prefix as on a project page, and each test asks all visits one question.
+Skipped where there is no Chromium or no built book (`make html`). Every page is loaded once, from
+a local server and under a path prefix as on a project page, and each test asks all visits one
+question.
 """
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
 
-from tools.browser import CHROMIUM, Browser, served
+from tools.browser import CHROMIUM, chromium_page, open_page, served
 
 HTML = Path(__file__).parents[1] / "_build" / "html"
-PAGES = sorted(str(path.relative_to(HTML)) for path in HTML.rglob("*.html") if "_static" not in path.parts)
+PAGES = sorted(
+    str(path.relative_to(HTML)) for path in HTML.rglob("*.html") if "_static" not in path.parts
+)
 WIDTHS = (1440, 768, 360)  # a laptop, a tablet, a phone: CSS pixels
+HEIGHT = 900
+COLOURS = ["color-contrast", "link-in-text-block"]  # axe-core's rules that depend on the theme
 
-pytestmark = [
-    pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"),
-    pytest.mark.skipif(not PAGES, reason="no built book (make html)"),
-]
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+)
 
 
 @dataclass
@@ -34,81 +39,148 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     overflow: dict[int, int] = field(default_factory=dict)  # width -> pixels that stick out
     facts: dict = field(default_factory=dict)
-    barriers: dict[str, list[str]] = field(default_factory=dict)  # what axe-core calls serious or critical, by setting
+    barriers: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # what axe-core calls serious or critical, by setting
 
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PAGE_FACTS = Path(__file__).with_name("page_facts.js").read_text(encoding="utf-8")
 
 
-def axe_core() -> str:
-    """The script of axe-core, which pip brings as part of a package that is not used otherwise."""
-    spec = find_spec("axe_playwright_python")
-    assert spec and spec.submodule_search_locations, "axe-core is missing; run: make test"
-    return (Path(next(iter(spec.submodule_search_locations))) / "axe.min.js").read_text(encoding="utf-8")
+def listen(page: Page, seen: Visit) -> None:
+    """Note in `seen` what the page asks for, what does not come, and what its scripts say."""
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.on(
+        "response",
+        lambda answer: (
+            answer.status >= 400 and seen.failures.append(f"{answer.status} {answer.url}")
+        ),
+    )
+    page.on(
+        "requestfailed",
+        lambda request: (
+            request.failure != "net::ERR_ABORTED"
+            and seen.failures.append(f"{request.failure} {request.url}")
+        ),
+    )
+    page.on("pageerror", lambda error: seen.errors.append(str(error)))
+    page.on(
+        "console", lambda said: said.type in ("error", "assert") and seen.errors.append(said.text)
+    )
 
 
-def visit(browser: Browser, address: str, axe: str) -> Visit:
-    """Load the page at `address`, look at it wide and narrow, light and dark, and note what happens.
+def barriers(page: Page, **options: Any) -> list[str]:
+    """What axe-core calls serious or critical: rule, number of places, the first, what to do."""
+    found = (
+        Axe()
+        .run(page, options={"resultTypes": ["violations"], "preload": False, **options})
+        .response
+    )
+    return [
+        f"{finding['impact']} {finding['id']} x{len(finding['nodes'])}: "
+        f"{finding['nodes'][0]['target']}: {finding['nodes'][0]['failureSummary']}"
+        for finding in found["violations"]
+        if finding["impact"] in ("serious", "critical")
+    ]
 
-    axe-core judges the page as it is by all its rules but those for colours, which it applies in the light and in the
-    dark; and by its rule for boxes that scroll once more on a phone, where most of them do.
+
+def visit(page: Page, address: str) -> Visit:
+    """Load the page at `address`, look at it wide and narrow, light and dark, and take notes.
+
+    axe-core judges the page as it is by all its rules but those for colours, which it applies in
+    the light and in the dark; and by its rule for boxes that scroll once more on a phone, where
+    most of them do.
     """
     seen = Visit()
-    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTHS[0], height=900, deviceScaleFactor=1, mobile=False)
-    browser.open(address)
-    browser.evaluate(PAGE_FACTS)
-    browser.evaluate(axe + "; 0")
-    seen.facts = browser.evaluate("bookTest.facts()")
-    seen.barriers["as it is"] = browser.evaluate("bookTest.allButColours()")
-    browser.evaluate("bookTest.stopFading()")
+    listen(page, seen)
+    page.set_viewport_size({"width": WIDTHS[0], "height": HEIGHT})
+    open_page(page, address)
+    page.evaluate(PAGE_FACTS)
+    seen.facts = page.evaluate("bookTest.facts()")
+    seen.barriers["as it is"] = barriers(page, rules={rule: {"enabled": False} for rule in COLOURS})
+    page.evaluate("bookTest.stopFading()")
     for theme in ("light", "dark"):
-        browser.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        seen.facts[theme] = browser.evaluate("bookTest.faint()")
-        seen.barriers[theme] = browser.evaluate("bookTest.contrasts()")
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        seen.facts[theme] = page.evaluate("bookTest.faint()")
+        page.evaluate("bookTest.keepOneOfEachColour()")
+        seen.barriers[theme] = barriers(page, runOnly=COLOURS)
+        page.evaluate("bookTest.putBack()")
     for width in WIDTHS:
-        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        seen.overflow[width] = browser.evaluate(OVERFLOW)
-    browser.evaluate("new Promise((done) => setTimeout(done, 400))")  # what listens to the width waits 300 ms itself
-    seen.barriers["phone"] = browser.evaluate("bookTest.scrolling()")
-    time.sleep(0.2)  # late requests
-    browser.evaluate("1")
-    for event in browser.events:
-        method, what = event.get("method"), event.get("params", {})
-        if method == "Network.requestWillBeSent":
-            seen.requests.append(what["request"]["url"])
-        elif method == "Network.responseReceived" and what["response"]["status"] >= 400:
-            seen.failures.append(f"{what['response']['status']} {what['response']['url']}")
-        elif method == "Network.loadingFailed" and not what.get("canceled"):
-            seen.failures.append(f"{what['errorText']} {what['type']}")
-        elif method == "Runtime.exceptionThrown":
-            seen.errors.append(what["exceptionDetails"].get("exception", {}).get("description", "exception"))
-        elif method == "Runtime.consoleAPICalled" and what["type"] in ("error", "assert"):
-            seen.errors.append(str([argument.get("value") for argument in what["args"]]))
-        elif method == "Log.entryAdded" and what["entry"]["level"] == "error":
-            seen.errors.append(what["entry"]["text"])
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        seen.overflow[width] = page.evaluate(OVERFLOW)
+    page.wait_for_timeout(400)  # what listens to the width waits 300 ms itself
+    seen.barriers["phone"] = barriers(page, runOnly=["scrollable-region-focusable"])
+    page.wait_for_timeout(200)  # late requests
     return seen
 
 
 @pytest.fixture(scope="module")
-def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Visit]]:
-    axe = axe_core()
+def tab() -> Iterator[Page]:
+    with chromium_page() as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def visits(tab: Page) -> dict[str, Visit]:
+    if not PAGES:
+        pytest.skip("no built book (make html)")
     with served(HTML.parent) as address:
-        browser = Browser(tmp_path_factory.mktemp("profile"))
-        try:
-            yield {page: visit(browser, f"{address}/{HTML.name}/{page}", axe) for page in PAGES}
-        finally:
-            browser.close()
+        return {name: visit_alone(tab, f"{address}/{HTML.name}/{name}") for name in PAGES}
+
+
+def visit_alone(tab: Page, address: str) -> Visit:
+    """A visit in a tab of its own, so that no listener of the last visit hears this one."""
+    with tab.context.new_page() as page:
+        page.set_default_timeout(120_000)
+        return visit(page, address)
 
 
 def offenders(visits: dict[str, Visit], what: str) -> dict[str, object]:
     """The pages where the list `what` is not empty."""
-    answers = {page: seen.facts[what] if what in seen.facts else getattr(seen, what) for page, seen in visits.items()}
+    answers = {
+        page: seen.facts[what] if what in seen.facts else getattr(seen, what)
+        for page, seen in visits.items()
+    }
     return {page: answer for page, answer in answers.items() if answer}
 
 
+FAULTS = """<!doctype html><html lang="en"><head><title>t</title>
+<script>console.error("alas"); nothing();</script></head>
+<body><article class="bd-article"><img src="gone.png"><img src="http://localhost:1/x.png" alt="x">
+<p style="color: #999; background: #fff">faint</p><p style="width: 2000px">wide</p>
+<p class="math">not set</p>
+<div style="overflow: auto; width: 50px; height: 20px"><pre>a long line\nand two</pre></div>
+</article></body></html>"""
+
+
+def test_a_page_with_these_faults_is_found_out(tab: Page, tmp_path: Path) -> None:
+    """The control: each question that the tests below ask has an answer other than "nothing"."""
+    (tmp_path / "faults.html").write_text(FAULTS, encoding="utf-8")
+    with served(tmp_path) as address:
+        seen = visit_alone(tab, f"{address}/faults.html")
+    assert {urlsplit(url).hostname for url in seen.requests} == {"127.0.0.1", "localhost"}
+    assert any(
+        failure.startswith("404") and failure.endswith("/gone.png") for failure in seen.failures
+    )
+    assert any(failure.startswith("net::") and "localhost" in failure for failure in seen.failures)
+    assert "alas" in seen.errors and any("nothing is not defined" in error for error in seen.errors)
+    assert min(seen.overflow.values()) > 0
+    assert (seen.facts["formulas"], seen.facts["typeset"], len(seen.facts["silent"])) == (1, 0, 1)
+    assert "faint" in seen.facts["light"][0]
+    found = {setting: " ".join(barriers) for setting, barriers in seen.barriers.items()}
+    assert "image-alt" in found["as it is"] and "color-contrast" not in found["as it is"]
+    assert "color-contrast" in found["light"] and "color-contrast" in found["dark"]
+    assert "scrollable-region-focusable" in found["phone"]
+
+
 def test_no_page_asks_another_host(visits: dict[str, Visit]) -> None:
-    asked = {url for seen in visits.values() for url in seen.requests if urlsplit(url).scheme not in ("data", "blob")}
+    asked = {
+        url
+        for seen in visits.values()
+        for url in seen.requests
+        if urlsplit(url).scheme not in ("data", "blob")
+    }
     assert len(asked) > len(PAGES)
     assert [url for url in asked if urlsplit(url).hostname != "127.0.0.1"] == []
 
@@ -122,12 +194,16 @@ def test_no_script_complains(visits: dict[str, Visit]) -> None:
 
 
 def test_no_page_scrolls_sideways(visits: dict[str, Visit]) -> None:
-    assert {page: seen.overflow for page, seen in visits.items() if max(seen.overflow.values()) > 0} == {}
+    assert {
+        page: seen.overflow for page, seen in visits.items() if max(seen.overflow.values()) > 0
+    } == {}
 
 
 def test_every_formula_is_typeset(visits: dict[str, Visit]) -> None:
     assert offenders(visits, "wrong") == {}
-    formulas = {page: (seen.facts["formulas"], seen.facts["typeset"]) for page, seen in visits.items()}
+    formulas = {
+        page: (seen.facts["formulas"], seen.facts["typeset"]) for page, seen in visits.items()
+    }
     assert {page: pair for page, pair in formulas.items() if pair[0] != pair[1]} == {}
 
 
@@ -143,6 +219,8 @@ def test_text_stands_out(visits: dict[str, Visit], theme: str) -> None:
 
 @pytest.mark.parametrize("setting", ["as it is", "light", "dark", "phone"])
 def test_axe_core_finds_no_barrier(visits: dict[str, Visit], setting: str) -> None:
-    """No serious or critical finding of the accessibility checker axe-core, with all its rules, on any page."""
-    found = {page: seen.barriers[setting] for page, seen in visits.items() if seen.barriers[setting]}
+    """No page has a finding that axe-core calls serious or critical, by any of its rules."""
+    found = {
+        page: seen.barriers[setting] for page, seen in visits.items() if seen.barriers[setting]
+    }
     assert found == {}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from playwright.sync_api import ConsoleMessage
+from playwright.sync_api import Page as Tab
 from toys import small_model, toy_tokenizer
 
 from annotated_transformer.beam_search import beam_search
@@ -15,7 +17,7 @@ from annotated_transformer.config import ConfigError
 from annotated_transformer.explorer import AttentionExplorer, AttentionMaps, explore_attention
 from annotated_transformer.transformer import Transformer
 from annotated_transformer.visualization import record_attention
-from tools.browser import CHROMIUM, Browser
+from tools.browser import CHROMIUM, chromium_page, open_page
 
 N, H, L, S = 2, 3, 4, 5
 NAMES = ["encoder.layers.{}.self_attention", "decoder.layers.{}.self_attention", "decoder.layers.{}.cross_attention"]
@@ -197,7 +199,6 @@ def test_maps_that_do_not_fit_are_refused() -> None:
 
 # In a browser
 
-KEYS = {"Tab": 9, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 CHOSEN = """(() => {
   const root = document.querySelectorAll('.attention-explorer')[NUMBER];
   const list = root.querySelector('[role=listbox]');
@@ -212,46 +213,61 @@ CHOSEN = """(() => {
 })()"""
 SHOWN = """['.ax-live', '.ax-table'].map((part) =>
   getComputedStyle(document.querySelector('.attention-explorer ' + part)).display !== 'none')"""
+SECOND_ROW = "[...document.querySelectorAll('tbody tr:nth-child(2) td')].map((cell) => cell.textContent)"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 in_browser = pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
+def tab() -> Iterator[Tab]:
+    with chromium_page() as tab:
+        yield tab
+
+
+def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]:
+    """An explorer of `length` queries, and a page in which it stands `copies` times."""
+    cross = AttentionMaps("Cross", random_maps(queries=length).weights, [f"▁q{i}" for i in range(length)],
+                          [f"▁k{i}" for i in range(S)], [f"▁p{i}" for i in range(length)])
+    explorer = AttentionExplorer("A sentence", [random_maps("Self", S, S), cross], layer=2, head=3)
+    return explorer, ("<!doctype html><html lang='en'><meta charset='utf-8'><title>t</title>"
+                      "<meta name='viewport' content='width=device-width, initial-scale=1'><body>"
+                      + "<p>and</p>".join([explorer._repr_html_()] * copies))
 
 
 @pytest.fixture
-def load(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., AttentionExplorer]]:
+def load(tab: Tab, tmp_path: Path) -> Iterator[Callable[..., AttentionExplorer]]:
     """A page with one explorer, or several; afterwards nothing may have complained."""
-    def load(copies: int = 1, length: int = L) -> AttentionExplorer:
-        cross = AttentionMaps("Cross", random_maps(queries=length).weights, [f"▁q{i}" for i in range(length)],
-                              [f"▁k{i}" for i in range(S)], [f"▁p{i}" for i in range(length)])
-        explorer = AttentionExplorer("A sentence", [random_maps("Self", S, S), cross], layer=2, head=3)
+    complaints: list[str] = []
+
+    def note_error(error: object) -> None:
+        complaints.append(str(error))
+
+    def note_said(said: ConsoleMessage) -> None:
+        complaints.append(said.text)
+
+    def load(**size: int) -> AttentionExplorer:
+        explorer, html = page_with(**size)
         path = tmp_path / "page.html"
-        path.write_text("<!doctype html><html lang='en'><meta charset='utf-8'><title>t</title>"
-                        "<meta name='viewport' content='width=device-width, initial-scale=1'><body>"
-                        + "<p>and</p>".join([explorer._repr_html_()] * copies), encoding="utf-8")
-        browser.open(path.as_uri())
+        path.write_text(html, encoding="utf-8")
+        open_page(tab, path.as_uri())
         return explorer
 
+    tab.on("pageerror", note_error)
+    tab.on("console", note_said)
     yield load
-    browser.evaluate("1")
-    browser.call("Emulation.setEmulatedMedia", media="", features=[])
-    wrong = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
-    assert [event for event in browser.events if event.get("method") in wrong] == []
+    tab.evaluate("1")
+    tab.remove_listener("pageerror", note_error)
+    tab.remove_listener("console", note_said)
+    assert complaints == []
 
 
-def press(browser: Browser, *keys: str) -> None:
+def press(tab: Tab, *keys: str) -> None:
     for key in keys:
-        for kind in ("rawKeyDown", "keyUp"):
-            browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
+        tab.keyboard.press(key)
 
 
-def chosen(browser: Browser, number: int = 0) -> dict:
-    return browser.evaluate(CHOSEN.replace("NUMBER", str(number)))
+def chosen(tab: Tab, number: int = 0) -> dict:
+    return tab.evaluate(CHOSEN.replace("NUMBER", str(number)))
 
 
 def row(explorer: AttentionExplorer, kind: int, layer: int, head: int, query: int) -> list[str]:
@@ -263,54 +279,54 @@ def nearly(one: list[str], two: list[str]) -> bool:
 
 
 @in_browser
-def test_the_keyboard_reaches_and_changes_everything(browser: Browser, load: Callable[..., AttentionExplorer]) -> None:
+def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     explorer = load()
-    seen = chosen(browser)
+    seen = chosen(tab)
     assert (seen["checked"], seen["query"], seen["active"]) == (["Self", "2", "Head 3"], 0, True)
     assert nearly(seen["weights"], row(explorer, 0, 1, 2, 0))
-    press(browser, "Tab", "ArrowRight")  # the attention
-    assert chosen(browser)["checked"] == ["Cross", "2", "Head 3"]
-    press(browser, "Tab", "ArrowLeft")  # the layer
-    assert chosen(browser)["checked"] == ["Cross", "1", "Head 3"]
-    press(browser, "Tab", "ArrowLeft")  # the head
-    assert chosen(browser)["checked"] == ["Cross", "1", "Head 2"]
-    press(browser, "Tab", "ArrowDown", "ArrowDown")  # the query
-    seen = chosen(browser)
+    press(tab, "Tab", "ArrowRight")  # the attention
+    assert chosen(tab)["checked"] == ["Cross", "2", "Head 3"]
+    press(tab, "Tab", "ArrowLeft")  # the layer
+    assert chosen(tab)["checked"] == ["Cross", "1", "Head 3"]
+    press(tab, "Tab", "ArrowLeft")  # the head
+    assert chosen(tab)["checked"] == ["Cross", "1", "Head 2"]
+    press(tab, "Tab", "ArrowDown", "ArrowDown")  # the query
+    seen = chosen(tab)
     assert (seen["query"], seen["active"]) == (2, True)
     assert nearly(seen["weights"], row(explorer, 1, 0, 1, 2))
-    press(browser, "ArrowRight", "End", "ArrowDown")  # another head, and the end is the end
-    seen = chosen(browser)
+    press(tab, "ArrowRight", "End", "ArrowDown")  # another head, and the end is the end
+    seen = chosen(tab)
     assert (seen["checked"], seen["query"]) == (["Cross", "1", "Head 3"], L - 1)
     assert nearly(seen["weights"], row(explorer, 1, 0, 2, L - 1))
-    press(browser, "ArrowRight", "Home", "ArrowUp")
-    assert (chosen(browser)["checked"][2], chosen(browser)["query"]) == ("Head 1", 0)
-    press(browser, "Tab")
-    assert browser.evaluate("document.activeElement.textContent") == "Show this head as a table"
+    press(tab, "ArrowRight", "Home", "ArrowUp")
+    assert (chosen(tab)["checked"][2], chosen(tab)["query"]) == ("Head 1", 0)
+    press(tab, "Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Show this head as a table"
 
 
 @in_browser
 def test_what_is_chosen_is_said_with_its_strongest_keys(
-    browser: Browser, load: Callable[..., AttentionExplorer]
+    tab: Tab, load: Callable[..., AttentionExplorer]
 ) -> None:
     explorer = load()
-    press(browser, "Tab", "ArrowRight", "Tab", "Tab", "Tab", "ArrowDown")
+    press(tab, "Tab", "ArrowRight", "Tab", "Tab", "Tab", "ArrowDown")
     weights = explorer.maps[1].weights[1, 2, 1]
     strongest = ", ".join(f"k{j} {weights[j]:.2f}" for j in weights.argsort(descending=True)[:3].tolist())
-    says = re.match(r"(.*): (.*)\.$", chosen(browser)["says"])
+    says = re.match(r"(.*): (.*)\.$", chosen(tab)["says"])
     assert says[1] == "Cross, layer 2, head 3. Query: q1, to predict p1. Strongest keys"
     assert re.sub(r" [\d.]+", "", says[2]) == re.sub(r" [\d.]+", "", strongest)
     assert nearly(re.findall(r"\d\.\d+", says[2]), re.findall(r"\d\.\d+", strongest))
-    assert browser.evaluate("document.querySelector('[role=status]').getAttribute('aria-live')") == "polite"
-    assert chosen(browser)["caption"].startswith("Cross, layer 2, head 3:")
+    assert tab.evaluate("document.querySelector('[role=status]').getAttribute('aria-live')") == "polite"
+    assert chosen(tab)["caption"].startswith("Cross, layer 2, head 3:")
 
 
 @in_browser
 def test_controls_and_tokens_have_names_and_the_focus_is_seen(
-    browser: Browser, load: Callable[..., AttentionExplorer]
+    tab: Tab, load: Callable[..., AttentionExplorer]
 ) -> None:
     load()
-    press(browser, "Tab", "Tab", "Tab", "Tab")
-    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    press(tab, "Tab", "Tab", "Tab", "Tab")
+    nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
     names: dict[str, list[str]] = {}
     for node in nodes:
         if not node["ignored"]:
@@ -319,75 +335,80 @@ def test_controls_and_tokens_have_names_and_the_focus_is_seen(
     assert names["radio"] == ["Self", "Cross", "1", "2", "Head 1", "Head 2", "Head 3"]
     assert names["listbox"][0].startswith("Queries of Self, layer 2, head 3.")
     assert [name for role in ("group", "button", "list") for name in names[role] if not name] == []
-    assert browser.evaluate("document.activeElement.getAttribute('role')") == "listbox"
-    assert browser.evaluate("getComputedStyle(document.activeElement).outlineWidth") == "3px"
+    assert tab.evaluate("document.activeElement.getAttribute('role')") == "listbox"
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineWidth") == "3px"
 
 
 @in_browser
-def test_pointing_shows_and_clicking_chooses(browser: Browser, load: Callable[..., AttentionExplorer]) -> None:
+def test_pointing_shows_and_clicking_chooses(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     explorer = load()
-    place = """(() => { const box = document.querySelectorAll('[role=option]')[2].getBoundingClientRect();
-      return [box.x + box.width / 2, box.y + box.height / 2]; })()"""
-    x, y = browser.evaluate(place)
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-    assert chosen(browser)["query"] == 2
-    assert nearly(chosen(browser)["weights"], row(explorer, 0, 1, 2, 2))
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
-    assert chosen(browser)["query"] == 0
-    for kind in ("mousePressed", "mouseReleased"):
-        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
-    assert chosen(browser)["query"] == 2
+    third = tab.get_by_role("option").nth(2)
+    third.hover()
+    assert chosen(tab)["query"] == 2
+    assert nearly(chosen(tab)["weights"], row(explorer, 0, 1, 2, 2))
+    tab.mouse.move(1, 1)
+    assert chosen(tab)["query"] == 0
+    third.click()
+    tab.mouse.move(1, 1)
+    assert chosen(tab)["query"] == 2
 
 
 @in_browser
-def test_two_on_a_page_leave_each_other_alone(browser: Browser, load: Callable[..., AttentionExplorer]) -> None:
+def test_two_on_a_page_leave_each_other_alone(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     load(copies=2)
-    before = chosen(browser, 1)
-    press(browser, "Tab", "ArrowRight", "Tab", "ArrowLeft", "Tab", "ArrowLeft", "Tab", "ArrowDown")
-    assert chosen(browser, 0) != before
-    assert chosen(browser, 1) == before
-    ids = browser.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
+    before = chosen(tab, 1)
+    press(tab, "Tab", "ArrowRight", "Tab", "ArrowLeft", "Tab", "ArrowLeft", "Tab", "ArrowDown")
+    assert chosen(tab, 0) != before
+    assert chosen(tab, 1) == before
+    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids)) == 2 * L + S - L
 
 
 @in_browser
-def test_on_paper_and_without_a_script_it_is_a_table(browser: Browser, load: Callable[..., AttentionExplorer]) -> None:
+def test_on_paper_it_is_a_table(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     explorer = load()
-    assert browser.evaluate(SHOWN) == [True, False]
-    press(browser, "Tab", "ArrowRight")
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.evaluate(SHOWN) == [False, True]
-    cells = "[...document.querySelectorAll('tbody tr:nth-child(2) td')].map((cell) => cell.textContent)"
-    assert nearly(browser.evaluate(cells), row(explorer, 1, 1, 2, 1))  # of the head that was chosen
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    assert tab.evaluate(SHOWN) == [True, False]
+    press(tab, "Tab", "ArrowRight")
+    tab.emulate_media(media="print")
     try:
-        load()
-        browser.call("Emulation.setEmulatedMedia", media="")
-        assert browser.evaluate(SHOWN) == [False, True]
-        assert nearly(browser.evaluate(cells), row(explorer, 0, 1, 2, 1))
+        assert tab.evaluate(SHOWN) == [False, True]
+        assert nearly(tab.evaluate(SECOND_ROW), row(explorer, 1, 1, 2, 1))  # of the head that was chosen
     finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+        tab.emulate_media(media="null")
 
 
 @in_browser
-def test_it_fits_a_phone(browser: Browser, load: Callable[..., AttentionExplorer]) -> None:
+def test_without_a_script_it_is_a_table(tab: Tab) -> None:
+    explorer, html = page_with()
+    with tab.context.browser.new_context(java_script_enabled=False) as context:
+        plain = context.new_page()
+        plain.set_content(html)
+        assert plain.evaluate(SHOWN) == [False, True]
+        assert nearly(plain.evaluate(SECOND_ROW), row(explorer, 0, 1, 2, 1))
+
+
+@in_browser
+def test_it_fits_a_phone(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     load(length=30)
-    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=False)
+    usual = tab.viewport_size
+    tab.set_viewport_size({"width": 360, "height": 800})
     try:
-        assert browser.evaluate(OVERFLOW) == 0
-        assert browser.evaluate(OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")) == 0
-        browser.evaluate("document.querySelector('button').click()")
-        assert browser.evaluate(SHOWN) == [True, True]
-        assert browser.evaluate(OVERFLOW) == 0
+        assert tab.evaluate(OVERFLOW) == 0
+        assert tab.evaluate(OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")) == 0
+        tab.get_by_role("button").click()
+        assert tab.evaluate(SHOWN) == [True, True]
+        assert tab.evaluate(OVERFLOW) == 0
     finally:
-        browser.call("Emulation.clearDeviceMetricsOverride")
+        tab.set_viewport_size(usual)
 
 
 @in_browser
-def test_who_wants_no_motion_gets_none(browser: Browser, load: Callable[..., AttentionExplorer]) -> None:
+def test_who_wants_no_motion_gets_none(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     load()
     fade = "getComputedStyle(document.querySelector('.ax-keys li')).transitionDuration"
-    for preference, duration in (("no-preference", "0.15s"), ("reduce", "0s")):
-        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": preference}])
-        assert browser.evaluate(fade) == duration
+    try:
+        for preference, duration in (("no-preference", "0.15s"), ("reduce", "0s")):
+            tab.emulate_media(reduced_motion=preference)
+            assert tab.evaluate(fade) == duration
+    finally:
+        tab.emulate_media(reduced_motion="null")

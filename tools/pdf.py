@@ -10,11 +10,9 @@ solutions and hidden cells are open. It needs chromium, and no TeX.
 from __future__ import annotations
 
 import argparse
-import base64
 import posixpath
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -23,7 +21,7 @@ from urllib.parse import urldefrag, urlsplit
 import yaml
 from bs4 import BeautifulSoup, SoupStrainer, Tag
 
-from tools.browser import CHROMIUM, Browser, served
+from tools.browser import CHROMIUM, chromium_page, open_page, served
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "annotated-transformer.pdf"
@@ -151,29 +149,13 @@ def joined(html: Path, toc: Path) -> str:
 
 def print_pdf(address: str, target: Path) -> None:
     """Print the page at `address` when its formulas are set and its pictures there."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        browser = Browser(Path(profile), timeout=900)
-        try:
-            browser.call("Emulation.setEmulatedMedia", media="print")
-            browser.call("Emulation.setDeviceMetricsOverride", width=TEXT_WIDTH, height=1000, deviceScaleFactor=1,
-                         mobile=False)
-            browser.open(address)
-            browser.evaluate("Promise.all([...document.images].map((image) => { image.loading = 'eager'; "
-                             "return image.decode().catch(() => {}); })).then(() => 0)")
-            browser.evaluate(f"{SHRINK}; 0")
-            stream = browser.call(
-                "Page.printToPDF", printBackground=True, preferCSSPageSize=True, transferMode="ReturnAsStream",
-                generateTaggedPDF=True, generateDocumentOutline=True,
-            )["stream"]
-            with target.open("wb") as file:
-                while True:
-                    chunk = browser.call("IO.read", handle=stream, size=1 << 22)
-                    data = chunk["data"]
-                    file.write(base64.b64decode(data) if chunk.get("base64Encoded") else data.encode())
-                    if chunk["eof"]:
-                        break
-        finally:
-            browser.close()
+    with chromium_page(seconds=900, viewport={"width": TEXT_WIDTH, "height": 1000}) as page:
+        page.emulate_media(media="print")
+        open_page(page, address)
+        page.evaluate("Promise.all([...document.images].map((image) => { image.loading = 'eager'; "
+                      "return image.decode().catch(() => {}); })).then(() => 0)")
+        page.evaluate(f"{SHRINK}; 0")
+        page.pdf(path=target, print_background=True, prefer_css_page_size=True, tagged=True, outline=True)
 
 
 def main() -> int:
