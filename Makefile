@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words colab experiments reference corpus lint check test clean
+.PHONY: help book html pdf refresh words colab experiments reference corpus lint check floor test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ lint: $(INSTALLED)  ## ruff and mypy: what can be said without running anything
 
 check: lint corpus  ## before a commit, a minute and a half on two cores: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
+
+floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.toml allows
+	$(BIN)/python -m tools.floor
 
 test: lint corpus  ## a quarter of an hour: lint, every test, and every chapter against its stored outputs
 	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs
