@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words colab experiments reference corpus lint check floor test clean
+.PHONY: help book html pdf refresh words colab experiments reference corpus lint workflows check floor test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -46,9 +46,19 @@ reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de
 
-lint: $(INSTALLED)  ## ruff and mypy: what can be said without running anything
+lint: $(INSTALLED) workflows  ## ruff, mypy, and the files of .github against their schemas
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+SCHEMA := $(BIN)/check-jsonschema --builtin-schema
+FORMS = $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+workflows: $(INSTALLED)
+	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMA) custom.github-workflows-require-timeout .github/workflows/*.yml
+	$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	$(SCHEMA) vendor.github-issue-forms $(FORMS)
+	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(SCHEMA) vendor.citation-file-format CITATION.cff
 
 check: lint corpus  ## before a commit, a minute and a half on two cores: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests

@@ -1,0 +1,259 @@
+"""The files for those who work on the project: workflows, forms, hooks, editors' settings."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from glob import glob
+from pathlib import Path
+
+import check_jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+
+ROOT = Path(__file__).parents[1]
+GITHUB = ROOT / ".github"
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+on_workflows = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+
+
+def content(path: Path) -> dict:
+    """The file's tree. YAML reads the key `on` as true."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def jobs(path: Path) -> Iterator[tuple[str, dict]]:
+    yield from content(path)["jobs"].items()
+
+
+# The schemas
+
+
+@pytest.fixture
+def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What `make workflows` gives check-jsonschema, in a copy that a test may spoil."""
+    if not shutil.which("make"):
+        pytest.skip("no make")
+    shutil.copytree(GITHUB, tmp_path / ".github")
+    for name in ("Makefile", "CITATION.cff"):
+        shutil.copy(ROOT / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    command = ["make", "--dry-run", "--old-file=.venv/.installed", "workflows"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    program, arguments = ".venv/bin/check-jsonschema ", []
+    for line in lines:
+        assert line.startswith(program)
+        words = line.removeprefix(program).split()
+        arguments.append(
+            [name for word in words for name in (sorted(glob(word)) if "*" in word else [word])]
+        )
+    return arguments
+
+
+def complaints(checks: list[list[str]]) -> list[str]:
+    results = [CliRunner().invoke(check_jsonschema.main, arguments) for arguments in checks]
+    return [result.output for result in results if result.exit_code != 0]
+
+
+def test_every_file_for_github_keeps_to_its_schema(checks: list[list[str]]) -> None:
+    named = {name for arguments in checks for name in arguments}
+    assert {str(path.relative_to(ROOT)) for path in GITHUB.rglob("*.yml")} <= named
+    assert complaints(checks) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "said"),
+    [
+        ("workflows/tests.yml", "runs-on:", "run-on:", "run-on"),
+        ("workflows/pages.yml", "    timeout-minutes: 60\n", "", "timeout-minutes"),
+        ("dependabot.yml", "interval: monthly", "interval: sometimes", "sometimes"),
+        ("ISSUE_TEMPLATE/book.yml", "type: textarea", "type: textbox", "textbox"),
+        (
+            "ISSUE_TEMPLATE/config.yml",
+            "blank_issues_enabled: false",
+            "blank_issues_enabled: never",
+            "never",
+        ),
+    ],
+)
+def test_a_misspelt_key_is_refused(
+    checks: list[list[str]], name: str, right: str, wrong: str, said: str
+) -> None:
+    path = Path(".github") / name
+    text = path.read_text(encoding="utf-8")
+    assert right in text
+    path.write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    answer = "".join(complaints([arguments for arguments in checks if str(path) in arguments]))
+    assert name in answer and said in answer
+
+
+def test_lint_asks_the_schemas() -> None:
+    assert re.search(r"^lint:.*\bworkflows\b", MAKEFILE, flags=re.M)
+
+
+# What the schemas do not know
+
+
+@on_workflows
+def test_an_action_is_pinned_by_its_commit_with_its_version_beside(path: Path) -> None:
+    used = re.findall(r"uses: (\S+)(.*)", path.read_text(encoding="utf-8"))
+    assert used
+    for action, comment in used:
+        if not action.startswith("./"):
+            assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", action), action
+            assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), (action, comment)
+
+
+def test_the_same_action_has_one_pin_everywhere() -> None:
+    pins: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        for action, pin in re.findall(
+            r"uses: ([^.\s@][^\s@]*)@(.*)", path.read_text(encoding="utf-8")
+        ):
+            pins.setdefault(action, set()).add(pin)
+    assert {action: found for action, found in pins.items() if len(found) > 1} == {}
+
+
+@on_workflows
+def test_a_workflow_may_read_and_only_a_publishing_job_may_more(path: Path) -> None:
+    assert content(path)["permissions"] == {"contents": "read"}
+    for name, job in jobs(path):
+        more = job.get("permissions", {})
+        assert set(more) <= {"pages", "id-token"}
+        if more:
+            assert name == "publish" and job["environment"], (
+                "what publishes stands in an environment that can ask"
+            )
+            assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"]), (
+                "a job that may publish runs nothing of the repository"
+            )
+
+
+@on_workflows
+def test_a_checkout_leaves_no_key_behind(path: Path) -> None:
+    for _, job in jobs(path):
+        for step in job.get("steps", []):
+            if "checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+
+
+@on_workflows
+def test_no_workflow_repeats_the_repositorys_address(path: Path) -> None:
+    assert PROJECT["name"] + "/" + PROJECT["name"] not in path.read_text(encoding="utf-8")
+
+
+@on_workflows
+def test_a_shell_line_takes_no_text_from_an_event(path: Path) -> None:
+    """`${{ github.event... }}` in a `run` would let a title or a branch's name run commands."""
+    for _, job in jobs(path):
+        for step in job.get("steps", []):
+            assert "${{" not in step.get("run", "")
+
+
+def test_the_tests_run_on_every_python_from_the_oldest() -> None:
+    tests = dict(jobs(GITHUB / "workflows" / "tests.yml"))
+    pythons = tests["tests"]["strategy"]["matrix"]["python"]
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    first, *_ = pythons
+    assert first == oldest
+    assert pythons == [f"3.{minor}" for minor in range(int(oldest.split(".")[1]), 14)]
+    (setup,) = [step for step in tests["floor"]["steps"] if "setup-python" in step.get("uses", "")]
+    assert setup["with"]["python-version"] == oldest
+
+
+def test_a_release_waits_for_the_tests() -> None:
+    release = dict(jobs(GITHUB / "workflows" / "release.yml"))
+    assert release["tests"]["uses"] == "./.github/workflows/tests.yml"
+    assert set(release["publish"]["needs"]) == {"tests", "build"}
+    publish = release["publish"]["steps"][-1]
+    assert publish["uses"].startswith("pypa/gh-action-pypi-publish@") and publish["with"] == {
+        "attestations": True
+    }
+
+
+def test_pages_are_published_from_main_alone() -> None:
+    condition = dict(jobs(GITHUB / "workflows" / "pages.yml"))["publish"]["if"]
+    assert (
+        "github.ref == 'refs/heads/main'" in condition
+        and "github.event_name != 'pull_request'" in condition
+    )
+
+
+# Hooks and editors
+
+
+def test_what_workflows_and_hooks_make_is_in_the_makefile() -> None:
+    commands = [
+        step.get("run", "")
+        for path in WORKFLOWS
+        for _, job in jobs(path)
+        for step in job.get("steps", [])
+    ]
+    hooks = content(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert [repository["repo"] for repository in hooks] == [
+        "local"
+    ]  # the pinned tools judge, not others
+    commands += [hook["entry"] for repository in hooks for hook in repository["hooks"]]
+    made = {
+        target
+        for command in commands
+        for target in re.findall(r"^make (?:--silent )?(\w+)", command, flags=re.M)
+    }
+    assert {"test", "floor", "pdf", "lint"} <= made
+    assert {
+        target for target in made if not re.search(rf"^{target}:", MAKEFILE, flags=re.M)
+    } == set()
+
+
+def tracked() -> list[Path]:
+    if not shutil.which("git") or not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    named = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [ROOT / name for name in named.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_the_files_are_as_the_editor_is_told() -> None:
+    """UTF-8, LF, a last line that ends, no space at the end of a line, no tab in Python."""
+    wrong = []
+    for path in tracked():
+        data = path.read_bytes()
+        if not data or path.suffix in (".png", ".model", ".safetensors") or b"\0" in data:
+            continue
+        text = data.decode("utf-8")
+        checks = {
+            "CR": "\r" not in text,
+            "no newline at the end": text.endswith("\n"),
+            "space at the end of a line": path.suffix == ".ipynb"
+            or not re.search(r"[ \t]$", text, flags=re.M),
+            "tab": path.suffix != ".py" or not re.search(r"^ *\t", text, flags=re.M),
+        }
+        wrong += [
+            f"{path.relative_to(ROOT)}: {name}" for name, right in checks.items() if not right
+        ]
+    assert wrong == []
+
+
+# What SECURITY.md promises
+
+
+def test_nothing_is_unpickled() -> None:
+    """Neither PyTorch's and NumPy's own files, which hold pickles, nor text that is run as code."""
+    forbidden = re.compile(
+        r"\b(pickle|marshal|shelve|joblib)\b|\btorch\.(load|save)\b|\bnp\.load\b"
+        r"|(?<![\w.])(eval|exec)\("
+    )
+    package = sorted((ROOT / "annotated_transformer").rglob("*.py"))
+    assert len(package) > 30
+    found = {path.name: forbidden.findall(path.read_text(encoding="utf-8")) for path in package}
+    assert {name: uses for name, uses in found.items() if uses} == {}
+
+
+def test_the_floors_that_are_promised_are_those_of_the_package() -> None:
+    promised = re.findall(r"`(\w+>=[\d.]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(promised) == 2 and set(promised) <= set(PROJECT["dependencies"])
