@@ -174,6 +174,19 @@ assert max(width, key=width.get) == "no-warm-up" and min(seeds) < 0 < max(seeds)
 assert summary["short"]["bleu_difference"]["sign"] == 1
 
 # %% [markdown]
+# **The scale, as heads grow.** `unscaled` has eight heads of width 8, where scores without the scale are
+# $\sqrt 8 \approx 2.8$ times as large; `unscaled-A1` has one head of width 64, where they are 8 times as large. The
+# paper suspects that the harm grows with $d_k$. (More than the width differs: one head is not eight.)
+
+# %% tags=["row-X12"]
+for d_k, name in ((8, "unscaled"), (64, "unscaled-A1")):
+    ppl = summary[name]["ppl_difference"]
+    print(f"d_k {d_k:2}  perplexity without the scale, minus with it: {ppl['mean']:+.1f} "
+          f"({ppl['low']:+.1f} to {ppl['high']:+.1f})")
+narrow, wide = (summary[name]["ppl_difference"] for name in ("unscaled", "unscaled-A1"))
+assert narrow["low"] > 0 and narrow["high"] < wide["low"]  # worse, and worse still: the intervals are apart
+
+# %% [markdown]
 # **Beyond the training length.** The variations `short` and `short-learned` saw sentences of at most 12 tokens only. Both
 # are then asked for longer ones, beside base, which has seen them. A learned position that was never trained is noise; a
 # sinusoid is at least a number that fits the pattern.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.attention import attention_weights, scaled_dot_product_attention
+from annotated_transformer.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.embedding import positional_encoding
 from annotated_transformer.feed_forward import PositionwiseFeedForward
@@ -89,6 +89,46 @@ def test_worked_example_of_attention():
     assert_close(attention_weights(q, k).tolist(), weights, atol=5e-5, rtol=0)
     output = [[1.0, 1.0], [0.7967, 1.2033], [0.7448, 1.2552]]
     assert_close(scaled_dot_product_attention(q, k, v).tolist(), output, atol=5e-5, rtol=0)
+
+
+def test_equal_scores_give_the_mean_of_the_values():
+    """W2 and W3 of the book, and its question Q1: one query that all keys suit equally well."""
+    two_keys = torch.ones(1, 2), torch.eye(2), torch.tensor([[2.0, 3.0], [4.0, 1.0]])
+    assert scaled_dot_product_attention(*two_keys).tolist() == [[3.0, 2.0]]
+    four_keys = torch.ones(1, 4), torch.eye(4), torch.tensor([[2.0], [4.0], [6.0], [8.0]])
+    assert scaled_dot_product_attention(*four_keys).tolist() == [[5.0]]
+
+
+def digits(text):
+    """The matrix whose rows are the words of `text`, digit by digit."""
+    return torch.tensor([[float(digit) for digit in row] for row in text.split()], dtype=torch.float64)
+
+
+def test_worked_example_of_two_heads():
+    """W5 of the book: queries, keys and values of three tokens, from three different matrices."""
+    queries, keys, values = digits("1210 0111 1021"), digits("1102 2110 0111"), digits("1100 0211 1122")
+    attention = MultiHeadAttention(d_model=4, h=2).double()
+    for linear, of_heads in ((attention.W_Q, ("10 01 10 01", "01 10 11 00")),
+                             (attention.W_K, ("10 01 01 10", "01 10 10 11")),
+                             (attention.W_V, ("10 01 10 01", "01 11 01 10")),
+                             (attention.W_O, ("1001 0110 1010 0101",))):
+        linear.weight.data = torch.cat([digits(text) for text in of_heads], dim=1).T
+    k, v = attention.keys_and_values(keys[None])[0], attention.keys_and_values(values[None])[1]
+    heads = scaled_dot_product_attention(attention.split_heads(attention.W_Q(queries[None])), k, v)[0]
+    printed = [[[1.2168, 2.1084], [1.4965, 2.5035], [1.0458, 1.4280]],
+               [[1.1622, 2.1354], [1.5326, 2.4447], [1.0834, 2.0555]]]
+    assert_close(heads.tolist(), printed, atol=5e-5, rtol=0)
+    output = [[2.3790, 4.2438, 3.2706, 3.3522], [3.0291, 4.9482, 4.0361, 3.9412], [2.1292, 3.4835, 2.5114, 3.1013]]
+    assert_close(attention.attend(queries[None], k, v)[0].tolist(), output, atol=5e-5, rtol=0)
+
+
+def test_worked_example_of_the_feed_forward_network():
+    """W7 of the book: a rectifier that has nothing to cut off; and a point where it has."""
+    network = PositionwiseFeedForward(d_model=2, d_ff=2)
+    network.W_1.weight.data, network.W_1.bias.data = torch.tensor([[1.0, 1.0], [0.0, 1.0]]).T, torch.tensor([0.0, 1.0])
+    network.W_2.weight.data, network.W_2.bias.data = torch.tensor([[1.0, 0.0], [2.0, 1.0]]).T, torch.tensor([1.0, -1.0])
+    points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, 0.0]])
+    assert network(points).tolist() == [[6.0, 1.0], [5.0, 1.0], [8.0, 2.0], [1.0, -1.0]]
 
 
 def test_feed_forward_sizes_of_the_base_model():
