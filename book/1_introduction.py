@@ -249,10 +249,11 @@ assert len(pairs) == 42 and all(len(pair) == 2 for pair in pairs)
 # ### From a string to tokens and ids
 #
 # A model of whole words would need a place for each word form and would be helpless before a new one. A model of
-# letters would need long sequences. The paper takes the way between: a **vocabulary** of frequent pieces, learned
-# from the text by byte-pair encoding {cite}`sennrich2016neural`, one for both languages (section 5.1). It starts from
-# single characters and again and again joins the pair of neighbours that occurs most often. 600 tokens are plenty for
-# 84 sentences; the paper has about 37,000.
+# letters would need long sequences. The paper takes the way between: a **vocabulary** of frequent pieces. For English
+# and German it is learned from the text by byte-pair encoding {cite}`sennrich2016neural`, one for both languages; for
+# English and French the paper has word pieces, which are made in a similar way (section 5.1). Byte-pair encoding starts
+# from single characters and again and again joins the pair of neighbours that occurs most often. 600 tokens are plenty
+# for 84 sentences; the paper has about 37,000 for German, and 32,000 for French.
 
 # %%
 from annotated_transformer import Tokenizer
@@ -619,8 +620,8 @@ plt.show()
 # ### Checkpoints to one
 #
 # The last updates jump around the minimum, each batch pulling its own way. The paper translates with the *average*
-# of the last five checkpoints (section 6.1), weight by weight. `average_checkpoints` writes it to a directory of the
-# same form.
+# of the last checkpoints, weight by weight: five for the base models, twenty for the big ones (section 6.1). We take
+# five. `average_checkpoints` writes the average to a directory of the same form.
 
 # %%
 from annotated_transformer import average_checkpoints, load_model
