@@ -226,6 +226,8 @@ try:
     torch.tanh(Q @ W_q + K @ W_k)
 except RuntimeError as error:
     print("3 queries, 4 keys:", type(error).__name__)
+else:
+    raise AssertionError("3 queries and 4 keys were added up")
 wrong = torch.tanh(Q @ W_q + K[:3] @ W_k) @ w
 print("3 queries, 3 keys:", tuple(wrong.shape), "instead of", tuple(loop[:, :3].shape))
 assert_close(wrong, loop[:, :3].diagonal())
@@ -519,17 +521,23 @@ for d_k in (1, 4, 16, 64, 256):
 
 # %% [markdown]
 # Do queries in the model look like that? At the start of training, yes: from the second layer on, a layer norm
-# hands on vectors whose entries have mean 0 and variance 1, and Glorot's initial values {cite}`glorot2010understanding`, which the package uses,
-# give a square projection a variance of $1/d_{\mathrm{model}}$ for each weight. $d_{\mathrm{model}}$ products of
-# variance $1/d_{\mathrm{model}}$ add up to 1.
+# hands on vectors whose entries have mean 0 and variance 1, and the package draws $W^Q$ and $W^K$ by Glorot's rule
+# {cite}`glorot2010understanding`, which gives a square projection a variance of $1/d_{\mathrm{model}}$ for each weight.
+# $d_{\mathrm{model}}$ products of variance $1/d_{\mathrm{model}}$ add up to 1. ($W^V$ and $W^O$, which have no part in
+# the scores, begin smaller: [section 3.1](3_1_stacks.ipynb) says why.)
 
 # %%
+from annotated_transformer import ModelConfig, Transformer
+
 torch.manual_seed(0)
-d_model, h = 512, 8
-W_Q = torch.nn.init.xavier_uniform_(torch.empty(d_model, d_model))
+d_model = 512
+attention = Transformer(ModelConfig.base(vocab_size=10, d_ff=8)).encoder.layers[1].self_attention
 x = F.layer_norm(torch.randn(1000, d_model), [d_model])
-print(f"d_model times the variance of a weight: {W_Q.var() * d_model:.2f}")
-print(f"variance of a query's entries: {(x @ W_Q.T).var():.2f}")
+for name in ("W_Q", "W_K", "W_V"):
+    project = getattr(attention, name)
+    print(f"{name}: d_model times the variance of a weight {project.weight.var() * d_model:.2f}, "
+          f"variance of what it makes {project(x).var():.2f}")
+    assert (abs(project(x).var() - 1) < 0.05) == (name != "W_V")
 
 # %% [markdown]
 # After some training nobody promises that any more: the model moves queries and keys as it likes, and footnote 4 is
@@ -609,8 +617,8 @@ for d_k in (16, 64, 256):
 
 # %% [markdown]
 # With the scale, mean and median agree: every query learns a little. Without it, at $d_k = 256$, a typical query gets
-# about a fortieth of the mean. What that does to the training of a whole model is an experiment, for
-# [the chapter on section 6.2](6_2_variations.ipynb).
+# about a fortieth of the mean. What that does to the training of a whole model is an experiment, and the page
+# [What holds](claims.ipynb) has it: small models without the scale, trained beside others with it.
 #
 # **Break it.** The scale is one division. Take it away at the width of one head of the paper's base model, and look
 # at the weights of a single random query over six keys.
@@ -1132,8 +1140,26 @@ _, values_of_heads = layer.keys_and_values(V[None])
 assert_close(layer.attend(Q[None], keys_of_heads, values_of_heads)[0], output)
 
 # %% [markdown]
-# (The source of this example prints head values from weights that were rounded to two places first; the largest is
-# off by 0.02. Round last.)
+# **Round last, again.** The source of this example rounds the weights to two places, multiplies those, and prints the
+# twelve entries below. How many are off by more than half a unit of their last digit, and is it the rounding?
+
+# %%
+printed = torch.tensor([[1.23, 2.13, 1.16, 2.13], [1.50, 2.50, 1.53, 2.45], [1.04, 1.42, 1.09, 2.06]],
+                       dtype=torch.float64)
+rounded = [attention_weights(*head).round(decimals=2) for head in ((Q_1, K_1), (Q_2, K_2))]
+sums = [row.sum().item() for head in rounded for row in head]
+of_rounded = torch.cat([rounded[0] @ V_1, rounded[1] @ V_2], dim=1)
+error = (printed - concatenated).abs()
+off, explained = error > 0.005, (printed - of_rounded).abs() < 1e-6
+print("sums of the six rounded rows:", *(f"{total:.2f}" for total in sums))
+print(f"off: {off.sum()} of 12, {(off & explained).sum()} as the rounded weights have it; largest {error.max():.4f}")
+print(f"unexplained: {printed[off & ~explained].tolist()}, rounded weights give", of_rounded[off & ~explained].tolist())
+assert off.sum() == 7 and [round(total, 2) for total in sums].count(1.01) == 1
+
+# %% [markdown]
+# Seven. Only the first row of head 1 sums to 1.01 (0.45 + 0.45 + 0.11), and the two largest errors are its. Four more
+# are off although their rounded weights sum to 1: half a unit in a weight is multiplied by values of up to 4. The
+# seventh, 1.09, follows from neither kind of weights.
 #
 # **Picture.** The weights of the two heads of W5. Same tokens, two opinions: the first token divides its attention in
 # head 1 and not in head 2.
@@ -1198,6 +1224,8 @@ try:
     MultiHeadAttention(d_model=4, h=3)
 except ValueError as error:
     print(error)
+else:
+    raise AssertionError("three heads for four dimensions")
 free = MultiHeadAttention(d_model=4, h=3, d_k=2, d_v=5)
 x = torch.randn(1, 3, 4)
 assert free.W_O.weight.T.shape == (15, 4) and free(x, x).shape == x.shape
@@ -1732,6 +1760,8 @@ try:
     s.half().masked_fill(~mask, -1e9)
 except RuntimeError as error:
     print(type(error).__name__)
+else:
+    raise AssertionError("a float16 took -1e9")
 
 # %% [markdown]
 # ```{exercise} The heads' axis
@@ -1764,6 +1794,8 @@ try:
     layer(x[[0, 1, 1]], x[[0, 1, 1]], mask[[0, 1, 1], 0])
 except RuntimeError as error:
     print("B 3, h 2:", type(error).__name__)
+else:
+    raise AssertionError("a mask of three sentences for two heads")
 
 # %% [markdown]
 # ```{exercise} Which mask, where?
