@@ -353,6 +353,8 @@ try:
     forgetful(X)
 except RuntimeError as error:
     print("6 positions:", type(error).__name__)
+else:
+    raise AssertionError("6 positions were taken for 8 channels")
 square = torch.randn(2, 8, 8, dtype=torch.float64)
 assert forgetful(square).shape == ffn(square).shape
 largest = (forgetful(square) - ffn(square)).abs().max()
@@ -704,6 +706,8 @@ try:
     ModelConfig.tiny(vocab_size=100, activation="swish")
 except ValueError as error:
     print(error)
+else:
+    raise AssertionError("an unknown activation was accepted")
 
 # %% mystnb={"image": {"alt": "Line chart of three activations from minus 4 to 3. The ReLU is 0 and then the diagonal, with a corner at 0. GELU and SiLU are smooth, dip a little below 0 on the negative side, the SiLU down to about minus 0.28, and approach the diagonal on the right."}, "figure": {"caption": "The three activations that the package offers.", "name": "fig-ffn-activations"}}
 figure, ax = plt.subplots(figsize=(4.4, 2.6), layout="constrained")

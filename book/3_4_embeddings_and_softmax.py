@@ -322,10 +322,14 @@ assert two.embedding.weight.shape == (23, 16)
 assert two.output.weight.data_ptr() == two.embedding.weight.data_ptr()
 assert two(torch.tensor([[39, 30, 2]]), target_in).shape == (1, 4, 23)
 assert count(two) - count(Transformer(config)) == 40 * 16
+
+# %%
 try:
     two(source, torch.tensor([[1, 30]]))  # 30 is a source token only
 except IndexError as error:
     print(type(error).__name__, "for a target id of 30 in a vocabulary of 23")
+else:
+    raise AssertionError("id 30 was found among 23 rows")
 
 # %% [markdown]
 # The other way round, a source id in the target's range, nothing can fail: 8 is a valid id in both, and stands for two

@@ -200,11 +200,16 @@ try:
     odd[:, 1::2] = torch.cos(torch.zeros(10, 4))  # four angles, three columns
 except RuntimeError as error:
     print("their table:", type(error).__name__)
+else:
+    raise AssertionError("four angles went into three columns")
 try:
     positional_encoding(10, d_model=7)
 except ConfigError as error:
     print("ours:", error)
+else:
+    raise AssertionError("an odd width was accepted")
 
+# %% tags=["row-L0"]
 positions = SinusoidalPositions(d_model=8, length=100)
 assert_close(positions(101), positional_encoding(101, 8))
 print("rows now:", positions.table.size(0))
@@ -626,9 +631,10 @@ assert torch.equal(positional_encoding(13, 16)[:12], positional_encoding(12, 16)
 try:
     model(torch.full((1, 13), 4), target_in)
 except ConfigError as error:
-    message = str(error)
-print(message)
-assert message == "learned positions end at max_len 12, got length 13"
+    print(error)
+    assert str(error) == "learned positions end at max_len 12, got length 13"
+else:
+    raise AssertionError("a position past the end was found")
 
 # %% [markdown]
 # The sinusoids have no end. Whether a model can *use* the row of a position that it never saw in training is another

@@ -373,7 +373,10 @@ try:
     min(0**-0.5, 0 * 4000**-1.5)
 except ZeroDivisionError as error:
     print("Python: ", error)
+else:
+    raise AssertionError("Python has a value for 0 to the power of -0.5")
 
+# %%
 zero = torch.tensor(0.0)
 print("PyTorch:", torch.minimum(zero**-0.5, zero * 4000**-1.5).item())
 
@@ -381,6 +384,8 @@ try:
     noam_learning_rate(0, d_model=512, warmup_steps=4000)
 except ValueError as error:
     print("package:", error)
+else:
+    raise AssertionError("step 0 has a rate")
 
 # %% [markdown]
 # ### PyTorch's LambdaLR
@@ -446,6 +451,8 @@ try:
     rates_used(1, factor=lambda n: 512**-0.5 * min(n**-0.5, n * 4000**-1.5))
 except ZeroDivisionError:
     print("without + 1: ZeroDivisionError")
+else:
+    raise AssertionError("the first call was not with step 0")
 late = rates_used(5000, factor=lambda n: noam_learning_rate(max(n, 1), 512, 4000))
 assert late[0] == late[1] == right[0]
 assert late[1:] == right[:-1]

@@ -244,6 +244,7 @@ def plot_query(maps, query, marked):
         ax.get_xticklabels()[j].set(weight="bold", color=PALETTE[1])
 
 plot_query(spirit, "making", ["more", "difficult"])
+assert share(spirit, "making", ["more", "difficult"]).max() > 2 / len(spirit.keys)  # two of 49 tokens
 plt.show()
 
 # %% [markdown]
@@ -291,8 +292,8 @@ assert distance >= 10 and control.median() > 0 and 0 <= as_large <= 1
 # %% mystnb={"image": {"alt": "Heat map with a row for each of 18 encoder heads and a column for each of the 32 tokens of the sentence of Figure 4, for the query its. The columns of Law and application are marked."}, "figure": {"caption": "The sentence of the paper's Figures 4 and 5 in our encoder: where *its* looks. Marked are *Law*, which it refers to, and *application*, which it belongs to.", "name": "fig-viz-law"}} tags=["row-F4"]
 plot_query(law, "its", ["Law", "application"])
 plt.show()
-for word in ("Law", "application"):
-    assert ((share(law, "its", [word]) >= 0) & (share(law, "its", [word]) <= 1)).all()
+for word in ("Law", "application"):  # some head looks there more than twice as much as even weights would
+    assert share(law, "its", [word]).max() > 2 * len(positions(law.keys, word)) / len(law.keys)
 
 # %% tags=["nbval-ignore-output"]
 for word in ("Law", "application"):
@@ -367,7 +368,7 @@ animal
 
 # %% mystnb={"image": {"alt": "Eighteen small heat maps in three rows of six: a row for each encoder layer, a column for each head. In each, the eleven tokens of the sentence are queries down and keys across."}, "figure": {"caption": "All 18 heads of the encoder on *Tom sold his car because it was old.*, on one colour scale from 0 to 1. The last column of each map is the end of the sentence.", "name": "fig-viz-all-heads"}} tags=["row-F5"]
 encoder = explorer.maps[1]
-assert encoder.name == "Encoder self-attention" and encoder.weights.max() <= 1 + 1e-6
+assert encoder.name == "Encoder self-attention" and encoder.weights[..., -1].mean(-1).max() > 0.5  # a bright column
 figure, axes = plt.subplots(N, h, figsize=(6.6, 4.7), layout="constrained")
 for (layer, head), ax in [((i, j), axes[i, j]) for i in range(N) for j in range(h)]:
     image = ax.imshow(encoder.weights[layer, head], cmap=HEAT_MAP, vmin=0, vmax=1)
@@ -1245,6 +1246,8 @@ try:
     queries_are_rows(torch.eye(3))
 except AssertionError as error:
     print(error)
+else:
+    raise AssertionError("the identity told its rows from its columns")
 
 # %% [markdown]
 # ```{exercise} How spread can it be?

@@ -579,8 +579,8 @@ catches(rows_are_queries, wrong=cross.T, right=cross)
 # | a wide beam finds what exhaustive search finds | lost hypotheses, a penalty upside down |
 # | the same function in another library, with copied weights | nearly all of the above |
 #
-# They are tests of this package, with sizes small and unequal; and more than eighty one-line departures, from the paper
-# or from the package's own rules, are kept in `tests/mutants.py`: the tests must notice each of them.
+# They are tests of this package, with sizes small and unequal. And `tests/mutants.py` keeps a list of one-line
+# departures, from the paper or from the package's own rules: the tests must notice every one of them.
 #
 # ## Exercises
 #
@@ -707,6 +707,8 @@ try:
 except RuntimeError as error:
     print(error)
     assert "let the mistake pass" in str(error)
+else:
+    raise AssertionError("a test that cannot fail was taken for one that can")
 
 # %% [markdown]
 # ```{exercise} Count to find

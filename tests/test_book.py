@@ -4,9 +4,11 @@ nbval compares what the cells print with a fresh run; it cannot see that a noteb
 is older than its code. These tests can.
 """
 
+import ast
 import asyncio
 import base64
 import re
+import textwrap
 from pathlib import Path
 
 import nbformat
@@ -90,6 +92,37 @@ def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
              if ("nbval-ignore-output" in tags(cell) or "NBVAL_IGNORE_OUTPUT" in cell.source)
              and not any("assert" in near.source for near in cells[number:number + 2])]
     assert [cells[number].source for number in loose] == []
+
+
+def may_show_nothing(cell: str) -> list[int]:
+    """The lines of each `try` that shows an error, and passes all the same if the error does not occur.
+
+    It is well if its `else` raises, or if its handlers return and what follows it raises.
+    """
+    lines = []
+    for parent in ast.walk(ast.parse(cell)):
+        for body in (getattr(parent, name, None) for name in ("body", "orelse")):
+            for node, after in zip(body, [*body[1:], None]) if isinstance(body, list) else []:
+                if isinstance(node, ast.Try) and node.handlers:
+                    raises = any(isinstance(end, ast.Raise) for end in node.orelse)
+                    returns = all(isinstance(handler.body[-1], ast.Return) for handler in node.handlers)
+                    if not raises and not (returns and isinstance(after, ast.Raise)):
+                        lines.append(node.lineno)
+    return lines
+
+
+@in_notebooks
+def test_an_error_that_is_shown_must_occur(chapter: Path) -> None:
+    assert [cell.source for cell in code_cells(chapter) if may_show_nothing(cell.source)] == []
+
+
+def test_a_try_without_else_is_found() -> None:
+    shown = "try:\n    f()\nexcept ValueError as error:\n    print(error)\n"
+    assert may_show_nothing(shown) == [1]
+    assert may_show_nothing(f"for x in y:\n{textwrap.indent(shown, '    ')}") == [2]
+    assert may_show_nothing(shown + "else:\n    print('no error')\n") == [1]
+    assert may_show_nothing(shown + "else:\n    raise AssertionError('no error')\n") == []
+    assert may_show_nothing(f"def g():\n{textwrap.indent(shown, '    ')}        return\n    raise RuntimeError") == []
 
 
 @in_notebooks
