@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
 from argparse import Namespace
@@ -119,7 +120,7 @@ def evaluate(args: Namespace) -> None:
 
     from annotated_transformer import corpus
     from annotated_transformer.checkpoint import read_config
-    from annotated_transformer.evaluation import bleu, chrf, perplexity
+    from annotated_transformer.evaluation import bleu, chrf, perplexity, within_reach
 
     search = _search(args)
     _check_output(args.output, args.source, args.reference)
@@ -134,17 +135,20 @@ def evaluate(args: Namespace) -> None:
         pairs = corpus.load(name, args.split, args.data_dir)
     translator = _translator(args)
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    tokenizer = translator.tokenizer
+    encoded = list(zip(tokenizer.encode_batch(sources), tokenizer.encode_batch(references), strict=True))
+    encoded = [encoded[i] for i in within_reach(translator.model.config, encoded)]
+    require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream(sources, **search)
     hypotheses = list(tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet))
     if args.output:
         Path(args.output).write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")
-    tokenizer = translator.tokenizer
-    encoded = list(zip(tokenizer.encode_batch(sources), tokenizer.encode_batch(references), strict=True))
     scores = {"BLEU": bleu(hypotheses, references), "chrF2": chrf(hypotheses, references)}
     ppl = perplexity(translator.model, encoded)
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
-        print(json.dumps({**named, "perplexity": ppl, "sentences": len(pairs), "int8": args.int8, **search}))
+        finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
+        print(json.dumps({**named, "perplexity": finite, "sentences": len(pairs), "int8": args.int8, **search}))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")

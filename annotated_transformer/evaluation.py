@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch.nn import functional as F
 
 from annotated_transformer.batching import TokenPair, token_batches
-from annotated_transformer.config import require
-from annotated_transformer.loss import linear_cross_entropy
+from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.transformer import Transformer
+
+log = logging.getLogger(__name__)
+LONGEST = 1024
+"""Tokens of a sentence (eos included) beyond which it is neither translated whole nor scored."""
 
 
 class Score(NamedTuple):
@@ -65,28 +70,64 @@ def bleu_from_counts(counts: Sequence[int]) -> float:
     return float(BLEU.compute_bleu(n_grams[:4], n_grams[4:], words, reference_words, smooth_method="exp").score)
 
 
-@torch.inference_mode()
-def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
-    """exp(nll / token) of the targets given the sources, eos counted, without smoothing or dropout.
+def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
+    """Indices of the pairs that such a model can score; a warning says how many it cannot.
 
-    `pairs` are ids without bos and eos. A token is one of this model's vocabulary, so that perplexities compare only
-    between models that share it ("per-wordpiece", says the paper under Table 3). The model is left in the mode it
-    was in. Raises ConfigError when there are no pairs.
+    A side has at most 1,024 tokens (eos included), or `max_len` where positions are learned and end
+    there.
+    """
+    longest = min(LONGEST, config.max_len) if config.positions == "learned" else LONGEST
+    kept = [i for i, pair in enumerate(pairs) if max(map(len, pair)) < longest]
+    if len(kept) < len(pairs):
+        log.warning("%d of %d pairs have more than %d tokens on a side and are left out of the perplexity",
+                    len(pairs) - len(kept), len(pairs), longest)
+    return kept
+
+
+@torch.inference_mode()
+def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
+    """Nats a target token given the sources, eos counted, without smoothing or dropout.
+
+    `pairs` are ids without bos and eos. Logits are those of `model.logits`, so that a model in 8 bits
+    is scored as it translates; they exist for 2^20 numbers at a time. The model is left in the mode
+    it was in. Raises ConfigError when there are no pairs.
     """
     require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
     longest = max(max(len(source), len(target)) + 1 for source, target in pairs)
     ids = {name: getattr(model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
-    weight = model.embedding.weight
+    device, block_rows = model.embedding.weight.device, max(128, 2**20 // model.config.vocab_size)
     nll, n_tokens = 0.0, 0
     was_training = model.training
     model.eval()
     try:
         for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, **ids):
-            source, target_in, target_out, n_real = batch.to(weight.device)
+            real = (batch.target_out != model.config.pad_id).flatten().nonzero()[:, 0].to(device)
+            source, target_in, target_out, n_real = batch.to(device)
             mask = model.source_mask(source)
-            x = model.decode(target_in, model.encode(source, mask), mask)
-            nll += linear_cross_entropy(x, weight, target_out, eps_ls=0.0, pad_id=model.config.pad_id)[1].item()
+            x_ND = model.decode(target_in, model.encode(source, mask), mask).flatten(0, 1)
+            for rows in real.split(block_rows):
+                logits_RV = model.logits(x_ND[rows])
+                logits_RV = logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
+                nll_R = F.cross_entropy(logits_RV, target_out.flatten()[rows], reduction="none")
+                nll += nll_R.double().sum().item()
             n_tokens += n_real
     finally:
         model.train(was_training)
-    return math.exp(nll / n_tokens)
+    return nll / n_tokens
+
+
+def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
+    """exp(nll / token): `mean_nll` as a number of equally likely tokens; inf beyond the floats.
+
+    A token is one of this model's vocabulary, so that perplexities compare only between models that
+    share it ("per-wordpiece", says the paper under Table 3).
+    """
+    return exp_of_nll(mean_nll(model, pairs, max_tokens))
+
+
+def exp_of_nll(nats: float) -> float:
+    """e to so many nats; inf where that is too large for a float, as it is for a run that diverged."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf

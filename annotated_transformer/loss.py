@@ -65,14 +65,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x_ND: Tensor, weight_VD: Tensor, target_N: Tensor, eps_ls: float, pad_id: int, block_rows: int
+        ctx: Any, x_ND: Tensor, weight_VD: Tensor, target_N: Tensor, eps_ls: float, pad_id: int,
+        block_rows: int, learns: bool,
     ) -> tuple[Tensor, Tensor]:
         precision = torch.promote_types(x_ND.dtype, torch.float32)
         real_R = (target_N != pad_id).nonzero()[:, 0]
         share = eps_ls / weight_VD.size(0)
         sum_D = weight_VD.sum(0, dtype=precision)
         loss, nll = x_ND.new_zeros(2, dtype=precision)
-        grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
+        if learns:
+            grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
         for rows in real_R.split(block_rows):
             x_MD, target_M1 = x_ND[rows], target_N[rows, None]
             logits_MV = (x_MD @ weight_VD.T).to(precision)
@@ -84,22 +86,22 @@ class _LinearCrossEntropy(torch.autograd.Function):
             nll += nll_M1.sum()
             sum_of_z = (x_MD.sum(0, dtype=precision) * sum_D).sum()
             loss += (1 - eps_ls) * nll_M1.sum() + eps_ls * (nll_M1 + z_M1).sum() - share * sum_of_z
-            if not any(ctx.needs_input_grad):
+            if not learns:
                 continue
             p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
             p_MV = p_MV.to(x_ND.dtype)
             grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share).to(x_ND.dtype)
             grad_weight_VD.addmm_(p_MV.T, x_MD)
-        if any(ctx.needs_input_grad):
+        if learns:
             grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
-        ctx.save_for_backward(grad_x_ND, grad_weight_VD)
+            ctx.save_for_backward(grad_x_ND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad_x_ND, grad_weight_VD = ctx.saved_tensors
-        return grad_x_ND * grad_loss, grad_weight_VD * grad_loss, None, None, None, None
+        return grad_x_ND * grad_loss, grad_weight_VD * grad_loss, None, None, None, None, None
 
 
 def linear_cross_entropy(
@@ -114,7 +116,14 @@ def linear_cross_entropy(
 
     Logits exist for `block_rows` real positions at a time (default: 2^20 numbers, at least 128 rows: with fewer, the
     gradient of `weight` would be read and written too often). Their gradient softmax(z) - q is multiplied into those of
-    `x` and `weight` at once. Same sums and units; a test holds the two equal, value and gradient.
+    `x` and `weight` at once, and only where gradients are wanted (`torch.is_grad_enabled`). Same sums
+    and units; a test holds the two equal, value and gradient.
+
+    PyTorch 2.13 has a function of this name in `torch.nn.functional`, which goes in chunks too, but
+    makes all logits, with a warning, as soon as there is label smoothing. A test compares the two;
+    when PyTorch's can smooth in chunks, look again whether ours is still needed.
     """
     block_rows = block_rows or max(128, 2**20 // weight.size(0))
-    return _LinearCrossEntropy.apply(x.flatten(0, -2), weight, target_out.flatten(), eps_ls, pad_id, block_rows)
+    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    rows = (x.flatten(0, -2), weight, target_out.flatten())
+    return _LinearCrossEntropy.apply(*rows, eps_ls, pad_id, block_rows, learns)

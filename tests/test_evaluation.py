@@ -6,9 +6,11 @@ from collections import Counter
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.config import ConfigError, ModelConfig
-from annotated_transformer.evaluation import bleu, chrf, perplexity
+from annotated_transformer.evaluation import bleu, chrf, mean_nll, perplexity, within_reach
+from annotated_transformer.quantization import quantize
 from annotated_transformer.transformer import Transformer
 
 HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table"]
@@ -86,6 +88,55 @@ def test_a_sentence_longer_than_a_batch_is_counted_alone():
     model = small_model()
     pairs = [([4] * 30, [5] * 20), ([6], [7])]
     assert perplexity(model, pairs, max_tokens=4) == pytest.approx(perplexity(model, pairs, max_tokens=400))
+
+
+def test_perplexity_computes_no_gradients():
+    """One product with the embedding matrix, for the logits of real tokens."""
+    model = small_model(positions="none")
+    pairs = [([4, 5, 6], [7, 8]), ([9, 4, 5], [4, 4])]
+    source, target = torch.tensor([[4, 5, 6, 2], [9, 4, 5, 2]]), torch.tensor([[1, 7, 8], [1, 4, 4]])
+    with torch.no_grad(), FlopCounterMode(display=False) as forward:
+        model.eval()(source, target)
+    with FlopCounterMode(display=False) as scoring:
+        perplexity(model, pairs)
+    assert scoring.get_total_flops() == forward.get_total_flops()
+
+
+def test_a_model_in_8_bits_is_scored_as_it_translates():
+    """By its own logits, whose rounding is most of what 8 bits cost."""
+    torch.manual_seed(3)
+    config = ModelConfig(vocab_size=300, N=1, d_model=32, d_ff=32, h=2)
+    model = quantize(Transformer(config).eval())
+    pairs = [([4, 5, 6], [7, 8, 9, 10])]
+    source, target_in = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[1, 7, 8, 9, 10]])
+    with torch.no_grad():
+        logits = model(source, target_in)[0]
+        x = model.decode(target_in, model.encode(source), None)[0]
+    by_its_own, in_float32 = (F.cross_entropy(z, torch.tensor([7, 8, 9, 10, 2])).item()
+                              for z in (logits, x @ model.embedding.weight.T))
+    assert mean_nll(model, pairs) == pytest.approx(by_its_own, abs=1e-6)
+    assert abs(by_its_own - in_float32) > 1e-4
+
+
+def test_a_model_that_is_sure_and_wrong_is_infinitely_perplexed():
+    """Where e to the nats is beyond the floats; the nats themselves are not."""
+    model = small_model(norm="pre")
+    torch.nn.init.normal_(model.embedding.weight, std=1e3)
+    pairs = [([4], [5, 6]), ([7, 8], [9])]
+    assert 710 < mean_nll(model, pairs) < math.inf
+    assert perplexity(model, pairs) == math.inf
+
+
+def test_pairs_beyond_the_last_position_are_left_out_aloud(caplog):
+    pairs = [([4] * 9, [5]), ([4], [5] * 9), ([4] * 8, [5] * 9), ([4] * 10, [5]), ([4], [5] * 1024)]
+    learned = ModelConfig(vocab_size=11, d_model=8, h=2, positions="learned", max_len=10)
+    assert within_reach(learned, pairs) == [0, 1, 2]
+    assert within_reach(learned.replace(positions="sinusoidal"), pairs) == [0, 1, 2, 3]
+    assert within_reach(learned.replace(max_len=2000), pairs) == [0, 1, 2, 3]
+    assert [message.split(" are ")[0] for message in caplog.messages] == [
+        "2 of 5 pairs have more than 10 tokens on a side and", *2 * [
+            "1 of 5 pairs have more than 1024 tokens on a side and"]]
+    assert perplexity(small_model(positions="learned", max_len=10), pairs[:3]) > 1
 
 
 def test_perplexity_of_nothing_is_refused():

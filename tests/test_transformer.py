@@ -295,9 +295,14 @@ def test_forward_stores_nothing_and_decoding_state_is_the_callers():
     assert_close(model.step(target_in[:, :1], second)[:, 0], model(source, target_in)[:, 0])
 
 
-def test_bf16_autocast_is_close_to_float32():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_as_close_to_float32_as_its_type_allows(dtype):
+    """The error of the logits is that of a few roundings: 2^-8 for bfloat16, 2^-11 for float16."""
     model = small_model(dtype=torch.float32)
     source, target_in = inputs()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=dtype):
         half = model(source, target_in)
-    assert_close(half.float(), model(source, target_in), atol=0.3, rtol=0.1)
+    exact = model(source, target_in)
+    error = ((half.float() - exact).norm() / exact.norm()).item()
+    rounding = torch.finfo(dtype).eps / 2
+    assert half.dtype == dtype and rounding / 4 < error < 4 * rounding
