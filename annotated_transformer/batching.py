@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from array import array
 from collections.abc import Iterator, Sequence
@@ -61,33 +62,57 @@ def encode_pairs(
     return encoded
 
 
-def pad(rows: Sequence[Ids], pad_id: int = PAD_ID, before: Ids = (), after: Ids = ()) -> Int[Tensor, "B L"]:
+def fingerprint(pairs: TextPairs) -> str:
+    """A SHA-256 of all texts, their order and what stands opposite what: other pairs have another."""
+    digest, rest = hashlib.sha256(), iter(pairs)
+    while some := list(islice(rest, 10_000)):
+        for sides in zip(*some, strict=True):
+            texts = [side.encode("utf-8", "surrogatepass") for side in sides]
+            digest.update(array("q", map(len, texts)).tobytes())
+            digest.update(b"".join(texts))
+    return digest.hexdigest()
+
+
+def pad(
+    rows: Sequence[Ids], pad_id: int = PAD_ID, before: Ids = (), after: Ids = (), multiple_of: int = 1
+) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
 
-    Rows that are an array("i"), as `encode_pairs` makes them, are copied in one piece each.
+    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are an
+    array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError when
+    there are no rows.
     """
-    end = array("i", after) + array("i", [pad_id]) * max(map(len, rows))
+    require(len(rows) > 0, "a batch needs at least one sentence, got none")
+    longest = len(before) + max(map(len, rows)) + len(after)
+    end = array("i", after) + array("i", [pad_id]) * (_rounded_up(longest, multiple_of) - len(after))
     ids = array("i")
     for row in rows:
-        for part in (before, row, end[: len(end) - len(row)]):
+        for part in (before, row, end[: len(end) - len(before) - len(row)]):
             ids.extend(part if getattr(part, "typecode", "i") == "i" else list(part))
     return torch.from_numpy(np.array(ids, dtype=np.int64)).view(len(rows), -1)
 
 
-def pad_source(sentences: Sequence[Ids], eos_id: int = EOS_ID, pad_id: int = PAD_ID) -> Int[Tensor, "B S"]:
+def _rounded_up(length: int, multiple_of: int) -> int:
+    return -(-length // multiple_of) * multiple_of
+
+
+def pad_source(
+    sentences: Sequence[Ids], eos_id: int = EOS_ID, pad_id: int = PAD_ID, multiple_of: int = 1
+) -> Int[Tensor, "B S"]:
     """Source sentences as the encoder reads them: eos at the end of each, then padding."""
-    return pad(sentences, pad_id, after=[eos_id])
+    return pad(sentences, pad_id, after=[eos_id], multiple_of=multiple_of)
 
 
 def make_batch(
-    pairs: Sequence[TokenPair], pad_id: int = PAD_ID, bos_id: int = BOS_ID, eos_id: int = EOS_ID
+    pairs: Sequence[TokenPair], pad_id: int = PAD_ID, bos_id: int = BOS_ID, eos_id: int = EOS_ID,
+    multiple_of: int = 1,
 ) -> Batch:
-    """The batch of these pairs of ids (given without bos and eos)."""
+    """The batch of these pairs of ids (given without bos and eos), at least one."""
     targets = [target for _, target in pairs]
     return Batch(
-        source=pad_source([source for source, _ in pairs], eos_id, pad_id),
-        target_in=pad(targets, pad_id, before=[bos_id]),
-        target_out=pad(targets, pad_id, after=[eos_id]),
+        source=pad_source([source for source, _ in pairs], eos_id, pad_id, multiple_of),
+        target_in=pad(targets, pad_id, before=[bos_id], multiple_of=multiple_of),
+        target_out=pad(targets, pad_id, after=[eos_id], multiple_of=multiple_of),
         n_tokens=sum(map(len, targets)) + len(targets),
     )
 
@@ -135,16 +160,24 @@ def token_batches(
     pad_id: int = PAD_ID,
     bos_id: int = BOS_ID,
     eos_id: int = EOS_ID,
+    multiple_of: int = 1,
 ) -> Iterator[Batch]:
     """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
 
-    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th batch. With
-    `shuffle=False` batches go from short to long. Raises ConfigError when a sentence is longer than `max_tokens`.
+    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th batch.
+    With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up, which a GPU
+    likes: few shapes, for each of which it may have to make a plan, and of sizes that its tensor cores
+    take. Then a sentence that only the rounding makes too long is a batch of its own. Raises
+    ConfigError when a sentence is longer than `max_tokens`.
     """
+
+    def padded(length: int) -> int:
+        return min(_rounded_up(length, multiple_of), max(length, max_tokens))
+
     generator = random.Random(f"{seed} {epoch}")
-    lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
+    lengths = [(padded(len(source) + 1), padded(len(target) + 1)) for source, target in pairs]
     groups = group_by_length(lengths, max_tokens, generator)
     if shuffle:
         generator.shuffle(groups)
     for group in groups[start:]:
-        yield make_batch([pairs[i] for i in group], pad_id, bos_id, eos_id)
+        yield make_batch([pairs[i] for i in group], pad_id, bos_id, eos_id, multiple_of)

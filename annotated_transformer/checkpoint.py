@@ -124,11 +124,19 @@ def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
     require(not different, f"{path} does not fit its config.json: {', '.join(different[:3])} differ")
 
 
-def require_vocabulary(tokenizer: Tokenizer, config: ModelConfig, where: str | Path) -> None:
+def require_vocabulary(tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None) -> None:
     """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them."""
     require(tokenizer.vocab_size == config.vocab_size,
-            f"{where}: the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size is "
-            f"{config.vocab_size}: they do not belong together")
+            f"{f'{where}: ' if where else ''}the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size "
+            f"is {config.vocab_size}: they do not belong together")
+
+
+def require_same_vocabulary(tokenizer: Tokenizer, config: ModelConfig, directory: str | Path | None) -> None:
+    """Raise ConfigError unless the tokenizer fits the model and is the one that `directory`, if any, has stored."""
+    require_vocabulary(tokenizer, config)
+    stored = Path(directory or "") / "tokenizer.model"
+    require(directory is None or not stored.exists() or stored.read_bytes() == tokenizer.model_bytes,
+            f"{directory} has another tokenizer: its weights belong to that vocabulary")
 
 
 def _without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transformer:

@@ -196,13 +196,16 @@ PRESETS = ("tiny", "small", "base", "big")
 class TrainConfig(_Settings):
     """How to train. The defaults are section 5's, save the number of steps.
 
-    One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each side. Steps are
-    counted from 1. `precision="bf16"` runs the products in bfloat16 (weights stay float32); "auto" means bf16 on a
-    GPU that has it and float32 elsewhere. Two options for small corpora are not the paper's. With `concatenate=1` an
-    epoch has, besides every pair, as many that are two random ones joined (`batching.concatenated`). `bpe_dropout` is
-    the chance that a merge is left out when the training text is encoded, anew in every epoch; its draws differ from
-    one process to the next, so that such a run does not resume bit for bit. `warm_up=False` starts at the peak of the
-    rate and stays there for the first `warmup_steps`, to show what they do.
+    One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each
+    side. Steps are counted from 1. `precision` is the type of the products, weights stay float32:
+    "auto" means bf16 on a GPU that has it in hardware, fp16 on older ones, and fp32 elsewhere. In fp16
+    the loss is scaled, and a step whose gradients overflow is skipped: it counts as a step, for the
+    rate too, but not for Adam. Two options for small corpora are not the paper's. With `concatenate=1`
+    an epoch has, besides every pair, as many that are two random ones joined
+    (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left out when the training
+    text is encoded, anew in every epoch; its draws differ from one process to the next, so that such a
+    run does not resume bit for bit. `warm_up=False` starts at the peak of the rate and stays there for
+    the first `warmup_steps`, to show what they do.
     """
 
     train_steps: int = 100_000
@@ -220,7 +223,7 @@ class TrainConfig(_Settings):
     bpe_dropout: float = 0.0
     seed: int = 1
     max_length: int = 256
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: bool = False
     log_every: int = 50
     validate_every: int = 1000
@@ -240,8 +243,8 @@ class TrainConfig(_Settings):
             require(getattr(self, name) >= 0.0, f"{name} must not be negative (0 is off), got {getattr(self, name)}")
         require(self.max_length <= self.max_tokens,
                 f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}")
-        require(self.precision in ("auto", "fp32", "bf16"),
-                f"precision must be auto, fp32 or bf16, got {self.precision}")
+        require(self.precision in ("auto", "fp32", "bf16", "fp16"),
+                f"precision must be auto, fp32, bf16 or fp16, got {self.precision}")
 
 
 @dataclass(frozen=True)

@@ -1,42 +1,18 @@
-"""What a training run asks of the operating system: signals that wait for the end of a step, memory that is kept."""
+"""Memory that a measurement keeps: what is freed stays with the process, so that no call pays for new pages."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM instead of raising in the middle of a step; the second one raises at once."""
-    received: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        if received:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def keep_freed_memory() -> None:
     """Let glibc keep large freed blocks in the process instead of giving their pages back after every step.
 
-    PyTorch allocates and frees the same large tensors at each step, and their pages would have to be faulted in again.
-    Does nothing where there is no glibc.
+    PyTorch allocates and frees the same large tensors at each step, and their pages would have to be
+    faulted in again. For timings, of the whole process; training itself gains nothing measurable from
+    it. Does nothing where there is no glibc.
     """
     _mallopt(m_mmap_max=0, m_trim_threshold=2**31 - 1)
 

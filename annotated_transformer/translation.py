@@ -42,12 +42,16 @@ class Translator:
     """
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, device: torch.device | str = "cpu", max_source: int = 1024
+        self, model: Transformer, tokenizer: Tokenizer, device: torch.device | str = "cpu", max_source: int = 1024,
+        searched: StepModel | None = None,
     ) -> None:
-        """`model` is moved to `device` and put into evaluation mode. Raises ConfigError for a max_source below 2."""
+        """`model` is moved to `device` and put into evaluation mode; `searched` makes its steps, by default itself.
+
+        Raises ConfigError for a max_source below 2.
+        """
         require(max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}")
         self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, torch.device(device)
-        self._searched: StepModel = self.model
+        self._searched: StepModel = searched or self.model
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.cpp_extension import get_default_build_root
@@ -126,7 +126,8 @@ def fake_cuda(
             patch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
         patch.setattr(torch.cuda, "synchronize", lambda *_: waits.waits.append("synchronize"))
         patch.setattr(FakeTensor, "tolist", _tolist)
-        with FakeTensorMode(), waits:
+        patch.setattr(nn.Module, "_apply", _apply)
+        with FakeTensorMode(allow_non_fake_inputs=True), waits:
             yield waits.waits
 
 
@@ -134,3 +135,15 @@ def _tolist(tensor: Tensor) -> Any:
     """One copy to the host, then numbers there; fake tensors ask for one number at a time."""
     on_host = tensor.cpu() if tensor.device.type == "cuda" else tensor
     return on_host.item() if on_host.dim() == 0 else [_tolist(part) for part in on_host]
+
+
+def _apply(module: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+    """What `module.to(device)` does, by new parameters; PyTorch would swap, and cannot swap all fakes."""
+    for child in module.children() if recurse else ():
+        _apply(child, fn)
+    for name, parameter in module._parameters.items():
+        if parameter is not None:
+            module._parameters[name] = nn.Parameter(fn(parameter.detach()), parameter.requires_grad)
+    for name, buffer in module._buffers.items():
+        module._buffers[name] = None if buffer is None else fn(buffer)
+    return module

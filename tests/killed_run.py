@@ -1,4 +1,6 @@
-"""A training run that is killed five times and resumed, beside one that is not: `killed_run.py DIRECTORY SEED`.
+"""A training run that is killed five times and resumed, beside one that is not.
+
+    python killed_run.py DIRECTORY SEED PRECISION
 
 Each attempt is a process of its own, forked before anything was computed, and ends by SIGKILL: at a random update, or
 in the middle of writing a file of a checkpoint. Prints how each attempt ended; test_training.py compares the runs.
@@ -23,7 +25,8 @@ def attempt(out: Path, install_kill: Callable[[], None] | None) -> int:
     if process == 0:
         if install_kill:
             install_kill()
-        configs = toy_run_config(train_steps=20, log_every=1, checkpoint_every=3, accumulate=2)
+        configs = toy_run_config(train_steps=20, log_every=3, checkpoint_every=4, accumulate=2,
+                                 precision=sys.argv[3])
         resume = (out / "training.safetensors").exists()
         train(*configs, toy_tokenizer(), text_pairs(1, 60), [], out, resume=resume, progress=False)
         os._exit(0)

@@ -37,6 +37,7 @@ class Mutant(NamedTuple):
 ATTENTION, STACKS, MODEL, EMBEDDING = "attention.py", "stacks.py", "transformer.py", "embedding.py"
 LOSS, OPTIMIZER, BATCHING, SEARCH = "loss.py", "optimizer.py", "batching.py", "beam_search.py"
 CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training.py", "config.py", "feed_forward.py"
+STATE, LOG, PRECISION, EVALUATION = "training_state.py", "training_log.py", "precision.py", "evaluation.py"
 
 PARSING, COST, PACKING, INFERENCE, GRAPHS = "parsing.py", "cost.py", "packing.py", "inference.py", "graphs.py"
 FILES, TEXT = "files.py", "parallel_text.py"
@@ -73,6 +74,9 @@ BLOCK_LOSS = "test_loss.py::test_the_loss_in_blocks_equals_pytorchs_over_all_log
 RATES = "test_training.py::test_the_first_update_has_the_rate_of_step_1"
 MEAN_LOSS = "test_training.py::test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens"
 HALVES = "test_training.py::test_two_half_batches_equal_one_whole_batch"
+OVERFLOW = "test_training.py::test_a_step_that_overflows_changes_nothing_but_the_scale"
+RESUME_FP16 = "test_training.py::test_a_stopped_run_in_float16_resumes_bit_for_bit"
+ON_GPU = "test_training.py::test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone"
 RESUME = "test_training.py::test_a_stopped_run_resumes_bit_for_bit"
 SHIFTED = "test_batching.py::test_outputs_are_shifted_right_by_one"
 EPOCHS = "test_batching.py::test_shuffling_moves_whole_batches_and_pairs_between_them"
@@ -247,10 +251,10 @@ MUTANTS = [
            (LOSS_ORACLE, "test_loss.py::test_padding_adds_nothing_and_has_no_gradient")),
     Mutant("padding is learned on the CPU", LOSS, "(target_N != pad_id).nonzero()", "(target_N >= 0).nonzero()",
            (BLOCK_LOSS, MEAN_LOSS)),
-    Mutant("the learning rate is one step late", TRAINING, "noam_learning_rate(step, self",
-           "noam_learning_rate(max(1, step - 1), self", (RATES,)),
-    Mutant("the first step is step 2", TRAINING, "noam_learning_rate(step, self",
-           "noam_learning_rate(step + 1, self", (RATES,)),
+    Mutant("the learning rate is one step late", STATE, "noam_learning_rate(step, d_model",
+           "noam_learning_rate(max(1, step - 1), d_model", (RATES,)),
+    Mutant("the first step is step 2", STATE, "noam_learning_rate(step, d_model",
+           "noam_learning_rate(step + 1, d_model", (RATES,)),
     Mutant("the larger branch of equation 3", OPTIMIZER, "min(step**-0.5", "max(step**-0.5",
            ("test_optimizer.py::test_equation_3", "test_paper.py::test_equation_3_values")),
     Mutant("the rate does not depend on d_model", OPTIMIZER, "factor * d_model**-0.5 * min", "factor * min",
@@ -260,10 +264,16 @@ MUTANTS = [
     # Batches (5.1)
     Mutant("padding counts as tokens", BATCHING, "n_tokens=sum(map(len, targets)) + len(targets)",
            "n_tokens=len(targets) * (1 + max(map(len, targets)))", (SHIFTED, MEAN_LOSS)),
-    Mutant("the target is not shifted", BATCHING, "target_in=pad(targets, pad_id, before=[bos_id])",
-           "target_in=pad(targets, pad_id, after=[eos_id])", (SHIFTED,)),
-    Mutant("the source has no eos", BATCHING, "pad(sentences, pad_id, after=[eos_id])", "pad(sentences, pad_id)",
-           (SHIFTED,)),
+    Mutant("the target is not shifted", BATCHING, "target_in=pad(targets, pad_id, before=[bos_id]",
+           "target_in=pad(targets, pad_id, after=[eos_id]", (SHIFTED,)),
+    Mutant("the source has no eos", BATCHING, "pad(sentences, pad_id, after=[eos_id], ",
+           "pad(sentences, pad_id, ", (SHIFTED,)),
+    Mutant("rounding up may fill a batch too full", BATCHING,
+           "(padded(len(source) + 1), padded(len(target) + 1))", "(len(source) + 1, len(target) + 1)",
+           ("test_batching.py::test_lengths_rounded_up_hold_the_same_pairs",)),
+    Mutant("a fingerprint does not see where a sentence ends", BATCHING,
+           "digest.update(array(\"q\", map(len, texts)).tobytes())", "pass",
+           ("test_batching.py::test_other_pairs_have_another_fingerprint",)),
     Mutant("every epoch has the same order", BATCHING, 'f"{seed} {epoch}"', 'f"{seed}"',
            (EPOCHS, "test_batching.py::test_order_depends_on_seed_and_epoch_alone")),
     Mutant("batches go from short to long", BATCHING, "generator.shuffle(groups)", "pass", (EPOCHS,)),
@@ -288,13 +298,72 @@ MUTANTS = [
            ("test_packing.py::test_a_kernel_for_different_lengths_gets_what_it_needs",)),
     Mutant("each micro-batch is normalised alone", TRAINING, "(loss / n_tokens).backward()",
            "(loss / batch.n_tokens / len(batches)).backward()", (HALVES, MEAN_LOSS)),
+    Mutant("float16 is not scaled", TRAINING, "self.scaler.scale(loss / n_tokens)", "(loss / n_tokens)",
+           (OVERFLOW,)),
+    Mutant("float16 steps whatever overflows", TRAINING, "self.scaler.step(self.optimizer)",
+           "self.scaler.unscale_(self.optimizer); self.optimizer.step()", (OVERFLOW,)),
+    Mutant("the scale stays as it is", TRAINING, "        self.scaler.update()\n", "", (OVERFLOW,)),
+    Mutant("scaled gradients are clipped", TRAINING, "            self.scaler.unscale_(self.optimizer)\n", "",
+           ("test_training.py::test_clipping_measures_gradients_that_are_not_scaled",)),
+    Mutant("the scale is not resumed", STATE, "self.scaler.load_state_dict(scaler)", "pass", (RESUME_FP16,)),
+    Mutant("a log line asks the GPU twice", LOG, "torch.stack(values).tolist()",
+           "[value.item() for value in values]", (ON_GPU,)),
+    Mutant("a batch is copied from memory that may move", BATCHING, "t.pin_memory() if on_gpu else t", "t",
+           (ON_GPU,)),
+    Mutant("a step waits to learn whether it was skipped", TRAINING, "        self.scaler.update()\n",
+           "        self.scaler.update(); self.scaler.get_scale()\n", (ON_GPU,)),
+    Mutant("cuDNN may attend", PRECISION, "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)", (ON_GPU,)),
+    Mutant("bf16 by emulation counts", PRECISION, "capability >= (8, 0)", "torch.cuda.is_bf16_supported()",
+           ("test_training.py::test_auto_is_the_half_precision_that_the_gpu_has",)),
+    Mutant("another GPU is asked for bf16", PRECISION, "get_device_capability(device)",
+           "get_device_capability(torch.device('cuda', 0))",
+           ("test_training.py::test_auto_is_the_half_precision_that_the_gpu_has",)),
+    Mutant("compile does nothing", TRAINING, "dynamic=True) if config.compile", "dynamic=True) if False",
+           ("test_training.py::test_compile_is_what_a_step_goes_through",)),
+    Mutant("the state is saved before the weights", STATE, """\
+        if to_average:
+            name =""", """\
+        checkpoint.save_tensors(path, self._tensors(), self._metadata())
+        if to_average:
+            name =""", ("test_training.py::test_a_checkpoint_that_fails_at_any_file_is_written_again",)),
+    Mutant("validation searches with a beam", TRAINING, "beam_size=1", "beam_size=4",
+           ("test_training.py::test_valid_bleu_is_that_of_greedy_search",)),
+    Mutant("validation comes before saving", TRAINING, "elif valid_pairs and is_due(", "elif False and is_due(",
+           ("test_training.py::test_a_validation_that_fails_costs_no_step_and_is_made_up_for",)),
+    Mutant("the last step is not logged", TRAINING, "if is_due(train_config.log_every):",
+           "if run.step % train_config.log_every == 0:",
+           ("test_training.py::test_the_last_step_is_logged_wherever_it_falls",)),
+    Mutant("validation takes its seconds from training", LOG, "self.since += time.perf_counter() - began", "pass",
+           ("test_training.py::test_seconds_of_validation_are_not_those_of_training",)),
+    Mutant("sums that are not logged are not saved", STATE, "self.sums.copy_(", "(",
+           ("test_training.py::test_ctrl_c_finishes_the_step_and_saves",)),
+    Mutant("a resumed run forgets its corpus", TRAINING,
+           'corpus = corpus or checkpoint.read_config(out).get("corpus", "")', "pass",
+           ("test_training.py::test_a_resumed_run_keeps_the_name_of_its_corpus",)),
+    Mutant("a run goes on with any pairs", STATE, "not known or known == self.fingerprint", "True",
+           ("test_training.py::test_a_run_does_not_go_on_with_other_pairs",)),
+    Mutant("a run goes on with any tokenizer", CHECKPOINT, "stored.read_bytes() == tokenizer.model_bytes,", "True,",
+           ("test_training.py::test_weights_keep_the_tokenizer_that_they_were_trained_with",)),
+    Mutant("batches that were drawn and not used are lost", STATE, "epoch, n_batches = self.position",
+           "epoch, n_batches = self.epoch, self.n_batches",
+           ("test_training.py::test_ctrl_c_does_not_wait_for_a_corpus_to_be_encoded",)),
+    Mutant("a second Ctrl-C saves half a step", TRAINING, " and not signals.broke_in", "",
+           ("test_training.py::test_a_second_ctrl_c_stops_at_once_and_saves_nothing_half_done",)),
+    Mutant("perplexity is that of float32", EVALUATION, "model.logits(x_ND[rows])",
+           "F.linear(x_ND[rows], model.embedding.weight)",
+           ("test_evaluation.py::test_a_model_in_8_bits_is_scored_as_it_translates",)),
+    Mutant("gradients are made for nothing", LOSS, "torch.is_grad_enabled() and ", "",
+           ("test_loss.py::test_the_loss_in_blocks_makes_gradients_only_where_they_are_wanted",)),
     Mutant("gradients are never cleared", TRAINING, "self.optimizer.zero_grad()", "pass",
            ("test_training.py::test_gradients_do_not_leak_into_the_next_step",)),
-    Mutant("Adam forgets its moments on resuming", TRAINING, "exp_avg_sq\")\n", "exp_avg_sq\")\n        return\n",
+    Mutant("Adam forgets its moments on resuming", STATE, "exp_avg_sq\")\n", "exp_avg_sq\")\n        return\n",
            (RESUME,)),
-    Mutant("dropout's random state is not resumed", TRAINING, 'torch.set_rng_state(tensors["random.cpu"])', "pass",
+    Mutant("a GPU's random state is not restored", STATE,
+           'torch.cuda.set_rng_state(tensors["random.cuda"], self.device)', "pass",
+           ("test_training.py::test_the_state_of_a_gpus_generator_comes_back",)),
+    Mutant("dropout's random state is not resumed", STATE, 'torch.set_rng_state(tensors["random.cpu"])', "pass",
            (RESUME,)),
-    Mutant("dropout stays off after validation", TRAINING, "    model.train()\n", "",
+    Mutant("dropout stays off after validation", TRAINING, "        model.train()\n", "        pass\n",
            ("test_training.py::test_validation_scores_held_out_text_and_changes_nothing",)),
     # Averaging and checkpoints (6.1)
     Mutant("the sum for the average", CHECKPOINT, "(tensor / len(paths))", "tensor", (AVERAGE,)),

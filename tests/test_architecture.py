@@ -10,14 +10,15 @@ LAYERS = [  # lower first: a module imports only from layers above it in this li
     {"errors", "files"},
     {"config", "dropout"},
     {"attention", "feed_forward", "embedding", "loss", "optimizer", "tokenizer", "beam_search", "parsing",
-     "parallel_text", "downloads", "process", "exercises.judging", "experiments.controlled_words"},
+     "parallel_text", "downloads", "process", "interrupts", "precision", "exercises.judging",
+     "experiments.controlled_words"},
     {"stacks", "package_index", "batching", "visualization", "experiments.layer_types", "experiments.learning_curve",
      "experiments.controlled_grammar"},
     {"transformer", "corpus_sources", "experiments.treebank", "experiments.controlled_corpus"},
     {"quantization", "corpus"},
     {"checkpoint", "cost", "evaluation", "explorer", "inference", "packing", "experiments.attention_shares"},
-    {"graphs"},
-    {"translation", "result_file", "experiments.significance"},
+    {"graphs", "training_state"},
+    {"translation", "training_log", "result_file", "experiments.significance"},
     {"training", "experiments.ablation"},
     {"interop", "variations"},
     {"experiments.miniature", "experiments.parsing", "experiments.table_1", "experiments.figures_3_to_5",
@@ -37,7 +38,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "safetensors": {"checkpoint", "interop"},
     "datasets": {"corpus_sources"},
     "transformers": {"interop"},
-    "tensorboard": {"training"},
+    "tensorboard": {"training_log"},
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = {"exercises", "experiments"}  # what stands beside the model

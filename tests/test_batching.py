@@ -7,7 +7,16 @@ import pytest
 import torch
 from toys import random_pairs, text_pairs, toy_tokenizer
 
-from annotated_transformer.batching import Batch, concatenated, encode_pairs, make_batch, pad, token_batches
+from annotated_transformer.batching import (
+    Batch,
+    concatenated,
+    encode_pairs,
+    fingerprint,
+    make_batch,
+    pad,
+    pad_source,
+    token_batches,
+)
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
 
 PAIRS = random_pairs(0, 300)
@@ -132,6 +141,51 @@ def test_an_epoch_resumes_after_any_batch(start):
 def test_a_sentence_longer_than_a_batch_is_named():
     with pytest.raises(ConfigError, match="max_tokens must hold the longest sentence, got 10 and 13"):
         list(token_batches([([3] * 4, [3] * 12)], 10))
+
+
+@pytest.mark.parametrize("make", [make_batch, pad_source, pad])
+def test_a_batch_of_nothing_is_refused(make):
+    with pytest.raises(ConfigError, match="a batch needs at least one sentence, got none"):
+        make([])
+
+
+def test_lengths_rounded_up_hold_the_same_pairs():
+    batches = list(token_batches(PAIRS, 60, multiple_of=8))
+    assert {side.size(1) % 8 for batch in batches for side in batch[:3]} == {0}
+    seen = Counter(pair for batch in batches for pair in pairs_of(batch))
+    assert seen == Counter((tuple(x), tuple(y)) for x, y in PAIRS)
+    assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
+    assert as_lists(token_batches(PAIRS, 60, multiple_of=1)) == as_lists(token_batches(PAIRS, 60))
+
+
+def test_a_sentence_that_only_rounding_makes_too_long_is_a_batch_of_its_own():
+    pairs = [([4] * 9, [5] * 9), ([4] * 8, [5] * 8), ([6], [7])]
+    sizes = [tuple(batch.source.shape) for batch in token_batches(pairs, 10, multiple_of=8, shuffle=False)]
+    assert sizes == [(1, 8), (1, 16), (1, 16)]
+    with pytest.raises(ConfigError, match="max_tokens must hold the longest sentence, got 10 and 11"):
+        list(token_batches([([4] * 10, [5])], 10, multiple_of=8))
+
+
+def test_lengths_rounded_up_make_few_shapes():
+    """Of the attention over the source: (sentences, target length, source length)."""
+    generator = random.Random(1)
+    pairs = [([4] * n, [5] * max(1, round(n * generator.uniform(0.7, 1.4))))
+             for n in (round(generator.lognormvariate(3.2, 0.5)) for _ in range(10_000))]
+    shapes, padded = {}, {}
+    for multiple_of in (1, 8):
+        batches = list(token_batches(pairs, 4096, multiple_of=multiple_of))
+        shapes[multiple_of] = len({(*b.target_in.shape, b.source.size(1)) for b in batches})
+        padded[multiple_of] = sum(b.target_in.numel() + b.source.numel() for b in batches)
+    assert shapes[8] < 0.5 * shapes[1]
+    assert padded[8] < 1.1 * padded[1]
+
+
+def test_other_pairs_have_another_fingerprint():
+    pairs = [("ab", "c"), ("d", "")]
+    others = [[], pairs[:1], pairs[::-1], [("a", "bc"), ("d", "")], [("ab", "cd"), ("", "")],
+              [("d", "c"), ("ab", "")], [("ab", "c"), ("d", "e")], [("ab", "c"), ("d", ""), ("", "")]]
+    assert len({fingerprint(some) for some in [pairs, *others]}) == 1 + len(others)
+    assert fingerprint(tuple(pairs)) == fingerprint(pairs)
 
 
 def test_moving_a_batch_moves_its_tensors():

@@ -47,6 +47,13 @@ def test_values_are_zero_or_as_told():
     assert waits == ["item"]
 
 
+def test_a_module_moves_with_its_buffers():
+    with fake_cuda():
+        module = torch.nn.BatchNorm1d(3).to("cuda")
+        assert {t.device.type for t in module.state_dict().values()} == {"cuda"}
+        assert all(isinstance(p, torch.nn.Parameter) for p in module.parameters())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast_is_that_of_a_gpu(dtype):
     with fake_cuda(), torch.autocast("cuda", dtype=dtype):

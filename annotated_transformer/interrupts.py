@@ -1,0 +1,50 @@
+"""Ctrl-C and SIGTERM while a model is trained: at once where nothing is lost by it, else after the step."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Interrupts:
+    """Within `with Interrupts() as signals` both signals raise KeyboardInterrupt.
+
+    Within `with signals.held()` one waits for the end of the block. A second one does not wait: then
+    `broke_in` is true, and what the block was doing is half done. Only the main thread of a process
+    gets signals; in another one nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.holding = self.waiting = self.broke_in = False
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.holding and not self.waiting:
+            self.waiting = True
+            return
+        self.broke_in = self.holding
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self.holding = True
+        try:
+            yield
+        finally:
+            self.holding = False
+        if self.waiting:
+            self.waiting = False
+            raise KeyboardInterrupt
