@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from annotated_transformer.tokenizer import Tokenizer
 
 __all__ = ["average", "average_checkpoints", "begin_run", "load_model", "load_tensors", "load_weights",
-           "read_config", "read_model_config", "require_no_run", "require_room", "require_vocabulary",
-           "save_tensors", "save_weights", "step_checkpoints", "write_atomically", "write_directory"]
+           "read_config", "read_model_config", "require_no_run", "require_room", "require_same_vocabulary",
+           "require_vocabulary", "save_tensors", "save_weights", "step_checkpoints", "write_atomically",
+           "write_directory"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -127,8 +128,8 @@ def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
 def require_vocabulary(tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None) -> None:
     """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them."""
     require(tokenizer.vocab_size == config.vocab_size,
-            f"{f'{where}: ' if where else ''}the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size "
-            f"is {config.vocab_size}: they do not belong together")
+            f"{f'{where}: ' if where else ''}the tokenizer has {tokenizer.vocab_size} tokens and the model's "
+            f"vocab_size is {config.vocab_size}: they do not belong together")
 
 
 def require_same_vocabulary(tokenizer: Tokenizer, config: ModelConfig, directory: str | Path | None) -> None:
