@@ -194,6 +194,7 @@ def test_beam_1_is_greedy_search(alpha):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_beam_1_is_greedy_search_over_the_transformer(dtype):
     source = pad_source([random_tokens(i, n).tolist() for i, n in enumerate([5, 1, 8, 0])])

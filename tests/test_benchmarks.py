@@ -14,6 +14,8 @@ from annotated_transformer.config import ModelConfig
 from annotated_transformer.result_file import read_result
 from annotated_transformer.transformer import Transformer
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 

@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from mutants import ATTENTION, Mutant, copy_of_the_package
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 CHAPTER = "book/3_2_attention.ipynb"
 DOUBLED = Mutant("attention's output is doubled", ATTENTION, "return attention_weights(q, k, mask) @ v",

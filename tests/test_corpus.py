@@ -215,6 +215,7 @@ real_tatoeba = pytest.mark.skipif(not (REAL_CACHE / corpus.TATOEBA_TABLE).is_fil
                                   reason="tatoeba is not in the cache (annotated-transformer prepare brings it)")
 
 
+@pytest.mark.slow
 @real_tatoeba
 @pytest.mark.parametrize("name", [name for name in corpus.names() if name.startswith("tatoeba")])
 def test_real_tatoeba_is_as_its_card_says(name, monkeypatch):

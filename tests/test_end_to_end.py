@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = [sys.executable, "-m", "annotated_transformer"]
 PAIRS = [
     ("A man rides a bike.", "Ein Mann fährt Fahrrad."),

@@ -418,6 +418,7 @@ def test_an_unknown_exercise_is_refused_by_a_list_of_the_known() -> None:
         check("3.9", print)
 
 
+@pytest.mark.slow
 def test_a_check_prints_its_line_and_leaves_random_numbers_alone() -> None:
     """In a process of its own, since the shape checks of this one draw random numbers themselves."""
     code = """

@@ -10,6 +10,8 @@ from annotated_transformer.experiments.__main__ import PARTS
 from annotated_transformer.experiments.claims import judge_claims, load_results
 from annotated_transformer.result_file import read_result
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):

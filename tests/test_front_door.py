@@ -6,6 +6,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["annotated_transformer.translation", "annotated_transformer.beam_search"])
 def test_beam_search_is_the_function_whatever_was_imported_before(first: str) -> None:
     code = (f"import {first}, annotated_transformer as a; from annotated_transformer import beam_search; "
@@ -14,6 +15,7 @@ def test_beam_search_is_the_function_whatever_was_imported_before(first: str) ->
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_every_name_is_there_and_is_no_module() -> None:
     code = ("import annotated_transformer as a; from types import ModuleType; "
             "assert [name for name in a.__all__ if isinstance(getattr(a, name), ModuleType)] == []")

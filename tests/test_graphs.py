@@ -15,6 +15,8 @@ from annotated_transformer.graphs import GraphedModel
 from annotated_transformer.inference import InferenceModel
 from annotated_transformer.translation import Translator
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def recorded(monkeypatch):

@@ -156,6 +156,7 @@ def wide_model_of_halves(**changes):
     return model
 
 
+@pytest.mark.slow
 def test_weights_that_are_loaded_after_the_copy_count():
     model, other, source = wide_model_of_halves(), wide_model_of_halves(seed=5), random_tokens(1, 3, 7)
     made_ready = InferenceModel(lay_out(model), copy_halves=True)
@@ -234,6 +235,7 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
     assert 0 < (exact - rounded).norm() < 0.2 * exact.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
     """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
@@ -278,6 +280,7 @@ def test_without_exact_sums_x_has_7_bits(monkeypatch):
     assert errors[7] < 0.03
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     tokenizer = toy_tokenizer()
     model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)

@@ -172,6 +172,7 @@ for function in (loss, torch.compile(loss, backend="aot_eager_decomp_partition")
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_step_keeps_the_logits_once_and_in_16_bits():
     """Not in float32 too: the backward pass casts them again. A process of its own has no type checks to compile."""
     found = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True)

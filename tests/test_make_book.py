@@ -233,6 +233,7 @@ def test_a_failing_chapter_is_named_and_the_others_are_finished(
     assert begun(root) == Counter([*CHAPTERS, "two"])
 
 
+@pytest.mark.slow
 def test_a_failed_chapter_shows_the_outputs_that_come_with_the_book(tmp_path: Path) -> None:
     root = write_book(tmp_path)
     edit(root / "book/two.py", "time.sleep(0)", 'assert os.path.exists("../../../there")')
@@ -265,6 +266,7 @@ def test_a_kernel_that_does_not_start_is_named(
     assert "two, before its first cell: the kernel did not start" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_clock_stops_a_cell(tmp_path: Path) -> None:
     client = execution.Client(nbformat.v4.new_notebook(), tmp_path, print)
     assert client._get_timeout(nbformat.v4.new_code_cell()) is None
@@ -298,6 +300,7 @@ def test_no_finished_chapter_is_run_again_after_five_kills(tmp_path: Path) -> No
     assert not list((root / "_build").rglob("*.part"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_kernels_and_keeps_what_is_done(tmp_path: Path, signal_number: int) -> None:
     root = write_book(tmp_path)
@@ -335,6 +338,7 @@ def wait_until(condition) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_second_of_two_runs_waits_and_runs_nothing(tmp_path: Path) -> None:
     root = write_book(tmp_path, seconds=1)
     first = start(root)

@@ -103,6 +103,7 @@ def test_groups_and_ids_name_variations():
         find_variations(["A1", "A9"])
 
 
+@pytest.mark.slow
 def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
     record = collect(out, "reverse")["A1"][2]
     assert ModelConfig.from_dict(record["model"]) == VARIATIONS["A1"].configs(2, 5, VOCAB_SIZE)[0]

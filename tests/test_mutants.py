@@ -9,6 +9,8 @@ import mutants
 import pytest
 from mutants import MUTANTS, Outcome, copy_of_the_package
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 
 
