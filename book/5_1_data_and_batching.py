@@ -52,7 +52,7 @@ use_style()
 #
 # **Code.** The package keeps a **registry** of corpora: for each name, where the text comes from, its licence, whom to
 # cite, how many pairs each split has, and for each file of the small corpora a **SHA-256**, a fingerprint of its bytes.
-# (The two WMT14 corpora are streamed, and have none.)
+# (The two WMT14 corpora are streamed. They have the **commit** of a data set instead, which nobody can change.)
 
 # %%
 import textwrap

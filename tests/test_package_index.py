@@ -161,6 +161,32 @@ def test_a_name_and_password_go_to_their_host_and_are_not_shown(serve, digest, t
     assert "wr0ng" not in str(caught.value)
 
 
+def test_a_password_stays_with_its_host():
+    """A page that sends the reader on does not send the password on."""
+    sent = []
+
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.headers["Authorization"])
+            if len(sent) == 1:
+                self.send_response(302)
+                self.send_header("Location", f"http://localhost:{self.server.server_port}/moved")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on standard error."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with package_index._open(f"http://me:secret@127.0.0.1:{server.server_port}/", {}) as response:
+            assert response.read() == b""
+        server.shutdown()
+    assert sent[0] is not None and sent[1:] == [None]
+
+
 def test_another_archive_than_expected_is_not_kept(serve, tmp_path, monkeypatch):
     host, _ = serve()
     monkeypatch.setenv("PIP_INDEX_URL", f"http://{host}/simple")
