@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from copy import copy
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -12,15 +10,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import varlen
 
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.transformer import Transformer
 
-varlen_attn: Any = None
-with suppress(ImportError):
-    varlen_attn = import_module("torch.nn.attention.varlen").varlen_attn
-    if "window_size" not in signature(varlen_attn).parameters:  # before PyTorch 2.11
-        varlen_attn = None
+varlen_attn: Any = varlen.varlen_attn
+if "window_size" not in signature(varlen_attn).parameters:  # PyTorch 2.10
+    varlen_attn = None
 
 
 class Packing:
