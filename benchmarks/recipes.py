@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -106,14 +107,26 @@ def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | Non
     if not (run / "commit").exists():
         run.mkdir(parents=True, exist_ok=True)
         (run / "commit").write_text(commit() + "\n")
-    began = time.time()
+    began, cpu_began = time.time(), cpu_seconds()
     command("train", "--corpus", corpus, "--out", str(run), *arguments)
-    with (run / "seconds").open("a") as file:
-        file.write(f"{time.time() - began:.0f}\n")
+    for name, seconds in (("seconds", time.time() - began), ("cpu_seconds", cpu_seconds() - cpu_began)):
+        with (run / name).open("a") as file:
+            file.write(f"{seconds:.0f}\n")
+
+
+def cpu_seconds() -> float:
+    """What the programs that were started and have ended have computed: a busy machine does not make it longer."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def total(path: Path) -> int | None:
+    """The sum of the numbers in a file; None where a run of an older recipe has left none."""
+    return sum(map(int, path.read_text().split())) if path.exists() else None
 
 
 def described(run: Path) -> dict[str, Any]:
-    """What is to be known of a finished run: settings, time, speed, and what validation said on the way."""
+    """What is to be known of a finished run: settings, time, speed, the loss, and what validation said on the way."""
     config = json.loads((run / "config.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     speeds = sorted(line["tokens_per_s"] for line in log if "loss" in line)
@@ -122,8 +135,10 @@ def described(run: Path) -> dict[str, Any]:
         "settings": {key: config[key] for key in ("model", "train")},
         "seed": config["train"]["seed"],
         "steps": config["train"]["train_steps"],
-        "train_seconds": sum(map(int, (run / "seconds").read_text().split())),
+        "train_seconds": total(run / "seconds"),
+        "train_cpu_seconds": total(run / "cpu_seconds"),
         "train_tokens_per_s": round(speeds[len(speeds) // 2]),
+        "training_log": [{"step": line["step"], "nll": round(line["nll"], 4)} for line in log if "loss" in line],
         "validation_log": [line for line in log if "valid_bleu" in line],
     }
 
