@@ -7,7 +7,7 @@
 `pip install transformers x-transformers joeynmt` installs the optional peers. A round gives every implementation the
 same batches once, and a product of two large matrices its turn, so that a ratio is of neighbours in time. Speed counts
 real target tokens; the share of the machine's rate counts operations on real tokens, padding none. Glibc's allocator
-keeps freed memory for all of them alike (`keep_freed_memory`), which our training does by itself and peers do not.
+keeps freed memory for all of them alike (`keep_freed_memory`).
 The share of the time in products, by a profile of three more turns, leaves out what fused attention does inside.
 """
 

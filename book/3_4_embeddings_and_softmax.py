@@ -626,12 +626,14 @@ assert len(curves) == 2
 # A model that hesitates between $m$ tokens and finds them equally likely has perplexity $m$. Guessing has perplexity
 # $V$, certainty has 1.
 #
-# **Code.** The package sums over the real target tokens of all sentences, end marks counted, and divides once.
+# **Code.** The package sums over the real target tokens of all sentences, end marks counted, and divides once;
+# `perplexity` is $e$ to what comes out.
 
 # %%
 from annotated_transformer import perplexity
+from annotated_transformer.evaluation import mean_nll
 
-show(perplexity)
+show(mean_nll)
 
 # %% [markdown]
 # **Check.** Token by token, one sentence pair at a time, without batches or padding. Then the two ends of the scale.

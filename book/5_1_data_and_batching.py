@@ -742,7 +742,7 @@ check("5.1-shift", shift)
 
 # %% [markdown]
 # **Code.** `make_batch` does it for several pairs, adds eos to each source (so that no source is empty), and fills up
-# with padding on the right.
+# with padding on the right. (`multiple_of` rounds the length up, which [a GPU](on_a_gpu.ipynb) likes.)
 
 # %%
 from annotated_transformer.batching import Batch, make_batch

@@ -152,9 +152,10 @@ from annotated_transformer import training
 show(training._Run.update)
 
 # %% [markdown]
-# `self.forward` is lines 1 and 2 of equation {eq}`train-step`. Besides the equation there are three things in the code:
-# a loop over several batches ({ref}`section-accumulate`), `autocast` ({ref}`section-precision`), and clipping of long
-# gradients, which is off by default and which the paper does not mention.
+# `self.forward` is lines 1 and 2 of equation {eq}`train-step`. Besides the equation there are four things in the code:
+# a loop over several batches ({ref}`section-accumulate`), `autocast` and the scaler that float16 needs
+# ({ref}`section-precision`), an attention kernel that a GPU is not to take ([On a GPU](on_a_gpu.ipynb)), and clipping
+# of long gradients, which is off by default and which the paper does not mention.
 #
 # **Check.** Now every number by hand. *Line 1*: the forward pass, on two sequences.
 
@@ -461,8 +462,11 @@ for name, number in numbers.items():
 
 # %% [markdown]
 # With fp16 one multiplies the loss by a large factor before `backward` and divides the gradients by it afterwards,
-# and looks out for overflow (**loss scaling** {cite}`micikevicius2018mixed`). The paper's GPUs had no bf16; which
-# precision it used it does not say. With bf16 none of this is needed.
+# and looks out for overflow (**loss scaling** {cite}`micikevicius2018mixed`). The package has PyTorch's scaler do it:
+# where a gradient overflows, the step is skipped and the factor halved, and after 2,000 steps without overflow it is
+# doubled. A skipped step leaves the weights and Adam's means as they were; it counts as a step for the rate, and the
+# log says how many there were. With bf16 none of this is needed. The paper's GPUs had no bf16; which precision it used
+# it does not say.
 #
 # **Why the weights stay in float32: precision.** An update is small beside its weight. In bf16 the neighbours of 1 are
 # $2^{-7} = 0.0078$ above and half of that below; an update of 0.001 is rounded away, and so is the next one, and so are
@@ -516,8 +520,9 @@ assert abs(loss - exact) / exact < 0.01
 # The loss itself is computed in float32, from the bf16 logits: it adds up thousands of terms, and a sum in bf16 stops
 # growing when its terms are smaller than its spacing ({ref}`train-ex-counting`).
 #
-# In `TrainConfig` this is `precision`: "auto" takes bf16 on a GPU that has it, and float32 on a CPU. What it buys on a
-# GPU, [On a GPU](on_a_gpu.ipynb) works out by count and, once one has been used, by measurement.
+# In `TrainConfig` this is `precision`: "auto" takes bf16 on a GPU that has it in hardware, fp16 on an older one such as
+# Colab's T4, and float32 on a CPU. What it buys on a GPU, [On a GPU](on_a_gpu.ipynb) works out by count and, once one
+# has been used, by measurement.
 #
 # **Where.** `training._Run`; exercise: {ref}`train-ex-counting`.
 
@@ -702,8 +707,9 @@ assert without > with_positions + 0.3
 # goes on as if nothing had happened?
 #
 # All that the next step depends on: the **weights**; Adam's two means for each weight, and its number of steps; the
-# number of the **step**, for the rate; the **epoch** and the place in it, for the next batch; and the state of the
-# **random generator**, for dropout. The package writes these at every checkpoint.
+# number of the **step**, for the rate; the **epoch** and the place in it, for the next batch; the state of the
+# **random generator**, for dropout; and in float16 the **scale** of the loss. The package writes these at every
+# checkpoint, with the sums that are waiting for the next line of the log.
 #
 # **Check.** Twelve steps at a stretch, twice; and six, then six more with everything read back from the files. With
 # dropout on. Not nearly equal: equal, bit for bit. (The test below does it harder, and kills the program.)
@@ -750,7 +756,8 @@ print(f"weights differ by up to {difference:.0e} after twelve steps")
 assert difference > 1e-4
 
 # %% [markdown]
-# A resumed run is also held to its settings. Another batch size would make it another run, so it is refused:
+# A resumed run is also held to its settings, its tokenizer and its sentence pairs (of which it keeps a digest).
+# Another batch size would make it another run, so it is refused:
 
 # %%
 try:
@@ -765,7 +772,7 @@ else:
 # rounds otherwise. On a GPU some kernels add in an order that varies from run to run. And the draws of BPE-dropout
 # differ from one process to the next.
 #
-# **Where.** `training._Run.save` and `restore`; test:
+# **Where.** `training_state.RunState.save` and `restore`; test:
 # `test_a_run_killed_at_five_random_steps_ends_with_the_same_weights`.
 
 # %% [markdown]
@@ -851,7 +858,7 @@ assert verbs == ["prepare", "train", "average", "evaluate"]
 # did otherwise: one GPU instead of eight; French word-pieces are BPE here; 40.8 million French pairs instead of 36
 # million ([chapter 5.1](5_1_data_and_batching.ipynb)); the initial weights, of which the paper says nothing; a limit of
 # 25,000 tokens that counts padding, so that a batch has somewhat fewer real ones; pairs with more than 255 tokens on a
-# side left out (`max_length`); bf16 where the GPU has it. The package reads all pairs into memory and learns the
+# side left out (`max_length`); half precision on a GPU. The package reads all pairs into memory and learns the
 # vocabulary from all of them, and neither has been tried at this size.
 #
 # **Check.** What can be checked is. First, that the commands' settings are the paper's:

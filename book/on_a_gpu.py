@@ -418,7 +418,10 @@ plt.show()
 # **Which one does the package get?** Its decoder's self-attention passes `is_causal` and no mask, so that flash may be
 # chosen (in bf16; float32 it does not take). The encoder's, and the attention over the source, pass the padding mask,
 # which flash does not take; on a GPU that leaves the memory-efficient kernel, math and, where it takes the call,
-# cuDNN's. To see it on your GPU, force one kernel after another, or look at the kernels' names in `torch.profiler`.
+# cuDNN's. In training the package switches cuDNN's off: PyTorch would prefer it on an H100 or a B200, where it makes a
+# plan for each new shape in about a second ([measured on a B200](https://github.com/modelscope/FunASR/issues/3704)),
+# and nearly every batch of sentences has a shape of its own. To see what your GPU takes, force one kernel after
+# another, or look at the kernels' names in `torch.profiler`.
 #
 # **Where.** `MultiHeadAttention.attend`; test: `test_the_taught_function_equals_pytorchs_kernel`. Exercises:
 # {ref}`gpu-ex-merge`, {ref}`gpu-ex-scores`.
@@ -502,13 +505,18 @@ assert errors["bf16"] / errors["TF32, fp16"] > 6 and errors["bf16"] < 5e-3
 # %% [markdown]
 # The error of a product is about that of one number: the rounding errors of 512 terms partly cancel.
 #
-# In this package: `precision=bf16` (what "auto" means on a GPU with bf16), or `precision=fp32`. With fp32, call
-# `torch.set_float32_matmul_precision("high")` first, and products may use TF32. There is no fp16 training here, since
-# it takes loss scaling. **On a T4, which has no bf16 units, use float32.** There "auto" means that; do not ask for
-# `bf16`: PyTorch would emulate it, and `torch.cuda.is_bf16_supported()` counts emulation unless you ask it not to
-# (`including_emulation=False`), as the package does.
+# In this package `precision` is `bf16`, `fp16` or `fp32`, and "auto", the default, takes the best that the GPU has in
+# hardware: bf16 from Ampere on, fp16 with loss scaling on older ones. **On a T4, which has no bf16 units, that is
+# fp16.** `bf16` is refused there: PyTorch would emulate it, and `torch.cuda.is_bf16_supported()` counts emulation
+# unless you ask it not to (`including_emulation=False`). With fp32, call
+# `torch.set_float32_matmul_precision("high")` first, and products may use TF32.
 #
-# Tensor cores like sizes that are multiples of 8 (in 16-bit types). The presets' are; choose $V$ so as well:
+# That fp16 loses nothing can be tried without a GPU, since `autocast` and the scaler compute the same on a CPU, only
+# slowly: `python benchmarks/half_precision.py` trains a tiny model for 300 steps in both types, lets it overflow, and
+# kills and resumes it.
+#
+# Tensor cores like sizes that are multiples of 8 (in 16-bit types). The presets' are, and on a GPU `train` pads the
+# lengths of its batches to multiples of 8; choose $V$ so as well:
 
 # %%
 for preset in (ModelConfig.tiny, ModelConfig.small, ModelConfig.base, ModelConfig.big):
@@ -518,7 +526,9 @@ for preset in (ModelConfig.tiny, ModelConfig.small, ModelConfig.base, ModelConfi
     print(f"{preset.__name__:6}", sizes)
 
 # %% [markdown]
-# **Where.** `training._Run.update` (`autocast`); test: `test_bf16_trains_float32_weights_to_nearly_the_same_place`.
+# **Where.** `precision.py`, `training._Run.update` (`autocast`, the scaler); tests:
+# `test_half_precision_trains_float32_weights_to_nearly_the_same_place`,
+# `test_a_step_that_overflows_changes_nothing_but_the_scale`.
 
 # %% [markdown]
 # (section-gpu-compile)=
@@ -572,6 +582,7 @@ assert (fixed, dynamic) == (6, 1)
 # With `dynamic=True` the graph has symbols instead of numbers for the sizes, and one is enough. The package compiles
 # so, the whole forward pass with its loss: `TrainConfig(compile=True)`, or `--set compile=true`. The alternative is
 # a *bounded number of shapes*: round lengths up to multiples of 8 or 16, pay some padding, and compile each shape once.
+# The package does round up to multiples of 8 on a GPU, for the sake of the kernels, and compiles with symbols.
 # After a number of recompilations (8 by default) PyTorch gives up on a function and runs it uncompiled.
 #
 # Whether it pays depends on the GPU, and on whether the run is long enough to win back the time of compiling. We have
@@ -673,8 +684,10 @@ assert len(waits(watch.names)) == 1
 
 # %% [markdown]
 # (The step of a GPU, run on a CPU. Its loss has no `item` and no index by a boolean mask: padding is masked by
-# `masked_fill`, never by `loss[real]`, whose size would have to be asked for. The test
-# `test_a_step_on_a_gpu_waits_for_no_value` runs it on tensors that have no values to ask for.)
+# `masked_fill`, never by `loss[real]`, whose size would have to be asked for. The tests
+# `test_a_step_on_a_gpu_waits_for_no_value` and `test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone` run
+# it on tensors that have no values to ask for. Not even float16 asks: whether a gradient overflowed stays on the GPU,
+# where the fused Adam reads it, and the log learns of it with the next line.)
 #
 # **The way in.** A batch has to get to the GPU. From ordinary memory the copy makes the host wait, since the system
 # may move that memory. From **pinned** memory, which it may not move, the copy is an order like any other:
@@ -688,7 +701,8 @@ assert all(torch.equal(a, b) for a, b in zip(batch[:3], moved[:3])) and moved.n_
 
 # %% [markdown]
 # `n_tokens` stays a Python number, counted before the copy, so that dividing by it asks nobody. **Where.**
-# `training._Run.update`, `_Log`; test: `test_moving_a_batch_moves_its_tensors`. Exercise: {ref}`gpu-ex-queue`.
+# `training._Run.update`, `training_log.TrainingLog`; test: `test_moving_a_batch_moves_its_tensors`. Exercise:
+# {ref}`gpu-ex-queue`.
 
 # %% [markdown]
 # (section-gpu-graphs)=

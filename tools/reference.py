@@ -30,7 +30,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "The model": ("config", "errors", "attention", "feed_forward", "dropout", "embedding", "stacks",
                   "transformer", "packing"),
     "Data": ("tokenizer", "corpus", "corpus_sources", "parallel_text", "downloads", "package_index", "batching"),
-    "Training": ("optimizer", "loss", "training", "checkpoint", "files", "process"),
+    "Training": ("optimizer", "loss", "precision", "training", "training_state", "training_log", "interrupts",
+                 "checkpoint", "files", "process"),
     "Translation and evaluation": ("beam_search", "translation", "inference", "quantization", "graphs", "evaluation"),
     "The paper's experiments": (
         "cost", "variations", "parsing", "result_file", "experiments", "experiments.claims",
