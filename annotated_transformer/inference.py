@@ -40,49 +40,70 @@ class InferenceModel:
 
     In a step of few hypotheses the calls between the products take as long as the products. So here they are few: no
     modules inside modules, self-attention's W_Q, W_K and W_V as one product, and all of the decoder's W_K and W_V for
-    the source, a row for each hypothesis or source token. The model's parameters are used as they are, those as parts
-    of one matrix, so that nothing is held twice and weights that are loaded into the model count; hooks on its modules
-    do not, and a model that changes its type or its modules needs a new one. In 8 bits they are packed once more.
+    the source, a row for each hypothesis or source token.
+
+    The model is left as it is. Matrices of one product are copied side by side, a quarter of a base model once more;
+    its other parameters are read where they are. `start` copies again when the model's parameters have changed, be it
+    by `load_state_dict` or by an optimizer, so that they count. What PyTorch does not count as a change of a parameter
+    (`.data`, another dtype, another parameter in its place) needs a new InferenceModel; hooks are not called.
 
     `copy_halves`: on a CPU, matrices whose numbers float16 holds exactly, as those of a float16 checkpoint are, get a
     copy in 16 bits, which steps of few rows read. Products and sums stay in float32, only the order of the sums
-    differs. `start` makes the copies anew when weights have changed.
+    differs.
+
+    `dtype`: compute in float16 or bfloat16, from a copy of all parameters in that type; a GPU then reads half the
+    bytes, and multiplies faster. Logits come in that type too, and are turned into probabilities in float32.
     """
 
-    def __init__(self, model: Transformer, copy_halves: bool = False) -> None:
+    def __init__(self, model: Transformer, copy_halves: bool = False, dtype: torch.dtype | None = None) -> None:
+        is_int8 = isinstance(model.embedding, Int8Embedding)
+        require(not (is_int8 and dtype not in (None, torch.float32)), f"a model in 8 bits cannot be in {dtype} as well")
         self.model, self.config, self.copy_halves = model, model.config, copy_halves
+        self.dtype = dtype or model.embedding.weight.dtype
         self.weights = list(model.parameters())
         self._make_ready()
 
+    @torch.inference_mode(False)
     def _make_ready(self) -> None:
-        model, copy_halves = self.model, self.copy_halves
-        self.encoder_layers = [_EncoderLayer(layer, copy_halves) for layer in model.encoder.layers]
-        self.layers = [_DecoderLayer(layer, copy_halves) for layer in model.decoder.layers]
+        model, products = self.model, _Products(self.copy_halves, self.dtype)
+        self.encoder_layers = [_EncoderLayer(layer, products) for layer in model.encoder.layers]
+        self.layers = [_DecoderLayer(layer, products) for layer in model.decoder.layers]
         has_final_norms = model.config.norm == "pre"
-        self.memory_norm = _norm(model.encoder.norm) if has_final_norms else None
-        self.final_norm = _norm(model.decoder.norm) if has_final_norms else None
+        self.memory_norm = products.norm(model.encoder.norm) if has_final_norms else None
+        self.final_norm = products.norm(model.decoder.norm) if has_final_norms else None
         cross = [layer.cross_attention for layer in model.decoder.layers]
         of_memory = [linear for attention in cross for linear in (attention.W_K, attention.W_V)]
         self.memory_sizes = [linear.out_features for linear in of_memory]
-        self.W_KV_of_memory = _one_product(of_memory, copy_halves)
-        self.embedding_VD, self.positions = model.embedding.weight.detach(), model.positions.forward
-        projection = model.embedding.projection if isinstance(model.embedding, Int8Embedding) else model.embedding
-        self.logits = _product(projection, copy_halves)
+        self.W_KV_of_memory = products.joined(of_memory)
+        self.embedding_VD, self.positions = products.parameter(model.embedding.weight), model.positions.forward
+        is_int8 = isinstance(model.embedding, Int8Embedding)
+        self.logits = (products.of(model.embedding.projection) if is_int8
+                       else _float_product(self.embedding_VD, None, self.copy_halves))
+        self.copies = products.copies
         self.versions = [parameter._version for parameter in self.weights]
 
-    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool]]:
-        return InferenceModel, (self.model, self.copy_halves)  # a copy shares its weights with the copy of the model
+    def _follow_the_model(self) -> None:
+        """Copy its parameters again, to where they were: there a graph reads them."""
+        if self.copy_halves:
+            self._make_ready()
+            return
+        with torch.inference_mode(False), torch.no_grad():
+            for copy, parameter in self.copies:
+                copy.copy_(parameter)
+        self.versions = [parameter._version for parameter in self.weights]
+
+    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool, torch.dtype]]:
+        return InferenceModel, (self.model, self.copy_halves, self.dtype)  # a copy belongs to a copy of the model
 
     @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
         """`Transformer.start`, without gradients. Raises ConfigError for a model in training mode."""
         require(not self.model.training, "search needs a model in evaluation mode: call model.eval()")
-        if self.copy_halves and self.versions != [parameter._version for parameter in self.weights]:
-            with torch.inference_mode(False):
-                self._make_ready()
+        if self.versions != [parameter._version for parameter in self.weights]:
+            self._follow_the_model()
         if not source.numel():
             return self.model.start(source)
-        b, x_RD = len(source), self.model.embed(source).flatten(0, 1)
+        b, x_RD = len(source), self.model.embed(source).flatten(0, 1).to(self.dtype)
         mask = added_mask(self.model.source_mask(source), x_RD.dtype)
         for layer in self.encoder_layers:
             x_RD = layer.forward(x_RD, b, mask)
@@ -114,6 +135,7 @@ class InferenceModel:
     ) -> Float[Tensor, "B W V"]:
         """A step's arithmetic: all that depends on the values of tensors, and on nothing else."""
         x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model) + position
+        x_RD = x_RD.to(self.dtype)
         for layer, layer_cache in zip(self.layers, caches, strict=True):
             x_RD = layer.step(x_RD, layer_cache, target_mask, memory_mask)
         return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
@@ -122,13 +144,13 @@ class InferenceModel:
 class _Layer:
     """What a layer of the encoder and one of the decoder have in common, for rows: R of B sentences, side by side."""
 
-    def __init__(self, layer: EncoderLayer | DecoderLayer, copy_halves: bool) -> None:
+    def __init__(self, layer: EncoderLayer | DecoderLayer, products: _Products) -> None:
         own, feed_forward = layer.self_attention, layer.feed_forward
         self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
         self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
-        self.W_QKV = _one_product([own.W_Q, own.W_K, own.W_V], copy_halves)
+        self.W_QKV = products.joined([own.W_Q, own.W_K, own.W_V])
         alone = own.W_O, feed_forward.W_1, feed_forward.W_2
-        self.own_W_O, self.W_1, self.W_2 = (_product(linear, copy_halves) for linear in alone)
+        self.own_W_O, self.W_1, self.W_2 = map(products.of, alone)
         activation = feed_forward.activation
         self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
 
@@ -155,9 +177,9 @@ class _Layer:
 
 
 class _EncoderLayer(_Layer):
-    def __init__(self, layer: EncoderLayer, copy_halves: bool) -> None:
-        super().__init__(layer, copy_halves)
-        self.norms = _norm(layer.add_norm_1.norm), _norm(layer.add_norm_2.norm)
+    def __init__(self, layer: EncoderLayer, products: _Products) -> None:
+        super().__init__(layer, products)
+        self.norms = products.norm(layer.add_norm_1.norm), products.norm(layer.add_norm_2.norm)
 
     def forward(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
         x_RD = self.add_norm(x_RD, self.norms[0], self.self_attention, b, mask)
@@ -171,11 +193,11 @@ class _EncoderLayer(_Layer):
 class _DecoderLayer(_Layer):
     """A step of R = B W hypotheses."""
 
-    def __init__(self, layer: DecoderLayer, copy_halves: bool) -> None:
-        super().__init__(layer, copy_halves)
+    def __init__(self, layer: DecoderLayer, products: _Products) -> None:
+        super().__init__(layer, products)
         cross = layer.cross_attention
-        self.cross_W_Q, self.cross_W_O = _product(cross.W_Q, copy_halves), _product(cross.W_O, copy_halves)
-        self.norms = [_norm(add_norm.norm) for add_norm in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
+        self.cross_W_Q, self.cross_W_O = products.of(cross.W_Q), products.of(cross.W_O)
+        self.norms = [products.norm(each.norm) for each in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
 
     def step(
         self, x_RD: Tensor, layer_cache: LayerCache, target_mask: Tensor | None, memory_mask: Tensor | None
@@ -207,12 +229,44 @@ def _is_batched(sentences: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]) -> boo
     return len(sentences) >= 16 and sentences.device.type == "cpu"
 
 
-def _product(layer: Any, copy_halves: bool) -> Callable[[Tensor], Tensor]:
-    """x W^T + b, without what it costs to call a module."""
-    if isinstance(layer, Int8Linear):
-        return layer.function()
-    bias = getattr(layer, "bias", None)
-    return _float_product(layer.weight.detach(), None if bias is None else bias.detach(), copy_halves)
+class _Products:
+    """x W^T + b and norms of a model's layers, without what it costs to call a module; `copies` are of parameters."""
+
+    def __init__(self, copy_halves: bool, dtype: torch.dtype) -> None:
+        self.copy_halves, self.dtype = copy_halves, dtype
+        self.copies: list[tuple[Tensor, nn.Parameter]] = []
+
+    def parameter(self, parameter: nn.Parameter) -> Tensor:
+        """The parameter itself, or a copy in the other type."""
+        tensor = parameter.detach().to(self.dtype)
+        if tensor.dtype != parameter.dtype:
+            self.copies.append((tensor, parameter))
+        return tensor
+
+    def norm(self, norm: Any) -> Callable[[Tensor], Tensor]:
+        weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
+        return partial(F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
+
+    def of(self, layer: Any) -> Callable[[Tensor], Tensor]:
+        if isinstance(layer, Int8Linear):
+            return layer.function()
+        bias = None if layer.bias is None else self.parameter(layer.bias)
+        return _float_product(self.parameter(layer.weight), bias, self.copy_halves)
+
+    def joined(self, layers: list[Any]) -> Callable[[Tensor], Tensor]:
+        """The products of several layers side by side, from a copy of their matrices: x is read, and rounded, once."""
+        with torch.no_grad():
+            weight = torch.cat([layer.weight for layer in layers]).to(self.dtype)
+            bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers]).to(self.dtype)
+        if isinstance(layers[0], Int8Linear):
+            return self.of(Int8Linear(weight, bias))
+        if weight.device.type == "cpu":
+            weight = _column_by_column(weight)
+        sizes = [layer.out_features for layer in layers]
+        self.copies += zip(weight.split(sizes), [layer.weight for layer in layers], strict=True)
+        if bias is not None:
+            self.copies += zip(bias.split(sizes), [layer.bias for layer in layers], strict=True)
+        return _float_product(weight, bias, self.copy_halves)
 
 
 def _float_product(weight: Tensor, bias: Tensor | None, copy_halves: bool) -> Callable[[Tensor], Tensor]:
@@ -234,25 +288,3 @@ def _reads_halves(weight: Tensor) -> bool:
     has_kernel = "fbgemm" in torch.backends.quantized.supported_engines
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= 2**17
     return has_kernel and fits and torch.equal(weight.half().float(), weight)
-
-
-def _one_product(layers: list[Any], copy_halves: bool) -> Callable[[Tensor], Tensor]:
-    """The products side by side: x is read, and rounded, once. The layers' parameters become parts of what it holds."""
-    with torch.no_grad():
-        weight = torch.cat([layer.weight for layer in layers])
-        bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-    if isinstance(layers[0], Int8Linear):
-        return _product(Int8Linear(weight, bias), copy_halves)
-    sizes = [layer.out_features for layer in layers]
-    if weight.device.type == "cpu":
-        weight = _column_by_column(weight)
-    for layer, part in zip(layers, weight.split(sizes), strict=True):
-        layer.weight.data = part
-    for layer, part in zip(layers, bias.split(sizes) if bias is not None else (), strict=False):
-        layer.bias.data = part
-    return _float_product(weight, bias, copy_halves)
-
-
-def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
-    weight, bias = norm.weight.detach(), norm.bias.detach()
-    return partial(F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)

@@ -89,19 +89,57 @@ def test_search_finds_the_same_hypotheses():
     assert greedy_search(InferenceModel(model), source) == greedy_search(model, source)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_parameters_are_held_once_and_stay_the_models_own(bias, tmp_path):
-    model, other, source = small_model(bias=bias), small_model(seed=5, bias=bias), random_tokens(1, 3, 7)
-    checkpoint.save_weights(tmp_path / "before", model)
-    made_ready = InferenceModel(lay_out(model))
-    checkpoint.save_weights(tmp_path / "after", model)
-    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
-    attention = model.decoder.layers[0].self_attention
-    assert len({linear.weight.untyped_storage().data_ptr()
-                for linear in (attention.W_Q, attention.W_K, attention.W_V)}) == 1
-    model.load_state_dict(other.state_dict())
-    for ours, expected in zip(walk(made_ready, source), walk(other, source), strict=True):
-        assert_close(ours, expected)
+def where_parameters_are(model):
+    return {name: (p.data_ptr(), p.stride(), p.untyped_storage().nbytes()) for name, p in model.named_parameters()}
+
+
+def test_a_model_made_ready_is_left_as_it_is():
+    model = small_model(bias=True)
+    before = where_parameters_are(model)
+    InferenceModel(model, copy_halves=True)
+    assert where_parameters_are(model) == before
+
+
+def test_only_the_matrices_of_one_product_are_held_twice():
+    """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source: 5 of a decoder layer, 3 of others."""
+    made_ready = InferenceModel(small_model(N=3, d_model=8, h=2))
+    copied = sum(parameter.numel() for _, parameter in made_ready.copies)
+    held = {copy.untyped_storage().data_ptr(): copy.untyped_storage().nbytes() for copy, _ in made_ready.copies}
+    assert copied == 3 * (3 + 5) * 8 * 8 and sum(held.values()) == 8 * copied  # float64
+
+
+def learn(model, _):
+    """A step of Adam."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model(random_tokens(1, 3, 7), random_tokens(2, 3, 5)).square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("settings", [{}, {"copy_halves": True}, {"dtype": torch.float32}], ids=str)
+@pytest.mark.parametrize("change", [lambda model, other: model.load_state_dict(other.state_dict()), learn],
+                         ids=["load", "learn"])
+def test_weights_that_change_count_in_every_model_made_ready(change, settings):
+    model, other = (small_model(seed, bias=True, norm="pre") for seed in (0, 5))
+    source = random_tokens(1, 3, 7)
+    several = [InferenceModel(model, **settings) for _ in range(2)]
+    before = [list(walk(made_ready, source)) for made_ready in several]
+    change(model, other)
+    expected = list(walk(InferenceModel(model, **settings), source))
+    for made_ready, old in zip(several, before, strict=True):
+        for ours, new, gone in zip(walk(made_ready, source), expected, old, strict=True):
+            assert torch.equal(ours, new) and not torch.equal(ours, gone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("changes", OPTIONS, ids=str)
+def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
+    model, source = small_model(dtype=torch.float32, **changes), random_tokens(1, 3, 7)
+    made_ready = InferenceModel(model, dtype=dtype)
+    for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
+        assert ours.dtype == dtype
+        assert 0 < (ours.float() - expected).norm() < (0.01 if dtype == torch.float16 else 0.08) * expected.norm()
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert deepcopy(made_ready).dtype == dtype
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # by PyTorch's own pickling of 8-bit weights
@@ -301,6 +339,22 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
 def test_8_bits_are_for_float32_on_the_cpu(model):
     with pytest.raises(ConfigError, match="int8 needs a model in float32 on the CPU"):
         quantize(model)
+
+
+def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
+    tokenizer = toy_tokenizer()
+    model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
+    checkpoint.write_directory(tmp_path, model.config, tokenizer)
+    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    for asked, dtype in ((None, torch.float32), (torch.float16, torch.float16), ("bfloat16", torch.bfloat16)):
+        translator = Translator.from_checkpoint(tmp_path, dtype=asked)
+        state = translator._searched.start(random_tokens(1, 2, 5))
+        assert translator._searched.step(random_tokens(2, 2, 1), state).dtype == dtype
+        assert translator.model.embedding.weight.dtype == torch.float32
+    with pytest.raises(ConfigError, match="dtype must be float32, float16 or bfloat16, got int8"):
+        Translator.from_checkpoint(tmp_path, dtype="int8")
+    with pytest.raises(ConfigError, match="a model in 8 bits cannot be in torch.float16 as well"):
+        Translator.from_checkpoint(tmp_path, int8=True, dtype="float16")
 
 
 def test_a_model_is_not_put_into_8_bits_twice_and_not_saved(tmp_path):
