@@ -76,6 +76,11 @@ class _Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and func.namespace == "aten":
+            with self:  # there `to`, `item` and others arrive whole
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
         name, first = func.overloadpacket.__name__, args[0] if args else None
         if name == "_local_scalar_dense":
             if first.device.type == "cuda":

@@ -24,8 +24,9 @@ def test_mixed_devices_are_noticed():
     (lambda x: torch.ones(4).to("cuda", non_blocking=True), "copy of memory that is not pinned"),
     (lambda x: torch.tensor([1, 2], device="cuda"), "copy of memory that is not pinned"),
 ])
-def test_each_wait_is_named_once(wait, named):
-    with fake_cuda() as waits:
+@pytest.mark.parametrize("inference", [False, True])
+def test_each_wait_is_named_once(wait, named, inference):
+    with fake_cuda() as waits, torch.inference_mode(inference):
         x = torch.empty(2, 3, device="cuda")
         wait(x + 1)
     assert waits == [named]
