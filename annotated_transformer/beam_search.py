@@ -92,7 +92,7 @@ def greedy_search(model: StepModel, source: Int[Tensor, "B S"], max_extra: int =
                 if len(outputs[sentence]) < limits[sentence]:
                     going_on.append(row)
         if len(going_on) < len(alive):
-            rows = torch.tensor(going_on, dtype=torch.long, device=source.device)
+            rows = _on_device(going_on, torch.long, source.device)
             alive, tokens = [alive[row] for row in going_on], tokens[rows]
             state.keep(rows)
     return outputs
@@ -162,8 +162,9 @@ def beam_search(
     """For each sentence its `n_best` hypotheses, best first (section 6.1: beam 4, alpha 0.6, source length + 50).
 
     `early_stopping` ends a sentence once nothing alive can beat its n best, which never changes the result; a
-    sentence leaves the batch when it ends. Fewer than `n_best` come back when there are no more. Raises
-    ConfigError for a beam below 1 or an `n_best` outside 1 to beam_size.
+    sentence leaves the batch when it ends. Fewer than `n_best` come back when there are no more. The host waits for a
+    GPU once a step, for the best candidates, and once before the first. Raises ConfigError for a beam below 1 or an
+    `n_best` outside 1 to beam_size.
     """
     config = DecodeConfig(beam_size, alpha, n_best, max_extra)
     beams = [_Beam(config, limit, early_stopping) for limit in _length_limits(model, source, max_extra)]
@@ -175,7 +176,11 @@ def beam_search(
         logits_BWV = model.step(tokens, state)
         precision = torch.promote_types(logits_BWV.dtype, torch.float32)
         log_p_BWV = logits_BWV.log_softmax(dim=-1, dtype=precision)
-        next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)  # of each hypothesis
+        if beam_size == 1:  # of equal logits the first, as in greedy search
+            next_token = _argmax(logits_BWV)[..., None]
+            next_log_p = log_p_BWV.gather(-1, next_token)
+        else:
+            next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)  # of each hypothesis
         n_next = next_token.size(-1)
         n_candidates = min(beam_size, next_token[0].numel())
         best_log_p, best = (next_log_p + log_p_BW[:, :, None]).flatten(1).topk(n_candidates, dim=-1)
@@ -191,7 +196,7 @@ def beam_search(
                 going_on.append(row)
         if len(going_on) < len(running):
             running = [running[row] for row in going_on]
-            state.keep(torch.tensor(going_on, dtype=torch.long, device=source.device))
+            state.keep(_on_device(going_on, torch.long, source.device))
         if running:
             parents_BW, tokens, log_p_BW = _next_inputs(parents, [beams[i].alive for i in running], source.device)
             state.reorder(parents_BW)
@@ -207,6 +212,11 @@ def _next_inputs(
     for parents_in_row, hypotheses in zip(parents, alive, strict=True):
         row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)]
         rows.append(row + [(0, 0, -float("inf"))] * (width - len(row)))
-    found = torch.tensor(rows, dtype=torch.float64, pin_memory=device.type == "cuda")
-    parents_BW, tokens, log_p_BW = found.to(device, non_blocking=True).unbind(dim=-1)
+    parents_BW, tokens, log_p_BW = _on_device(rows, torch.float64, device).unbind(dim=-1)
     return parents_BW.long(), tokens.long(), log_p_BW
+
+
+def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The host's numbers as a tensor there; from pinned memory a GPU gets them without a wait."""
+    tensor = torch.tensor(values, dtype=dtype)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -25,7 +25,7 @@ class DecodingState:
     """
 
     caches: list[LayerCache]
-    memory_mask: Float[Tensor, "B 1 1 S"] | None  # 0 and, at padding, minus infinity; None without padding
+    memory_mask: Float[Tensor, "B 1 1 S"] | None  # 0 and, at padding, minus infinity; None without it
     target_mask: Float[Tensor, "B 1 W T"] | None = None
     position: int = 0
 
@@ -41,7 +41,8 @@ class DecodingState:
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
         """Hypothesis (b, w) continues what was hypothesis (b, parents[b, w]); W may change.
 
-        Only the mask changes, unless the buffers are full: then tokens that are in no hypothesis are forgotten.
+        Only the mask changes, unless the buffers are full: then tokens that are in no hypothesis are forgotten. Not so
+        on a GPU, where the host would have to wait to hear how many they are: there the next step makes room for all.
         """
         b, n_hypotheses = parents.shape
         if self.target_mask is None:
@@ -50,7 +51,7 @@ class DecodingState:
             self.target_mask = self.caches[0].memory_keys.new_zeros(b, 1, 1, self.caches[0].length)
         rows = torch.arange(b, device=parents.device)[:, None]
         self.target_mask = self.target_mask[rows, :, parents].transpose(1, 2)
-        if b and self.caches[0].room < n_hypotheses:
+        if b and self.caches[0].room < n_hypotheses and parents.device.type == "cpu":
             self._forget(self.target_mask)
 
     def _forget(self, target_mask: Float[Tensor, "B 1 W T"]) -> None:
@@ -73,8 +74,12 @@ class DecodingState:
 
 
 def added_mask(mask: Bool[Tensor, "B 1 1 S"], dtype: torch.dtype) -> Float[Tensor, "B 1 1 S"] | None:
-    """What is added to scores instead: 0 where `mask` is True, else minus infinity; None if all of it is True."""
-    return None if mask.all() else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    """What is added to scores instead: 0 where `mask` is True, else minus infinity.
+
+    None if all of it is True; a GPU, for whose answer the host would have to wait, is not asked.
+    """
+    is_visible = mask.device.type == "cpu" and bool(mask.all())
+    return None if is_visible else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 
 
 class Transformer(nn.Module):
@@ -145,7 +150,7 @@ class Transformer(nn.Module):
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
         """Encode the source once; the state before the first step, with one (empty) hypothesis a sentence.
 
-        Without padding there is no mask; else its minus infinities are made here, once for all layers and steps.
+        The mask's minus infinities are made here, once for all layers and steps; without padding there may be no mask.
         """
         real = self.source_mask(source)
         memory = self.encode(source, real)

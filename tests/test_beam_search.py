@@ -194,6 +194,18 @@ def test_beam_1_is_greedy_search(alpha):
         ]
 
 
+@pytest.mark.parametrize("vocab_size", [11, 64, 1000])
+def test_beam_1_is_greedy_search_where_logits_are_equal(vocab_size):
+    class Tied(TableModel):
+        def logits(self, sentence, prefix):
+            return [float(round(logit)) for logit in super().logits(sentence, prefix)]
+
+    source = source_of(3, 0, 6, 1)
+    for seed in range(5):
+        greedy = greedy_search(Tied(seed, vocab_size), source, 6)
+        assert [row[0].tokens for row in beam_search(Tied(seed, vocab_size), source, 1, max_extra=6)] == greedy
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_beam_1_is_greedy_search_over_the_transformer(dtype):

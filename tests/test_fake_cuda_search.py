@@ -1,0 +1,80 @@
+"""Search on a pretended GPU: no device is mixed, and the host waits once a step, for the best candidates."""
+
+import pytest
+import torch
+from fake_cuda import fake_cuda
+from torch import nn
+from toys import SMALL
+
+from annotated_transformer import graphs
+from annotated_transformer.batching import pad_source
+from annotated_transformer.beam_search import beam_search, greedy_search
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.graphs import GraphedModel
+from annotated_transformer.inference import InferenceModel
+from annotated_transformer.packing import Packing
+from annotated_transformer.transformer import Transformer
+
+READY = {
+    "Transformer": lambda model: model,
+    "InferenceModel": InferenceModel,
+    "GraphedModel": lambda model: GraphedModel(InferenceModel(model)),
+}
+SEARCHES = {
+    "greedy": greedy_search,
+    "beam 3": lambda *args: beam_search(*args, beam_size=3, n_best=2),
+}
+
+
+class Steps:
+    """A model that notes the shape of each step's tokens."""
+
+    def __init__(self, model):
+        self.model, self.config, self.start, self.shapes = model, model.config, model.start, []
+
+    def step(self, tokens, state):
+        self.shapes.append(tuple(tokens.shape))
+        return self.model.step(tokens, state)
+
+
+def on_gpu(model, dtype):
+    """`model.to("cuda", dtype)`, which fake parameters do not always allow."""
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                moved = None if tensor is None else tensor.detach().to("cuda", dtype)
+                tensors[name] = nn.Parameter(moved) if isinstance(tensor, nn.Parameter) else moved
+    return model.eval()
+
+
+def numbers_of_a_search(*limits):
+    """The host hears of one sentence's limit after the other, then, in each step, only of candidates (0, 0, 0.0)."""
+    known = iter(limits)
+    return lambda tensor: next(known, 0) if tensor.dtype == torch.long else 0.0
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("ready", READY)
+def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypatch):
+    monkeypatch.setattr(graphs, "_Recorder", lambda device: lambda run: run)  # its own test is in test_graphs.py
+    config = ModelConfig(**{**SMALL, "N": 1, "norm": "pre", "bias": True})
+    limits = 7, 9, 8  # further than the first buffers reach
+    with fake_cuda(answer=numbers_of_a_search(*limits)) as waits:
+        model = Steps(READY[ready](on_gpu(Transformer(config), torch.float16)))
+        source = torch.zeros(3, 7, dtype=torch.long).pin_memory().to("cuda", non_blocking=True)
+        waits.clear()  # those of the weights' way there
+        found = SEARCHES[search](model, source)
+    assert len(found) == 3 and [b for b, _ in model.shapes] == [3] * 7 + [2, 1]
+    assert waits == ["copy to the host"] * (1 + 9)  # for the limits, then for what each step found
+
+
+def test_where_the_real_tokens_are_reaches_a_gpu_without_a_wait():
+    packing = Packing(pad_source([[5, 6], [7, 8, 9, 10]]) != 0)  # on the host
+    shapes = {name: getattr(packing, name).shape for name in ("positions", "rows", "starts")}
+    with fake_cuda() as waits:
+        for name, shape in shapes.items():
+            setattr(packing, name, torch.zeros(shape, dtype=torch.long))
+        moved = packing.to("cuda")
+        assert {getattr(moved, name).device.type for name in shapes} == {"cuda"}
+        assert {getattr(packing, name).device.type for name in shapes} == {"cpu"}
+    assert waits == []
