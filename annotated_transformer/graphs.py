@@ -3,6 +3,9 @@
 A step of few hypotheses is more than a hundred small kernels, and a GPU runs one faster than its host can start the
 next. A graph starts all of them at once, but it reads and writes the memory that it was recorded with, and no shape in
 it can change. So the caches lie in buffers that keep their place, of sizes that are rounded up, the rest masked.
+
+To record a graph takes as long as several steps without one, so there must be few. Sizes go up by factors of four, and
+a beam keeps the places of hypotheses that have ended: a file of any length needs a handful (test_graphs.py counts).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -30,8 +34,8 @@ MOST_UNUSED = 2**32  # bytes of buffers that are kept, with their graphs, for la
 class GraphedModel:
     """`start` and `step` of `made_ready`, with the same values, for search; each step of a known shape is one call.
 
-    Where there is no GPU the same steps are computed, without a graph. Weights that are loaded into the model count;
-    one whose parameters are replaced needs a new GraphedModel. Raises ConfigError if `made_ready` copies its weights.
+    Where there is no GPU the same steps are computed, without a graph. Weights that are loaded into the model count, as
+    for an InferenceModel. Raises ConfigError if `made_ready` has copies in 16 bits.
     """
 
     def __init__(self, made_ready: InferenceModel) -> None:
@@ -52,10 +56,13 @@ class GraphedModel:
         n_sentences, n_hypotheses = tokens.shape
         position = self.made_ready.positions(1, state.position)
         state.advance(n_hypotheses)
-        while state.caches[0].room < n_hypotheses:
+        state.width = max(state.width, n_hypotheses)
+        while state.caches[0].room < state.width:
             state.grow()
-        graph = state.buffers.graph(n_sentences, n_hypotheses, self.made_ready)
-        logits = graph.step(tokens, position, state, self.record)
+        graph = state.buffers.graph(n_sentences, state.width, self.made_ready)
+        graph.fill(tokens, position, state)
+        is_first = state.position == 1  # how wide the beam is shows in the next one
+        logits = (graph.run() if is_first else graph.replay(self.record))[:n_sentences, :n_hypotheses].clone()
         for layer_cache in state.caches:
             layer_cache.length += n_hypotheses
         return logits
@@ -63,7 +70,7 @@ class GraphedModel:
     def take(self, caches: list[LayerCache], capacity: int) -> _Buffers:
         """Buffers for these caches, with that much room: unused ones if there are any."""
         n_sentences, _, source_length, _ = caches[0].memory_keys.shape
-        sizes = _round_up(n_sentences), _round_up(source_length, 16), capacity
+        sizes = _round_up(n_sentences), _round_up(source_length, 64), capacity
         for buffers in self.unused:
             if buffers.sizes == sizes:
                 self.unused.remove(buffers)
@@ -77,21 +84,23 @@ class GraphedModel:
             del self.unused[0]
 
 
-def _round_up(n: int, least: int = 1) -> int:
-    """The next power of two, so that few shapes occur."""
-    return max(least, 1 << max(n - 1, 0).bit_length())
+def _round_up(n: int, least: int = 16) -> int:
+    """`least` times a power of four, so that few shapes occur; a GPU takes 16 rows in the time of one."""
+    while least < n:
+        least *= 4
+    return least
 
 
 class _HeldState(DecodingState):
-    """A DecodingState whose caches are in buffers of the model."""
+    """A DecodingState whose caches are in buffers of the model; `width` is that of its widest step."""
 
     def __init__(self, state: DecodingState, model: GraphedModel) -> None:
         mask, source_length = state.memory_mask, state.caches[0].memory_keys.size(2)
         if mask is None:
             mask = state.caches[0].memory_keys.new_zeros(len(state.caches[0].memory_keys), 1, 1, source_length)
-        mask = F.pad(mask, (0, _round_up(source_length, 16) - source_length), value=-torch.inf)
+        mask = F.pad(mask, (0, _round_up(source_length, 64) - source_length), value=-torch.inf)
         super().__init__(state.caches, mask, state.target_mask, state.position)
-        self.model = model
+        self.model, self.width = model, 1
         self._move(FIRST_CAPACITY)
 
     def _move(self, capacity: int) -> None:
@@ -101,15 +110,13 @@ class _HeldState(DecodingState):
         self.release.atexit = False
 
     def grow(self) -> None:
-        """Move to buffers with twice the room."""
+        """Move to buffers with four times the room."""
         release = self.release
-        self._move(2 * self.buffers.sizes[-1])
+        self._move(4 * self.buffers.sizes[-1])
         release()
 
     def _forget(self, target_mask: Float[Tensor, "B 1 W T"]) -> None:
-        super()._forget(target_mask)
-        if self.caches[0].length > self.buffers.sizes[-1] // 2:  # or it would soon be full again
-            self.grow()
+        """Nothing: the next step makes room."""
 
 
 class _BufferedCache(LayerCache):
@@ -171,12 +178,12 @@ class _Buffers:
 
 
 class _Graph:
-    """The step of n sentences with W hypotheses each; it is recorded when it is first asked for."""
+    """The step of n sentences with W hypotheses each; it is recorded when it is first replayed."""
 
     def __init__(self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel) -> None:
         _, source_length, capacity = buffers.sizes
         floats, self.made_ready = made_ready.embedding_VD, made_ready
-        self.replay: Callable[[], Tensor] | None = None
+        self.recorded: Callable[[], Tensor] | None = None
         with torch.inference_mode(False):
             self.tokens = torch.zeros(n_sentences, n_hypotheses, dtype=torch.long, device=floats.device)
             self.slots = torch.zeros(n_hypotheses, dtype=torch.long, device=floats.device)
@@ -189,21 +196,28 @@ class _Graph:
         """The logits of what was filled in."""
         return self.made_ready.logits_after(self.tokens, self.position, self.caches, self.target_mask, self.memory_mask)
 
-    def step(self, tokens: Tensor, position: Tensor | float, state: DecodingState, record: _Recorder) -> Tensor:
-        """Fill what the graph reads, then start it. Rows that are not in use see all tokens, so that none is NaN."""
-        n, length = len(tokens), state.caches[0].length
-        filled = length + tokens.size(1)
-        self.tokens[:n] = tokens
+    def replay(self, record: _Recorder) -> Tensor:
+        """What `run` gives, as a graph."""
+        self.recorded = self.recorded or record(self.run)
+        return self.recorded()
+
+    def fill(self, tokens: Int[Tensor, "B W"], position: Tensor | float, state: DecodingState) -> None:
+        """Fill what the graph reads. Rows that are not in use see all tokens, so that none is NaN.
+
+        What hypotheses beyond `tokens` write is seen by none, and written over in the next step.
+        """
+        n_sentences, n_hypotheses = tokens.shape
+        length = state.caches[0].length
+        filled = length + n_hypotheses
+        self.tokens[:n_sentences, :n_hypotheses] = tokens
         self.position[:] = position
-        torch.arange(length, filled, out=self.slots)
+        torch.arange(length, length + len(self.slots), out=self.slots)
         self.target_mask[..., :filled] = 0
         self.target_mask[..., filled:] = -torch.inf
         if state.target_mask is not None:
-            self.target_mask[:n, ..., :filled] = state.target_mask
+            self.target_mask[:n_sentences, :, :n_hypotheses, :filled] = state.target_mask
         if state.memory_mask is not None:
-            self.memory_mask[:n] = state.memory_mask
-        self.replay = self.replay or record(self.run)
-        return self.replay()[:n].clone()
+            self.memory_mask[:n_sentences] = state.memory_mask
 
 
 class _CacheInGraph(_BufferedCache):
@@ -255,11 +269,11 @@ class _Recorder:
         return replay
 
     @contextmanager
-    def recording(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    def recording(self, graph: Any) -> Iterator[None]:
         """Without a workspace of cuBLAS that another graph has, and would free; no graph is destroyed meanwhile."""
         collects = gc.isenabled()
         gc.disable()
-        torch._C._cuda_clearCublasWorkspaces()
+        torch._C._cuda_clearCublasWorkspaces()  # PyTorch has no public one, and needs none from its #194109 on
         try:
             with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
                 yield
