@@ -110,6 +110,8 @@ def parser() -> argparse.ArgumentParser:
     for verb in (r, e):
         verb.add_argument("--int8", action="store_true",
                           help="linear layers in 8 bits, on the CPU: faster there, almost the same translations")
+        verb.add_argument("--dtype", choices=("float32", "float16", "bfloat16"),
+                          help="what the search computes in (default float32 on a CPU, float16 on a GPU)")
     for verb in (t, e):
         verb.add_argument("--quiet", action="store_true", help="no progress bar")
     for verb in (r, e):

@@ -220,4 +220,4 @@ def _translator(args: Namespace, max_source: int = 1024) -> Translator:
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
     device = "cpu" if args.int8 and args.device == "auto" else _device(args.device)
-    return Translator.from_checkpoint(args.directory, device, max_source, args.int8)
+    return Translator.from_checkpoint(args.directory, device, max_source, args.int8, dtype=args.dtype)

@@ -12,6 +12,7 @@ from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer,
 
 from annotated_transformer import checkpoint, inference, quantization
 from annotated_transformer.beam_search import beam_search, greedy_search
+from annotated_transformer.cli import main
 from annotated_transformer.config import ConfigError
 from annotated_transformer.graphs import GraphedModel
 from annotated_transformer.inference import InferenceModel, lay_out
@@ -355,6 +356,20 @@ def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
         Translator.from_checkpoint(tmp_path, dtype="int8")
     with pytest.raises(ConfigError, match="a model in 8 bits cannot be in torch.float16 as well"):
         Translator.from_checkpoint(tmp_path, int8=True, dtype="float16")
+
+
+def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
+    model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size)
+    checkpoint.write_directory(tmp_path, model.config, toy_tokenizer())
+    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    (tmp_path / "in").write_text("tea\n")
+    types, start = [], InferenceModel.start
+    monkeypatch.setattr(InferenceModel, "start", lambda self, source: types.append(self.dtype) or start(self, source))
+    for asked in (["--dtype", "bfloat16"], []):
+        assert main(["translate", str(tmp_path), "--device", "cpu", "--input", str(tmp_path / "in"), *asked]) == 0
+    assert types == [torch.bfloat16, torch.float32]
+    assert main(["translate", str(tmp_path), "--int8", "--dtype", "float16"]) == 2
+    assert "a model in 8 bits cannot be in torch.float16 as well" in capsys.readouterr().err
 
 
 def test_a_model_is_not_put_into_8_bits_twice_and_not_saved(tmp_path):
