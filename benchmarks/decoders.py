@@ -22,6 +22,7 @@ from annotated_transformer.quantization import quantize
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight
 OURS_GRAPHS = "annotated_transformer, graphs"  # each step is one call
+OURS_16, OURS_GRAPHS_16 = (f"{name} float16" for name in (OURS, OURS_GRAPHS))
 SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
@@ -41,19 +42,24 @@ class WithoutEnd:
         return logits
 
 
-def ours(prepare: Prepare, copy_halves: bool = False) -> Callable[[Transformer, int], Decoder]:
+def ours(
+    prepare: Prepare, copy_halves: bool = False, dtype: torch.dtype | None = None
+) -> Callable[[Transformer, int], Decoder]:
     """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
 
     def build(model: Transformer, forced: int) -> Decoder:
-        made_ready = InferenceModel(prepare(deepcopy(model)), copy_halves)
+        made_ready = InferenceModel(prepare(deepcopy(model)), copy_halves, dtype)
         return our_search(made_ready, forced, model.embedding.weight.device)
 
     return build
 
 
-def ours_with_graphs(model: Transformer, forced: int) -> Decoder:
-    made_ready = InferenceModel(deepcopy(model))
-    return our_search(GraphedModel(made_ready), forced, model.embedding.weight.device)
+def ours_with_graphs(dtype: torch.dtype | None = None) -> Callable[[Transformer, int], Decoder]:
+    def build(model: Transformer, forced: int) -> Decoder:
+        made_ready = InferenceModel(deepcopy(model), dtype=dtype)
+        return our_search(GraphedModel(made_ready), forced, model.embedding.weight.device)
+
+    return build
 
 
 def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu") -> Decoder:
@@ -181,6 +187,7 @@ DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
     "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
     "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
 ON_GPU: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
-    OURS: ("torch", ours(lambda model: model)), OURS_GRAPHS: ("torch", ours_with_graphs),
+    OURS: ("torch", ours(lambda model: model)), OURS_16: ("torch", ours(lambda model: model, dtype=torch.float16)),
+    OURS_GRAPHS: ("torch", ours_with_graphs()), OURS_GRAPHS_16: ("torch", ours_with_graphs(torch.float16)),
     "Hugging Face generate": DECODERS["Hugging Face generate"]}
 WITHOUT_CACHE = "torch.nn.Transformer", "JoeyNMT"  # each step reads the whole prefix again

@@ -4,15 +4,17 @@
     python benchmarks/gpu.py --max-tokens 4096                          on a GPU with little memory
     python benchmarks/gpu.py --small --device cpu --out /tmp/gpu.json   a rehearsal that measures nothing of worth
 
-Every figure is the median over repetitions. The variants of a measure take turns, so that a clock that slows down
-slows all of them, and the rate of a plain matrix product is measured in the same turns: it is what this machine
-reaches, which may be far from its vendor's figure.
+The first epoch comes first and is measured once: what a shape costs when it is new (a kernel's plan, a compilation) is
+what a user pays, and everything later is warm. Every other figure is the median over repetitions. The variants of a
+measure take turns, so that a clock that slows down slows all of them, and the rate of a plain matrix product is
+measured in the same turns: it is what this machine reaches, which may be far from its vendor's figure.
+
+The file is written after each measure, and a measure for which the memory does not suffice is recorded as such.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import tempfile
 import warnings
 from collections.abc import Iterable
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import FLOAT32_PRODUCTS, Bench, Work, product, real_lengths, sentences, step_operations
+from timing import FLOAT32_PRODUCTS, Bench, Work, or_out_of_memory, product, real_lengths, sentences, step_operations
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -85,6 +87,20 @@ def new_run(
     run = _Run(config, settings, Path(folder), torch.device(bench.device))
     run.packs = packs
     return run
+
+
+def measure_first_epoch(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+    """An epoch in which nearly every batch has a shape of its own, then the same epoch again: wall time, once each."""
+    pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
+    batches = list(token_batches(pairs, max_tokens))
+    precision, records = "fp32" if bench.device == "cpu" else "bf16", []
+    for packed in (False, True):
+        epoch = steps(new_run(bench, config, precision, False, folder, packed), batches, precision)
+        first, again = bench.seconds(epoch), bench.seconds(epoch)
+        records.append({"measure": "first epoch", "model": name, "precision": precision, "packed": packed,
+                        "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
+                        "steps": len(batches), "first_s": first, "again_s": again, "first_over_again": first / again})
+    return records
 
 
 def measure_training(
@@ -180,12 +196,14 @@ def measure_attention(bench: Bench) -> list[Record]:
     for length in lengths:
         shape = (tokens // length, 8, length, 64)
         qkv = [torch.randn(shape, device=bench.device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
-        variants: dict[str, Work] = {"equation 1": partial(attend, qkv, None)}
-        for name, kernel in KERNELS.items():
+        variants: dict[str, Work] = {}
+        for name, kernel in {"equation 1": None, **KERNELS}.items():
             try:
                 attend(qkv, kernel)
-            except RuntimeError:  # this machine has no such kernel, or not for these sizes
-                records.append({"measure": "attention", "length": length, "kernel": name, "available": False})
+            except RuntimeError as error:
+                why = "out of memory" if isinstance(error, torch.OutOfMemoryError) else "no such kernel for these sizes"
+                records.append({"measure": "attention", "length": length, "kernel": name, "available": False,
+                                "why": why})
             else:
                 variants[name] = partial(attend, qkv, kernel)
         peaks = {name: peak_bytes(bench, work) for name, work in variants.items()}
@@ -240,19 +258,21 @@ def main() -> None:
     max_tokens = args.max_tokens or (256 if args.small else 25_000)
     name = "toy" if args.small else "base"
     config = ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
-    with tempfile.TemporaryDirectory() as folder:
-        records: list[Record] = []
-        for measure in (measure_training, measure_waiting, measure_batching):
-            records += measure(bench, config, name, max_tokens, folder)
-            gc.collect()  # the runs, so that their memory is free
-        if not args.small:
-            records += measure_training(bench, ModelConfig.big(37_000), "big", max_tokens, folder, ("bf16",))
-            gc.collect()
-        records += measure_attention(bench)
     command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
                         f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])
-    write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
-    print(*map(as_text, records), f"{len(records)} records in {args.out}", sep="\n")
+    records: list[Record] = []
+    with tempfile.TemporaryDirectory() as folder:
+        of_steps = measure_first_epoch, measure_training, measure_waiting, measure_batching
+        measures = [partial(measure, bench, config, name, max_tokens, folder) for measure in of_steps]
+        if not args.small:
+            big = ModelConfig.big(37_000)
+            measures.append(partial(measure_training, bench, big, "big", max_tokens, folder, ("bf16",)))
+        for measure in [*measures, partial(measure_attention, bench)]:
+            found = or_out_of_memory(measure)
+            print(*map(as_text, found), sep="\n", flush=True)
+            records += found
+            write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
+    print(f"{len(records)} records in {args.out}")
 
 
 if __name__ == "__main__":

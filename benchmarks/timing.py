@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import resource
@@ -86,6 +87,19 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
 def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """How many times as fast as theirs ours is: the median over the rounds in which both had a turn, the first ones."""
     return statistics.median(their / our for our, their in zip(ours, theirs, strict=False))
+
+
+def or_out_of_memory(measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What it measures, or a record that the memory did not suffice; what it held is free afterwards."""
+    try:
+        return measure()
+    except torch.OutOfMemoryError as error:
+        return [{"measure": "out of memory", "of": getattr(measure, "func", measure).__name__,
+                 "message": str(error).splitlines()[0]}]
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def product(device: str, precision: str, n: int, times: int = 10) -> Work:

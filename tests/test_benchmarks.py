@@ -80,10 +80,12 @@ def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
 def test_the_searches_for_a_gpu_find_the_same(load):
     decoders, (model, sources, forced) = load("decoders"), load("decoding").material("base", small=True)
     ours = {label: build(model, forced) for label, (package, build) in decoders.ON_GPU.items() if package == "torch"}
-    assert list(ours) == ["annotated_transformer", "annotated_transformer, graphs"]
-    for beam_size in (1, 4):
-        found, with_graphs = (decode(sources, beam_size) for decode in ours.values())
-        assert found == with_graphs and {len(output) for output in found} == {6}
+    types = "", " float16"
+    assert set(ours) == {f"annotated_transformer{graphs}{dtype}" for graphs in ("", ", graphs") for dtype in types}
+    for dtype in types:
+        plain, with_graphs = (ours[f"annotated_transformer{graphs}{dtype}"] for graphs in ("", ", graphs"))
+        found = plain(sources, 4)
+        assert with_graphs(sources, 4) == found and {len(output) for output in found} == {6}
 
 
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
@@ -106,9 +108,55 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=BENCHMARKS.parent).stdout
     records = read_result(out)["records"]
     assert len(printed.splitlines()) == len(records) + 1 and printed.count("graphs_after_warm_up 0") == 2
-    measures = {"matrix product", "training step", "waiting", "batching", "attention"}
-    assert {record["measure"] for record in records} == measures
+    measures = ["first epoch", "matrix product", "training step", "waiting", "batching", "attention"]
+    assert list(dict.fromkeys(record["measure"] for record in records)) == measures  # what is cold comes first
+    assert all(record["shapes"] > 5 and record["first_s"] > 0 for record in records if "first_s" in record)
     waiting = [record for record in records if record["measure"] == "waiting"]
     assert [record["packed"] for record in waiting] == [False, True]
     for record in waiting:
         assert record["graphs_before"] == 1 and record["graphs_after_warm_up"] == 0 and record["shapes"] > 5
+
+
+def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(load, monkeypatch, tmp_path):
+    gpu, out = load("gpu"), tmp_path / "gpu.json"
+
+    def too_large(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+
+    def breaks_off(*_):
+        raise KeyboardInterrupt
+
+    for name in ("first_epoch", "waiting"):
+        monkeypatch.setattr(gpu, f"measure_{name}", lambda *_, name=name: [{"measure": name}])
+    monkeypatch.setattr(gpu, "measure_training", too_large)
+    monkeypatch.setattr(gpu, "measure_batching", breaks_off)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--small", "--device", "cpu", "--out", str(out)])
+    with pytest.raises(KeyboardInterrupt):
+        gpu.main()
+    first, second, third = read_result(out)["records"]  # all that was found before
+    assert (first["measure"], third["measure"]) == ("first_epoch", "waiting")
+    assert second == {"measure": "out of memory", "of": "too_large", "message": "CUDA out of memory."}
+
+
+def test_attention_that_needs_too_much_memory_is_no_missing_kernel(load, monkeypatch):
+    gpu = load("gpu")
+    errors = {None: torch.OutOfMemoryError("CUDA out of memory."), gpu.KERNELS["flash"]: RuntimeError("no kernel")}
+
+    def attend(qkv, kernel):
+        if kernel in errors:
+            raise errors[kernel]
+
+    monkeypatch.setattr(gpu, "attend", attend)
+    records = gpu.measure_attention(load("timing").Bench("cpu", 1, small=True))
+    why = {(record["kernel"], record.get("why")) for record in records}
+    assert {("equation 1", "out of memory"), ("flash", "no such kernel for these sizes"), ("math", None)} <= why
+
+
+def test_the_first_file_is_timed_before_anything_is_warm(load, monkeypatch):
+    decoding, calls = load("decoding"), []
+    monkeypatch.setattr(decoding.corpus, "load", lambda *_: [("Good morning.", "")] * 20)
+    monkeypatch.setattr(decoding.Translator, "translate", lambda self, texts: calls.append((self, len(texts))))
+    records = decoding.measure_first_file(load("timing").Bench("cpu", 1, small=True))
+    assert [record["implementation"] for record in records] == ["annotated_transformer", "annotated_transformer int8"]
+    translators = [translator for translator, n in calls if n == 8]
+    assert translators[0] is translators[1] and translators[2] is translators[3] and len(set(translators)) == 2
