@@ -788,13 +788,18 @@ assert fill("number") == [3, 0, 0, 0] and fill("tensor") == [1, 2, 3, 0]
 # %% [markdown]
 # The number was 0 when the step was recorded, and so each step writes to place 0. Sizes are such numbers too: how many
 # tokens there are so far, how many sentences are left. A step that is to be recorded must have *one* shape and one
-# place in memory. So `graphs.GraphedModel` keeps the caches in buffers that never move, with sizes rounded up to powers
-# of two; attention sees all of a buffer, and a mask hides what is not filled; token, place and mask are copied in
-# before each call. There is a graph for each number of sentences and hypotheses, recorded when it first occurs.
+# place in memory. So `graphs.GraphedModel` keeps the caches in buffers that never move; attention sees all of a buffer,
+# and a mask hides what is not filled; token, place and mask are copied in before each call.
 #
-# Our tests have no GPU either: they record as the cell above does, and search must find what it finds without graphs.
-# What it brings is **not measured**: `benchmarks/decoding.py --device cuda` compares, and until it has, graphs are an
-# option: `Translator.from_checkpoint(directory, device="cuda", graphs=True)`.
+# To record a graph takes as long as several steps, so there must be few shapes. Sizes go up by factors of four, and a
+# beam keeps the places of hypotheses that have ended: 300 sentences in batches of 1,024 tokens, beam 4, take 778 steps
+# and make 7 graphs. With powers of two, and a graph for each width of the beam, they made 36.
+#
+# Our tests have no GPU either: they record with a `torch.cuda` that pretends, which notes operations and does them
+# again, and search must find what it finds without graphs. What it brings is **not measured**:
+# `benchmarks/decoding.py --device cuda` compares, and until it has, graphs are an option:
+# `Translator.from_checkpoint(directory, device="cuda", graphs=True)`. What halves $g$ is a narrower type: on a GPU a
+# `Translator` searches in float16, and `dtype="float32"` asks for the other.
 
 # %%
 from annotated_transformer import greedy_search
@@ -987,7 +992,7 @@ assert 2 * 4096**3 == 137_438_953_472
 #
 # `python benchmarks/gpu.py` measures, on a GPU: training steps of base (fp32, TF32 and bf16, compiled and not, padded
 # and packed) and big, with the rate of a plain matrix product beside; the graphs that a compiled step makes for many
-# shapes, and how often it waits; each attention kernel, forward and backward, at several lengths; grouped and random batches, and the price of
+# shapes, and how often it waits; an epoch in which every shape is new, and the same again; each attention kernel, forward and backward, at several lengths; grouped and random batches, and the price of
 # `.item()`. Medians over repetitions, all variants in turns. It writes `book/results/gpu.json` and refuses to do so from
 # a CPU. The cell shows that file if there is one.
 
@@ -1009,6 +1014,9 @@ assert "CPU" not in result["hardware"] and file.exists() == bool(result["records
 for key in ("command", "commit", "date", "hardware", "versions"):
     if result.get(key):
         print(key, result[key])
+for r in result["records"]:
+    if "why" in r:
+        print(r["measure"], r["length"], r["kernel"], r["why"])
 rates = [r["tokens_per_s"] for r in result["records"] if "tokens_per_s" in r]
 assert all(rate > 0 for rate in rates)
 

@@ -89,6 +89,12 @@ def test_positions_grow_when_they_must_and_start_anywhere():
     assert torch.equal(positions(3, start=1), table[1:4])
 
 
+def test_positions_that_grow_stay_on_their_device_in_their_type():
+    positions = SinusoidalPositions(D, length=5).to("meta", torch.bfloat16)
+    assert positions(3).dtype == positions(20).dtype == torch.bfloat16
+    assert positions(3).device == positions(40).device == torch.device("meta")
+
+
 def test_sinusoids_are_no_parameters_and_not_saved():
     assert not list(SinusoidalPositions(D).parameters()) and not SinusoidalPositions(D).state_dict()
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -144,17 +145,30 @@ def test_a_reader_that_leaves_is_no_error(averaged):
     assert (process.returncode, stderr) == (141, b"")
 
 
+KEEPS_EVERY_SOURCE = """
+from annotated_transformer.inference import InferenceModel
+kept, start = [], InferenceModel.start
+def leaking(*args):
+    state = start(*args)
+    kept.append([cache.memory_keys for cache in state.caches])
+    return state
+InferenceModel.start = leaking
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
-def test_memory_does_not_grow_with_the_input(averaged, tmp_path):
-    """60 MB of lines, none of which the model need see, take no more than the first 512 of them."""
-    code = ("import resource, sys; from annotated_transformer.cli import main; status = main(sys.argv[1:]);"
+@pytest.mark.parametrize("leak", ["", KEEPS_EVERY_SOURCE], ids=["ours", "a leak"])
+def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
+    """1,792 lines take no more than the first 512 of them; where the sources' keys are kept, they do."""
+    code = (f"import resource, sys; from annotated_transformer.cli import main\n{leak}\nstatus = main(sys.argv[1:]);"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(status)")
-    peaks = []
-    for n_lines in (512, 60_000):
-        with (tmp_path / "in").open("wb") as file:
-            file.writelines(b" " * 1000 + b"\n" for _ in range(n_lines))
+    generator, peaks = random.Random(0), []
+    lines = [" ".join(generator.choices([source for source, _ in PAIRS], k=3)) + "\n" for _ in range(1792)]
+    for n_lines in (512, len(lines)):
+        (tmp_path / "in").write_text("".join(lines[:n_lines]), encoding="utf-8")
         command = [sys.executable, "-c", code, "translate", averaged, "--input", str(tmp_path / "in"),
-                   "--output", str(tmp_path / "out")]
+                   "--output", str(tmp_path / "out"), "--beam-size", "1", "--max-extra", "0", "--device", "cpu"]
         peaks.append(int(subprocess.run(command, capture_output=True, check=True, env=os.environ).stdout))
-        assert (tmp_path / "out").read_bytes() == b"\n" * n_lines
-    assert peaks[1] - peaks[0] < 15_000  # kB
+        assert (tmp_path / "out").read_bytes().count(b"\n") == n_lines
+    assert (peaks[1] - peaks[0] > 15_000) == bool(leak), peaks  # kB
+

@@ -121,6 +121,22 @@ def test_batches_hold_every_sentence_once_within_the_limit():
     assert max(map(len, batches)) > 1
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_max_tokens_bounds_a_batch_with_all_its_hypotheses(monkeypatch, beam_size):
+    shapes = []
+
+    def search(model, source, **settings):
+        shapes.append((*source.shape, settings["beam_size"]))
+        return [[Hypothesis([5], -1.0, -2.0)] for _ in source]
+
+    monkeypatch.setattr(translation, "beam_search", search)
+    sources = [source for source, _ in text_pairs(7, 60)]
+    translator(max_source=1024).translate(sources, beam_size=beam_size, max_tokens=300)
+    sizes = [b * length * width for b, length, width in shapes]
+    assert sum(b for b, _, _ in shapes) == 60 and {width for _, _, width in shapes} == {beam_size}
+    assert max(sizes) <= 300 and min(sizes[:-1]) > 150  # each as full as it can be, or nearly
+
+
 def test_the_first_of_the_n_best_is_the_translation():
     t = translator()
     sources = ["tea bad", "", "gab head fee"]
