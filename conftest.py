@@ -22,7 +22,10 @@ install_import_hook("annotated_transformer", "beartype.beartype")
 DECIMAL = re.compile(r"(?<![A-Za-z0-9_])[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_])[-+]?\d+[eE][-+]?\d+")
 RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")
 DEFAULT_RTOL = 1e-3
-SLOWEST_FIRST = ("6_1_translation.ipynb",)  # it trains a model: the other worker does the rest meanwhile
+SLOWEST_FIRST = (  # by measured time, so that two workers finish together
+    "6_1_translation.ipynb", "test_mutants.py", "test_benchmarks.py", "6_3_parsing.ipynb", "6_2_variations.ipynb",
+    "5_4_regularization.ipynb", "5_3_optimizer.ipynb", "5_2_training.ipynb", "3_1_stacks.ipynb", "test_end_to_end.py",
+)
 
 
 class Printed(str):
@@ -131,8 +134,9 @@ _wait_as_long_as_the_kernel_lives()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Chapters before tests and the one that trains before all, so that two workers finish together."""
-    items.sort(key=lambda item: (item.path.name not in SLOWEST_FIRST, item.path.suffix != ".ipynb"))
+    """The slowest before all, then chapters before tests, so that two workers finish together."""
+    place = {name: i for i, name in enumerate(SLOWEST_FIRST)}
+    items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path.suffix != ".ipynb"))
     for item in items:
         if item.path.suffix == ".ipynb" and "stderr" not in item.parent.skip_compare:
             item.parent.skip_compare += ("stderr",)  # progress goes there; it is neither stored nor compared
