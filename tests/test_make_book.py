@@ -6,6 +6,7 @@ The book here has three chapters, each of which notes its runs in a file, so tha
 import asyncio
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat import NotebookNode
 
 from annotated_transformer import corpus
 from tools import execution, make_book, reuse
@@ -86,6 +88,12 @@ def begun(root: Path) -> Counter[str]:
 
 def copy_of(root: Path, name: str) -> Path:
     return root / "_build" / "executed" / "book" / f"{name}.ipynb"
+
+
+def own_cells(root: Path, name: str) -> list[NotebookNode]:
+    """The cells of the executed copy that the chapter's text has; others are added for Colab."""
+    cells = nbformat.read(copy_of(root, name), as_version=4).cells
+    return [cell for cell in cells if "remove-cell" not in cell.metadata.get("tags", [])]
 
 
 def to_run(root: Path) -> dict[str, str]:
@@ -176,10 +184,10 @@ def test_changed_words_are_taken_over_without_a_run(finished: Path) -> None:
     edit(finished / "book/one.py", "# %%\nimport", '# %% tags=["hide-cell"]\nimport')
     assert run(finished) == 0
     assert begun(finished) == Counter(CHAPTERS)
-    words, *code = nbformat.read(copy_of(finished, "two"), as_version=4).cells
+    words, *code = own_cells(finished, "two")
     assert words.source == "# The second chapter\n\nIt has more words."
     assert code[-1].outputs[0].text == "from two\n"
-    assert nbformat.read(copy_of(finished, "one"), as_version=4).cells[1].metadata.tags == ["hide-cell"]
+    assert own_cells(finished, "one")[1].metadata.tags == ["hide-cell"]
     edit(finished / "book/one.py", "hide-cell", "raises-exception")  # which changes how the cell is run
     assert to_run(finished) == {"one": "code changed"}
 
@@ -223,8 +231,9 @@ def test_a_failing_chapter_is_named_and_the_others_are_finished(
     edit(root / "book/two.py", 'print("from two")', 'print("so far")\nnumber = 1 / 0')
     assert run(root) == 1
     assert to_run(root) == {"two": "not run yet"}
-    assert "two, cell 2 of 2 (`time.sleep(0)`): ZeroDivisionError: division by zero" in capsys.readouterr().err
-    cells = nbformat.read(copy_of(root, "two"), as_version=4).cells
+    assert re.search(r"two, cell (\d) of \1 \(`time.sleep\(0\)`\): ZeroDivisionError: division by zero",
+                     capsys.readouterr().err)
+    cells = own_cells(root, "two")
     assert cells[0].source.startswith("# Chapter two\n\n:::{admonition} This chapter failed")
     assert "ZeroDivisionError: division by zero" in cells[0].source
     assert cells[2].outputs[0].text == "so far\n"
@@ -243,7 +252,7 @@ def test_a_failed_chapter_shows_the_outputs_that_come_with_the_book(tmp_path: Pa
     shutil.rmtree(root / "_build")
     (root / "there").unlink()
     assert run(root) == 1
-    words, *code = nbformat.read(copy_of(root, "two"), as_version=4).cells
+    words, *code = own_cells(root, "two")
     assert "AssertionError" in words.source and "outputs below come with the book" in words.source
     assert code[-1].outputs[0].text == "from two\n"
     assert to_run(root) == {"two": "not run yet"}
@@ -254,7 +263,8 @@ def test_a_dead_kernel_is_recognised_and_named(tmp_path: Path, capsys: pytest.Ca
     edit(root / "book/two.py", "time.sleep(0)", "os.kill(os.getpid(), 9)")
     assert run(root) == 1
     assert to_run(root) == {"two": "not run yet"}
-    assert "two, cell 2 of 2 (`os.kill(os.getpid(), 9)`): the kernel died (killed by SIGKILL" in capsys.readouterr().err
+    assert re.search(r"two, cell (\d) of \1 \(`os.kill\(os.getpid\(\), 9\)`\): the kernel died \(killed by SIGKILL",
+                     capsys.readouterr().err)
 
 
 def test_a_kernel_that_does_not_start_is_named(
@@ -387,7 +397,8 @@ def test_pages_are_built_from_what_there_is_and_the_status_says_that_a_chapter_f
     assert run(finished, "--root", str(finished)) == 1
     assert [call[-1] for call in builder] == [str(finished / "_build/executed")]
     captured = capsys.readouterr()
-    assert "1 chapter failed:\n  two, cell 2 of 2" in captured.err and "_build/html/index.html" in captured.out
+    assert re.search(r"1 chapter failed:\n  two, cell (\d) of \1", captured.err)
+    assert "_build/html/index.html" in captured.out
 
 
 def test_pages_are_built_again_only_if_something_changed(finished: Path, builder: list[list[str]]) -> None:
