@@ -114,8 +114,7 @@ class _Beam:
 
         The beam has `beam_size` places, and a hypothesis that has ended keeps its own: only the best
         beam_size - len(ended) candidates count, whether they end or go on. So nothing that ranked among the best is
-        ever dropped, beam 1 is greedy search (of tied tokens each may take another), and the search is over when
-        every place has ended.
+        ever dropped, beam 1 is greedy search, and the search is over when every place has ended.
         """
         alive, parents = [], []
         for parent, token, log_p in candidates[: self.config.beam_size - len(self.ended)]:

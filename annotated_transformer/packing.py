@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from copy import copy
-from inspect import signature
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import varlen
 
 from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.transformer import Transformer
 
-varlen_attn: Any = varlen.varlen_attn
-if "window_size" not in signature(varlen_attn).parameters:  # PyTorch 2.10
-    varlen_attn = None
+
+def _varlen_attn(*args: Any, **options: Any) -> Tensor:
+    """PyTorch's kernel, imported when it is called: its module loads the compiler, which takes seconds."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn(*args, **options)
+
+
+varlen_attn: Any = _varlen_attn if torch.__version__ >= (2, 11) else None
+"""None before PyTorch 2.11, whose kernel has no windows, which are how it is made causal."""
 
 
 class Packing:

@@ -83,7 +83,7 @@ def train(
         run.restore(state_file)
         corpus = corpus or checkpoint.read_config(out).get("corpus", "")
     else:
-        require(not state_file.exists(), f"{out} already holds a run: resume it, or name another directory")
+        checkpoint.begin_run(out)
         if init:
             weights = Path(init) / "model.safetensors"
             checkpoint.load_weights(run.model, checkpoint.load_tensors(weights)[0], weights)

@@ -35,7 +35,7 @@ def arguments(line: str) -> list[str]:
 def test_its_python_runs_from_first_block_to_last() -> None:
     code = "\n".join(block for kind, block in BLOCKS if kind == "python")
     assert "Translator.from_checkpoint" in code
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
