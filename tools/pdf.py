@@ -10,6 +10,7 @@ solutions and hidden cells are open. It needs chromium, and no TeX.
 from __future__ import annotations
 
 import argparse
+import base64
 import posixpath
 import re
 import sys
@@ -155,7 +156,19 @@ def print_pdf(address: str, target: Path) -> None:
         page.evaluate("Promise.all([...document.images].map((image) => { image.loading = 'eager'; "
                       "return image.decode().catch(() => {}); })).then(() => 0)")
         page.evaluate(f"{SHRINK}; 0")
-        page.pdf(path=target, print_background=True, prefer_css_page_size=True, tagged=True, outline=True)
+        # Not by page.pdf(), which holds the whole file in memory, and in one message: it has 56 MB.
+        protocol = page.context.new_cdp_session(page)
+        stream = protocol.send("Page.printToPDF", {
+            "printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream",
+            "generateTaggedPDF": True, "generateDocumentOutline": True,
+        })["stream"]
+        with target.open("wb") as file:
+            while True:
+                chunk = protocol.send("IO.read", {"handle": stream, "size": 1 << 22})
+                data = chunk["data"]
+                file.write(base64.b64decode(data) if chunk.get("base64Encoded") else data.encode())
+                if chunk["eof"]:
+                    break
 
 
 def main() -> int:
