@@ -1,17 +1,22 @@
 """Scores agree with definitions computed by hand; perplexity agrees with PyTorch's cross-entropy."""
 
+import json
 import math
 from collections import Counter
 
 import pytest
 import torch
+import toys
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from annotated_transformer import checkpoint
+from annotated_transformer.cli import main
 from annotated_transformer.config import ConfigError, ModelConfig
 from annotated_transformer.evaluation import bleu, chrf, mean_nll, perplexity, within_reach
 from annotated_transformer.quantization import quantize
 from annotated_transformer.transformer import Transformer
+from annotated_transformer.translation import Translator
 
 HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table"]
 REFERENCES = ["the cat sat on the red mat", "a dog is asleep under the old table today"]
@@ -137,6 +142,31 @@ def test_pairs_beyond_the_last_position_are_left_out_aloud(caplog):
         "2 of 5 pairs have more than 10 tokens on a side and", *2 * [
             "1 of 5 pairs have more than 1024 tokens on a side and"]]
     assert perplexity(small_model(positions="learned", max_len=10), pairs[:3]) > 1
+
+
+def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys, monkeypatch):
+    """A line beyond the last learned position is cut in translation, and left out of the perplexity."""
+    model = toys.small_model(vocab_size=280, dtype=torch.float32, positions="learned", max_len=30)
+    checkpoint.write_directory(tmp_path, model.config, toys.toy_tokenizer())
+    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    pairs = [*toys.text_pairs(1, 3), ("tea " * 40, "aet")]
+    files = [tmp_path / name for name in ("source", "reference")]
+    arguments = ["--source", str(files[0]), "--reference", str(files[1])]
+
+    def evaluate(pairs):
+        for file, lines in zip(files, zip(*pairs, strict=True), strict=True):
+            file.write_text("".join(f"{line}\n" for line in lines))
+        status = main(["evaluate", str(tmp_path), *arguments, "--json", "--quiet", "--max-extra", "1"])
+        return status, capsys.readouterr()
+
+    status, printed = evaluate(pairs)
+    scores = json.loads(printed.out)
+    encoded = [tuple(map(toys.toy_tokenizer().encode, pair)) for pair in pairs[:3]]
+    assert status == 0 and scores["sentences"] == 4
+    assert scores["perplexity"] == pytest.approx(perplexity(model, encoded), rel=1e-5)
+    monkeypatch.setattr(Translator, "translate_stream", lambda *_, **__: pytest.fail("too late"))
+    status, printed = evaluate(pairs[3:])
+    assert (status, printed.out) == (2, "") and "no pair is short enough" in printed.err
 
 
 def test_perplexity_of_nothing_is_refused():
