@@ -4,7 +4,7 @@
     python benchmarks/half_precision.py --steps 10 --max-tokens 100         a rehearsal
 
 On a CPU `autocast` and the scaler compute what they compute on a GPU, but float16 is slow there, eight
-times slower than float32 (some ten minutes in all): this is about numbers, not speed. The corpus is
+times slower than float32 (three to five minutes in all): this is about numbers, not speed. The corpus is
 that of the book unless `--corpus` names another ("reverse" needs no download). Exit status 1 where a
 figure is not as it should be.
 """
@@ -48,7 +48,7 @@ class Experiment:
         self.tokenizer = Tokenizer.train(sentences, args.vocab_size)
         self.settings = TrainConfig(
             train_steps=args.steps, max_tokens=args.max_tokens, max_length=100,
-            warmup_steps=max(1, args.steps // 3), log_every=1, checkpoint_every=max(1, args.steps // 7),
+            warmup_steps=max(1, args.steps // 3), lr_factor=0.3, log_every=1, checkpoint_every=max(1, args.steps // 7),
             validate_every=args.steps)
         self.short: dict[str, Any] = {"train_steps": 20, "checkpoint_every": 6, "max_tokens": 100}
 
@@ -112,8 +112,8 @@ def main() -> int:
     parser.add_argument("--precision", choices=("fp16", "bf16"), default="fp16")
     parser.add_argument("--corpus", default="tatoeba-en-de", help="default tatoeba-en-de")
     parser.add_argument("--steps", type=int, default=300, help="default 300")
-    parser.add_argument("--max-tokens", type=int, default=300, help="padded tokens of a batch, default 300")
-    parser.add_argument("--vocab-size", type=int, default=4000, help="default 4000")
+    parser.add_argument("--max-tokens", type=int, default=150, help="padded tokens of a batch, default 150")
+    parser.add_argument("--vocab-size", type=int, default=1000, help="default 1000")
     parser.add_argument("--pairs", type=int, default=50_000, help="default 50,000")
     parser.add_argument("--device", default="cpu", help="default cpu")
     args = parser.parse_args()
