@@ -58,6 +58,7 @@ def _verified_lines(path: Path, sha256: str) -> list[str]:
 
 
 def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """English sentences of Tatoeba with their German or other translations, split by group of shared sentences."""
     path = cache_directory() / TATOEBA_TABLE
     if not path.is_file():
         rows = (line.split("\t") for line in _tatoeba_export(corpus, directories).decode("utf-8").split("\n")[:-1])
@@ -93,6 +94,7 @@ def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
 
 
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """Captions of Multi30k, from a directory or fetched, each file held to its SHA-256."""
     stem = {"train": "train", "valid": "val", "test": "test_2016_flickr"}[split]
     files = [f"{stem}.{language}" for language in corpus.languages]
     places = [*directories, cache_directory()]
@@ -104,6 +106,7 @@ def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pa
 
 
 def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:
+    """Pairs of WMT14, from JSON lines or the hub at the pinned commit; pairs with an empty side are left out."""
     english, other = corpus.languages
     path = find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
     rows = (_stream_hub(f"{other}-{english}", split, corpus.revision) if path is None

@@ -865,12 +865,10 @@ assert verbs == ["prepare", "train", "average", "evaluate"]
 
 # %% tags=["row-X4", "row-H5"]
 from annotated_transformer import cli
-from annotated_transformer.commands import _new_model, _settings
+from annotated_transformer.train_arguments import run_settings
 
 asked = cli.parser().parse_args(commands[1])
-model_changes, train_changes = _settings(asked.set)
-base = _new_model(asked, asked.vocab_size, model_changes)
-plan = TrainConfig(**train_changes)
+base, plan, _ = run_settings(asked, Path(asked.out))
 assert (base.N, base.d_model, base.d_ff, base.h) == (6, 512, 2048, 8)
 assert (base.d_k, base.d_v, base.p_drop, base.norm) == (64, 64, 0.1, "post")
 assert (plan.beta1, plan.beta2, plan.adam_eps) == (0.9, 0.98, 1e-9)

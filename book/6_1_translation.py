@@ -137,7 +137,7 @@ assert grouped > 0.95 > as_they_come
 # **Question.** How small is small?
 #
 # The letters are those of Table 3. `tiny` is a preset; two layers instead of three, and half of its widths, make it faster
-# still. Dropout is off: in little more than one pass over the data nothing is learned by heart, and a step without
+# still. Dropout is off: in less than one pass over the data nothing is learned by heart, and a step without
 # dropout is faster. The book's model, which saw each pair some forty times as often, had 0.3 in its first stage.
 
 # %%
@@ -162,7 +162,7 @@ print(f"{n_parameters:,} parameters, the paper's base has 65 million")
 # \text{rate}(s) = f \cdot d_{\mathrm{model}}^{-0.5} \cdot \min(s^{-0.5},\; s \cdot \text{warmup}^{-1.5})
 # $$ (translation-rate)
 #
-# With $f = 1$ and 4,000 warm-up steps this is equation 3 of the paper. A run of 2,000 small steps has no time for
+# With $f = 1$ and 4,000 warm-up steps this is equation 3 of the paper. A run of 1,500 small steps has no time for
 # 4,000 of them, so ours warms up in 200, and $f = 0.5$ keeps the peak where the run is stable. The code of one
 # step, as the package runs it:
 
@@ -175,16 +175,17 @@ show(_Run.update)
 # The loss is a *sum* over tokens, divided once by the number of real target tokens of all batches in the step. A
 # mean taken per batch would weigh a token in a short batch more than one in a long batch.
 #
-# Now train, for two minutes or less on a quiet core. Every 1,000 steps the model translates the validation split, greedily, and its BLEU goes to the log. Every
+# Now train, for two minutes or less on a quiet core. Every 750 steps the model translates the validation split, greedily, and its BLEU goes to the log. Every
 # 50 steps the weights are saved; the last twenty files are kept, to average later.
 
 # %% tags=["nbval-ignore-output"]
 run = Path(tempfile.mkdtemp()) / "tatoeba"
 train_config = TrainConfig(
-    train_steps=2000, max_tokens=320, warmup_steps=200, lr_factor=0.5,
-    log_every=50, validate_every=1000, checkpoint_every=50, keep_checkpoints=20,
+    train_steps=1500, max_tokens=320, warmup_steps=200, lr_factor=0.5,
+    log_every=50, validate_every=750, checkpoint_every=50, keep_checkpoints=20,
 )
-model = train(config, train_config, tokenizer, train_pairs, valid_pairs, run)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = train(config, train_config, tokenizer, train_pairs, valid_pairs, run, device=device).to("cpu")
 lines = (run / "log.jsonl").read_text().splitlines()
 log = [json.loads(line) for line in lines]
 steps = [record for record in log if "loss" in record]
@@ -206,11 +207,11 @@ for record in steps:
     assert record["rate"] == rate
 first, last = steps[0], steps[-1]
 assert math.log(2000) > first["nll"] > 4 and last["nll"] < 3.8
-assert validated[-1]["valid_ppl"] < 40
+assert validated[-1]["valid_ppl"] < 60
 peak = noam_learning_rate(200, config.d_model, 200, factor=0.5)
 print(f"a guess costs {math.log(2000):.1f} nats; the rate peaks at {peak:.2e}")
 
-# %% mystnb={"image": {"alt": "Two line charts over 2,000 training steps. Left: the loss in nats per token falls steeply in the first thousand steps and slowly after; the smoothed loss lies above the unsmoothed one, and the two validation points lie between the two. Right: the learning rate rises in a straight line for 200 steps and falls with the inverse square root of the step."}, "figure": {"caption": "Left: loss of the training batches, with and without smoothing, and of the validation split. Right: the learning rate of every hundredth step.", "name": "fig-training"}} tags=["nbval-ignore-output"]
+# %% mystnb={"image": {"alt": "Two line charts over 1,500 training steps. Left: the loss in nats per token falls steeply in the first thousand steps and slowly after; the smoothed loss lies above the unsmoothed one, and the two validation points lie between the two. Right: the learning rate rises in a straight line for 200 steps and falls with the inverse square root of the step."}, "figure": {"caption": "Left: loss of the training batches, with and without smoothing, and of the validation split. Right: the learning rate of every hundredth step.", "name": "fig-training"}} tags=["nbval-ignore-output"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 2.8), layout="constrained")
 x = [record["step"] for record in steps]
 left.plot(x, [record["loss"] for record in steps], label="training, smoothed")
@@ -254,7 +255,7 @@ print(f"averaged {files[0].stem} to {files[-1].stem}")
 
 # %% [markdown]
 # How many? More checkpoints reach further back, to weights that knew less. Here are the last one alone, the mean of
-# the last five, and of the last twenty, the oldest of which is from step 1,050 of 2,000.
+# the last five, and of the last twenty, the oldest of which is from step 550 of 1,500.
 
 # %% tags=["nbval-ignore-output", "row-X7"]
 of_twenty = average_checkpoints(run, last=20, out=run.with_name("twenty"))
@@ -410,12 +411,12 @@ for name, (score, _) in scores.items():
 print(scores["average of 5, beam 4"].signature)
 
 # %% [markdown]
-# **Check.** On every machine the score should be at least 4 after these two minutes, and averaging and the beam
+# **Check.** On every machine the score should be at least 2 after these two minutes, and averaging and the beam
 # together should help.
 
 # %% tags=["row-X3", "row-E14"]
 weak = scores["average of 5, beam 4"].score
-assert weak >= 4
+assert weak >= 2
 assert weak > scores["last checkpoint, greedy"].score
 print(scores["average of 5, beam 4"].signature)
 
@@ -453,6 +454,19 @@ print(f"this chapter's model, minutes: BLEU {weak:5.2f}")
 print(f"the book's model, longer:      BLEU {book_score.score:5.2f}")
 print(book_score.signature)
 
+# %% [markdown]
+# Here is what time buys: the BLEU of greedy search on the validation split during this chapter's two minutes, and during
+# the first stage of the book's model, as `python benchmarks/recipes.py book_model` recorded it.
+
+# %% mystnb={"image": {"alt": "Line chart of validation BLEU over training steps. The book's model rises from 11 at step 2,000 to 20 at step 8,000 and 22 at step 24,000. This chapter's model, at the lower left, has two points below 6 within 1,500 smaller steps."}, "figure": {"caption": "BLEU of greedy search on the validation split. A step of the book's model has 1,024 tokens a side, a step of this chapter's 320, and the models differ in size: the curves show what longer training of a larger model gives, and nothing finer.", "name": "fig-longer-run"}} tags=["nbval-ignore-output"]
+longer = record["stages"][0]["validation_log"]
+figure, axes = plt.subplots(figsize=(5.5, 2.8), layout="constrained")
+for label, points in (("the book's model, first stage", longer), ("this chapter's model", validated)):
+    axes.plot([p["step"] for p in points], [p["valid_bleu"] for p in points], "o-", label=label)
+axes.set(xlabel="step", ylabel="validation BLEU", xlim=(0, None), ylim=(0, None))
+axes.legend()
+plt.show()
+
 # %%
 assert abs(book_score.score - record["test"]["BLEU"]["score"]) < 0.2
 assert book_score.score >= 24
@@ -468,9 +482,10 @@ for i in range(8):
     print(f"{sources[i]}\n  this chapter's model  {systems['average of 5, beam 4'][i]}")
 
 # %% [markdown]
-# Read them. Both models do well on the short sentences, of which the corpus is full, and worse on the long ones. The
-# book's model leaves out less: of *I'm trying to explain things to you that I don't understand myself* it lacks one
-# word, where this chapter's has lost the half. But *to earn money* is a lone verb in the one and nothing in the other.
+# Read them. On the shortest sentences, of which the corpus is full, the two models are close: both know *It is raining*.
+# On the long ones they are not. After two minutes a model knows how a German sentence begins and which words belong to
+# the topic, and then it invents: the run stored here writes *Das war unmöhnlich, was ihres Erfung*. The book's model
+# leaves out less: of *I'm trying to explain things to you that I don't understand myself* it lacks one word.
 # Both can be fluent and wrong. The better score does not make every sentence better: the book's model turns *exams are
 # ruining education* into *es gibt Gerüchte* ("there are rumours"), and it writes *vermutlich vermutlich* ("probably
 # probably") and *dummm*. BLEU, with one reference, counts a good translation in other words as partly wrong as well: *Es
@@ -552,13 +567,13 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 # ```{exercise} How long is an epoch?
 # :label: ex-epoch
 #
-# From the number of batches above and the 2,000 steps: how many times did the model see each pair?
+# From the number of batches above and the 1,500 steps: how many times did the model see each pair?
 # ```
 #
 # ```{solution} ex-epoch
 # :class: dropdown
 #
-# 2,000 / 1,830 = 1.1 times. The paper does not say how long its pairs are: at, say, 28 target tokens a pair, its 100,000
+# 1,500 / 1,830 = 0.8 times: it has not seen every pair. The paper does not say how long its pairs are: at, say, 28 target tokens a pair, its 100,000
 # steps of 25,000 target tokens over 4.5 million pairs are some 20 epochs.
 # ```
 #

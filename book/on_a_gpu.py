@@ -1369,7 +1369,7 @@ assert settings.max_tokens * accumulate >= 25_000 and accumulate > 1
 # ```{solution} gpu-ex-days
 # :class: dropdown
 #
-# 13.6 hours on a T4 (in fp16, which this package does not train in; float32 is slower), 2.8 on an A100, 0.9 on an H100.
+# 13.6 hours on a T4 (in fp16, as the package trains there), 2.8 on an A100, 0.9 on an H100.
 # One H100 needs 2.2 percent of its rate for what eight P100 did.
 # ```
 
