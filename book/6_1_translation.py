@@ -455,6 +455,13 @@ print(f"this chapter's model, minutes: BLEU {weak:5.2f}")
 print(f"the book's model, longer:      BLEU {book_score.score:5.2f}")
 print(book_score.signature)
 
+# %%
+assert abs(book_score.score - record["test"]["BLEU"]["score"]) < 0.2
+assert book_score.score >= 24
+for i in range(8):
+    print(sources[i])
+    print(f"  reference   {references[i]}\n  book/model  {book_output[i]}")
+
 # %% [markdown]
 # Here is what time buys: the BLEU of greedy search on the validation split during this chapter's two minutes, and during
 # the first stage of the book's model, as `python benchmarks/recipes.py book_model` recorded it.
@@ -467,13 +474,6 @@ for label, points in (("the book's model, first stage", longer), ("this chapter'
 axes.set(xlabel="step", ylabel="validation BLEU", xlim=(0, None), ylim=(0, None))
 axes.legend()
 plt.show()
-
-# %%
-assert abs(book_score.score - record["test"]["BLEU"]["score"]) < 0.2
-assert book_score.score >= 24
-for i in range(8):
-    print(sources[i])
-    print(f"  reference   {references[i]}\n  book/model  {book_output[i]}")
 
 # %% [markdown]
 # And the weak model's translations of the same sentences:
