@@ -473,6 +473,7 @@ for label, points in (("the book's model, first stage", longer), ("this chapter'
     axes.plot([p["step"] for p in points], [p["valid_bleu"] for p in points], "o-", label=label)
 axes.set(xlabel="step", ylabel="validation BLEU", xlim=(0, None), ylim=(0, None))
 axes.legend()
+assert longer[-1]["valid_bleu"] > 3 * validated[-1]["valid_bleu"]
 plt.show()
 
 # %% [markdown]
