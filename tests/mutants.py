@@ -511,7 +511,8 @@ def _run_tests(directory: str, tests: list[str], output: str) -> Outcome:
 
     assert "annotated_transformer" not in sys.modules
     sys.path.insert(0, directory)
-    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))  # a search that never ends is ended
+    limit = max(60, 10 * len(tests))  # CPU seconds: a search that never ends is ended
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # these tests need no plugin, and to look for them takes time
     with open(output, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull]

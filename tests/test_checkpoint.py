@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
-from toys import SMALL, random_tokens, small_model, text_pairs, toy_tokenizer
+from toys import PEAK, SMALL, random_tokens, small_model, text_pairs, toy_tokenizer
 
 from annotated_transformer import checkpoint
 from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
@@ -275,8 +275,7 @@ def test_a_small_config_cannot_take_much_memory(run):
     """A million rows are promised and 280 are there: refused before there is memory for the promise (512 MB)."""
     model = {**SIZES, "vocab_size": 1_000_000, "d_model": 64, "d_ff": 100_000}
     (run / "config.json").write_text(json.dumps({"model": model}))
-    code = ("import resource, sys, torch; from annotated_transformer import checkpoint, config\n"
-            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+    code = (PEAK + "import sys, torch; from annotated_transformer import checkpoint, config\n"
             "before = peak()\n"
             "try: checkpoint.load_model(sys.argv[1])\n"
             "except config.ConfigError as error: print(peak() - before, error)")

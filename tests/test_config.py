@@ -104,7 +104,7 @@ TRAIN_MISTAKES = [
     ({"max_tokens": 100}, "max_length must not exceed max_tokens, got 256 and 100"),
     ({"concatenate": float("inf")}, "concatenate must be a finite number, got inf"),
     ({"seed": 2**70}, f"seed must fit into 64 bits, got {2**70}"),
-    ({"precision": "fp8"}, "precision must be auto, fp32 or bf16, got fp8"),
+    ({"precision": "fp8"}, "precision must be auto, fp32, bf16 or fp16, got fp8"),
 ]
 DECODE_MISTAKES = [
     ({"beam_size": 0}, "beam_size must be at least 1, got 0"),

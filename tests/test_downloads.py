@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from toys import PEAK
 
 from annotated_transformer import downloads
 from annotated_transformer.config import ConfigError
@@ -58,8 +59,7 @@ def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
     """100 kB of gzip for 100 MB of zeros: hashed as they come."""
     served = tmp_path / "text.gz"
     served.write_bytes(gzip.compress(bytes(100_000_000), 9))
-    code = ("import resource, sys; from annotated_transformer import downloads\n"
-            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+    code = (PEAK + "import sys; from annotated_transformer import downloads\n"
             "before = peak()\n"
             "try: downloads.download(sys.argv[1], downloads.Path('never'), '0' * 64)\n"
             "except ValueError as error: print(peak() - before, error)")

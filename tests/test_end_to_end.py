@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from toys import PEAK
 
 pytestmark = pytest.mark.slow
 
@@ -160,8 +161,8 @@ InferenceModel.start = leaking
 @pytest.mark.parametrize("leak", ["", KEEPS_EVERY_SOURCE], ids=["ours", "a leak"])
 def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
     """1,792 lines take no more than the first 512 of them; where the sources' keys are kept, they do."""
-    code = (f"import resource, sys; from annotated_transformer.cli import main\n{leak}\nstatus = main(sys.argv[1:]);"
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(status)")
+    code = (f"{PEAK}\nimport sys; from annotated_transformer.cli import main\n{leak}\nstatus = main(sys.argv[1:]);"
+            "print(peak()); sys.exit(status)")
     generator, peaks = random.Random(0), []
     lines = [" ".join(generator.choices([source for source, _ in PAIRS], k=3)) + "\n" for _ in range(1792)]
     for n_lines in (512, len(lines)):

@@ -94,3 +94,14 @@ def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:
     settings = {"train_steps": 12, "max_tokens": 60, "max_length": 40, "warmup_steps": 6, "log_every": 2,
                 "validate_every": 1000, "checkpoint_every": 3, "keep_checkpoints": 5, "precision": "fp32", "seed": 3}
     return model, TrainConfig(**{**settings, **changes})
+
+
+PEAK = """
+import resource
+def peak():
+    try:  # of this program alone: getrusage begins with what the process that forked it had
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+"""
