@@ -14,14 +14,14 @@ from annotated_transformer.attention import MultiHeadAttention
 from annotated_transformer.transformer import Transformer
 
 
-def _varlen_attn(*args: Any, **options: Any) -> Tensor:
+def _varlen_attn(*args: Any, **options: Any) -> Any:
     """PyTorch's kernel, imported when it is called: its module loads the compiler, which takes seconds."""
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn(*args, **options)
 
 
-varlen_attn: Any = _varlen_attn if torch.__version__ >= (2, 11) else None
+varlen_attn: Any = _varlen_attn if torch.__version__ >= "2.11" else None
 """None before PyTorch 2.11, whose kernel has no windows, which are how it is made causal."""
 
 
