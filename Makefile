@@ -60,13 +60,13 @@ workflows: $(INSTALLED)
 	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 	$(SCHEMA) vendor.citation-file-format CITATION.cff
 
-check: lint corpus  ## before a commit, a minute and a half on two cores: lint, and the tests that are quick
+check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
 
 floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.toml allows
 	$(BIN)/python -m tools.floor
 
-test: lint corpus  ## a quarter of an hour: lint, every test, and every chapter against its stored outputs
+test: lint corpus  ## lint, every test, and every chapter against its stored outputs
 	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs
 
 clean:  ## remove what was built, but not the environment
