@@ -42,7 +42,9 @@ def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for name in ("Makefile", "CITATION.cff"):
         shutil.copy(ROOT / name, tmp_path)
     monkeypatch.chdir(tmp_path)
-    command = ["make", "--dry-run", "--old-file=.venv/.installed", "workflows"]
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # those of the `make test` that runs this
+    command = ["make", "--no-print-directory", "--dry-run", "--old-file=.venv/.installed"]
+    command.append("workflows")
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     program, arguments = ".venv/bin/check-jsonschema ", []
     for line in lines:
