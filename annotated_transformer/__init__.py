@@ -1,15 +1,70 @@
 """The Transformer of *Attention Is All You Need*, complete: model, data, training, search and evaluation.
 
-Modules are named after the paper's parts. The names below are the ones that the book and other code import; each is
-loaded when it is first used, so that importing the package costs no more than importing torch.
+Folders are named after the paper's parts: `model` (section 3), `text` (5.1), `training` (5.2 to 5.4), `translation`
+(6.1), `tables` (4 and 6.2), `looking` (the appendix). What only makes it sooner is in `fast`. The names below are the
+ones that the book and other code import; each is loaded when it is first used, so that importing the package costs
+no more than a few milliseconds. Type checkers read the imports, and see classes and functions.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from annotated_transformer.checkpoint import (
+        average_checkpoints as average_checkpoints,
+        load_model as load_model,
+    )
+    from annotated_transformer.config import (
+        DecodeConfig as DecodeConfig,
+        ModelConfig as ModelConfig,
+        TrainConfig as TrainConfig,
+    )
+    from annotated_transformer.errors import ConfigError as ConfigError
+    from annotated_transformer.looking.visualization import record_attention as record_attention
+    from annotated_transformer.model.attention import (
+        MultiHeadAttention as MultiHeadAttention,
+        attention_weights as attention_weights,
+        causal_mask as causal_mask,
+        padding_mask as padding_mask,
+        scaled_dot_product_attention as scaled_dot_product_attention,
+    )
+    from annotated_transformer.model.embedding import (
+        SharedEmbedding as SharedEmbedding,
+        positional_encoding as positional_encoding,
+    )
+    from annotated_transformer.model.feed_forward import (
+        PositionwiseFeedForward as PositionwiseFeedForward,
+    )
+    from annotated_transformer.model.transformer import Transformer as Transformer
+    from annotated_transformer.text import corpus as corpus
+    from annotated_transformer.text.batching import (
+        Batch as Batch,
+        make_batch as make_batch,
+        token_batches as token_batches,
+    )
+    from annotated_transformer.text.tokenizer import Tokenizer as Tokenizer
+    from annotated_transformer.training.loop import train as train
+    from annotated_transformer.training.loss import (
+        label_smoothed_cross_entropy as label_smoothed_cross_entropy,
+    )
+    from annotated_transformer.training.optimizer import (
+        make_adam as make_adam,
+        noam_learning_rate as noam_learning_rate,
+    )
+    from annotated_transformer.training.run import TrainingRun as TrainingRun
+    from annotated_transformer.translation.evaluation import (
+        bleu as bleu,
+        chrf as chrf,
+        perplexity as perplexity,
+    )
+    from annotated_transformer.translation.search import (
+        Hypothesis as Hypothesis,
+        beam_search as beam_search,
+        greedy_search as greedy_search,
+    )
+    from annotated_transformer.translation.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
@@ -17,39 +72,42 @@ _HOME = {
     "ModelConfig": "config",
     "TrainConfig": "config",
     "DecodeConfig": "config",
-    "ConfigError": "config",
-    "Transformer": "transformer",
-    "scaled_dot_product_attention": "attention",
-    "attention_weights": "attention",
-    "MultiHeadAttention": "attention",
-    "padding_mask": "attention",
-    "causal_mask": "attention",
-    "PositionwiseFeedForward": "feed_forward",
-    "positional_encoding": "embedding",
-    "SharedEmbedding": "embedding",
-    "label_smoothed_cross_entropy": "loss",
-    "noam_learning_rate": "optimizer",
-    "make_adam": "optimizer",
-    "Tokenizer": "tokenizer",
-    "Batch": "batching",
-    "make_batch": "batching",
-    "token_batches": "batching",
-    "train": "training",
-    "beam_search": "beam_search",
-    "greedy_search": "beam_search",
-    "Hypothesis": "beam_search",
-    "Translator": "translation",
+    "ConfigError": "errors",
     "average_checkpoints": "checkpoint",
     "load_model": "checkpoint",
-    "bleu": "evaluation",
-    "chrf": "evaluation",
-    "perplexity": "evaluation",
-    "record_attention": "visualization",
+    "MultiHeadAttention": "model.attention",
+    "attention_weights": "model.attention",
+    "causal_mask": "model.attention",
+    "padding_mask": "model.attention",
+    "scaled_dot_product_attention": "model.attention",
+    "SharedEmbedding": "model.embedding",
+    "positional_encoding": "model.embedding",
+    "PositionwiseFeedForward": "model.feed_forward",
+    "Transformer": "model.transformer",
+    "Batch": "text.batching",
+    "make_batch": "text.batching",
+    "token_batches": "text.batching",
+    "Tokenizer": "text.tokenizer",
+    "train": "training.loop",
+    "TrainingRun": "training.run",
+    "label_smoothed_cross_entropy": "training.loss",
+    "make_adam": "training.optimizer",
+    "noam_learning_rate": "training.optimizer",
+    "bleu": "translation.evaluation",
+    "chrf": "translation.evaluation",
+    "perplexity": "translation.evaluation",
+    "Hypothesis": "translation.search",
+    "beam_search": "translation.search",
+    "greedy_search": "translation.search",
+    "Translator": "translation.translator",
+    "record_attention": "looking.visualization",
 }
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "corpus":  # the registry of corpora, a module
+        return import_module(f"{__name__}.text.corpus")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
@@ -59,15 +117,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME})
-
-
-class _FrontDoor(ModuleType):
-    """`beam_search` names a module and the function in it. Here it is the function, in whatever order they load."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOME and isinstance(value, ModuleType):  # the import system hangs a submodule on its package
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _FrontDoor

@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.embedding import positions_of
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import temporaries, write_atomically
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.embedding import positions_of
+from annotated_transformer.model.transformer import Transformer
 
 if TYPE_CHECKING:
-    from annotated_transformer.tokenizer import Tokenizer
+    from annotated_transformer.text.tokenizer import Tokenizer
 
 __all__ = ["average", "average_checkpoints", "begin_run", "load_model", "load_tensors", "load_weights",
            "read_config", "read_model_config", "require_no_run", "require_room", "require_same_vocabulary",
@@ -160,7 +160,7 @@ def load_model(directory: str | Path, device: torch.device | str = "cpu") -> tup
     Raises ConfigError when config.json, weights and tokenizer do not belong together, before there is
     memory for the weights.
     """
-    from annotated_transformer.tokenizer import Tokenizer
+    from annotated_transformer.text.tokenizer import Tokenizer
 
     directory = Path(directory)
     config, path = read_model_config(directory), directory / "model.safetensors"
@@ -200,7 +200,7 @@ def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | 
     Raises ConfigError when a run has fewer checkpoints, other settings (dropout aside) or another vocabulary, and
     when `out` holds a run, or a model that is no average.
     """
-    from annotated_transformer.tokenizer import Tokenizer
+    from annotated_transformer.text.tokenizer import Tokenizer
 
     runs = [path if path.name not in ("", "..") else path.resolve() for path in map(Path, (directory, *others))]
     config, tokenizer = read_config(runs[0]), Tokenizer.load(runs[0] / "tokenizer.model")

@@ -1,4 +1,4 @@
-"""The command line: prepare, train, average, translate, evaluate, variations, export.
+"""The command line: prepare, train, average, translate, evaluate, inspect, variations, export.
 
 Results go to standard output, progress and messages to standard error. A user's mistake is one line on standard error
 and exit status 2; Ctrl-C gives 130, a reader that has gone 141. What the verbs do stands in `commands`.
@@ -92,6 +92,15 @@ def parser() -> argparse.ArgumentParser:
     e.add_argument("--output", metavar="FILE", help="also write the translations")
     e.add_argument("--json", action="store_true", help="print one JSON object")
 
+    i = _add(verbs, commands.inspect, "is attention at work? entropy of each layer, and what is lost without it",
+             "runs/de --corpus multi30k-en-de", checkpoint)
+    i.add_argument("--corpus", metavar="NAME", help="default: the corpus it was trained on")
+    i.add_argument("--split", choices=("train", "valid", "test"), default="test", help="default test")
+    i.add_argument("--sentences", type=int, metavar="N", help="the first N pairs alone (default all)")
+    i.add_argument("--beam-size", type=int, default=1, help="of the search for BLEU (default 1)")
+    i.add_argument("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
+    i.add_argument("--json", action="store_true", help="print one JSON object")
+
     v = _add(verbs, commands.variations, "Table 3's rows and their parameters; run them in miniature",
              "run A1 base --seeds 3")
     _add_variations(v)
@@ -102,9 +111,9 @@ def parser() -> argparse.ArgumentParser:
     x.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="float16 halves the file")
     x.add_argument("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
 
-    for verb in (p, t, e, v):
+    for verb in (p, t, e, i, v):
         verb.add_argument("--data-dir", metavar="DIR", help="search here for corpora before any download")
-    for verb in (t, r, e):
+    for verb in (t, r, e, i):
         verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto",
                           help="default auto: a GPU where there is one")
     for verb in (r, e):

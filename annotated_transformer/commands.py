@@ -1,4 +1,4 @@
-"""What each verb of the command line does: prepare, train, average, translate, evaluate, variations, export.
+"""What each verb of the command line does: prepare, train, average, translate, evaluate, inspect, variations, export.
 
 A verb takes the parsed arguments, prints its result on standard output and the rest on standard error. It imports what
 it needs when it runs, so that `--help` needs no torch.
@@ -23,11 +23,11 @@ from annotated_transformer.errors import PROGRAM, require, say
 from annotated_transformer.train_arguments import run_settings, training_pairs
 
 if TYPE_CHECKING:
-    from annotated_transformer.translation import Translator
+    from annotated_transformer.translation.translator import Translator
 
 
 def prepare(args: Namespace) -> None:
-    from annotated_transformer import corpus
+    from annotated_transformer.text import corpus
 
     if args.list:
         print("\n".join(corpus.names()))
@@ -40,12 +40,12 @@ def prepare(args: Namespace) -> None:
 def train(args: Namespace) -> None:
     out = Path(args.out)
     model_config, train_config, name = run_settings(args, out)
-    device = _device(args.device)
+    device = device_of(args.device)
     train_pairs, valid_pairs, name = training_pairs(args, name)
 
     from annotated_transformer.checkpoint import begin_run
-    from annotated_transformer.tokenizer import Tokenizer
-    from annotated_transformer.training import train as run
+    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.training.loop import train as run
 
     if args.resume or args.init:
         tokenizer = Tokenizer.load(Path(args.init or out) / "tokenizer.model")
@@ -96,7 +96,7 @@ def translate(args: Namespace) -> None:
 
 def _lines(file: BinaryIO) -> Iterator[str]:
     """Lines as LF alone ends them, so that as many go out as `wc -l` counts, whatever the bytes between."""
-    from annotated_transformer.parallel_text import LONGEST_LINE, bounded_lines
+    from annotated_transformer.text.parallel_text import LONGEST_LINE, bounded_lines
 
     for number, (line, is_whole) in enumerate(bounded_lines(file), 1):
         if not is_whole:
@@ -118,9 +118,9 @@ def _check_output(output: str | None, *inputs: str | None) -> None:
 def evaluate(args: Namespace) -> None:
     from tqdm import tqdm
 
-    from annotated_transformer import corpus
     from annotated_transformer.checkpoint import read_config
-    from annotated_transformer.evaluation import bleu, chrf, perplexity, within_reach
+    from annotated_transformer.text import corpus
+    from annotated_transformer.translation.evaluation import bleu, chrf, perplexity, within_reach
 
     search = _search(args)
     _check_output(args.output, args.source, args.reference)
@@ -155,12 +155,25 @@ def evaluate(args: Namespace) -> None:
     print(f"perplexity {ppl:6.2f}  per token of this vocabulary of {tokenizer.vocab_size:,}, {len(pairs):,} sentences")
 
 
+def inspect(args: Namespace) -> None:
+    from annotated_transformer.checkpoint import load_model, read_config
+    from annotated_transformer.looking import inspection
+    from annotated_transformer.text import corpus
+
+    name = args.corpus or read_config(args.directory).get("corpus", "")
+    require(bool(args.corpus) or name in corpus.names(), "there is nothing to look at: give --corpus NAME")
+    model, tokenizer = load_model(args.directory, device_of(args.device))
+    pairs = corpus.load(name, args.split, args.data_dir)[: args.sentences]
+    report = inspection.inspect(model, tokenizer, pairs, beam_size=args.beam_size, scores_bleu=not args.no_bleu)
+    print(json.dumps(report) if args.json else inspection.as_table(report))
+
+
 def variations(args: Namespace) -> None:
     """Table 3 as printed; with `run`, its miniature trained and scored; with `table`, what came out."""
-    from annotated_transformer.variations import TABLE_3, table, vocabulary_interval
+    from annotated_transformer.tables.variations import TABLE_3, table, vocabulary_interval
 
     if args.action:
-        from annotated_transformer.experiments import miniature_table
+        from annotated_transformer.experiments.table_3 import miniature_table
 
         action = miniature_table.run_verb if args.action == "run" else miniature_table.table_verb
         action(args, say)
@@ -174,8 +187,8 @@ def variations(args: Namespace) -> None:
 def export(args: Namespace) -> None:
     import torch
 
-    from annotated_transformer import corpus
     from annotated_transformer.checkpoint import load_model, read_config, require_no_run, save_weights, write_directory
+    from annotated_transformer.text import corpus
 
     out = Path(args.out)
     require_no_run(out)
@@ -199,7 +212,7 @@ def _block(text: str) -> str:
     return f"```\n{text}\n```"
 
 
-def _device(name: str) -> str:
+def device_of(name: str) -> str:
     """The device to use. Raises ConfigError when a GPU is asked for and there is none."""
     import torch
 
@@ -216,8 +229,8 @@ def _search(args: Namespace) -> dict[str, Any]:
 
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:
-    from annotated_transformer.translation import Translator
+    from annotated_transformer.translation.translator import Translator
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
-    device = "cpu" if args.int8 and args.device == "auto" else _device(args.device)
+    device = "cpu" if args.int8 and args.device == "auto" else device_of(args.device)
     return Translator.from_checkpoint(args.directory, device, max_source, args.int8, dtype=args.dtype)

@@ -88,7 +88,7 @@ def _resumed(args: Namespace, out: Path, vocab_size: int | None, model_changes: 
 
 def training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
     """Training and validation pairs, and what to call them."""
-    from annotated_transformer import corpus
+    from annotated_transformer.text import corpus
 
     if args.train or args.valid:
         require(bool(args.train and args.valid), "--train and --valid go together: two files each, source and target")

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer import Transformer
-from annotated_transformer.attention import MultiHeadAttention
-from annotated_transformer.batching import Batch
-from annotated_transformer.embedding import concatenated_positional_encoding, positional_encoding
-from annotated_transformer.stacks import AddNorm
+from annotated_transformer.model.attention import MultiHeadAttention
+from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
+from annotated_transformer.model.stacks import AddNorm
+from annotated_transformer.text.batching import Batch
 
 
 class TorchTransformer(nn.Module):

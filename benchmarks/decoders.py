@@ -13,11 +13,11 @@ from converted import TorchTransformer, ctranslate2_model, joeynmt_model, marian
 from torch import nn
 
 from annotated_transformer import Transformer
-from annotated_transformer.batching import pad_source
-from annotated_transformer.beam_search import StepModel, beam_search, greedy_search
-from annotated_transformer.graphs import GraphedModel
-from annotated_transformer.inference import InferenceModel, lay_out
-from annotated_transformer.quantization import quantize
+from annotated_transformer.fast.cuda_graphs import GraphedModel
+from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.int8 import quantize
+from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation.search import StepModel, beam_search, greedy_search
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight

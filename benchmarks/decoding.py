@@ -38,11 +38,12 @@ import torch
 from decoders import DECODERS, ON_GPU, OURS, OURS_16, OURS_GRAPHS_16, OURS_INT8, WITHOUT_CACHE, Ids
 from timing import Bench, command_line, or_out_of_memory, summary, times_faster
 
-from annotated_transformer import ModelConfig, Transformer, Translator, bleu, corpus
+from annotated_transformer import ModelConfig, Transformer, Translator, bleu
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import require
-from annotated_transformer.process import keep_freed_memory
-from annotated_transformer.result_file import write_result
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.fast.memory import keep_freed_memory
+from annotated_transformer.text import corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "book" / "results"

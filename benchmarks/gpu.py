@@ -15,7 +15,6 @@ The file is written after each measure, and a measure for which the memory does 
 from __future__ import annotations
 
 import argparse
-import tempfile
 import warnings
 from collections.abc import Iterable
 from functools import partial
@@ -29,10 +28,10 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
-from annotated_transformer.batching import Batch, TokenPair, token_batches
-from annotated_transformer.packing import has_kernel
-from annotated_transformer.result_file import write_result
-from annotated_transformer.training import _Run
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.fast.packing import has_kernel
+from annotated_transformer.text.batching import Batch, TokenPair, token_batches
+from annotated_transformer.training.run import TrainingLoss, TrainingRun
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
 KERNELS = {
@@ -68,11 +67,11 @@ def random_batches(pairs: list[TokenPair], max_tokens: int) -> list[Batch]:
     return [make_batch(group) for group in groups]
 
 
-def steps(run: _Run, batches: Iterable[Batch], precision: str, read_loss: bool = False) -> Work:
+def steps(run: TrainingRun, batches: Iterable[Batch], precision: str, read_loss: bool = False) -> Work:
     def work() -> None:
         torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
         for batch in batches:
-            loss, _, _ = run.update([batch])
+            loss, _, _ = run.step([batch])
             if read_loss:
                 loss.item()
 
@@ -80,22 +79,20 @@ def steps(run: _Run, batches: Iterable[Batch], precision: str, read_loss: bool =
 
 
 def new_run(
-    bench: Bench, config: ModelConfig, precision: str, compiled: bool, folder: str, packs: bool = False
-) -> _Run:
+    bench: Bench, config: ModelConfig, precision: str, compiled: bool, packs: bool = False
+) -> TrainingRun:
     """`packs`: without padding, attention by the kernel for sentences of different lengths; not training's default."""
     settings = TrainConfig(precision="bf16" if precision == "bf16" else "fp32", compile=compiled)
-    run = _Run(config, settings, Path(folder), torch.device(bench.device))
-    run.packs = packs
-    return run
+    return TrainingRun(config, settings, bench.device, "on" if packs else "off")
 
 
-def measure_first_epoch(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+def measure_first_epoch(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
     """An epoch in which nearly every batch has a shape of its own, then the same epoch again: wall time, once each."""
     pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))
     precision, records = "fp32" if bench.device == "cpu" else "bf16", []
     for packed in (False, True):
-        epoch = steps(new_run(bench, config, precision, False, folder, packed), batches, precision)
+        epoch = steps(new_run(bench, config, precision, False, packed), batches, precision)
         first, again = bench.seconds(epoch), bench.seconds(epoch)
         records.append({"measure": "first epoch", "model": name, "precision": precision, "packed": packed,
                         "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
@@ -104,7 +101,7 @@ def measure_first_epoch(bench: Bench, config: ModelConfig, name: str, max_tokens
 
 
 def measure_training(
-    bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str,
+    bench: Bench, config: ModelConfig, name: str, max_tokens: int,
     precisions: tuple[str, ...] = tuple(FLOAT32_PRODUCTS),
 ) -> list[Record]:
     """Steps of the package's own training loop on eight batches of eight shapes; padding counts for nothing.
@@ -121,7 +118,7 @@ def measure_training(
             continue  # the kernel is for 16 bits, and for some GPUs
         label = f"{precision} {'compiled' if compiled else 'eager'} {'packed' if packed else 'padded'}"
         names[label] = (precision, compiled, packed)
-        run = new_run(bench, config, precision, compiled, folder, packed)
+        run = new_run(bench, config, precision, compiled, packed)
         variants[label] = steps(run, batches, precision)
     times = bench.in_turns(variants)
     machine = {p: 10 * 2.0 * product_size(bench) ** 3 / times[f"product {p}"]["seconds"] for p in FLOAT32_PRODUCTS}
@@ -137,7 +134,7 @@ def measure_training(
     return records
 
 
-def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
     """A compiled run on batches of many shapes: graphs made after the third, and how often the host waited in all.
 
     On a GPU PyTorch warns of each synchronisation (`set_sync_debug_mode`); on a CPU there is nothing to wait for.
@@ -146,8 +143,9 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     batches = list(token_batches(pairs, max_tokens))[:12]
     records = []
     for packed in (False, True):
-        run = new_run(bench, config, "bf16", True, folder, packed)
-        run.forward = torch.compile(run._forward, dynamic=True, backend="aot_eager" if bench.small else "inductor")
+        run = new_run(bench, config, "bf16", True, packed)
+        backend = "aot_eager" if bench.small else "inductor"
+        run.loss = torch.compile(TrainingLoss(run.model, run.config.eps_ls), dynamic=True, backend=backend)
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         graphs = torch._dynamo.utils.counters["stats"]
@@ -168,12 +166,12 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     return records
 
 
-def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int, folder: str) -> list[Record]:
+def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
     """The same sentences in batches of similar length and in random ones; with the loss read after every step; and
     with an epoch's groups and each batch made on the way, as `train` does, while the GPU computes the step before."""
     pairs = sentences(200 if bench.small else 4000, config.vocab_size)
     grouped, mixed = list(token_batches(pairs, max_tokens)), random_batches(pairs, max_tokens)
-    run = new_run(bench, config, "bf16", False, folder)
+    run = new_run(bench, config, "bf16", False)
     kinds = {"grouped by length": (grouped, False), "random": (mixed, False),
              "grouped, .item()": (grouped, True)}
     works = {kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()}
@@ -261,17 +259,16 @@ def main() -> None:
     command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
                         f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])
     records: list[Record] = []
-    with tempfile.TemporaryDirectory() as folder:
-        of_steps = measure_first_epoch, measure_training, measure_waiting, measure_batching
-        measures = [partial(measure, bench, config, name, max_tokens, folder) for measure in of_steps]
-        if not args.small:
-            big = ModelConfig.big(37_000)
-            measures.append(partial(measure_training, bench, big, "big", max_tokens, folder, ("bf16",)))
-        for measure in [*measures, partial(measure_attention, bench)]:
-            found = or_out_of_memory(measure)
-            print(*map(as_text, found), sep="\n", flush=True)
-            records += found
-            write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
+    of_steps = measure_first_epoch, measure_training, measure_waiting, measure_batching
+    measures = [partial(measure, bench, config, name, max_tokens) for measure in of_steps]
+    if not args.small:
+        big = ModelConfig.big(37_000)
+        measures.append(partial(measure_training, bench, big, "big", max_tokens, ("bf16",)))
+    for measure in [*measures, partial(measure_attention, bench)]:
+        found = or_out_of_memory(measure)
+        print(*map(as_text, found), sep="\n", flush=True)
+        records += found
+        write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
     print(f"{len(records)} records in {args.out}")
 
 

@@ -19,7 +19,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -30,11 +29,11 @@ import torch
 from timing import command_line, peak_megabytes
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
-from annotated_transformer.batching import encode_pairs, token_batches
-from annotated_transformer.process import keep_freed_memory
-from annotated_transformer.result_file import write_result
-from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.training import _Run
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.fast.memory import keep_freed_memory
+from annotated_transformer.text.batching import encode_pairs, token_batches
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.run import TrainingRun
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "growth.json"
 SIZES, LINES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
@@ -52,7 +51,7 @@ def texts(n: int, seed: int) -> Iterator[str]:
 class Training:
     """One size: its encoded pairs, the bytes that they take a target token, and a run to take steps with."""
 
-    def __init__(self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int, folder: Path) -> None:
+    def __init__(self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int) -> None:
         pairs = list(zip(texts(n_pairs, 1), texts(n_pairs, 2), strict=True))
         began = time.perf_counter()
         self.pairs = encode_pairs(tokenizer, pairs, TrainConfig().max_length)
@@ -60,7 +59,7 @@ class Training:
         self.n_tokens = sum(len(target) + 1 for _, target in self.pairs)
         self.bytes_a_token = sum(sys.getsizeof(side) for pair in self.pairs for side in pair) / self.n_tokens
         self.max_tokens = max_tokens
-        self.run = _Run(config, TrainConfig(precision="fp32", lr_factor=0.1), folder, torch.device("cpu"))
+        self.run = TrainingRun(config, TrainConfig(precision="fp32", lr_factor=0.1))
 
     def round(self, n_steps: int, epoch: int) -> dict[str, float]:
         """Microseconds a target token of each part."""
@@ -72,7 +71,7 @@ class Training:
         others = list(islice(batches, n_steps - 1))
         batching = (time.perf_counter() - began) / max(1, sum(batch.n_tokens for batch in others))
         began = time.perf_counter()
-        n_tokens = sum(self.run.update([batch])[2] for batch in [first, *others])
+        n_tokens = sum(self.run.step([batch])[2] for batch in [first, *others])
         steps = time.perf_counter() - began
         parts = {"encoding": self.encoding / self.n_tokens, "grouping": grouping / self.n_tokens,
                  "batching": batching, "steps": steps / n_tokens}
@@ -85,14 +84,13 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
     keep_freed_memory()
     tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 480)
     config = ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.tiny(8000)
-    with tempfile.TemporaryDirectory() as folder:
-        runs = {n: Training(n, tokenizer, config, 300 if small else 2048, Path(folder) / str(n))
-                for n in (SMALL_SIZES if small else SIZES)}
-        n_steps = 3 if small else 12
-        found: dict[int, list[dict[str, float]]] = {n: [] for n in runs}
-        for epoch in range(rounds):
-            for n, run in runs.items():
-                found[n].append(run.round(n_steps, epoch))
+    runs = {n: Training(n, tokenizer, config, 300 if small else 2048)
+            for n in (SMALL_SIZES if small else SIZES)}
+    n_steps = 3 if small else 12
+    found: dict[int, list[dict[str, float]]] = {n: [] for n in runs}
+    for epoch in range(rounds):
+        for n, run in runs.items():
+            found[n].append(run.round(n_steps, epoch))
     totals = {n: [sum(one.values()) for one in rows] for n, rows in found.items()}
     least = totals[min(totals)]
     return [{"measure": "training", "pairs": n, "tokens": runs[n].n_tokens, "rounds": rounds,

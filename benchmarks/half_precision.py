@@ -23,9 +23,11 @@ from unittest.mock import patch
 
 import torch
 
-from annotated_transformer import ModelConfig, Tokenizer, TrainConfig, corpus, training_state
+from annotated_transformer import ModelConfig, Tokenizer, TrainConfig
 from annotated_transformer.checkpoint import load_tensors
-from annotated_transformer.training import train
+from annotated_transformer.text import corpus
+from annotated_transformer.training import state as training_state
+from annotated_transformer.training.loop import train
 
 MOST_DIFFERENCE = 0.02
 OVERFLOWING_SCALE = 2.0**24

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer import Transformer
-from annotated_transformer.batching import Batch
+from annotated_transformer.text.batching import Batch
 
 
 class Peer(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig
-from annotated_transformer.batching import Batch, TokenPair
+from annotated_transformer.text.batching import Batch, TokenPair
 
 PRODUCTS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")}
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}

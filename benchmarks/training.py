@@ -17,7 +17,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from importlib.metadata import version
@@ -31,21 +30,22 @@ from timing import (
     command_line,
     peak_megabytes,
     product,
+    real_lengths as lengths,
     sentences,
     share_in_products,
     step_operations,
     summary,
     times_faster,
 )
-from timing import real_lengths as lengths
 
-from annotated_transformer import ModelConfig, TrainConfig, Transformer, corpus
-from annotated_transformer.batching import Batch, TokenPair, encode_pairs, token_batches
+from annotated_transformer import ModelConfig, TrainConfig, Transformer
 from annotated_transformer.config import require
-from annotated_transformer.process import keep_freed_memory
-from annotated_transformer.result_file import write_result
-from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.training import _Run
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.fast.memory import keep_freed_memory
+from annotated_transformer.text import corpus
+from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.run import TrainingRun
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "training_cpu.json"
 OURS = "annotated_transformer"
@@ -70,25 +70,24 @@ def some_batches(pairs: list[TokenPair], max_tokens: int, n: int) -> list[Batch]
     return [batches[round((i + 0.5) * len(batches) / n - 0.5)] for i in range(n)]
 
 
-def our_run(config: ModelConfig, folder: str) -> _Run:
-    return _Run(config, TrainConfig(precision="fp32", lr_factor=0.1), Path(folder), torch.device("cpu"))
+def our_run(config: ModelConfig) -> TrainingRun:
+    return TrainingRun(config, TrainConfig(precision="fp32", lr_factor=0.1))
 
 
 def measure(bench: Bench, size: str, data_name: str, names: list[str], n_batches: int) -> list[dict[str, Any]]:
     """One record an implementation, with its speed and ours over it."""
     config = SIZES[size]
     batches = some_batches(data(data_name, config), MAX_TOKENS[size], n_batches)
-    with tempfile.TemporaryDirectory() as folder:
-        run = our_run(config, folder)
-        peers = [build(name, run.model) for name in names]
-        difference = {peer.name: unlike(peer, run.model, batches[0]) for peer in peers if peer.is_same_function}
-        run.model.train()
-        n = 256 if bench.small else 2048
-        works = {OURS: on_batches(lambda batch: run.update([batch]), batches),
-                 **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
-                 "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3)}
-        times = bench.rounds(works)
-        in_products = {name: share_in_products(work) for name, work in works.items()}
+    run = our_run(config)
+    peers = [build(name, run.model) for name in names]
+    difference = {peer.name: unlike(peer, run.model, batches[0]) for peer in peers if peer.is_same_function}
+    run.model.train()
+    n = 256 if bench.small else 2048
+    works = {OURS: on_batches(lambda batch: run.step([batch]), batches),
+             **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
+             "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3)}
+    times = bench.rounds(works)
+    in_products = {name: share_in_products(work) for name, work in works.items()}
     for name, gap in difference.items():
         require(gap < 1e-3, f"{name} computes another function: its logits differ by {gap}")
     real, count = lengths(batches), step_operations(config, lengths(batches))
@@ -110,15 +109,14 @@ def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[st
     """
     config = ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(vocab_size)
     batch = some_batches(sentences(1000, vocab_size), max_tokens, 3)[1]
-    with tempfile.TemporaryDirectory() as folder:
-        if name == OURS:
-            run = our_run(config, folder)
-            step = on_batches(lambda b: run.update([b]), [batch])
-        else:
-            step = on_batches(build(name, Transformer(config)).trainer(), [batch])
-        before = peak_megabytes()
-        step()
-        step()
+    if name == OURS:
+        run = our_run(config)
+        step = on_batches(lambda b: run.step([b]), [batch])
+    else:
+        step = on_batches(build(name, Transformer(config)).trainer(), [batch])
+    before = peak_megabytes()
+    step()
+    step()
     return {"peak_megabytes": peak_megabytes(), "before_megabytes": before}
 
 

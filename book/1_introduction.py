@@ -48,8 +48,8 @@
 import torch
 from torch import nn
 
-from annotated_transformer.cost import longest_chain
-from annotated_transformer.visualization import show
+from annotated_transformer.looking.visualization import show
+from annotated_transformer.tables.cost import longest_chain
 
 show(longest_chain)
 
@@ -502,8 +502,7 @@ print(f"nll  {nll / batch.n_tokens:.4f} nats a token")
 # every step, and the first step is step 1.
 
 # %%
-from annotated_transformer import TrainConfig, make_adam
-from annotated_transformer import noam_learning_rate
+from annotated_transformer import TrainConfig, make_adam, noam_learning_rate
 
 settings = TrainConfig(
     train_steps=160, max_tokens=512, warmup_steps=40, lr_factor=0.2,
@@ -624,8 +623,7 @@ plt.show()
 # five. `average_checkpoints` writes the average to a directory of the same form.
 
 # %%
-from annotated_transformer import average_checkpoints, load_model
-from annotated_transformer import checkpoint
+from annotated_transformer import average_checkpoints, checkpoint, load_model
 
 averaged = average_checkpoints(out, last=5)
 model, tokenizer = load_model(averaged)

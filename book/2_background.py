@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.attention import attention_weights
-from annotated_transformer.visualization import PALETTE, plot_attention, use_style
+from annotated_transformer import attention_weights
+from annotated_transformer.looking.visualization import PALETTE, plot_attention, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -259,7 +259,7 @@ plt.show()
 # **Where.**
 #
 # - Code: none in the package, which has no recurrent network; `attention_weights` is in
-#   `annotated_transformer/attention.py`.
+#   `annotated_transformer/model/attention.py`.
 # - Exercises: {ref}`bg-ex-bits`, {ref}`bg-ex-gates`, {ref}`bg-ex-copy`.
 
 # %% [markdown]
@@ -402,7 +402,7 @@ assert round(16 * math.log2(10), 1) == 53.2 and 32 * 32 == 1024
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.attention import MultiHeadAttention
+from annotated_transformer import MultiHeadAttention
 
 layers = nn.GRU(32, 32), nn.LSTM(32, 32), MultiHeadAttention(32, h=4)
 assert [sum(w.numel() for w in layer.parameters()) for layer in layers] == [6336, 8448, 4096]

@@ -29,10 +29,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.config import ModelConfig
+from annotated_transformer import ModelConfig, Transformer
 from annotated_transformer.exercises import check
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.visualization import HEAT_MAP, show, use_style
+from annotated_transformer.looking.visualization import HEAT_MAP, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -125,8 +124,8 @@ assert len(steps) == 2 * (2 * 2) + 2 * (2 * 3)  # N layers of 2 and of 3 sub-lay
 #
 # **Where.**
 #
-# - Code: `annotated_transformer/transformer.py`, `annotated_transformer/stacks.py`.
-# - Tests: `test_the_whole_model_equals_pytorchs_transformer` in `tests/test_oracles.py`.
+# - Code: `annotated_transformer/model/transformer.py`, `annotated_transformer/model/stacks.py`.
+# - Tests: `test_the_whole_model_equals_pytorchs_transformer` in `tests/model/test_oracles.py`.
 # - Exercises: {ref}`ex-st-shapes`.
 
 # %% [markdown]
@@ -200,8 +199,8 @@ print("theirs:", with_bessel(nearly_constant))
 #
 # **Where.**
 #
-# - Code: `nn.LayerNorm`, inside `AddNorm` in `annotated_transformer/stacks.py`.
-# - Tests: `test_post_norm_is_layer_norm_of_the_sum` in `tests/test_stacks.py`.
+# - Code: `nn.LayerNorm`, inside `AddNorm` in `annotated_transformer/model/stacks.py`.
+# - Tests: `test_post_norm_is_layer_norm_of_the_sum` in `tests/model/test_stacks.py`.
 # - Exercises: {ref}`ex-st-layer-norm`, {ref}`ex-st-invariant`.
 
 # %% [markdown]
@@ -222,7 +221,7 @@ print("theirs:", with_bessel(nearly_constant))
 # the three of a decoder layer.
 
 # %%
-from annotated_transformer.stacks import AddNorm
+from annotated_transformer.model.stacks import AddNorm
 
 show(AddNorm.forward)
 
@@ -300,9 +299,9 @@ assert similarity(x) < 0.6 and similarity(y) > 0.95
 #
 # **Where.**
 #
-# - Code: `AddNorm` in `annotated_transformer/stacks.py`.
+# - Code: `AddNorm` in `annotated_transformer/model/stacks.py`.
 # - Tests: `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else`,
-#   `test_dropout_falls_on_the_sublayers_output_before_the_sum` in `tests/test_stacks.py`.
+#   `test_dropout_falls_on_the_sublayers_output_before_the_sum` in `tests/model/test_stacks.py`.
 # - Exercises: {ref}`ex-st-add-norm`, {ref}`ex-st-which`.
 
 # %% [markdown]
@@ -324,7 +323,7 @@ assert similarity(x) < 0.6 and similarity(y) > 0.95
 # **Code.**
 
 # %%
-from annotated_transformer.stacks import EncoderLayer
+from annotated_transformer.model.stacks import EncoderLayer
 
 show(EncoderLayer)
 
@@ -378,8 +377,8 @@ with torch.no_grad():
 # %% [markdown]
 # **Where.**
 #
-# - Code: `EncoderLayer`, `Encoder` in `annotated_transformer/stacks.py`.
-# - Tests: `test_padding_added_to_a_batch_changes_nothing` in `tests/test_transformer.py`.
+# - Code: `EncoderLayer`, `Encoder` in `annotated_transformer/model/stacks.py`.
+# - Tests: `test_padding_added_to_a_batch_changes_nothing` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-st-invariant`.
 
 # %% [markdown]
@@ -406,7 +405,7 @@ with torch.no_grad():
 # **Code.**
 
 # %%
-from annotated_transformer.stacks import DecoderLayer
+from annotated_transformer.model.stacks import DecoderLayer
 
 show(DecoderLayer.__init__)
 
@@ -414,6 +413,8 @@ show(DecoderLayer.__init__)
 show(DecoderLayer.forward)
 
 # %% [markdown]
+# `past` is for a translation that is written word by word, further down; in training it is None.
+#
 # **Check.** By hand again. The causal mask is a lower triangle; the cross-attention gets the source's padding mask.
 
 # %% tags=["row-S2", "row-S8", "row-S10", "row-L0"]
@@ -523,9 +524,9 @@ plt.show()
 #
 # **Where.**
 #
-# - Code: `DecoderLayer`, `Decoder` in `annotated_transformer/stacks.py`.
-# - Tests: `test_gradients_equal_pytorchs` in `tests/test_oracles.py`; `test_the_future_is_invisible`,
-#   `test_every_position_sees_itself_its_past_and_the_whole_source` in `tests/test_transformer.py`.
+# - Code: `DecoderLayer`, `Decoder` in `annotated_transformer/model/stacks.py`.
+# - Tests: `test_gradients_equal_pytorchs` in `tests/model/test_oracles.py`; `test_the_future_is_invisible`,
+#   `test_every_position_sees_itself_its_past_and_the_whole_source` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-st-swap`, {ref}`ex-st-memory`.
 
 # %% [markdown]
@@ -546,10 +547,17 @@ plt.show()
 # chosen before the second term can be computed.
 #
 # **Code.** `step` computes one more position. It keeps the keys and values of the earlier ones in a **cache**, instead
-# of computing them again. (W is the number of beginnings that are continued side by side; here it is 1.)
+# of computing them again. The layers are the same as in training. What differs is how a query reaches its keys: instead
+# of a mask, the self-attention is handed the cache, which first takes in the new keys and values. (W is the number of
+# beginnings that are continued side by side; here it is 1.)
 
 # %%
-show(DecoderLayer.step)
+show(Transformer.step)
+
+# %%
+from annotated_transformer.model.decoding_state import CachedPast
+
+show(CachedPast.__call__)
 
 # %% [markdown]
 # **Check.** The law: one pass over the whole target, and one step after the other, give the same logits.
@@ -599,8 +607,8 @@ assert error[0] < 1e-9 and (error[1:] > 0.01).all()
 #
 # **Where.**
 #
-# - Code: `Transformer.start`, `Transformer.step`; `LayerCache` in `annotated_transformer/stacks.py`.
-# - Tests: `test_cached_steps_equal_one_forward` in `tests/test_transformer.py`.
+# - Code: `Transformer.start`, `Transformer.step`; `LayerCache` in `annotated_transformer/model/decoding_state.py`.
+# - Tests: `test_cached_steps_equal_one_forward` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-st-cost`. How tokens are chosen step by step is the subject of
 #   [chapter 6.1](6_1_translation.ipynb).
 
@@ -621,7 +629,7 @@ assert error[0] < 1e-9 and (error[1:] > 0.01).all()
 # **Code.**
 
 # %%
-from annotated_transformer.stacks import Encoder
+from annotated_transformer.model.stacks import Encoder
 
 show(Encoder)
 
@@ -670,8 +678,8 @@ assert not torch.equal(ours[0].feed_forward.W_1.weight, ours[1].feed_forward.W_1
 # %% [markdown]
 # **Where.**
 #
-# - Code: `Encoder` and `Decoder` in `annotated_transformer/stacks.py`.
-# - Tests: `test_layers_share_nothing` in `tests/test_stacks.py`.
+# - Code: `Encoder` and `Decoder` in `annotated_transformer/model/stacks.py`.
+# - Tests: `test_layers_share_nothing` in `tests/model/test_stacks.py`.
 # - Exercises: {ref}`ex-st-parameters`, {ref}`ex-st-swap`.
 
 # %% [markdown]
@@ -742,7 +750,7 @@ for norm in ("post", "pre"):
 # symbols), one backward pass, and for each layer of the decoder the length of the gradient of all its weights together.
 
 # %%
-from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer import label_smoothed_cross_entropy
 
 def copy_batch(n, length, generator):
     """(source, target_in, target_out): the target is the source, random symbols 3 to 12."""
@@ -809,8 +817,7 @@ plt.show()
 # without warm-up; and post-norm with the package's values, without warm-up.
 
 # %%
-from annotated_transformer.config import TrainConfig
-from annotated_transformer.optimizer import make_adam
+from annotated_transformer import TrainConfig, make_adam
 
 def copier(norm, initialization):
     torch.manual_seed(0)
@@ -872,9 +879,9 @@ plt.show()
 #
 # **Where.**
 #
-# - Code: `AddNorm` in `annotated_transformer/stacks.py`; `norm` in `ModelConfig`.
+# - Code: `AddNorm` in `annotated_transformer/model/stacks.py`; `norm` in `ModelConfig`.
 # - Tests: `test_pre_norm_leaves_the_sum_as_it_is`, `test_every_stack_ends_in_one_normalisation` in
-#   `tests/test_stacks.py`.
+#   `tests/model/test_stacks.py`.
 # - Exercises: {ref}`ex-st-which`, {ref}`ex-st-depth`.
 
 # %% [markdown]
@@ -903,7 +910,7 @@ plt.show()
 # **Code.**
 
 # %%
-show(Transformer._initialize)
+show(Transformer.initialize)
 
 # %% [markdown]
 # **Check.** Largest entry and variance of each kind of matrix, against {eq}`st-glorot`. Biases are 0, gains are 1.
@@ -958,8 +965,8 @@ assert_close(W.weight.var().item(), glorot / 3, rtol=0.02, atol=0)
 # %% [markdown]
 # **Where.**
 #
-# - Code: `Transformer._initialize` in `annotated_transformer/transformer.py`; `initialization` in `ModelConfig`.
-# - Tests: `test_initial_values` in `tests/test_transformer.py`.
+# - Code: `Transformer.initialize` in `annotated_transformer/model/transformer.py`; `initialization` in `ModelConfig`.
+# - Tests: `test_initial_values` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-st-depth`.
 
 # %% [markdown]
@@ -985,7 +992,7 @@ assert_close(W.weight.var().item(), glorot / 3, rtol=0.02, atol=0)
 # **Code.**
 
 # %%
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 
 show(count_parameters)
 
@@ -1010,7 +1017,7 @@ assert (TrainConfig().eps_ls, TrainConfig().train_steps) == (0.1, 100_000)
 # all of Table 3's rows from base to (C); the big model implies yet another vocabulary. The package solves for it:
 
 # %% tags=["row-H2"]
-from annotated_transformer.variations import TABLE_3, vocabulary_interval
+from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
 
 small_rows = [row for row in TABLE_3 if row.name != "big"]
 low, high = vocabulary_interval(small_rows)
@@ -1081,10 +1088,10 @@ for changes in ({"d_k": 5, "d_v": 2}, {"bias": True}):
 # %% [markdown]
 # **Where.**
 #
-# - Code: `count_parameters` in `annotated_transformer/cost.py`; `vocabulary_interval` in
-#   `annotated_transformer/variations.py`; `ModelConfig` in `annotated_transformer/config.py`.
-# - Tests: `test_the_closed_form_counts_the_model` in `tests/test_cost.py`; `test_parameters_are_the_printed_number` in
-#   `tests/test_variations.py`.
+# - Code: `count_parameters` in `annotated_transformer/tables/cost.py`; `vocabulary_interval` in
+#   `annotated_transformer/tables/variations.py`; `ModelConfig` in `annotated_transformer/config.py`.
+# - Tests: `test_the_closed_form_counts_the_model` in `tests/tables/test_cost.py`; `test_parameters_are_the_printed_number` in
+#   `tests/tables/test_variations.py`.
 # - Exercises: {ref}`ex-st-parameters`, {ref}`ex-st-double`.
 
 # %% [markdown]
@@ -1118,7 +1125,7 @@ for changes in ({"d_k": 5, "d_v": 2}, {"bias": True}):
 x, y = torch.zeros(3, 7, dtype=torch.long, device="meta"), torch.zeros(3, 5, dtype=torch.long, device="meta")
 assert base.embed(x).shape == base.encode(x).shape == (3, 7, 512)
 assert base(x, y).shape == (3, 5, 37_000)
-from annotated_transformer.visualization import record_attention
+from annotated_transformer import record_attention
 
 with record_attention(base) as weights:
     base(x, y)
@@ -1271,9 +1278,9 @@ assert before.shape == after.shape and not torch.allclose(before, after, atol=0.
 
 # %% tags=["hide-cell"]
 class CrossFirst(DecoderLayer):
-    def forward(self, x, memory, memory_mask):
+    def forward(self, x, memory, memory_mask, past=None):
         x = self.add_norm_1(x, lambda y: self.cross_attention(y, memory, memory_mask))
-        x = self.add_norm_2(x, lambda y: self.self_attention(y, y, causal=True))
+        x = self.add_norm_2(x, lambda y: self.self_attention(y, y, past, causal=True))
         return self.add_norm_3(x, self.feed_forward)
 
 model = model.double()

@@ -29,7 +29,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.visualization import PALETTE, plot_attention, show, use_style
+from annotated_transformer.looking.visualization import PALETTE, plot_attention, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -270,12 +270,12 @@ assert_close(wrong, loop[:, :3].diagonal())
 # **Code.** The package has the equation in two functions, the weights and the whole.
 
 # %%
-from annotated_transformer.attention import attention_weights
+from annotated_transformer import attention_weights
 
 show(attention_weights)
 
 # %%
-from annotated_transformer.attention import scaled_dot_product_attention
+from annotated_transformer import scaled_dot_product_attention
 
 show(scaled_dot_product_attention)
 
@@ -482,9 +482,9 @@ print("query 3 asks, right:", alpha[2] @ V1, " wrong:", wrong[2] @ V1)
 # %% [markdown]
 # **Where.**
 #
-# - Code: `attention_weights` and `scaled_dot_product_attention` in `annotated_transformer/attention.py`.
+# - Code: `attention_weights` and `scaled_dot_product_attention` in `annotated_transformer/model/attention.py`.
 # - Tests: `test_equation_1_by_hand`, `test_the_taught_function_equals_pytorchs_kernel`,
-#   `test_weights_are_distributions_over_visible_keys` in `tests/test_attention.py`.
+#   `test_weights_are_distributions_over_visible_keys` in `tests/model/test_attention.py`.
 # - Exercises: {ref}`ex-w1`, {ref}`ex-w2`, {ref}`ex-w3` above; {ref}`ex-narrow-head`, {ref}`ex-write-attention`.
 
 # %% [markdown]
@@ -633,7 +633,7 @@ print("unscaled:", (q @ k.T).softmax(dim=-1)[0])
 # **Where.**
 #
 # - Code: one division in `attention_weights`, shown above.
-# - Tests: `test_dividing_by_sqrt_d_k_keeps_the_variance_of_scores_at_one` in `tests/test_attention.py`.
+# - Tests: `test_dividing_by_sqrt_d_k_keeps_the_variance_of_scores_at_one` in `tests/model/test_attention.py`.
 # - Exercises: {ref}`ex-divide`, {ref}`ex-self-score`.
 
 # %% [markdown]
@@ -664,12 +664,12 @@ print("unscaled:", (q @ k.T).softmax(dim=-1)[0])
 # **Code.** The two masks, and nothing more.
 
 # %%
-from annotated_transformer.attention import padding_mask
+from annotated_transformer import padding_mask
 
 show(padding_mask)
 
 # %%
-from annotated_transformer.attention import causal_mask
+from annotated_transformer import causal_mask
 
 show(causal_mask)
 
@@ -786,8 +786,7 @@ assert torch.equal(reach(lambda x: causal_layer(causal_layer(x)), 5), lower)
 
 # %%
 from torch import nn
-from annotated_transformer.attention import MultiHeadAttention
-from annotated_transformer.embedding import positional_encoding
+from annotated_transformer import MultiHeadAttention, positional_encoding
 
 class NextSymbol(nn.Module):
     def __init__(self, n_symbols=8, length=6, d_model=32):
@@ -886,8 +885,7 @@ for lengths in ([5, 1], [3, 2], [1, 1]):
 # learned.)
 
 # %%
-from annotated_transformer.config import ModelConfig
-from annotated_transformer.transformer import Transformer
+from annotated_transformer import ModelConfig, Transformer
 
 torch.manual_seed(0)
 config = ModelConfig(vocab_size=20, N=2, d_model=16, d_ff=32, h=2)
@@ -916,11 +914,11 @@ for name, other in (("masked", masked), ("unmasked", unmasked)):
 # %% [markdown]
 # **Where.**
 #
-# - Code: `padding_mask` and `causal_mask` in `annotated_transformer/attention.py`; who gets which, in
-#   `annotated_transformer/stacks.py`.
+# - Code: `padding_mask` and `causal_mask` in `annotated_transformer/model/attention.py`; who gets which, in
+#   `annotated_transformer/model/stacks.py`.
 # - Tests: `test_true_means_may_look`, `test_the_masks_we_build_leave_every_query_a_key` in
-#   `tests/test_attention.py`; `test_the_future_is_invisible`, `test_padding_added_to_a_batch_changes_nothing` in
-#   `tests/test_transformer.py`.
+#   `tests/model/test_attention.py`; `test_the_future_is_invisible`, `test_padding_added_to_a_batch_changes_nothing` in
+#   `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-left-padding`, {ref}`ex-half`, {ref}`ex-heads-axis`, {ref}`ex-which-mask`,
 #   {ref}`ex-write-causal`, {ref}`ex-write-padding`.
 
@@ -985,7 +983,8 @@ show(MultiHeadAttention.split_heads)
 # %% [markdown]
 # `forward` projects and attends. Its queries come from `x`, its keys and values from `memory`; in self-attention the two
 # are the same tensor. In between runs PyTorch's own kernel, which computes equation {eq}`attention` without ever storing
-# the weights.
+# the weights. Skip the two lines on `Way` for now: they let the same layers take rows that are no rectangle, as in
+# [chapter 5.1](5_1_data_and_batching.ipynb), and keys that a search has kept, as in [chapter 3.1](3_1_stacks.ipynb).
 
 # %%
 show(MultiHeadAttention.forward)
@@ -1254,9 +1253,9 @@ for kind in (MultiHeadAttention, WrongSplit):
 #
 # **Where.**
 #
-# - Code: `MultiHeadAttention` in `annotated_transformer/attention.py`.
+# - Code: `MultiHeadAttention` in `annotated_transformer/model/attention.py`.
 # - Tests: `test_multi_head_attention_is_a_loop_over_heads`, `test_equals_pytorchs_multi_head_attention` in
-#   `tests/test_attention.py`.
+#   `tests/model/test_attention.py`.
 # - Exercises: {ref}`ex-w4`, {ref}`ex-w5`, {ref}`ex-w6` above; {ref}`ex-base-parameters`, {ref}`ex-sum-of-heads`,
 #   {ref}`ex-narrow-head`, {ref}`ex-write-multi-head`.
 
@@ -1290,7 +1289,7 @@ for kind in (MultiHeadAttention, WrongSplit):
 # layer norm; [the chapter on section 3.1](3_1_stacks.ipynb) has them.
 
 # %%
-from annotated_transformer.stacks import DecoderLayer, EncoderLayer
+from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 
 show(EncoderLayer.forward)
 
@@ -1304,7 +1303,7 @@ show(DecoderLayer.forward)
 # cross-attention.
 
 # %%
-from annotated_transformer.visualization import record_attention
+from annotated_transformer import record_attention
 
 source_words = ["Tom", "sold", "it", "</s>", "<pad>", "<pad>"]
 target_words = ["<s>", "Tom", "hat", "es", "verkauft"]
@@ -1438,10 +1437,10 @@ print("one layer:", {words[i]: round(alone[i].item(), 2) for i in nouns})
 #
 # **Where.**
 #
-# - Code: `annotated_transformer/stacks.py` wires the three, `annotated_transformer/transformer.py` makes the masks,
-#   `record_attention` is in `annotated_transformer/visualization.py`.
+# - Code: `annotated_transformer/model/stacks.py` wires the three, `annotated_transformer/model/transformer.py` makes the masks,
+#   `record_attention` is in `annotated_transformer/looking/visualization.py`.
 # - Tests: `test_the_future_is_invisible`, `test_every_position_sees_itself_its_past_and_the_whole_source` in
-#   `tests/test_transformer.py`.
+#   `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-which-mask`.
 #
 # A caution about pictures of attention. A weight says how much of a *value* was taken at one place in one layer; it
@@ -1484,7 +1483,7 @@ print("one layer:", {words[i]: round(alone[i].item(), 2) for i in nouns})
 # ```
 
 # %% tags=["hide-cell", "row-W7"]
-from annotated_transformer.feed_forward import PositionwiseFeedForward
+from annotated_transformer import PositionwiseFeedForward
 
 ffn = PositionwiseFeedForward(d_model=2, d_ff=2)
 ffn.W_1.weight.data = torch.tensor([[1.0, 1], [0, 1]]).T
@@ -1520,7 +1519,7 @@ assert ffn(x).tolist() == [[6, 1], [5, 1], [8, 2]]
 # ```
 
 # %% tags=["hide-cell", "row-W8"]
-from annotated_transformer.optimizer import noam_learning_rate
+from annotated_transformer import noam_learning_rate
 
 answers = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4,
            4000: 6.9877e-4, 10_000: 4.4194e-4, 100_000: 1.3975e-4}
@@ -1574,7 +1573,7 @@ assert layer.W_Q(x).shape == (1, 1, 512)
 # ```
 
 # %% tags=["hide-cell", "row-Q3"]
-from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer import label_smoothed_cross_entropy
 
 V = 37_000
 logits = torch.zeros(1, 1, V, dtype=torch.float64, requires_grad=True)

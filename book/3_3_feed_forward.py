@@ -32,11 +32,9 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 # %%
-from annotated_transformer import ModelConfig, Transformer
-from annotated_transformer import scaled_dot_product_attention
+from annotated_transformer import ModelConfig, Transformer, scaled_dot_product_attention
 from annotated_transformer.exercises import check
-from annotated_transformer.visualization import HEAT_MAP, PALETTE
-from annotated_transformer.visualization import show, use_style
+from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -205,10 +203,10 @@ assert_close(best, torch.full((4, 1), 0.5))
 # %% [markdown]
 # **Where.**
 #
-# - Code: `PositionwiseFeedForward` in `annotated_transformer/feed_forward.py`; `EncoderLayer` and `DecoderLayer` in
-#   `annotated_transformer/stacks.py` wrap it in a residual connection and a layer norm, as
+# - Code: `PositionwiseFeedForward` in `annotated_transformer/model/feed_forward.py`; `EncoderLayer` and `DecoderLayer` in
+#   `annotated_transformer/model/stacks.py` wrap it in a residual connection and a layer norm, as
 #   [the chapter on the stacks](3_1_stacks.ipynb) shows.
-# - Tests: `test_equation_2_by_hand` in `tests/test_feed_forward.py`, `test_feed_forward_sizes_of_the_base_model` in
+# - Tests: `test_equation_2_by_hand` in `tests/model/test_feed_forward.py`, `test_feed_forward_sizes_of_the_base_model` in
 #   `tests/test_paper.py`.
 # - Exercises: {ref}`ffn-ex-shapes`, {ref}`ffn-ex-code`, {ref}`ffn-ex-absolute`.
 
@@ -282,7 +280,7 @@ plt.show()
 # %% [markdown]
 # **Where.**
 #
-# - Tests: `test_each_position_stands_alone` in `tests/test_feed_forward.py`.
+# - Tests: `test_each_position_stands_alone` in `tests/model/test_feed_forward.py`.
 # - Exercises: {ref}`ffn-ex-width-3`.
 
 # %% [markdown]
@@ -373,7 +371,7 @@ assert reached["feed-forward"].triu(diagonal=1).sum() == 0
 # %% [markdown]
 # **Where.**
 #
-# - Tests: `test_equals_two_convolutions_with_kernel_size_1` in `tests/test_feed_forward.py`.
+# - Tests: `test_equals_two_convolutions_with_kernel_size_1` in `tests/model/test_feed_forward.py`.
 # - Exercises: {ref}`ffn-ex-width-3`.
 
 # %% [markdown]
@@ -469,8 +467,8 @@ plt.show()
 # %% [markdown]
 # **Where.**
 #
-# - Code: `count_parameters` in `annotated_transformer/cost.py` counts by the same formula.
-# - Tests: `test_the_closed_form_counts_the_model` in `tests/test_cost.py`.
+# - Code: `count_parameters` in `annotated_transformer/tables/cost.py` counts by the same formula.
+# - Tests: `test_the_closed_form_counts_the_model` in `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ffn-ex-row-c`, {ref}`ffn-ex-crossing`.
 
 # %% [markdown]
@@ -492,8 +490,8 @@ plt.show()
 # [errata](errata.ipynb) have the interval).
 
 # %%
-from annotated_transformer.cost import count_parameters
-from annotated_transformer.variations import TABLE_3
+from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.variations import TABLE_3
 
 rows = {row.name: row for row in TABLE_3}
 quoted = {1024: ("d_ff=1024", 5.12, 25.4, 53), 2048: ("base", 4.92, 25.8, 65),
@@ -560,7 +558,7 @@ assert len(shares) == len(widths)
 #
 # **Where.**
 #
-# - Code: `d_ff` in `ModelConfig`; Table 3 is `annotated_transformer/variations.py`, and
+# - Code: `d_ff` in `ModelConfig`; Table 3 is `annotated_transformer/tables/variations.py`, and
 #   [the chapter on section 6.2](6_2_variations.ipynb) has all its rows.
 # - Exercises: {ref}`ffn-ex-row-c`, {ref}`ffn-ex-measure`.
 
@@ -582,8 +580,7 @@ assert len(shares) == len(widths)
 # that PyTorch calls whenever a module has run; ours keeps the hidden units of the real tokens.
 
 # %%
-from annotated_transformer import corpus, load_model
-from annotated_transformer.batching import make_batch
+from annotated_transformer import corpus, load_model, make_batch
 
 def keeper(found, name, tokens):
     def hook(module, args, output):  # called whenever the activation has run
@@ -684,7 +681,7 @@ print(f"units without a gradient: {(into_unit == 0).nonzero().flatten().tolist()
 # **Code.** Each has a name in `ModelConfig`, and the default is the paper's.
 
 # %%
-from annotated_transformer.feed_forward import ACTIVATIONS
+from annotated_transformer.model.feed_forward import ACTIVATIONS
 
 assert ModelConfig.base(vocab_size=37_000).activation == "relu"
 for name in ACTIVATIONS:
@@ -760,10 +757,10 @@ assert_close(dropping.eval()(x), plain(x))
 # %% [markdown]
 # **Where.**
 #
-# - Code: `ACTIVATIONS` and `dropout` in `annotated_transformer/feed_forward.py`.
+# - Code: `ACTIVATIONS` and `dropout` in `annotated_transformer/model/feed_forward.py`.
 # - Tests: `test_activations_are_pytorchs`, `test_inner_dropout_is_an_option_for_training` in
-#   `tests/test_feed_forward.py`; `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else` in
-#   `tests/test_stacks.py`.
+#   `tests/model/test_feed_forward.py`; `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else` in
+#   `tests/model/test_stacks.py`.
 # - [Section 5.4](5_4_regularization.ipynb) is about dropout where the paper has it.
 
 # %% [markdown]

@@ -31,7 +31,7 @@ from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, Transformer, positional_encoding
 from annotated_transformer.exercises import check
-from annotated_transformer.visualization import PALETTE, show, use_style
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -244,10 +244,10 @@ assert apart_by > 0.009
 # %% [markdown]
 # **Where.**
 #
-# - Code: `SharedEmbedding` in `annotated_transformer/embedding.py`; `Transformer.embed` and `Transformer.logits` in
-#   `annotated_transformer/transformer.py`.
-# - Tests: `test_one_matrix_gets_the_gradient_of_every_use` in `tests/test_embedding.py`;
-#   `test_one_matrix_serves_three_times_and_gathers_every_gradient` in `tests/test_transformer.py`.
+# - Code: `SharedEmbedding` in `annotated_transformer/model/embedding.py`; `Transformer.embed` and `Transformer.logits` in
+#   `annotated_transformer/model/transformer.py`.
+# - Tests: `test_one_matrix_gets_the_gradient_of_every_use` in `tests/model/test_embedding.py`;
+#   `test_one_matrix_serves_three_times_and_gathers_every_gradient` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`emb-ex-shapes`, {ref}`emb-ex-code`, {ref}`emb-ex-unseen`.
 
 # %% [markdown]
@@ -337,7 +337,7 @@ else:
 #
 # **Where.**
 #
-# - Code: `count_parameters` in `annotated_transformer/cost.py`; [section 5.1](5_1_data_and_batching.ipynb) makes
+# - Code: `count_parameters` in `annotated_transformer/tables/cost.py`; [section 5.1](5_1_data_and_batching.ipynb) makes
 #   vocabularies.
 # - Tests: `test_table_3_parameters_with_one_vocabulary` in `tests/test_paper.py`.
 # - Exercises: {ref}`emb-ex-count`.
@@ -499,7 +499,7 @@ for name, kind in untrained.items():
 #
 # - Code: one factor in `SharedEmbedding.forward`, none in `SharedEmbedding.logits`.
 # - Tests: `test_embedding_is_scaled_by_sqrt_d_model_and_the_projection_is_not`,
-#   `test_initial_embeddings_and_logits_have_variance_near_one` in `tests/test_embedding.py`.
+#   `test_initial_embeddings_and_logits_have_variance_near_one` in `tests/model/test_embedding.py`.
 # - Exercises: {ref}`emb-ex-code`, {ref}`emb-ex-position`, {ref}`emb-ex-reparametrise`.
 
 # %% [markdown]
@@ -631,7 +631,7 @@ assert len(curves) == 2
 
 # %%
 from annotated_transformer import perplexity
-from annotated_transformer.evaluation import mean_nll
+from annotated_transformer.translation.evaluation import mean_nll
 
 show(mean_nll)
 
@@ -727,10 +727,10 @@ assert len(pieces) > n_words
 # %% [markdown]
 # **Where.**
 #
-# - Code: `perplexity` in `annotated_transformer/evaluation.py`; `label_smoothed_cross_entropy` in
-#   `annotated_transformer/loss.py` gives the smoothed loss that is trained on and, beside it, the nll that perplexity
+# - Code: `perplexity` in `annotated_transformer/translation/evaluation.py`; `label_smoothed_cross_entropy` in
+#   `annotated_transformer/training/loss.py` gives the smoothed loss that is trained on and, beside it, the nll that perplexity
 #   is made of ([section 5.4](5_4_regularization.ipynb) says how they differ).
-# - Tests: `test_value_and_gradient_equal_pytorchs_cross_entropy` in `tests/test_loss.py`.
+# - Tests: `test_value_and_gradient_equal_pytorchs_cross_entropy` in `tests/training/test_loss.py`.
 # - Exercises: {ref}`emb-ex-mean`, {ref}`emb-ex-compare`.
 
 # %% [markdown]
@@ -754,9 +754,9 @@ assert len(pieces) > n_words
 # **Code.** The package's loss computes exactly this, `log_z_N` being the log-sum-exp.
 
 # %%
-from annotated_transformer.loss import _SmoothedCrossEntropy
+from annotated_transformer.training.loss import SmoothedCrossEntropy
 
-show(_SmoothedCrossEntropy.forward)
+show(SmoothedCrossEntropy.forward)
 
 # %% [markdown]
 # **Check.** By hand, with logits that the naive form cannot stand; then where the limits are.
@@ -887,7 +887,7 @@ assert first[0] > 0.85 > 0.65 > first[1] > 0.6 > 0.4 > first[2]
 #
 # (3, 7); (3, 7, 512); (3, 7, 512); (3, 7, 37000). That is $21 \cdot 37{,}000 \cdot 4 = 3.1$ million bytes; for 25,000
 # tokens 3.7 thousand million. It is the largest tensor of the whole training step, and the reason why
-# `linear_cross_entropy` in `annotated_transformer/loss.py` never holds all of it.
+# `linear_cross_entropy` in `annotated_transformer/fast/blockwise_loss.py` never holds all of it.
 # ```
 
 # %% tags=["hide-cell"]
@@ -948,7 +948,7 @@ check("3.4", embed)
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.embedding import LearnedPositions
+from annotated_transformer.model.embedding import LearnedPositions
 
 torch.manual_seed(0)
 learned = LearnedPositions(512, max_len=100).weight.detach()
@@ -968,7 +968,7 @@ assert abs(share(scaled, learned) - 512 / 513) < 1e-3
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Equation {eq}`emb-saved`. `count_parameters` in `annotated_transformer/cost.py` gives the whole model.
+# Equation {eq}`emb-saved`. `count_parameters` in `annotated_transformer/tables/cost.py` gives the whole model.
 # ```
 #
 # ```{solution} emb-ex-count
@@ -979,7 +979,7 @@ assert abs(share(scaled, learned) - 512 / 513) < 1e-3
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 
 big = count_parameters(ModelConfig.big(vocab_size=37_000))
 assert round(2 * 37_000 * 1024 / 1e6, 1) == 75.8

@@ -26,11 +26,10 @@ import matplotlib.pyplot as plt
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.config import ConfigError, ModelConfig
-from annotated_transformer.embedding import positional_encoding
+from annotated_transformer import ModelConfig, Transformer, positional_encoding
+from annotated_transformer.config import ConfigError
 from annotated_transformer.exercises import check
-from annotated_transformer.transformer import Transformer
-from annotated_transformer.visualization import HEAT_MAP, PALETTE, plot_attention, show, use_style
+from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, plot_attention, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -56,7 +55,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # **Code.** The package can leave positions out, for experiments: `positions="none"`.
 
 # %%
-from annotated_transformer.embedding import NoPositions
+from annotated_transformer.model.embedding import NoPositions
 
 show(NoPositions)
 
@@ -103,8 +102,8 @@ assert change > 1e-3
 #
 # **Where.**
 #
-# - Code: `NoPositions` in `annotated_transformer/embedding.py`; `positions` in `ModelConfig`.
-# - Tests: `test_positions_can_be_learned_or_left_out` in `tests/test_transformer.py`.
+# - Code: `NoPositions` in `annotated_transformer/model/embedding.py`; `positions` in `ModelConfig`.
+# - Tests: `test_positions_can_be_learned_or_left_out` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-pe-one-layer`.
 
 # %% [markdown]
@@ -193,7 +192,7 @@ plt.show()
 # that was asked for.
 
 # %% tags=["row-L0"]
-from annotated_transformer.embedding import SinusoidalPositions
+from annotated_transformer.model.embedding import SinusoidalPositions
 
 odd = torch.empty(10, 7)
 try:
@@ -217,11 +216,11 @@ print("rows now:", positions.table.size(0))
 # %% [markdown]
 # **Where.**
 #
-# - Code: `positional_encoding` and `SinusoidalPositions` in `annotated_transformer/embedding.py`; the sum in
+# - Code: `positional_encoding` and `SinusoidalPositions` in `annotated_transformer/model/embedding.py`; the sum in
 #   `Transformer.embed`.
 # - Tests: `test_positional_encoding_is_the_printed_formula`, `test_odd_widths_have_no_pairs`,
-#   `test_positions_grow_when_they_must_and_start_anywhere` in `tests/test_embedding.py`;
-#   `test_the_input_is_the_scaled_embedding_plus_its_position` in `tests/test_transformer.py`.
+#   `test_positions_grow_when_they_must_and_start_anywhere` in `tests/model/test_embedding.py`;
+#   `test_the_input_is_the_scaled_embedding_plus_its_position` in `tests/model/test_transformer.py`.
 # - Exercises: {ref}`ex-pe-rows`, {ref}`ex-pe-write`, {ref}`ex-pe-length`, {ref}`ex-pe-repeat`.
 
 # %% [markdown]
@@ -259,7 +258,7 @@ assert_close(printed[1:] / printed[:-1], torch.full((255,), 10000 ** (2 / 512)).
 # by the number of pairs *minus one*, so that the last exponent is exactly 1. The package has this version too.
 
 # %% tags=["row-E9"]
-from annotated_transformer.embedding import concatenated_positional_encoding
+from annotated_transformer.model.embedding import concatenated_positional_encoding
 
 authors = wavelengths(concatenated_positional_encoding(2, 512)[1, :256])
 print(f"first {authors[0]:.4f}  last {authors[-1]:,.0f}")
@@ -288,7 +287,7 @@ plt.show()
 #
 # **Where.**
 #
-# - Code: `positional_encoding`, `concatenated_positional_encoding` in `annotated_transformer/embedding.py`.
+# - Code: `positional_encoding`, `concatenated_positional_encoding` in `annotated_transformer/model/embedding.py`.
 # - Tests: `test_wavelengths_run_from_2_pi_to_60_611` in `tests/test_paper.py`.
 # - Exercises: {ref}`ex-pe-repeat`.
 
@@ -343,7 +342,7 @@ for k in (1, 17, 250):
 # and nothing else. We set $W^Q$ and $W^K$ by hand (times a factor, to make the softmax sharp) and draw the weights.
 
 # %% mystnb={"image": {"alt": "Two heat maps of attention weights, 12 queries down by 12 keys across. Left, three back: the weight lies on the third diagonal below the main one; the first three rows, which have nobody three places back, look at key 0. Right, two ahead: the weight lies on the second diagonal above the main one, and the last two rows look at key 11."}, "figure": {"caption": "Two heads made by hand from rotation matrices: each query finds the key at a fixed distance, wherever it stands.", "name": "fig-pe-heads"}}
-from annotated_transformer.attention import attention_weights
+from annotated_transformer import attention_weights
 
 positions = positional_encoding(12, 64).double()
 figure, axes = plt.subplots(1, 2, figsize=(5.6, 2.8), layout="constrained")
@@ -407,7 +406,7 @@ assert products[30].argmax() == 30 and products[30, 30].round() == 64
 #
 # **Where.**
 #
-# - Code: `positional_encoding` in `annotated_transformer/embedding.py`.
+# - Code: `positional_encoding` in `annotated_transformer/model/embedding.py`.
 # - Tests: `test_positions_shifted_by_k_are_positions_rotated` in `tests/test_paper.py`.
 # - Exercises: {ref}`ex-pe-rotation`, {ref}`ex-pe-length`.
 
@@ -516,7 +515,7 @@ for name in exponents:
 #
 # **Where.**
 #
-# - Tests: `test_positional_encoding_is_the_printed_formula` in `tests/test_embedding.py`,
+# - Tests: `test_positional_encoding_is_the_printed_formula` in `tests/model/test_embedding.py`,
 #   `test_positions_shifted_by_k_are_positions_rotated` in `tests/test_paper.py`.
 # - Exercises: {ref}`ex-pe-train`; more mistakes in [Common mistakes](common_mistakes.ipynb).
 
@@ -586,7 +585,7 @@ assert errors["any matrix"] < 1e-4 < errors["rotation M_k"]
 # %% [markdown]
 # **Where.**
 #
-# - Code: `concatenated_positional_encoding` in `annotated_transformer/embedding.py`; `positions="concatenated"` in
+# - Code: `concatenated_positional_encoding` in `annotated_transformer/model/embedding.py`; `positions="concatenated"` in
 #   `ModelConfig`.
 # - Exercises: {ref}`ex-pe-columns`.
 
@@ -601,7 +600,7 @@ assert errors["any matrix"] < 1e-4 < errors["rotation M_k"]
 # **Code.** A second embedding, looked up by position instead of by word.
 
 # %%
-from annotated_transformer.embedding import LearnedPositions
+from annotated_transformer.model.embedding import LearnedPositions
 
 show(LearnedPositions)
 
@@ -642,9 +641,9 @@ else:
 #
 # **Where.**
 #
-# - Code: `LearnedPositions` in `annotated_transformer/embedding.py`; `positions="learned"` and `max_len` in
+# - Code: `LearnedPositions` in `annotated_transformer/model/embedding.py`; `positions="learned"` and `max_len` in
 #   `ModelConfig`.
-# - Tests: `test_learned_positions_end` in `tests/test_embedding.py`.
+# - Tests: `test_learned_positions_end` in `tests/model/test_embedding.py`.
 # - Exercises: {ref}`ex-pe-cost`; row (E) of Table 3 is run in [chapter 6.2](6_2_variations.ipynb).
 
 # %% [markdown]
@@ -660,9 +659,7 @@ else:
 # layer in each stack, which differ in their positions only, and then ask for sentences of 20.
 
 # %%
-from annotated_transformer.config import TrainConfig
-from annotated_transformer.loss import label_smoothed_cross_entropy
-from annotated_transformer.optimizer import make_adam
+from annotated_transformer import TrainConfig, label_smoothed_cross_entropy, make_adam
 
 def copy_batch(n, length, generator):
     """(source, target_in, target_out) with random symbols 3 to 12."""
@@ -878,7 +875,7 @@ assert_close(my_rotation(5, 16).inverse(), my_rotation(-5, 16))
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.embedding import SharedEmbedding
+from annotated_transformer import SharedEmbedding
 
 torch.manual_seed(0)
 lengths = positional_encoding(1000, 512).norm(dim=1)
@@ -940,7 +937,7 @@ assert closest == 44 and first_pair.min() < 0.02 and 15 < everything < 16
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.stacks import EncoderLayer
+from annotated_transformer.model.stacks import EncoderLayer
 
 torch.manual_seed(0)
 layer = EncoderLayer(ModelConfig.tiny(vocab_size=20)).eval()
@@ -1000,7 +997,7 @@ assert not torch.allclose((e + PE[:, p]) @ W, (e + PE) @ W, atol=0.1)
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 
 sinusoidal = count_parameters(ModelConfig.base(37_000))
 learned = count_parameters(ModelConfig.base(37_000, positions="learned"))

@@ -30,12 +30,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # %%
 from annotated_transformer import scaled_dot_product_attention
-from annotated_transformer.cost import LAYERS, layer_operations, longest_chain
 from annotated_transformer.exercises import check
-from annotated_transformer.experiments.layer_types import (
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.experiments.table_1.layer_types import (
     convolution, layers_to_connect, restricted_self_attention, self_attention, separable_convolution)
-from annotated_transformer.result_file import read_result
-from annotated_transformer.visualization import PALETTE, show, use_style
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from annotated_transformer.tables.cost import LAYERS, layer_operations, longest_chain
 
 use_style()
 
@@ -178,10 +178,10 @@ assert_close(restricted_self_attention(x, 2 * n - 1), self_attention(x))  # ever
 # %% [markdown]
 # **Where.**
 #
-# - Code: `annotated_transformer/experiments/layer_types.py`; the recurrence is this chapter's own, and PyTorch's
-#   elsewhere. What they cost is `layer_operations` in `annotated_transformer/cost.py`.
+# - Code: `annotated_transformer/experiments/table_1/layer_types.py`; the recurrence is this chapter's own, and PyTorch's
+#   elsewhere. What they cost is `layer_operations` in `annotated_transformer/tables/cost.py`.
 # - Tests: `test_a_window_sees_what_a_band_mask_lets_through`, `test_a_convolution_by_hand` and others in
-#   `tests/test_layer_types.py`; `test_the_operations_of_table_1_are_those_that_pytorch_counts` in `tests/test_cost.py`.
+#   `tests/experiments/test_layer_types.py`; `test_the_operations_of_table_1_are_those_that_pytorch_counts` in `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ex-why-edges`, {ref}`ex-why-kernel-n`.
 
 # %% [markdown]
@@ -358,8 +358,8 @@ assert twice.pop("self-attention") == 4 and set(twice.values()) == {2}
 #
 # **Where.**
 #
-# - Code: `layer_operations` in `annotated_transformer/cost.py`.
-# - Tests: `test_self_attention_is_cheaper_than_recurrence_exactly_while_n_is_smaller_than_d` in `tests/test_cost.py`.
+# - Code: `layer_operations` in `annotated_transformer/tables/cost.py`.
+# - Tests: `test_self_attention_is_cheaper_than_recurrence_exactly_while_n_is_smaller_than_d` in `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ex-why-cheapest`, {ref}`ex-why-projections`, {ref}`ex-why-document`, {ref}`ex-why-memory`.
 
 # %% [markdown]
@@ -448,8 +448,8 @@ print("four times the tokens: attention takes more than 4 times as long, the rec
 #
 # **Where.**
 #
-# - Code: `longest_chain` in `annotated_transformer/cost.py`; test: `test_a_chain_is_as_long_as_what_waits` in
-#   `tests/test_cost.py`.
+# - Code: `longest_chain` in `annotated_transformer/tables/cost.py`; test: `test_a_chain_is_as_long_as_what_waits` in
+#   `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ex-why-sequential`.
 
 # %% [markdown]
@@ -602,7 +602,7 @@ assert far["self-attention"][3] > 0.01 * far["self-attention"][0]
 #
 # **Where.**
 #
-# - Code: `layers_to_connect` in `annotated_transformer/experiments/layer_types.py`; test:
+# - Code: `layers_to_connect` in `annotated_transformer/experiments/table_1/layer_types.py`; test:
 #   `test_path_lengths_are_those_of_the_geometry`. `reached` is this chapter's own; [the chapter on
 #   attention](3_2_attention.ipynb) uses the same idea to find leaking masks.
 # - Exercises: {ref}`ex-why-path`, {ref}`ex-why-centred`, {ref}`ex-why-stack`.
@@ -825,11 +825,11 @@ for measure, unit in (("sequential", "products in a row"), ("path", "steps, firs
 # %% [markdown]
 # **Where.**
 #
-# - Code: `annotated_transformer/experiments/table_1.py`; `make_layer` in `annotated_transformer/experiments/layer_types.py`,
-#   `peak_bytes` and `longest_chain` in `annotated_transformer/cost.py`.
+# - Code: `annotated_transformer/experiments/table_1/measurement.py`; `make_layer` in `annotated_transformer/experiments/table_1/layer_types.py`,
+#   `peak_bytes` and `longest_chain` in `annotated_transformer/tables/cost.py`.
 # - Tests: `test_the_layers_do_the_operations_of_the_formula`, `test_windows_are_neither_copied_nor_computed_twice`,
-#   `test_only_a_recurrence_has_to_wait` in `tests/test_layer_types.py`; `test_bytes_alive_at_once_by_hand` in
-#   `tests/test_cost.py`.
+#   `test_only_a_recurrence_has_to_wait` in `tests/experiments/test_layer_types.py`; `test_bytes_alive_at_once_by_hand` in
+#   `tests/tables/test_cost.py`.
 # - Exercise: {ref}`ex-why-exponent`.
 
 # %% [markdown]
@@ -850,7 +850,7 @@ for measure, unit in (("sequential", "products in a row"), ("path", "steps, firs
 
 # %%
 from annotated_transformer import ModelConfig
-from annotated_transformer.stacks import EncoderLayer
+from annotated_transformer.model.stacks import EncoderLayer
 
 base = ModelConfig.base(vocab_size=37_000)
 d = base.d_model

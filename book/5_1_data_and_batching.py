@@ -27,11 +27,9 @@ import matplotlib.pyplot as plt
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer import (
-    ConfigError, ModelConfig, Tokenizer, Transformer, corpus)
+from annotated_transformer import ConfigError, ModelConfig, Tokenizer, Transformer, corpus
 from annotated_transformer.exercises import check
-from annotated_transformer.visualization import (
-    HEAT_MAP, PALETTE, show, use_style)
+from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, show, use_style
 
 use_style()
 
@@ -113,7 +111,7 @@ with tempfile.TemporaryDirectory() as directory:
 # %% [markdown]
 # **Where.**
 #
-# - Code: `annotated_transformer/corpus.py`; tests: `tests/test_corpus.py`.
+# - Code: `annotated_transformer/text/corpus.py`; tests: `tests/text/test_corpus.py`.
 # - On the command line: `annotated-transformer prepare tatoeba-en-de` fetches, verifies, and prints the card.
 
 # %% [markdown]
@@ -219,7 +217,7 @@ print(*near_duplicates[len(pairs)], sep="\n    ")
 # other. A group is never divided.
 
 # %%
-from annotated_transformer.parallel_text import fold, split_by_group
+from annotated_transformer.text.parallel_text import fold, split_by_group
 
 show(fold)
 assert fold("Anna sees a cat.") == fold("anna sees a cat!")
@@ -251,7 +249,7 @@ assert set(again["test"]) == set(splits["test"])
 print({split: len(chosen) for split, chosen in splits.items()})
 
 # %% [markdown]
-# **Where.** `annotated_transformer/parallel_text.py`; tests: `tests/test_parallel_text.py`; exercise:
+# **Where.** `annotated_transformer/text/parallel_text.py`; tests: `tests/text/test_parallel_text.py`; exercise:
 # {ref}`data-ex-leak`.
 
 # %% [markdown]
@@ -426,7 +424,7 @@ assert most_frequent_pair(once) != merges[0]
 #
 # **Where.**
 #
-# - Code: `Tokenizer.train` in `annotated_transformer/tokenizer.py`; tests: `tests/test_tokenizer.py`.
+# - Code: `Tokenizer.train` in `annotated_transformer/text/tokenizer.py`; tests: `tests/text/test_tokenizer.py`.
 # - Exercises: {ref}`data-ex-pair`, {ref}`data-ex-merge`, {ref}`data-ex-ties`.
 
 # %% [markdown]
@@ -673,7 +671,7 @@ plt.show()
 # the base model:
 
 # %%
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 
 for V in (8_000, 37_000, 100_000):
     rows, everything = V * 512, count_parameters(ModelConfig.base(V))
@@ -745,7 +743,7 @@ check("5.1-shift", shift)
 # with padding on the right. (`multiple_of` rounds the length up, which [a GPU](on_a_gpu.ipynb) likes.)
 
 # %%
-from annotated_transformer.batching import Batch, make_batch
+from annotated_transformer import Batch, make_batch
 
 show(make_batch)
 
@@ -813,7 +811,7 @@ print(f"the last distribution changes by up to {change.max():.2f}")
 assert change.max() > 0.1
 
 # %% [markdown]
-# **Where.** `annotated_transformer/batching.py`; tests: `test_outputs_are_shifted_right_by_one`,
+# **Where.** `annotated_transformer/text/batching.py`; tests: `test_outputs_are_shifted_right_by_one`,
 # `test_padding_added_to_a_batch_changes_nothing`. What happens without the shift is seen in
 # [chapter 1](1_introduction.ipynb); why the decoder may read the true tokens at all is the first question of
 # [chapter 5.2](5_2_training.ipynb).
@@ -838,7 +836,7 @@ assert change.max() > 0.1
 # **Code.**
 
 # %%
-from annotated_transformer.batching import group_by_length, token_batches
+from annotated_transformer.text.batching import group_by_length, token_batches
 
 show(group_by_length)
 
@@ -917,7 +915,7 @@ plt.show()
 # package trains with it on a CPU. The law again: nothing changes, neither values nor gradients.
 
 # %%
-from annotated_transformer.packing import packed_decode
+from annotated_transformer.fast.packing import packed_decode
 
 def gradients(x):
     return torch.autograd.grad(x.sum(), list(model.parameters()), allow_unused=True)
@@ -967,7 +965,7 @@ assert not torch.equal(other.source, batches[0].source)
 print(len(batches), "batches, of which", len(resumed), "were left")
 
 # %% [markdown]
-# **Where.** `token_batches` in `annotated_transformer/batching.py`; tests: `tests/test_batching.py`. Exercises:
+# **Where.** `token_batches` in `annotated_transformer/text/batching.py`; tests: `tests/text/test_batching.py`. Exercises:
 # {ref}`data-ex-waste`, {ref}`data-ex-epochs`, {ref}`data-ex-budget`.
 
 # %% [markdown]

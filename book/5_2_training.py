@@ -30,10 +30,9 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer import (
-    ConfigError, ModelConfig, Tokenizer, TrainConfig, Transformer,
-    label_smoothed_cross_entropy, make_adam, make_batch, noam_learning_rate,
-    token_batches, train)
-from annotated_transformer.visualization import PALETTE, show, use_style
+    ConfigError, ModelConfig, Tokenizer, TrainConfig, Transformer, label_smoothed_cross_entropy, make_adam,
+    make_batch, noam_learning_rate, token_batches, train)
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
 
 # %% [markdown]
 # **The task of this chapter** is to copy: read some letters, write the same letters. It is as small as a task can
@@ -147,12 +146,12 @@ print(f"nll of three sentences: {nll.item():.2f} nats")
 # **Code.** The package's step, as `train` runs it:
 
 # %%
-from annotated_transformer import training
+from annotated_transformer import TrainingRun
 
-show(training._Run.update)
+show(TrainingRun.step)
 
 # %% [markdown]
-# `self.forward` is lines 1 and 2 of equation {eq}`train-step`. Besides the equation there are four things in the code:
+# `self.loss` is lines 1 and 2 of equation {eq}`train-step`. Besides the equation there are four things in the code:
 # a loop over several batches ({ref}`section-accumulate`), `autocast` and the scaler that float16 needs
 # ({ref}`section-precision`), an attention kernel that a GPU is not to take ([On a GPU](on_a_gpu.ipynb)), and clipping
 # of long gradients, which is off by default and which the paper does not mention.
@@ -316,7 +315,7 @@ assert all(map(math.isfinite, losses))
 assert losses[-1] < 0.2 * losses[0]
 
 # %% [markdown]
-# **Where.** `training._Run.update`; tests: `test_the_first_update_has_the_rate_of_step_1`, `test_adam_by_hand`.
+# **Where.** `TrainingRun.step`; tests: `test_the_first_update_has_the_rate_of_step_1`, `test_adam_by_hand`.
 # Exercises: {ref}`train-ex-guess`, {ref}`train-ex-padding`.
 
 # %% [markdown]
@@ -416,7 +415,7 @@ print(f"only the last micro-batch: off by {error:.2f}")
 assert error > 0.02
 
 # %% [markdown]
-# **Where.** `training._Run.update`; test: `test_two_half_batches_equal_one_whole_batch`. Exercise:
+# **Where.** `TrainingRun.step`; test: `test_two_half_batches_equal_one_whole_batch`. Exercise:
 # {ref}`train-ex-means`.
 
 # %% [markdown]
@@ -524,7 +523,7 @@ assert abs(loss - exact) / exact < 0.01
 # Colab's T4, and float32 on a CPU. What it buys on a GPU, [On a GPU](on_a_gpu.ipynb) works out by count and, once one
 # has been used, by measurement.
 #
-# **Where.** `training._Run`; exercise: {ref}`train-ex-counting`.
+# **Where.** `TrainingRun`; exercise: {ref}`train-ex-counting`.
 
 # %% [markdown]
 # (section-copy)=
@@ -544,9 +543,8 @@ assert abs(loss - exact) / exact < 0.01
 # %%
 from time import process_time
 
-from annotated_transformer import (
-    average_checkpoints, greedy_search, load_model)
-from annotated_transformer.batching import pad_source
+from annotated_transformer import average_checkpoints, greedy_search, load_model
+from annotated_transformer.text.batching import pad_source
 
 def count_right(model, texts):
     """Sequences that greedy search copies to the last letter."""
@@ -772,7 +770,7 @@ else:
 # rounds otherwise. On a GPU some kernels add in an order that varies from run to run. And the draws of BPE-dropout
 # differ from one process to the next.
 #
-# **Where.** `training_state.RunState.save` and `restore`; test:
+# **Where.** `save` and `restore` in `annotated_transformer/training/state.py`; test:
 # `test_a_run_killed_at_five_random_steps_ends_with_the_same_weights`.
 
 # %% [markdown]

@@ -24,7 +24,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.visualization import show, use_style
+from annotated_transformer.looking.visualization import show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -57,8 +57,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # 0, because training sets a new one before every step.
 
 # %%
-from annotated_transformer.config import TrainConfig
-from annotated_transformer.optimizer import make_adam
+from annotated_transformer import TrainConfig, make_adam
 
 show(make_adam)
 
@@ -157,9 +156,9 @@ for beta2 in (0.98, 0.999):
 # %% [markdown]
 # **Where.**
 #
-# - Code: `make_adam` in `annotated_transformer/optimizer.py`.
+# - Code: `make_adam` in `annotated_transformer/training/optimizer.py`.
 # - Tests: `test_adam_by_hand`, `test_adam_has_every_parameter_once_and_waits_for_its_rate` in
-#   `tests/test_optimizer.py`.
+#   `tests/training/test_optimizer.py`.
 # - Exercises: {ref}`opt-ex-adam`, {ref}`opt-ex-first`, {ref}`opt-ex-signs`.
 
 # %% [markdown]
@@ -227,8 +226,7 @@ assert divisors[0.98][499] < 0.2 < 0.4 < divisors[0.999][999]
 # get? Here is the first one of a small model, with the mean loss of a batch.
 
 # %%
-from annotated_transformer.config import ModelConfig
-from annotated_transformer.transformer import Transformer
+from annotated_transformer import ModelConfig, Transformer
 
 torch.manual_seed(0)
 model = Transformer(ModelConfig.tiny(vocab_size=1000, p_drop=0.0))
@@ -292,7 +290,7 @@ assert (zero / (zero.sqrt() + torch.tensor(1e-9).half())).isnan()
 # **Code.**
 
 # %%
-from annotated_transformer.optimizer import noam_learning_rate
+from annotated_transformer import noam_learning_rate
 
 show(noam_learning_rate)
 
@@ -351,9 +349,9 @@ plt.show()
 #
 # **Where.**
 #
-# - Code: `noam_learning_rate` in `annotated_transformer/optimizer.py`; training sets it before each step in
-#   `annotated_transformer/training.py`.
-# - Tests: `test_equation_3`, `test_rate_rises_linearly_to_its_peak_and_falls` in `tests/test_optimizer.py`,
+# - Code: `noam_learning_rate` in `annotated_transformer/training/optimizer.py`; training sets it before each step in
+#   `annotated_transformer/training/loop.py`.
+# - Tests: `test_equation_3`, `test_rate_rises_linearly_to_its_peak_and_falls` in `tests/training/test_optimizer.py`,
 #   `test_equation_3_values` in `tests/test_paper.py`.
 # - Exercises: {ref}`opt-ex-noam`, {ref}`opt-ex-tenth`, {ref}`opt-ex-double`, {ref}`opt-ex-way`.
 
@@ -504,8 +502,8 @@ plt.show()
 #
 # **Where.**
 #
-# - Tests: `test_the_first_update_has_the_rate_of_step_1` in `tests/test_training.py`, `test_there_is_no_step_0` in
-#   `tests/test_optimizer.py`.
+# - Tests: `test_the_first_update_has_the_rate_of_step_1` in `tests/training/test_loop.py`, `test_there_is_no_step_0` in
+#   `tests/training/test_optimizer.py`.
 # - Exercises: {ref}`opt-ex-lambda`.
 
 # %% [markdown]
@@ -520,7 +518,7 @@ plt.show()
 # is not shown, each of the eight runs below ended at a higher loss with it.)
 
 # %%
-from annotated_transformer.loss import label_smoothed_cross_entropy
+from annotated_transformer import label_smoothed_cross_entropy
 
 WARMUP, WIDTH, N_SYMBOLS = 50, 32, 13  # ids 3 to 15
 

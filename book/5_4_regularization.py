@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.visualization import HEAT_MAP, PALETTE, show, use_style
+from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -53,7 +53,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # original paper scaled the weights down in use instead; this form, called *inverted*, does it all in training.)
 #
 # **Code.** PyTorch has it: `nn.Dropout`. Whether it drops is decided by `model.train()` and `model.eval()`. (The model
-# has a subclass, `annotated_transformer/dropout.py`, that does the same with cheaper random numbers on a CPU: 16 bits
+# has a subclass, `annotated_transformer/model/dropout.py`, that does the same with cheaper random numbers on a CPU: 16 bits
 # an entry, where a number for each had taken a tenth of a training step.)
 #
 # **Check.** By hand, then in the mean of many draws.
@@ -93,12 +93,12 @@ print(f"mean {draws.mean():.2f}, variance {draws.var():.2f}")
 # **Code.** The first place is one word in `AddNorm`, which wraps every sub-layer; the second is one in `embed`.
 
 # %%
-from annotated_transformer.stacks import AddNorm
+from annotated_transformer.model.stacks import AddNorm
 
 show(AddNorm.forward)
 
 # %%
-from annotated_transformer.transformer import Transformer
+from annotated_transformer import Transformer
 
 show(Transformer.embed)
 
@@ -108,7 +108,7 @@ show(Transformer.embed)
 # and hidden units, as the authors' own later code does; these **options** are off by default.
 
 # %% tags=["row-S18"]
-from annotated_transformer.config import ModelConfig
+from annotated_transformer import ModelConfig
 
 def dropouts(**changes):
     """The rates of all the places in the model where something is dropped, with their number."""
@@ -181,11 +181,11 @@ assert difference == 0
 # %% [markdown]
 # **Where.**
 #
-# - Code: `AddNorm` in `annotated_transformer/stacks.py`, `Transformer.embed`; `p_drop`, `attention_dropout` and
+# - Code: `AddNorm` in `annotated_transformer/model/stacks.py`, `Transformer.embed`; `p_drop`, `attention_dropout` and
 #   `ffn_dropout` of `ModelConfig`.
 # - Tests: `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else`,
 #   `test_dropout_falls_on_the_sublayers_output_before_the_sum`, `test_options_turn_on_the_inner_dropouts` in
-#   `tests/test_stacks.py`.
+#   `tests/model/test_stacks.py`.
 # - Exercises: {ref}`reg-ex-twice`, {ref}`reg-ex-variance`, {ref}`reg-ex-inner`.
 
 # %% [markdown]
@@ -230,9 +230,7 @@ def noisy_reversal(n, generator, noise=NOISE):
 # 500 others.
 
 # %%
-from annotated_transformer.config import TrainConfig
-from annotated_transformer.loss import label_smoothed_cross_entropy
-from annotated_transformer.optimizer import make_adam, noam_learning_rate
+from annotated_transformer import TrainConfig, label_smoothed_cross_entropy, make_adam, noam_learning_rate
 
 def judge(model, rows):
     """(nll in nats a token, accuracy), with dropout off."""
@@ -616,9 +614,9 @@ for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[
 #
 # **Where.**
 #
-# - Code: `label_smoothed_cross_entropy` in `annotated_transformer/loss.py`.
+# - Code: `label_smoothed_cross_entropy` in `annotated_transformer/training/loss.py`.
 # - Tests: `test_value_and_gradient_equal_pytorchs_cross_entropy`, `test_padding_adds_nothing_and_has_no_gradient`,
-#   `test_smoothing_is_best_served_by_the_smoothed_distribution` in `tests/test_loss.py`.
+#   `test_smoothing_is_best_served_by_the_smoothed_distribution` in `tests/training/test_loss.py`.
 # - Exercises: {ref}`reg-ex-smoothed`, {ref}`reg-ex-loss`, {ref}`reg-ex-by-hand`, {ref}`reg-ex-rare`,
 #   {ref}`reg-ex-floor`.
 

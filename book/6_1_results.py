@@ -30,13 +30,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 # %%
-from annotated_transformer import DecodeConfig, ModelConfig, TrainConfig, Transformer, bleu
-from annotated_transformer.cost import (
-    RUNS, SUSTAINED_FLOPS, TABLE_2, count_parameters, training_cost, training_time)
+from annotated_transformer import (
+    DecodeConfig, ModelConfig, TrainConfig, Transformer, bleu, label_smoothed_cross_entropy)
 from annotated_transformer.exercises import check
-from annotated_transformer.loss import label_smoothed_cross_entropy
-from annotated_transformer.result_file import read_result
-from annotated_transformer.visualization import PALETTE, show, use_style
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from annotated_transformer.tables.cost import (
+    RUNS, SUSTAINED_FLOPS, TABLE_2, count_parameters, training_cost, training_time)
 
 use_style()
 
@@ -129,8 +129,8 @@ assert best_of["single models"] < 41.0 < best_of["ensembles"] < big.bleu_en_fr =
 #
 # **Where.**
 #
-# - Code: `TABLE_2` in `annotated_transformer/cost.py`.
-# - Tests: `test_table_2_shows_the_transformer_ahead_at_a_lower_cost` in `tests/test_cost.py`.
+# - Code: `TABLE_2` in `annotated_transformer/tables/cost.py`.
+# - Tests: `test_table_2_shows_the_transformer_ahead_at_a_lower_cost` in `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ex-results-ensemble`.
 
 # %% [markdown]
@@ -210,7 +210,7 @@ print(f"the same hours on eight K80:   {training_cost(12, 8, 'K80'):.2e}")
 #   English-German.
 #
 # An ensemble of GNMT or ConvS2S is one of eight models (ConvS2S, Table 2), and costs eight times as much. `RUNS` in
-# `cost.py` holds these times.
+# `tables/cost.py` holds these times.
 
 # %% tags=["row-E15"]
 systems = {row.name: row for row in TABLE_2}
@@ -246,9 +246,9 @@ print(days)
 # %% [markdown]
 # **Where.**
 #
-# - Code: `training_cost`, `SUSTAINED_FLOPS` and `RUNS` in `annotated_transformer/cost.py`.
+# - Code: `training_cost`, `SUSTAINED_FLOPS` and `RUNS` in `annotated_transformer/tables/cost.py`.
 # - Tests: `test_the_cost_of_training_is_table_2s`, `test_the_stated_training_times_make_table_2s_costs`,
-#   `test_100000_steps_of_04_seconds_are_not_quite_12_hours` in `tests/test_cost.py`.
+#   `test_100000_steps_of_04_seconds_are_not_quite_12_hours` in `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ex-results-cost`, {ref}`ex-results-m40`.
 
 # %% [markdown]
@@ -419,8 +419,8 @@ assert [f"{rate / 3.7:.0%}" for rate in (0.72, 1.56)] == ["19%", "42%"]
 # %% [markdown]
 # **Where.**
 #
-# - Code: `count_parameters` in `annotated_transformer/cost.py`; `step_operations` is this chapter's own.
-# - Tests: `test_the_closed_form_counts_the_model` in `tests/test_cost.py`.
+# - Code: `count_parameters` in `annotated_transformer/tables/cost.py`; `step_operations` is this chapter's own.
+# - Tests: `test_the_closed_form_counts_the_model` in `tests/tables/test_cost.py`.
 # - Exercises: {ref}`ex-results-step`, {ref}`ex-results-own`.
 
 # %% [markdown]
@@ -508,9 +508,9 @@ assert all(record["tflops"] > 0 for record in on_gpu)
 #
 # **Where.**
 #
-# - Code: `training_time` in `annotated_transformer/cost.py`; `annotated_transformer/experiments/table_1.py` measures
+# - Code: `training_time` in `annotated_transformer/tables/cost.py`; `annotated_transformer/experiments/table_1/measurement.py` measures
 #   the rate.
-# - Tests: `test_a_training_takes_operations_over_rate` in `tests/test_cost.py`.
+# - Tests: `test_a_training_takes_operations_over_rate` in `tests/tables/test_cost.py`.
 # - Exercise: {ref}`gpu-ex-days`.
 
 # %% [markdown]
@@ -650,8 +650,8 @@ assert math.isclose(per_piece, per_word ** (8 / 11))
 #
 # **Where.**
 #
-# - Code: `bleu`, `chrf` and `perplexity` in `annotated_transformer/evaluation.py`.
-# - Tests: `test_bleu_is_the_published_formula` in `tests/test_evaluation.py`.
+# - Code: `bleu`, `chrf` and `perplexity` in `annotated_transformer/translation/evaluation.py`.
+# - Tests: `test_bleu_is_the_published_formula` in `tests/translation/test_evaluation.py`.
 # - Exercises: {ref}`ex-results-bleu`, {ref}`ex-results-empty`, {ref}`ex-results-length`.
 
 # %% [markdown]

@@ -33,17 +33,15 @@ import torch
 from torch.testing import assert_close
 
 # %%
-from annotated_transformer import ModelConfig, TrainConfig, Transformer
-from annotated_transformer import Tokenizer, Translator, corpus, token_batches
-from annotated_transformer import average_checkpoints, load_model, train
-from annotated_transformer import beam_search, greedy_search, bleu, perplexity
-from annotated_transformer import noam_learning_rate
-from annotated_transformer.beam_search import length_penalty
+from annotated_transformer import (
+    ModelConfig, Tokenizer, TrainConfig, Transformer, Translator, average_checkpoints, beam_search, bleu,
+    corpus, greedy_search, load_model, noam_learning_rate, perplexity, record_attention, token_batches,
+    train)
 from annotated_transformer.checkpoint import load_tensors, step_checkpoints
-from annotated_transformer.parallel_text import fold
-from annotated_transformer.batching import encode_pairs
-from annotated_transformer.visualization import plot_attention, use_style
-from annotated_transformer.visualization import record_attention, show
+from annotated_transformer.looking.visualization import plot_attention, show, use_style
+from annotated_transformer.text.batching import encode_pairs
+from annotated_transformer.text.parallel_text import fold
+from annotated_transformer.translation.search import length_penalty
 
 use_style()
 
@@ -167,9 +165,9 @@ print(f"{n_parameters:,} parameters, the paper's base has 65 million")
 # step, as the package runs it:
 
 # %%
-from annotated_transformer.training import _Run
+from annotated_transformer import TrainingRun
 
-show(_Run.update)
+show(TrainingRun.step)
 
 # %% [markdown]
 # The loss is a *sum* over tokens, divided once by the number of real target tokens of all batches in the step. A
@@ -556,13 +554,13 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 #
 # | what | module | test |
 # |---|---|---|
-# | corpora, splits | `annotated_transformer/corpus.py` | `tests/test_corpus.py` |
-# | vocabulary | `annotated_transformer/tokenizer.py` | `tests/test_tokenizer.py` |
-# | batches | `annotated_transformer/batching.py` | `tests/test_batching.py` |
-# | training | `annotated_transformer/training.py` | `tests/test_training.py` |
+# | corpora, splits | `annotated_transformer/text/corpus.py` | `tests/text/test_corpus.py` |
+# | vocabulary | `annotated_transformer/text/tokenizer.py` | `tests/text/test_tokenizer.py` |
+# | batches | `annotated_transformer/text/batching.py` | `tests/text/test_batching.py` |
+# | training | `annotated_transformer/training/loop.py` | `tests/training/test_loop.py` |
 # | averaging | `annotated_transformer/checkpoint.py` | `tests/test_checkpoint.py` |
-# | search | `annotated_transformer/beam_search.py` | `tests/test_beam_search.py` |
-# | BLEU, perplexity | `annotated_transformer/evaluation.py` | `tests/test_evaluation.py` |
+# | search | `annotated_transformer/translation/search.py` | `tests/translation/test_search.py` |
+# | BLEU, perplexity | `annotated_transformer/translation/evaluation.py` | `tests/translation/test_evaluation.py` |
 #
 # ## Exercises
 #

@@ -25,12 +25,11 @@ import torch
 from torch import nn
 
 # %%
-from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
-from annotated_transformer.cost import count_parameters
-from annotated_transformer.loss import label_smoothed_cross_entropy
-from annotated_transformer.variations import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG
-from annotated_transformer.variations import table, vocabulary_interval
-from annotated_transformer.visualization import PALETTE, show, use_style
+from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer, label_smoothed_cross_entropy
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.variations import (
+    TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, table, vocabulary_interval)
 
 use_style()
 rows = {row.name: row for row in TABLE_3}
@@ -81,9 +80,9 @@ for row in TABLE_3[1:-1]:
 # %% [markdown]
 # **Where.**
 #
-# - Code: `TABLE_3` in `annotated_transformer/variations.py`; `annotated-transformer variations` prints the listing.
+# - Code: `TABLE_3` in `annotated_transformer/tables/variations.py`; `annotated-transformer variations` prints the listing.
 # - Tests: `test_there_are_twenty_rows_and_eleven_with_parameters`, `test_the_presets_are_the_rows_base_and_big` in
-#   `tests/test_variations.py`.
+#   `tests/tables/test_variations.py`.
 # - Exercises: {ref}`ex-var-shape`, {ref}`ex-var-nats`.
 
 # %% [markdown]
@@ -193,10 +192,10 @@ assert with_bias < 63.2 and untied > 81
 #
 # **Where.**
 #
-# - Code: `count_parameters` in `annotated_transformer/cost.py`, `vocabulary_interval` in
-#   `annotated_transformer/variations.py`.
-# - Tests: `test_the_closed_form_counts_the_model` in `tests/test_cost.py`;
-#   `test_the_implied_vocabulary_is_exactly_this_interval` in `tests/test_variations.py`.
+# - Code: `count_parameters` in `annotated_transformer/tables/cost.py`, `vocabulary_interval` in
+#   `annotated_transformer/tables/variations.py`.
+# - Tests: `test_the_closed_form_counts_the_model` in `tests/tables/test_cost.py`;
+#   `test_the_implied_vocabulary_is_exactly_this_interval` in `tests/tables/test_variations.py`.
 # - Exercises: {ref}`ex-var-by-hand`, {ref}`ex-var-tight`.
 
 # %% [markdown]
@@ -320,7 +319,7 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 #
 # - Code: `ModelConfig` in `annotated_transformer/config.py` has a field for each column of Table 3.
 # - Tests: `test_heads_vary_at_constant_size`, `test_every_lettered_row_changes_something` in
-#   `tests/test_variations.py`.
+#   `tests/tables/test_variations.py`.
 # - Exercises: {ref}`ex-var-rank`, {ref}`ex-var-keys`.
 
 # %% [markdown]
@@ -481,7 +480,7 @@ assert len(losses) == 10
 # want another rate.
 
 # %%
-from annotated_transformer.experiments.miniature import VARIATIONS
+from annotated_transformer.experiments.table_3.miniature import VARIATIONS
 
 show(type(VARIATIONS["base"]).configs)
 
@@ -564,7 +563,7 @@ assert 930 < held < 970 and within_range < 800
 # within a column, never across the bar.**
 
 # %% tags=["row-T3", "row-X5"]
-from annotated_transformer.experiments.miniature_table import as_text
+from annotated_transformer.experiments.table_3.miniature_table import as_text
 
 ours = [measured[row.id] for row in TABLE_3]
 print(as_text(ours))
@@ -777,8 +776,8 @@ assert len(axes) == 2
 #
 # **Where.**
 #
-# - Code: dropout is applied in `AddNorm` in `annotated_transformer/stacks.py` and in `Transformer.embed`.
-# - Tests: `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else` in `tests/test_stacks.py`.
+# - Code: dropout is applied in `AddNorm` in `annotated_transformer/model/stacks.py` and in `Transformer.embed`.
+# - Tests: `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else` in `tests/model/test_stacks.py`.
 # - Exercises: {ref}`ex-var-more-data`, {ref}`ex-var-two-heads`.
 
 # %% [markdown]

@@ -27,16 +27,16 @@ import torch
 
 # %%
 from annotated_transformer import (
-    DecodeConfig, ModelConfig, TrainConfig, Transformer, beam_search,
-    label_smoothed_cross_entropy, make_adam, noam_learning_rate, token_batches)
-from annotated_transformer.batching import pad_source
-from annotated_transformer.cost import count_parameters
+    DecodeConfig, ModelConfig, TrainConfig, Transformer, beam_search, label_smoothed_cross_entropy,
+    make_adam, noam_learning_rate, token_batches)
 from annotated_transformer.exercises import check
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
 from annotated_transformer.parsing import (
-    Tree, bracket_f1, brackets, delinearize, is_tag, is_well_formed, linearize,
-    read_tree, sample_trees, tree_words, write_tree)
-from annotated_transformer.result_file import read_result
-from annotated_transformer.visualization import PALETTE, show, use_style
+    Tree, bracket_f1, brackets, delinearize, is_tag, is_well_formed, linearize, read_tree, sample_trees,
+    tree_words, write_tree)
+from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.text.batching import pad_source
 
 use_style()
 
@@ -656,7 +656,7 @@ print("without positions, Ann is Ann; with them, where she stands is in the vect
 #   CC BY 3.0. 87 of its articles are used here.
 
 # %%
-from annotated_transformer.experiments.treebank import TREEBANKS, base_label, clean, to_pair
+from annotated_transformer.experiments.table_4.treebank import TREEBANKS, base_label, clean, to_pair
 
 for name, bank in TREEBANKS.items():
     files = {split: len(bank.split_files(split)) for split in bank.n_trees}
@@ -718,7 +718,7 @@ assert bracket_counts(in_the_noun, in_the_verb) == (6, 7, 6)
 # leaves it out of its totals. `bracket_counts` lets the gold tags say what is punctuation, so that every sentence
 # counts.
 #
-# **What was run.** `python -m annotated_transformer.experiments.parsing` trains the models on one core of a processor and writes
+# **What was run.** `python -m annotated_transformer.experiments.table_4` trains the models on one core of a processor and writes
 # `results/parsing.json`.
 
 # %% tags=["row-T4"]
@@ -880,8 +880,8 @@ assert abs(more_sentences) < 2 < 8 < more_steps
 # can give a model that is trained to its end. Nor can it tell what the same model would reach on newspapers: these
 # sentences come from biology.
 #
-# **Where.** `annotated_transformer/experiments/treebank.py` (`clean`, `to_pair`, `load`), `Tokenizer.train`, `bracket_counts`,
-# `annotated_transformer/experiments/parsing.py`; tests: `tests/test_treebank.py`, `test_symbols_are_one_id_each`,
+# **Where.** `annotated_transformer/experiments/table_4/treebank.py` (`clean`, `to_pair`, `load`), `Tokenizer.train`, `bracket_counts`,
+# `annotated_transformer/experiments/table_4/parser.py`; tests: `tests/experiments/test_treebank.py`, `test_symbols_are_one_id_each`,
 # `test_counts_are_those_of_evalb`, `test_counts_are_those_of_pyevalb`, `test_where_we_depart_from_evalb`.
 
 # %% [markdown]

@@ -29,12 +29,11 @@ import matplotlib.pyplot as plt
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.experiments.ablation import knocked_out, mcnemar
-from annotated_transformer.batching import make_batch
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.evaluation import perplexity
-from annotated_transformer.explorer import explore_attention
-from annotated_transformer.visualization import HEAT_MAP, PALETTE, plot_attention, record_attention, show, use_style
+from annotated_transformer import load_model, make_batch, perplexity, record_attention
+from annotated_transformer.experiments.figures_3_to_5.knock_out import mcnemar
+from annotated_transformer.looking.explorer import explore_attention
+from annotated_transformer.looking.inspection import knocked_out
+from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, plot_attention, show, use_style
 
 use_style()
 
@@ -78,7 +77,7 @@ print(textwrap.fill(" ".join(tokenizer.pieces(tokenizer.encode(SPIRIT))), 80))
 # And what does our model make of the two sentences?
 
 # %% tags=["nbval-ignore-output"]
-from annotated_transformer.translation import Translator
+from annotated_transformer import Translator
 
 translations = Translator(model, tokenizer).translate([SPIRIT, LAW])
 assert all(translations)
@@ -159,9 +158,9 @@ assert (encoder_A.sum(dim=0) - 1).abs().max() > 0.05
 #
 # **Where.**
 #
-# - Code: `record_attention` and `plot_attention` in `annotated_transformer/visualization.py`.
+# - Code: `record_attention` and `plot_attention` in `annotated_transformer/looking/visualization.py`.
 # - Tests: `test_the_weights_rebuild_each_modules_output`, `test_keys_lie_on_the_x_axis_and_queries_on_the_y_axis` in
-#   `tests/test_visualization.py`.
+#   `tests/looking/test_visualization.py`.
 # - Exercises: {ref}`ex-viz-shapes`, {ref}`ex-viz-axes`.
 
 # %% [markdown]
@@ -198,9 +197,9 @@ for maps, name in zip(explorer.maps, ("decoder.layers.{}.cross_attention", "enco
 #
 # **Where.**
 #
-# - Code: `explore_attention` in `annotated_transformer/explorer.py`. In a notebook of your own, it takes any model of
+# - Code: `explore_attention` in `annotated_transformer/looking/explorer.py`. In a notebook of your own, it takes any model of
 #   this package, and your sentence.
-# - Tests: `tests/test_explorer.py`, which works it by keyboard in a browser.
+# - Tests: `tests/looking/test_explorer.py`, which works it by keyboard in a browser.
 
 # %% [markdown]
 # ## Figure 3: a distant dependency
@@ -719,8 +718,8 @@ assert curve[counts.index(12)] < 0.25 * curve[-1]  # twelve heads cost little
 #
 # **Where.**
 #
-# - Code: `knocked_out` in `annotated_transformer/experiments/ablation.py`.
-# - Tests: `test_a_model_without_a_head_is_one_whose_columns_of_W_O_are_removed` in `tests/test_ablation.py`.
+# - Code: `knocked_out` in `annotated_transformer/looking/inspection.py`.
+# - Tests: `test_a_model_without_a_head_is_one_whose_columns_of_W_O_are_removed` in `tests/experiments/test_knock_out.py`.
 # - Exercises: {ref}`ex-viz-blind`, {ref}`ex-viz-norms`.
 
 # %% [markdown]
@@ -737,8 +736,8 @@ assert curve[counts.index(12)] < 0.25 * curve[-1]  # twelve heads cost little
 # could be mistaken for it, the **distractor**.
 
 # %%
-from annotated_transformer.experiments.controlled_corpus import HELD_OUT_NOUNS, THINGS, is_held_out, position, sentences
-from annotated_transformer.experiments.controlled_words import PERSONS
+from annotated_transformer.experiments.figures_3_to_5.controlled_corpus import HELD_OUT_NOUNS, THINGS, is_held_out, position, sentences
+from annotated_transformer.experiments.figures_3_to_5.controlled_words import PERSONS
 
 test = sentences("test")
 
@@ -827,7 +826,7 @@ assert looks["distractor"][at] > 0.5 * looks["antecedent"][at]
 # %%
 import itertools
 
-from annotated_transformer.result_file import read_result
+from annotated_transformer.experiments.result_file import read_result
 
 measured = read_result("results/figures_3_to_5.json")
 *runs, together = measured["records"]
@@ -1073,9 +1072,9 @@ assert (measured["model"]["N"] * measured["model"]["h"], 6 * 8) == (8, 48)  # he
 # **Where.**
 #
 # - Code: `controlled_corpus.py`, `attention_shares.py` and `figures_3_to_5.py` in `annotated_transformer/experiments/`,
-#   `mcnemar` in `annotated_transformer/experiments/ablation.py`.
-# - Tests: `tests/test_controlled_corpus.py`, whose judge knows German from lists of its own;
-#   `tests/test_attention_shares.py`; `tests/test_ablation.py`.
+#   `mcnemar` in `annotated_transformer/experiments/figures_3_to_5/knock_out.py`.
+# - Tests: `tests/experiments/test_controlled_corpus.py`, whose judge knows German from lists of its own;
+#   `tests/experiments/test_attention_shares.py`; `tests/experiments/test_knock_out.py`.
 # - Run it again: `python -m annotated_transformer.experiments.figures_3_to_5`, and with `--small` in seconds.
 # - Exercise: {ref}`ex-viz-mcnemar`.
 

@@ -31,16 +31,15 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 # %%
-from annotated_transformer import ModelConfig, Transformer
-from annotated_transformer.attention import causal_mask, scaled_dot_product_attention
-from annotated_transformer.batching import make_batch, pad_source
-from annotated_transformer.beam_search import greedy_search
+from annotated_transformer import (
+    ModelConfig, PositionwiseFeedForward, SharedEmbedding, Transformer, causal_mask, greedy_search,
+    make_batch, positional_encoding, record_attention, scaled_dot_product_attention)
 from annotated_transformer.config import BOS_ID, UNK_ID
-from annotated_transformer.cost import layer_operations
-from annotated_transformer.embedding import NoPositions, SharedEmbedding, SinusoidalPositions, positional_encoding
-from annotated_transformer.feed_forward import PositionwiseFeedForward
-from annotated_transformer.stacks import Encoder
-from annotated_transformer.visualization import HEAT_MAP, PALETTE, record_attention, use_style
+from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, use_style
+from annotated_transformer.model.embedding import NoPositions, SinusoidalPositions
+from annotated_transformer.model.stacks import Encoder
+from annotated_transformer.tables.cost import layer_operations
+from annotated_transformer.text.batching import pad_source
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -229,8 +228,8 @@ assert_close(moved_causal[:, :PLACE], torch.zeros_like(moved_causal[:, :PLACE]))
 # {eq}`ap-masked` scores each hidden word by itself, and does not give the probability of a sentence as a product, as a
 # language model does.
 #
-# **Where.** Code: `Encoder` in `annotated_transformer/stacks.py`, `SharedEmbedding` in
-# `annotated_transformer/embedding.py`. Exercises: {ref}`ap-ex-shapes`, {ref}`ap-ex-two-holes`.
+# **Where.** Code: `Encoder` in `annotated_transformer/model/stacks.py`, `SharedEmbedding` in
+# `annotated_transformer/model/embedding.py`. Exercises: {ref}`ap-ex-shapes`, {ref}`ap-ex-two-holes`.
 
 # %% [markdown]
 # ## Decoder-only: write the next word

@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 from annotated_transformer.experiments.claims import judge_claims, load_results
 from annotated_transformer.experiments.significance import Estimate
 from annotated_transformer.experiments.verdicts import nearly_the_same, worse
-from annotated_transformer.visualization import PALETTE, show, use_style
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
 
 use_style()
 results = load_results("results")
@@ -344,7 +344,7 @@ assert ratio > of_base > 1
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# A variation is an entry of `VARIATIONS` in `annotated_transformer/experiments/miniature.py`. The result file says how many
+# A variation is an entry of `VARIATIONS` in `annotated_transformer/experiments/table_3/miniature.py`. The result file says how many
 # seconds a run took.
 # ```
 #

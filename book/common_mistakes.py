@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer, causal_mask
-from annotated_transformer import label_smoothed_cross_entropy, scaled_dot_product_attention
-from annotated_transformer.batching import make_batch
+from annotated_transformer import (
+    ModelConfig, MultiHeadAttention, Transformer, causal_mask, label_smoothed_cross_entropy, make_batch,
+    scaled_dot_product_attention)
 
 # %% [markdown]
 # The tool of this chapter: `catches` runs a test on both versions and fails unless it accepts the right one *and*
@@ -316,7 +316,7 @@ catches(ends_normalised,
 # parameters is the symptom, and the test.
 
 # %%
-from annotated_transformer.stacks import EncoderLayer
+from annotated_transformer.model.stacks import EncoderLayer
 
 def layers_are_different(layers):
     pointers = [weight.data_ptr() for weight in layers.parameters()]
@@ -552,7 +552,7 @@ catches(is_blind_to_the_test,
 # Rows are queries and sum to 1; columns are keys. A picture of the transpose looks as plausible.
 
 # %%
-from annotated_transformer.visualization import record_attention
+from annotated_transformer import record_attention
 
 with record_attention(model) as weights, torch.inference_mode():
     model(batch.source, batch.target_in)
@@ -730,7 +730,7 @@ else:
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 
 base = count_parameters(ModelConfig.base(37_000))
 assert round(base / 1e6, 2) == 63.05 and round((base + 2 * 37_000 * 512) / 1e6) == 101

@@ -14,7 +14,7 @@ import torch
 from matplotlib import pyplot as plt
 from torch.testing import assert_close
 
-from annotated_transformer.visualization import use_style
+from annotated_transformer.looking.visualization import use_style
 
 use_style()
 
@@ -31,7 +31,7 @@ use_style()
 # German, does "more than 2.0 BLEU" above all earlier models, ensembles included.
 
 # %%
-from annotated_transformer.cost import TABLE_2
+from annotated_transformer.tables.cost import TABLE_2
 
 big = TABLE_2[-1]
 in_the_text = 41.0
@@ -95,7 +95,7 @@ assert round(longest_printed) == 60_611 and round(longest_in_code) == 62_832
 # ([section 6.2](6_2_variations.ipynb) draws them).
 
 # %%
-from annotated_transformer.variations import TABLE_3, vocabulary_interval
+from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
 
 rows = [row for row in TABLE_3 if row.parameters and row.name != "big"]
 low, high = vocabulary_interval(rows)
@@ -115,7 +115,7 @@ assert high < 41_300 and low > 37_000 and not low <= big_high
 # counted with the 12.
 
 # %%
-from annotated_transformer.cost import training_cost
+from annotated_transformer.tables.cost import training_cost
 
 hours = 100_000 * 0.4 / 3600
 print(f"{hours:.1f} hours: {training_cost(hours, 8):.2e} operations; 12 hours: {training_cost(12, 8):.2e}")
@@ -131,8 +131,8 @@ assert f"{training_cost(12, 8):.1e}" == "3.3e+18" != f"{training_cost(hours, 8):
 # $6 N \cdot 25{,}000$ a step. (The estimate leaves out the products of queries with keys and of weights with values.)
 
 # %%
-from annotated_transformer.config import ModelConfig
-from annotated_transformer.cost import count_parameters
+from annotated_transformer import ModelConfig
+from annotated_transformer.tables.cost import count_parameters
 
 n_weights = count_parameters(ModelConfig.base(37_000))
 done = 6 * n_weights * 25_000 * 100_000
@@ -206,7 +206,7 @@ assert len(better) == 2  # the grammar is one of them
 # ### The settings, side by side
 
 # %%
-from annotated_transformer.config import TrainConfig
+from annotated_transformer import TrainConfig
 
 V = 37_000
 paper = ModelConfig.base(V), TrainConfig()
@@ -282,7 +282,7 @@ plt.show()
 # small one: below, the largest and the mean difference between the two tables, once the columns are in the same order.
 
 # %%
-from annotated_transformer.embedding import concatenated_positional_encoding, positional_encoding
+from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
 
 printed, code = positional_encoding(100, 512), concatenated_positional_encoding(100, 512)
 reordered = torch.cat([printed[:, 0::2], printed[:, 1::2]], dim=1)
@@ -324,9 +324,7 @@ assert split > plain + 5
 # model of two layers, 80 updates, and the loss on held-out letters, in nats a token, with two seeds each.
 
 # %%
-from annotated_transformer import Transformer, label_smoothed_cross_entropy
-from annotated_transformer.batching import make_batch
-from annotated_transformer.optimizer import make_adam
+from annotated_transformer import Transformer, label_smoothed_cross_entropy, make_adam, make_batch
 
 def letters(seed, n):
     g = torch.Generator().manual_seed(seed)
@@ -603,7 +601,7 @@ for name, mask in masks.items():
 # of a buffer.
 
 # %%
-from annotated_transformer.embedding import SinusoidalPositions
+from annotated_transformer.model.embedding import SinusoidalPositions
 
 class Wrapped(nn.Module):
     def __init__(self, layer):

@@ -32,9 +32,8 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer import (
-    ModelConfig, TrainConfig, Transformer,
-    label_smoothed_cross_entropy, scaled_dot_product_attention)
-from annotated_transformer.visualization import PALETTE, show, use_style
+    ModelConfig, TrainConfig, Transformer, label_smoothed_cross_entropy, scaled_dot_product_attention)
+from annotated_transformer.looking.visualization import PALETTE, show, use_style
 
 # %% [markdown]
 # Is there a GPU where you run this? The cell says so. All cells of this chapter run without one, too.
@@ -141,7 +140,7 @@ assert f"{floor / 0.4:.0%}" == "31%"
 # This is not known for the paper's run. The rest of this chapter is about the usual reasons: operations that wait for
 # memory, number types, many small kernels, a GPU that waits for Python, padding.
 #
-# **Where.** `annotated_transformer/cost.py`; exercise: {ref}`gpu-ex-days`.
+# **Where.** `annotated_transformer/tables/cost.py`; exercise: {ref}`gpu-ex-days`.
 
 # %% [markdown]
 # (section-gpu-roofline)=
@@ -437,7 +436,7 @@ plt.show()
 # about half of the work. **Check** that it says the same:
 
 # %%
-from annotated_transformer.attention import causal_mask
+from annotated_transformer import causal_mask
 
 by_mask = F.scaled_dot_product_attention(q, k, v, attn_mask=causal_mask(50))
 assert_close(F.scaled_dot_product_attention(q, k, v, is_causal=True), by_mask)
@@ -526,7 +525,7 @@ for preset in (ModelConfig.tiny, ModelConfig.small, ModelConfig.base, ModelConfi
     print(f"{preset.__name__:6}", sizes)
 
 # %% [markdown]
-# **Where.** `precision.py`, `training._Run.update` (`autocast`, the scaler); tests:
+# **Where.** `training/precision.py`, `TrainingRun.step` (`autocast`, the scaler); tests:
 # `test_half_precision_trains_float32_weights_to_nearly_the_same_place`,
 # `test_a_step_that_overflows_changes_nothing_but_the_scale`.
 
@@ -588,7 +587,7 @@ assert (fixed, dynamic) == (6, 1)
 # Whether it pays depends on the GPU, and on whether the run is long enough to win back the time of compiling. We have
 # not measured it.
 #
-# **Where.** `training._Run.__init__`. Exercise: {ref}`gpu-ex-fuse`.
+# **Where.** `TrainingRun.__init__`. Exercise: {ref}`gpu-ex-fuse`.
 
 # %% [markdown]
 # (section-gpu-wait)=
@@ -667,15 +666,13 @@ def waits(names):
     return [name for name in names if "_local_scalar_dense" in name or "nonzero" in name]
 
 # %%
-from annotated_transformer import make_batch
-from annotated_transformer.training import _Run
+from annotated_transformer import TrainingRun, make_batch
 
 tiny = ModelConfig.tiny(50, N=1, d_model=32, d_ff=64)
-run = _Run(tiny, TrainConfig(precision="fp32"), Path("unused"), torch.device("cpu"))
-run.packs = False  # the step of a GPU: on a CPU, where waiting costs nothing, it leaves padding out
+run = TrainingRun(tiny, TrainConfig(precision="fp32"), packing="off")  # "auto" is off on a GPU: see chapter 5.1
 batch = make_batch([([5, 6, 7], [8, 9]), ([5, 6], [10, 11, 12])])
 with Watch() as watch:
-    loss, _, _ = run.update([batch])
+    loss, _, _ = run.step([batch])
 assert not waits(watch.names)
 print(len(watch.names), "operations in a step of one layer, of which wait:", len(waits(watch.names)))
 with Watch() as watch:
@@ -693,7 +690,7 @@ assert len(waits(watch.names)) == 1
 # may move that memory. From **pinned** memory, which it may not move, the copy is an order like any other:
 
 # %%
-from annotated_transformer.batching import Batch
+from annotated_transformer import Batch
 
 show(Batch.to)
 moved = batch.to("cpu")
@@ -701,7 +698,7 @@ assert all(torch.equal(a, b) for a, b in zip(batch[:3], moved[:3])) and moved.n_
 
 # %% [markdown]
 # `n_tokens` stays a Python number, counted before the copy, so that dividing by it asks nobody. **Where.**
-# `training._Run.update`, `training_log.TrainingLog`; test: `test_moving_a_batch_moves_its_tensors`. Exercise:
+# `TrainingRun.step`, `TrainingLog`; test: `test_moving_a_batch_moves_its_tensors`. Exercise:
 # {ref}`gpu-ex-queue`.
 
 # %% [markdown]
@@ -715,7 +712,7 @@ assert all(torch.equal(a, b) for a, b in zip(batch[:3], moved[:3])) and moved.n_
 # few operations. Count the orders of one step: all operations but views, which only describe memory in another way.
 
 # %%
-from annotated_transformer.inference import InferenceModel
+from annotated_transformer.fast.decoder import InferenceModel
 
 class Orders(TorchDispatchMode):
     """How many operations inside the `with` block compute something."""
@@ -803,7 +800,7 @@ assert fill("number") == [3, 0, 0, 0] and fill("tensor") == [1, 2, 3, 0]
 
 # %%
 from annotated_transformer import greedy_search
-from annotated_transformer.graphs import GraphedModel
+from annotated_transformer.fast.cuda_graphs import GraphedModel
 
 sources = torch.tensor([[5, 6, 7, 8], [9, 10, 2, 0]])
 with_buffers = greedy_search(GraphedModel(InferenceModel(narrow)), sources)
@@ -828,7 +825,7 @@ assert with_buffers == greedy_search(narrow, sources) and any(with_buffers)
 # %%
 import random
 
-from annotated_transformer.batching import group_by_length
+from annotated_transformer.text.batching import group_by_length
 
 rng = random.Random(1)
 lengths = [min(150, max(2, round(rng.lognormvariate(3.1, 0.55)))) for _ in range(10_000)]
@@ -855,7 +852,7 @@ assert padded(grouped) < 1.1 * sum(lengths) < 2 * sum(lengths) < padded(at_rando
 # copy, since only it can without waiting:
 
 # %%
-from annotated_transformer.packing import Packing
+from annotated_transformer.fast.packing import Packing
 
 batch = make_batch([([5, 6, 7], [8, 9]), ([5, 6], [10, 11, 12])])
 packing = Packing(batch.target_in != 0)
@@ -901,7 +898,7 @@ assert 0.1 < 4 * n * base.vocab_size / activations < 0.4
 # the moment when all else is still there. So the plan:
 
 # %%
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 
 def plan(config, n_tokens, a):
     """Bytes: 16 a weight, activations, and the gradient of the logits."""
@@ -1055,7 +1052,7 @@ assert all(r["ours_is_faster"] > (1.05 if r["model"] == "tiny" else 0.95) for r 
 # %% [markdown]
 # What makes the difference is what this chapter is about, with other numbers: less memory traffic. The loss goes in
 # blocks that fit the cache, and its gradient is made on the way (`linear_cross_entropy`); dropout draws 16 bits an entry
-# (`dropout.py`); positions of padding are left out (`packing.py`, [chapter 5.1](5_1_data_and_batching.ipynb)). At base
+# (`model/dropout.py`); positions of padding are left out (`fast/packing.py`, [chapter 5.1](5_1_data_and_batching.ipynb)). At base
 # "products", the share of its time that an implementation spends in matrix products (those inside fused attention not
 # counted), is over four fifths for all of them: the best peer is near the machine's rate as well, and little is left
 # to win.
@@ -1135,7 +1132,7 @@ for r in growth:
 
 # %% [markdown]
 # **Where.** `benchmarks/` (its README has the table of what was tried, with what was expected and what came out);
-# `annotated_transformer/packing.py`, `loss.py`, `dropout.py`, `inference.py`, `quantization.py`; tests:
+# `annotated_transformer/fast/` (`packing.py`, `blockwise_loss.py`, `decoder.py`, `int8.py`), `model/dropout.py`; tests:
 # `test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one`, `test_the_fast_path_is_as_exact_as_the_plain_one`,
 # `test_the_8_bit_product_is_the_product_of_the_rounded_factors`.
 

@@ -3,7 +3,7 @@
     python killed_run.py DIRECTORY SEED PRECISION
 
 Each attempt is a process of its own, forked before anything was computed, and ends by SIGKILL: at a random update, or
-in the middle of writing a file of a checkpoint. Prints how each attempt ended; test_training.py compares the runs.
+in the middle of writing a file of a checkpoint. Prints how each attempt ended; test_loop.py compares the runs.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer.training import train
+from annotated_transformer.training.loop import train
 
 
 def attempt(out: Path, install_kill: Callable[[], None] | None) -> int:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_transformer.batching import make_batch
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.result_file import read_result
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import make_batch
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from toys import PEAK, SMALL, random_tokens, small_model, text_pairs, toy_tokeni
 
 from annotated_transformer import checkpoint
 from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.transformer import Transformer
 
 STEPS = (5, 10, 900, 1000)
 SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has

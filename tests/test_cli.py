@@ -11,12 +11,14 @@ import pytest
 from safetensors.torch import load_file
 from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer import checkpoint, cli, commands, corpus, evaluation
+from annotated_transformer import checkpoint, cli, commands
 from annotated_transformer.config import ConfigError, ModelConfig
+from annotated_transformer.tables.variations import TABLE_3
+from annotated_transformer.text import corpus
 from annotated_transformer.train_arguments import assigned_settings
-from annotated_transformer.training import train
-from annotated_transformer.translation import Translator
-from annotated_transformer.variations import TABLE_3
+from annotated_transformer.training.loop import train
+from annotated_transformer.translation import evaluation, translator
+from annotated_transformer.translation.translator import Translator
 
 VERBS = ["prepare", "train", "average", "translate", "evaluate", "variations", "export"]
 
@@ -85,7 +87,7 @@ def test_the_example_command_lines_are_understood():
 
 def test_help_needs_neither_torch_nor_a_corpus():
     code = ("import sys; from annotated_transformer.cli import parser; parser().format_help();"
-            "sys.exit(bool({'torch', 'numpy', 'sentencepiece', 'annotated_transformer.corpus'} & {*sys.modules}))")
+            "sys.exit(bool({'torch', 'numpy', 'sentencepiece', 'annotated_transformer.text.corpus'} & {*sys.modules}))")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -143,9 +145,9 @@ def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, argum
 def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "PyTorch sees no GPU" in refused(capsys, "translate", directory, "--device", "cuda")
-    assert commands._device("auto") == "cpu"
+    assert commands.device_of("auto") == "cpu"
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert (commands._device("auto"), commands._device("cpu")) == ("cuda", "cpu")
+    assert (commands.device_of("auto"), commands.device_of("cpu")) == ("cuda", "cpu")
 
 
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
@@ -348,10 +350,10 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
 
 
 def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch):
-    from annotated_transformer.quantization import quantize
+    from annotated_transformer.fast.int8 import quantize
 
     made = []
-    monkeypatch.setattr("annotated_transformer.translation.quantize", lambda m: made.append(m) or quantize(m))
+    monkeypatch.setattr(translator, "quantize", lambda m: made.append(m) or quantize(m))
     arguments = ["--max-extra", 2, "--int8"]
     status, out, _ = run(capsys, "translate", directory, "--input", files[0], *arguments)
     assert status == 0 and len(out.splitlines()) == len(files[0].read_text().splitlines()) and len(made) == 1

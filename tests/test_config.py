@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from annotated_transformer import config as ids
-from annotated_transformer.beam_search import length_penalty
 from annotated_transformer.config import PRESETS, ConfigError, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.translation.search import length_penalty
 
 
 def test_defaults_are_the_papers():

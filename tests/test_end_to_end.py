@@ -147,11 +147,11 @@ def test_a_reader_that_leaves_is_no_error(averaged):
 
 
 KEEPS_EVERY_SOURCE = """
-from annotated_transformer.inference import InferenceModel
+from annotated_transformer.fast.decoder import InferenceModel
 kept, start = [], InferenceModel.start
 def leaking(*args):
     state = start(*args)
-    kept.append([cache.memory_keys for cache in state.caches])
+    kept.append([(cache.memory_keys, cache.memory_values) for cache in state.caches])
     return state
 InferenceModel.start = leaking
 """
@@ -160,7 +160,7 @@ InferenceModel.start = leaking
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 @pytest.mark.parametrize("leak", ["", KEEPS_EVERY_SOURCE], ids=["ours", "a leak"])
 def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
-    """1,792 lines take no more than the first 512 of them; where the sources' keys are kept, they do."""
+    """1,792 lines take no more than the first 512 of them; where the sources' keys and values are kept, they do."""
     code = (f"{PEAK}\nimport sys; from annotated_transformer.cli import main\n{leak}\nstatus = main(sys.argv[1:]);"
             "print(peak()); sys.exit(status)")
     generator, peaks = random.Random(0), []

@@ -6,14 +6,14 @@ from fake_cuda import fake_cuda
 from torch import nn
 from toys import SMALL
 
-from annotated_transformer import graphs
-from annotated_transformer.batching import pad_source
-from annotated_transformer.beam_search import beam_search, greedy_search
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.graphs import GraphedModel
-from annotated_transformer.inference import InferenceModel
-from annotated_transformer.packing import Packing
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.fast import cuda_graphs as graphs
+from annotated_transformer.fast.cuda_graphs import GraphedModel
+from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.packing import Packing
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation.search import beam_search, greedy_search
 
 READY = {
     "Transformer": lambda model: model,
@@ -56,7 +56,7 @@ def numbers_of_a_search(*limits):
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("ready", READY)
 def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypatch):
-    monkeypatch.setattr(graphs, "_Recorder", lambda device: lambda run: run)  # its own test is in test_graphs.py
+    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda run: run)  # its own test is in test_cuda_graphs.py
     config = ModelConfig(**{**SMALL, "N": 1, "norm": "pre", "bias": True})
     limits = 7, 9, 8  # further than the first buffers reach
     with fake_cuda(answer=numbers_of_a_search(*limits)) as waits:

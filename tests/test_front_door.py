@@ -7,16 +7,22 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["annotated_transformer.translation", "annotated_transformer.beam_search"])
+@pytest.mark.parametrize("first", ["translation.translator", "translation.search"])
 def test_beam_search_is_the_function_whatever_was_imported_before(first: str) -> None:
-    code = (f"import {first}, annotated_transformer as a; from annotated_transformer import beam_search; "
-            "from annotated_transformer.beam_search import beam_search as same; "
-            "assert beam_search is same is a.beam_search and callable(same)")
+    code = (
+        f"import annotated_transformer.{first}, annotated_transformer as a; "
+        "from annotated_transformer import beam_search; "
+        "from annotated_transformer.translation.search import beam_search as same; "
+        "assert beam_search is same is a.beam_search and callable(same)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.slow
-def test_every_name_is_there_and_is_no_module() -> None:
-    code = ("import annotated_transformer as a; from types import ModuleType; "
-            "assert [name for name in a.__all__ if isinstance(getattr(a, name), ModuleType)] == []")
+def test_every_name_is_there_and_no_other_than_the_registry_is_a_module() -> None:
+    code = (
+        "import annotated_transformer as a; from types import ModuleType; "
+        "assert [name for name in a.__all__ if isinstance(getattr(a, name), ModuleType)] == []; "
+        "assert isinstance(a.corpus, ModuleType)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,7 +19,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from annotated_transformer import corpus
+from annotated_transformer.text import corpus
 from tools import execution, make_book, reuse
 from tools.progress import EXPECTED_SECONDS, Progress
 

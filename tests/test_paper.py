@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.embedding import positional_encoding
-from annotated_transformer.feed_forward import PositionwiseFeedForward
-from annotated_transformer.optimizer import noam_learning_rate
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
+from annotated_transformer.model.embedding import positional_encoding
+from annotated_transformer.model.feed_forward import PositionwiseFeedForward
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.optimizer import noam_learning_rate
 
 TABLE_3_PARAMETERS = [  # row, changes from base, millions as printed
     ("base", {}, 65),

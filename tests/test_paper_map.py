@@ -4,8 +4,10 @@ import ast
 import re
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -48,9 +50,12 @@ def functions_in(name: str) -> set[str]:
 
 @pytest.mark.parametrize("symbol", sorted(SYMBOLS))
 def test_symbols_exist(symbol: str) -> None:
-    module, _, name = symbol.partition(".")
-    found = import_module(f"annotated_transformer.{module}")
-    assert not name or hasattr(found, name)
+    found: Any = import_module("annotated_transformer")
+    module = "annotated_transformer"
+    for name in symbol.split("."):
+        module = f"{module}.{name}"
+        is_module = hasattr(found, "__path__") and find_spec(module)
+        found = import_module(module) if is_module else getattr(found, name)
 
 
 @pytest.mark.parametrize("test", sorted(TESTS))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig
-from annotated_transformer.cost import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 from tools import reference
 
 PAGES = reference.pages()
@@ -21,7 +21,7 @@ def test_the_stored_page_is_what_the_code_gives(name: str) -> None:
 
 def test_every_module_is_on_the_page_once() -> None:
     names = sorted(filter(None, map(reference.dotted, reference.PACKAGE.rglob("*.py"))))
-    assert {"attention", "exercises", "experiments.claims"} < set(names)
+    assert {"model.attention", "exercises", "experiments.claims"} < set(names)
     assert sorted(module.name for module in MODULES) == names
     assert re.findall(r"^## `([\w.]+)`$", PAGES["api.md"], flags=re.M) == [module.name for module in MODULES]
 
@@ -55,11 +55,12 @@ def test_an_equation_in_a_docstring_is_on_the_page_as_written() -> None:
 
 
 def test_a_module_that_is_not_sorted_in_comes_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for stem in ("zebra", "attention", "config", "__init__"):
+    (tmp_path / "model").mkdir()
+    for stem in ("zebra", "model/attention", "config", "__init__"):
         (tmp_path / f"{stem}.py").write_text('"""A module."""\n', encoding="utf-8")
     monkeypatch.setattr(reference, "PACKAGE", tmp_path)
     assert [path.stem for paths in reference.groups().values() for path in paths] == ["config", "attention", "zebra"]
-    assert list(reference.groups()) == ["The model", "More"]
+    assert list(reference.groups()) == ["Configuration and files", "The model", "More"]
 
 
 def test_letters_that_markdown_would_take_are_kept() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_transformer.beam_search import StepModel
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.tokenizer import Tokenizer
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.translation.search import StepModel
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "N": 2, "d_model": 8, "d_ff": 12, "h": 2, "p_drop": 0.0}
 

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer import config, cost
+from annotated_transformer import config
+from annotated_transformer.tables import cost
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK, PACKAGE = ROOT / "book", ROOT / "annotated_transformer"
@@ -27,25 +28,51 @@ WIDTH = 88  # columns of a signature on one line
 
 # The modules by the part of the paper that they are; one that is missing here comes at the end.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "The model": ("config", "errors", "attention", "feed_forward", "dropout", "embedding", "stacks",
-                  "transformer", "packing"),
-    "Data": ("tokenizer", "corpus", "corpus_sources", "parallel_text", "downloads", "package_index", "batching"),
-    "Training": ("optimizer", "loss", "precision", "training", "training_state", "training_log", "interrupts",
-                 "checkpoint", "files", "process"),
-    "Translation and evaluation": ("beam_search", "translation", "inference", "quantization", "graphs", "evaluation"),
+    "Configuration and files": (
+        "errors", "config", "checkpoint",
+    ),
+    "The model": (
+        "model", "model.attention", "model.dropout", "model.embedding", "model.feed_forward",
+        "model.stacks", "model.transformer",
+    ),
+    "Text": (
+        "text", "text.batching", "text.corpus", "text.corpus_sources", "text.downloads",
+        "text.package_index", "text.parallel_text", "text.tokenizer",
+    ),
+    "Training": (
+        "training", "training.interrupts", "training.log", "training.loop", "training.loss",
+        "training.optimizer", "training.precision", "training.state",
+    ),
+    "Translation and evaluation": (
+        "translation", "translation.evaluation", "translation.search", "translation.translator",
+    ),
+    "Sooner": (
+        "fast", "fast.blockwise_loss", "fast.cuda_graphs", "fast.decoder", "fast.int8",
+        "fast.memory", "fast.packing",
+    ),
+    "The paper's tables": (
+        "tables", "tables.cost", "tables.variations", "parsing",
+    ),
     "The paper's experiments": (
-        "cost", "variations", "parsing", "result_file", "experiments", "experiments.claims",
-        "experiments.verdicts", "experiments.miniature", "experiments.miniature_table", "experiments.significance",
-        "experiments.layer_types", "experiments.table_1", "experiments.table_3", "experiments.parsing",
-        "experiments.learning_curve",
-        "experiments.treebank", "experiments.figures_3_to_5", "experiments.attention_shares", "experiments.ablation",
-        "experiments.controlled_corpus", "experiments.controlled_grammar", "experiments.controlled_words",
+        "experiments", "experiments.claims", "experiments.result_file", "experiments.significance",
+        "experiments.verdicts", "experiments.table_1", "experiments.table_1.layer_types",
+        "experiments.table_1.measurement", "experiments.table_3", "experiments.table_3.miniature",
+        "experiments.table_3.miniature_run", "experiments.table_3.miniature_table",
+        "experiments.table_4", "experiments.table_4.curve", "experiments.table_4.parser",
+        "experiments.table_4.treebank", "experiments.figures_3_to_5",
+        "experiments.figures_3_to_5.knock_out", "experiments.figures_3_to_5.attention_shares",
+        "experiments.figures_3_to_5.controlled_corpus",
+        "experiments.figures_3_to_5.controlled_grammar",
+        "experiments.figures_3_to_5.controlled_words", "experiments.figures_3_to_5.findings",
     ),
     "Looking and learning": (
-        "visualization", "explorer", "exercises", "exercises.on_attention", "exercises.on_layers",
-        "exercises.on_training", "exercises.on_results", "exercises.judging",
+        "looking", "looking.explorer", "looking.visualization", "exercises", "exercises.judging",
+        "exercises.on_attention", "exercises.on_layers", "exercises.on_results",
+        "exercises.on_training",
     ),
-    "Ways in and out": ("interop", "commands", "train_arguments", "cli"),
+    "Ways in and out": (
+        "interop", "commands", "cli",
+    ),
 }
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated_transformer import attention as package
 from annotated_transformer.exercises.judging import Exercise, Function, normal
+from annotated_transformer.model import attention as package
 
 
 def _attention() -> Exercise:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated_transformer.embedding import positional_encoding
 from annotated_transformer.exercises.judging import Exercise, Function, normal
+from annotated_transformer.model.embedding import positional_encoding
 
 
 def _layer_norm() -> Exercise:

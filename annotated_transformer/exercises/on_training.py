@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.exercises.judging import Exercise, Function, normal
-from annotated_transformer.loss import label_smoothed_cross_entropy
-from annotated_transformer.optimizer import noam_learning_rate
+from annotated_transformer.training.loss import label_smoothed_cross_entropy
+from annotated_transformer.training.optimizer import noam_learning_rate
 
 Word = tuple[str, ...]
 

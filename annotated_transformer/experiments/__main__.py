@@ -7,7 +7,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from annotated_transformer.experiments import figures_3_to_5, parsing, table_1, table_3
+from annotated_transformer.experiments.figures_3_to_5 import findings as figures_3_to_5
+from annotated_transformer.experiments.table_1 import measurement as table_1
+from annotated_transformer.experiments.table_3 import miniature_run as table_3
+from annotated_transformer.experiments.table_4 import parser as parsing
 
 PARTS = {"table_1": table_1.main, "table_3": table_3.main, "parsing": parsing.main,
          "figures_3_to_5": figures_3_to_5.main}

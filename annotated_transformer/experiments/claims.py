@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.experiments.verdicts import (
     Finding,
     Results,
@@ -28,7 +29,6 @@ from annotated_transformer.experiments.verdicts import (
     without_it_words_go_wrong,
     worse,
 )
-from annotated_transformer.result_file import read_result
 
 
 class Claim(NamedTuple):

@@ -18,9 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated_transformer.batching import TokenPair, group_by_length, make_batch
 from annotated_transformer.config import require
-from annotated_transformer.transformer import Transformer
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import TokenPair, group_by_length, make_batch
 
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960
@@ -69,14 +69,14 @@ def ppl_of_sums(sums: Float[Tensor, "2"]) -> float:
 
 def sentence_bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> Float[Tensor, "N 10"]:
     """The counts that corpus BLEU is made of, for each sentence (sacreBLEU's defaults)."""
-    from annotated_transformer.evaluation import bleu_counts
+    from annotated_transformer.translation.evaluation import bleu_counts
 
     return torch.tensor([bleu_counts(*pair) for pair in zip(hypotheses, references, strict=True)], dtype=torch.float64)
 
 
 def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
     """Corpus BLEU from the summed counts."""
-    from annotated_transformer.evaluation import bleu_from_counts
+    from annotated_transformer.translation.evaluation import bleu_from_counts
 
     return bleu_from_counts([round(count) for count in sums.tolist()])
 

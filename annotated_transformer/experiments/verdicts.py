@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from annotated_transformer.cost import training_cost
-from annotated_transformer.variations import TABLE_3, vocabulary_interval
+from annotated_transformer.tables.cost import training_cost
+from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
 
 HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
 NEARLY = {"bleu": 1.0, "ppl": 0.05}

@@ -1,0 +1,1 @@
+"""Table 1, measured: the layer types of section 4."""

@@ -1,0 +1,1 @@
+"""Table 3 in miniature (section 6.2)."""

@@ -1,0 +1,83 @@
+"""The loss of section 5.4 in blocks of rows: equal sums and gradients, without the whole array of logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Summed loss and nll of logits x E^T at the real positions, a block at a time, with the gradient on the way.
+
+    With p = softmax(z), the gradient of the loss by z is p - (1 - eps) onehot(y) - eps / V. Its last term is the same
+    number everywhere, so that it never meets the (rows x V) array: it adds eps / V times a sum of rows of E to the
+    gradient of x, and of x to that of E. The mean of z is x times the mean of the rows of E.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, weight_VD: Tensor, target_N: Tensor, eps_ls: float, pad_id: int,
+        block_rows: int, learns: bool,
+    ) -> tuple[Tensor, Tensor]:
+        precision = torch.promote_types(x_ND.dtype, torch.float32)
+        real_R = (target_N != pad_id).nonzero()[:, 0]
+        share = eps_ls / weight_VD.size(0)
+        sum_D = weight_VD.sum(0, dtype=precision)
+        loss, nll = x_ND.new_zeros(2, dtype=precision)
+        if learns:
+            grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
+        for rows in real_R.split(block_rows):
+            x_MD, target_M1 = x_ND[rows], target_N[rows, None]
+            logits_MV = (x_MD @ weight_VD.T).to(precision)
+            p_MV = logits_MV.softmax(dim=-1)
+            p_M1, z_M1 = p_MV.gather(-1, target_M1), logits_MV.gather(-1, target_M1)
+            nll_M1 = -p_M1.log()
+            if (p_M1 < torch.finfo(precision).tiny).any():  # too small for its logarithm
+                nll_M1 = logits_MV.logsumexp(dim=-1, keepdim=True) - z_M1
+            nll += nll_M1.sum()
+            sum_of_z = (x_MD.sum(0, dtype=precision) * sum_D).sum()
+            loss += (1 - eps_ls) * nll_M1.sum() + eps_ls * (nll_M1 + z_M1).sum() - share * sum_of_z
+            if not learns:
+                continue
+            p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
+            p_MV = p_MV.to(x_ND.dtype)
+            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share).to(x_ND.dtype)
+            grad_weight_VD.addmm_(p_MV.T, x_MD)
+        if learns:
+            grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
+            ctx.save_for_backward(grad_x_ND, grad_weight_VD)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        grad_x_ND, grad_weight_VD = ctx.saved_tensors
+        return grad_x_ND * grad_loss, grad_weight_VD * grad_loss, None, None, None, None, None
+
+
+def linear_cross_entropy(
+    x: Float[Tensor, "*B D"],
+    weight: Float[Tensor, "V D"],
+    target_out: Int[Tensor, "*B"],
+    eps_ls: float = 0.1,
+    pad_id: int = 0,
+    block_rows: int | None = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """`label_smoothed_cross_entropy` of the logits x weight^T, without ever holding all of them.
+
+    Logits exist for `block_rows` real positions at a time (default: 2^20 numbers, at least 128 rows: with fewer, the
+    gradient of `weight` would be read and written too often). Their gradient softmax(z) - q is multiplied into those of
+    `x` and `weight` at once, and only where gradients are wanted (`torch.is_grad_enabled`). Same sums
+    and units; a test holds the two equal, value and gradient.
+
+    PyTorch 2.13 has a function of this name in `torch.nn.functional`, which goes in chunks too, but
+    makes all logits, with a warning, as soon as there is label smoothing. A test compares the two;
+    when PyTorch's can smooth in chunks, look again whether ours is still needed.
+    """
+    block_rows = block_rows or max(128, 2**20 // weight.size(0))
+    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    rows = (x.flatten(0, -2), weight, target_out.flatten())
+    return _LinearCrossEntropy.apply(*rows, eps_ls, pad_id, block_rows, learns)

@@ -1,0 +1,135 @@
+"""Looking at attention (the paper's appendix): record the weights, draw them, and show the code that made them."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from annotated_transformer.config import ConfigError, require
+from annotated_transformer.model.attention import (
+    MultiHeadAttention,
+    Way,
+    attention_weights,
+    causal_mask,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Line colours that colour-blind readers can tell apart (Okabe and Ito 2008); `use_style` makes them the default."""
+HEAT_MAP = "cividis"
+"""A colour map whose lightness grows evenly, and which looks the same to most colour-blind readers."""
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """A dictionary that fills with attention weights "B h L S" while the model runs inside the `with` block.
+
+        with record_attention(model) as weights:
+            model(source, target_in)
+        weights["encoder.layers.0.self_attention"]
+
+    The keys are the names of the model's `MultiHeadAttention` modules. Each call of a module's `forward` computes the
+    weights once more, from its own inputs, and replaces what an earlier call left; steps of a search and rows without
+    padding are not recorded. Weights are before attention dropout and carry no gradient. Nothing is kept on the model:
+    the hooks go when the block ends, also by an error.
+    """
+    found: dict[str, Tensor] = {}
+    hooks = []
+    try:
+        for name, module in model.named_modules():
+            if isinstance(module, MultiHeadAttention):
+                hooks.append(module.register_forward_pre_hook(_recorder(name, found), with_kwargs=True))
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _recorder(name: str, found: dict[str, Tensor]) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
+    def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = inspect.signature(module.forward).bind(*args, **kwargs)
+        call.apply_defaults()
+        x, memory, mask, causal = (call.arguments[key] for key in ("x", "memory", "mask", "causal"))
+        if isinstance(mask, Way):
+            return
+        with torch.no_grad():
+            keys, _ = module.keys_and_values(memory)
+            if causal:
+                mask = causal_mask(x.size(1), x.device)
+            queries = module.split_heads(module.W_Q(x))
+            if module.scale is not None:  # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not
+                queries = queries * (module.scale * queries.size(-1) ** 0.5)
+            found[name] = attention_weights(queries, keys, mask)
+
+    return record
+
+
+def plot_attention(
+    weights: Float[Tensor, "L S"],
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str],
+    ax: Axes | None = None,
+    title: str = "",
+) -> Axes:
+    """A heat map of one head's weights: a row for each query, a column for each key; each row sums to 1.
+
+    Colours run from 0 to the largest weight; a new figure gets a colour bar. Returns the axes. Raises ConfigError
+    when the numbers of tokens and of weights differ.
+    """
+    n_queries, n_keys = weights.shape
+    require((len(query_tokens), len(key_tokens)) == (n_queries, n_keys),
+            f"the weights are {n_queries} queries by {n_keys} keys, got {len(query_tokens)} query tokens "
+            f"and {len(key_tokens)} key tokens")
+    own_figure = ax is None
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        size = (max(2.5, 0.32 * n_keys + 1.6), max(2.2, 0.32 * n_queries + 1.2))
+        ax = plt.subplots(figsize=size, layout="constrained")[1]
+    image = ax.imshow(weights.detach().float().cpu().numpy(), cmap=HEAT_MAP, vmin=0.0, aspect="auto")
+    ax.set_xticks(range(n_keys), labels=list(key_tokens), rotation=90, parse_math=False)
+    ax.set_yticks(range(n_queries), labels=list(query_tokens), parse_math=False)
+    ax.set_xlabel("key (attended to)")
+    ax.set_ylabel("query")
+    if title:
+        ax.set_title(title)
+    if own_figure:
+        ax.figure.colorbar(image, ax=ax, label="attention weight")
+    return ax
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults to the book's: this palette, small light figures, no frame where none is needed."""
+    import matplotlib
+    from cycler import cycler
+
+    matplotlib.rcParams.update({
+        "axes.prop_cycle": cycler(color=list(PALETTE)),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "figure.figsize": (5.5, 3.2),
+        "figure.dpi": 100,
+        "savefig.dpi": 100,
+        "font.size": 9,
+        "image.cmap": HEAT_MAP,
+    })
+
+
+def show(symbol: Any) -> None:
+    """Print the source of a function, class, method or module as it stands in the installed package.
+
+    Raises ConfigError for what has no source of its own, such as a number.
+    """
+    try:
+        print(textwrap.dedent(inspect.getsource(symbol)).rstrip())
+    except (TypeError, OSError):
+        raise ConfigError(f"show needs a function, class, method or module with source, got {symbol!r}") from None

@@ -1,0 +1,170 @@
+"""Attention (section 3.2): scaled dot-product attention, multi-head attention and the two masks.
+
+A mask is boolean and True means *may look*. It is broadcast against the scores, whose last two axes are
+queries and keys.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated_transformer.config import require
+
+
+def padding_mask(tokens: Int[Tensor, "B L"], pad_id: int) -> Bool[Tensor, "B 1 1 L"]:
+    """Let every query see every key that is a real token."""
+    return (tokens != pad_id)[:, None, None, :]
+
+
+def causal_mask(length: int, device: torch.device | str | None = None) -> Bool[Tensor, "1 1 L L"]:
+    """Let query i see the keys 0 to i: a lower triangle (section 3.2.3).
+
+    The diagonal stays visible, since the decoder's input is already shifted right by one; so every row keeps at
+    least one key, also when a padding mask that hides only the end of a sentence is added by `&`.
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+def attention_weights(
+    q: Float[Tensor, "*B L K"], k: Float[Tensor, "*B S K"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*B L S"]:
+    """softmax(Q K^T / sqrt(d_k)), each row a distribution over the keys (equation 1).
+
+    Scores where `mask` is False are set to minus infinity before the softmax. A query that may see no key at all
+    has no distribution: its row is NaN, and none of the masks above makes one out of a sentence with a real token.
+    """
+    scores_LS = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores_LS = scores_LS.masked_fill(~mask, -math.inf)
+    return scores_LS.softmax(dim=-1)
+
+
+def scaled_dot_product_attention(
+    q: Float[Tensor, "*B L K"],
+    k: Float[Tensor, "*B S K"],
+    v: Float[Tensor, "*B S Kv"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "*B L Kv"]:
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V (equation 1).
+
+    The readable form, which the book teaches; `MultiHeadAttention` calls PyTorch's fused kernel instead, and a test
+    holds the two equal.
+    """
+    return attention_weights(q, k, mask) @ v
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2).
+
+    The h matrices W_i^Q stand side by side in one matrix `W_Q` of h * d_k columns, and so do the others; d_k and d_v
+    need not be d_model / h (Table 3, row B). The paper's projections have no bias, and it drops no attention
+    weights: `bias` and `dropout` are options of later systems. `scaled=False` leaves the 1/sqrt(d_k) out.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        h: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        bias: bool = False,
+        dropout: float = 0.0,
+        scaled: bool = True,
+    ) -> None:
+        super().__init__()
+        require(h >= 1, f"h must be at least 1, got {h}")
+        require(bool(d_k and d_v) or d_model % h == 0, f"d_model must be a multiple of h, got {d_model} and {h}")
+        self.h = h
+        self.dropout = dropout
+        self.scale = None if scaled else 1.0  # None is the kernel's default, 1/sqrt(d_k)
+        self.W_Q = nn.Linear(d_model, h * (d_k or d_model // h), bias=bias)
+        self.W_K = nn.Linear(d_model, h * (d_k or d_model // h), bias=bias)
+        self.W_V = nn.Linear(d_model, h * (d_v or d_model // h), bias=bias)
+        self.W_O = nn.Linear(h * (d_v or d_model // h), d_model, bias=bias)
+
+    def split_heads(self, x: Float[Tensor, "B L HK"]) -> Float[Tensor, "B {self.h} L _K"]:
+        return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+
+    def keys_and_values(
+        self, memory: Float[Tensor, "B S D"]
+    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S Kv"]]:
+        """What can be computed once for all queries: each head's keys and values."""
+        return self.split_heads(self.W_K(memory)), self.split_heads(self.W_V(memory))
+
+    def heads(
+        self,
+        queries: Float[Tensor, "B H L K"],
+        keys: Float[Tensor, "B H S K"],
+        values: Float[Tensor, "B H S Kv"],
+        mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "B L HKv"]:
+        """Concat(head_1, ..., head_h), from queries, keys and values that are already projected.
+
+        A mask may also be what it becomes: 0 where a query may look, else minus infinity, in the type of the queries.
+        """
+        heads = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
+            scale=self.scale,
+        )
+        return heads.transpose(1, 2).flatten(-2)
+
+    def attend(
+        self,
+        x: Float[Tensor, "B L D"],
+        keys: Float[Tensor, "B H S K"],
+        values: Float[Tensor, "B H S Kv"],
+        mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "B L D"]:
+        """Attention of the queries x W^Q over keys and values that are already projected."""
+        return self.W_O(self.heads(self.split_heads(self.W_Q(x)), keys, values, mask, causal))
+
+    def forward(
+        self,
+        x: Float[Tensor, "*B D"],
+        memory: Float[Tensor, "*M D"],
+        mask: Bool[Tensor, "..."] | Way | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "*B D"]:
+        """Queries from `x`, keys and values from `memory` (the same tensor for self-attention).
+
+        `mask` is broadcast to (B, h, L, S). `causal` stands for `causal_mask(L)` without building it, which lets
+        the fused kernel skip the upper triangle; use one of the two. Rows that are not a padded batch bring the
+        `Way` in which they see one another instead of a mask.
+        """
+        if isinstance(mask, Way):
+            return mask(self, x, memory, causal)
+        keys, values = self.keys_and_values(memory)
+        return self.attend(x, keys, values, mask, causal)
+
+
+class Way(ABC):
+    """Who sees whom, where no mask can say it: rows without padding (`fast.packing`), keys that a cache has kept
+    (`decoding_state`).
+
+    A layer's arithmetic is the same for all of them; they differ in how a query reaches its keys. A way says how, and
+    stands where a layer takes a mask. It uses the parts of an attention (`W_Q`, `heads`, `attend`), not the attention
+    itself, which calls it.
+    """
+
+    @abstractmethod
+    def __call__(
+        self,
+        attention: MultiHeadAttention,
+        x: Float[Tensor, "*B D"],
+        memory: Float[Tensor, "*M D"],
+        causal: bool = False,
+    ) -> Float[Tensor, "*B D"]:
+        """What the queries of `x` find in `memory`, or in what the way has kept of it."""

@@ -1,0 +1,28 @@
+"""Position-wise feed-forward network (section 3.3)."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from annotated_transformer.config import Activation
+from annotated_transformer.model.dropout import Dropout
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+
+
+class PositionwiseFeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at every position alone (equation 2).
+
+    The paper's activation is the ReLU and it drops nothing inside; the others and `dropout` are options.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.W_1 = nn.Linear(d_model, d_ff)
+        self.activation = ACTIVATIONS[activation]()
+        self.dropout = Dropout(dropout)
+        self.W_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        return self.W_2(self.dropout(self.activation(self.W_1(x))))

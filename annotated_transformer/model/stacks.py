@@ -1,0 +1,132 @@
+"""Encoder and decoder stacks (section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.model.attention import MultiHeadAttention, Way
+from annotated_transformer.model.dropout import Dropout
+from annotated_transformer.model.feed_forward import PositionwiseFeedForward
+
+
+class AddNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))): the residual connection round every sub-layer (sections 3.1 and 5.4).
+
+    That is post-norm, the paper's. norm="pre" gives x + Dropout(Sublayer(LayerNorm(x))), and leaves the sum as it is.
+    """
+
+    def __init__(self, d_model: int, p_drop: float, norm: str) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = Dropout(p_drop)
+        self.post = norm == "post"
+
+    def forward(
+        self, x: Float[Tensor, "*B L D"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "*B L D"]:
+        if self.post:
+            return self.norm(x + self.dropout(sublayer(x)))
+        return x + self.dropout(sublayer(self.norm(x)))
+
+
+def _attention(config: ModelConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        config.d_model, config.h, config.d_k, config.d_v, config.bias, config.attention_dropout,
+        config.scaled_attention,
+    )
+
+
+def _feed_forward(config: ModelConfig) -> PositionwiseFeedForward:
+    return PositionwiseFeedForward(config.d_model, config.d_ff, config.activation, config.ffn_dropout)
+
+
+def _add_norm(config: ModelConfig) -> AddNorm:
+    return AddNorm(config.d_model, config.p_drop, config.norm)
+
+
+def _final_norm(config: ModelConfig) -> nn.Module:
+    """Pre-norm sums leave the stack unnormalised, so one LayerNorm follows; the paper's post-norm needs none."""
+    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each inside an AddNorm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention, self.add_norm_1 = _attention(config), _add_norm(config)
+        self.feed_forward, self.add_norm_2 = _feed_forward(config), _add_norm(config)
+
+    def forward(
+        self, x: Float[Tensor, "*B D"], mask: Bool[Tensor, "B 1 1 S"] | Way | None
+    ) -> Float[Tensor, "*B D"]:
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask))
+        return self.add_norm_2(x, self.feed_forward)
+
+
+class Encoder(nn.Module):
+    """N encoder layers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers: Iterable[EncoderLayer] = nn.ModuleList(  # type: ignore[assignment]
+            EncoderLayer(config) for _ in range(config.N)
+        )
+        self.norm = _final_norm(config)
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B S D"]:
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, and feed-forward, each inside an AddNorm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention, self.add_norm_1 = _attention(config), _add_norm(config)
+        self.cross_attention, self.add_norm_2 = _attention(config), _add_norm(config)
+        self.feed_forward, self.add_norm_3 = _feed_forward(config), _add_norm(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*B D"],
+        memory: Float[Tensor, "*M D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | Way | None,
+        past: Way | None = None,
+    ) -> Float[Tensor, "*B D"]:
+        """Each target position sees itself and the earlier ones (`past`, if those are not in x), and all of the source.
+
+        `memory` is empty where `memory_mask` is a `Way` that has its keys and values already.
+        """
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, past, causal=True))
+        x = self.add_norm_2(x, lambda y: self.cross_attention(y, memory, memory_mask))
+        return self.add_norm_3(x, self.feed_forward)
+
+
+class Decoder(nn.Module):
+    """N decoder layers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers: Iterable[DecoderLayer] = nn.ModuleList(  # type: ignore[assignment]
+            DecoderLayer(config) for _ in range(config.N)
+        )
+        self.norm = _final_norm(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B T D"]:
+        for layer in self.layers:
+            x = layer(x, memory, memory_mask)
+        return self.norm(x)

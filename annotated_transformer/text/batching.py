@@ -1,0 +1,183 @@
+"""Batching (section 5.1): sentence pairs of similar length, about `max_tokens` source and target tokens a batch."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, require
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+Ids = Sequence[int]
+TokenPair = tuple[Ids, Ids]
+TextPairs = Sequence[tuple[str, str]]
+
+
+class Batch(NamedTuple):
+    """Token ids, padded on the right, and the number of real target tokens (eos included).
+
+    The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n eos): the outputs,
+    shifted right by one (section 3.1). The source ends in eos, so that no sentence is empty.
+    """
+
+    source: Int[Tensor, "B S"]
+    target_in: Int[Tensor, "B T"]
+    target_out: Int[Tensor, "B T"]
+    n_tokens: int
+
+    def to(self, device: torch.device | str) -> Batch:
+        on_gpu = torch.device(device).type == "cuda"
+        source, target_in, target_out = (
+            (t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3]
+        )
+        return Batch(source, target_in, target_out, self.n_tokens)
+
+
+def encode_pairs(
+    tokenizer: Tokenizer, pairs: TextPairs, max_length: int, bpe_dropout: float = 0.0, seed: int = 0,
+    at_once: int = 10_000,
+) -> list[TokenPair]:
+    """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.
+
+    `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays, which take 4.
+    """
+    encoded: list[TokenPair] = []
+    seeds = random.Random(seed)
+    rest = iter(pairs)
+    while some := list(islice(rest, at_once)):
+        sides = (tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31)) for texts in zip(*some, strict=True))
+        encoded += [(array("i", x), array("i", y)) for x, y in zip(*sides, strict=True)
+                    if 0 < len(x) < max_length and 0 < len(y) < max_length]
+    return encoded
+
+
+def fingerprint(pairs: TextPairs) -> str:
+    """A SHA-256 of all texts, their order and what stands opposite what: other pairs have another."""
+    digest, rest = hashlib.sha256(), iter(pairs)
+    while some := list(islice(rest, 10_000)):
+        for sides in zip(*some, strict=True):
+            texts = [side.encode("utf-8", "surrogatepass") for side in sides]
+            digest.update(array("q", map(len, texts)).tobytes())
+            digest.update(b"".join(texts))
+    return digest.hexdigest()
+
+
+def pad(
+    rows: Sequence[Ids], pad_id: int = PAD_ID, before: Ids = (), after: Ids = (), multiple_of: int = 1
+) -> Int[Tensor, "B L"]:
+    """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
+
+    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are an
+    array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError when
+    there are no rows.
+    """
+    require(len(rows) > 0, "a batch needs at least one sentence, got none")
+    longest = len(before) + max(map(len, rows)) + len(after)
+    end = array("i", after) + array("i", [pad_id]) * (_rounded_up(longest, multiple_of) - len(after))
+    ids = array("i")
+    for row in rows:
+        for part in (before, row, end[: len(end) - len(before) - len(row)]):
+            ids.extend(part if getattr(part, "typecode", "i") == "i" else list(part))
+    return torch.from_numpy(np.array(ids, dtype=np.int64)).view(len(rows), -1)
+
+
+def _rounded_up(length: int, multiple_of: int) -> int:
+    return -(-length // multiple_of) * multiple_of
+
+
+def pad_source(
+    sentences: Sequence[Ids], eos_id: int = EOS_ID, pad_id: int = PAD_ID, multiple_of: int = 1
+) -> Int[Tensor, "B S"]:
+    """Source sentences as the encoder reads them: eos at the end of each, then padding."""
+    return pad(sentences, pad_id, after=[eos_id], multiple_of=multiple_of)
+
+
+def make_batch(
+    pairs: Sequence[TokenPair], pad_id: int = PAD_ID, bos_id: int = BOS_ID, eos_id: int = EOS_ID,
+    multiple_of: int = 1,
+) -> Batch:
+    """The batch of these pairs of ids (given without bos and eos), at least one."""
+    targets = [target for _, target in pairs]
+    return Batch(
+        source=pad_source([source for source, _ in pairs], eos_id, pad_id, multiple_of),
+        target_in=pad(targets, pad_id, before=[bos_id], multiple_of=multiple_of),
+        target_out=pad(targets, pad_id, after=[eos_id], multiple_of=multiple_of),
+        n_tokens=sum(map(len, targets)) + len(targets),
+    )
+
+
+def concatenated(pairs: Sequence[TokenPair], share: float, generator: random.Random) -> list[TokenPair]:
+    """share * N joined pairs for N `pairs`: x_i x_j with y_i y_j, for random i and j.
+
+    Where sentences are short, a model learns to stop early and sees little of positions far from bos. Two sentences in
+    a row are a long one (Nguyen, Murray and Chiang 2021, https://aclanthology.org/2021.iwslt-1.33).
+    """
+    first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
+    return [(array("i", [*x_i, *x_j]), array("i", [*y_i, *y_j]))
+            for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)]
+
+
+def group_by_length(lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random) -> list[list[int]]:
+    """Indices of pairs in groups of similar length; no side of a group exceeds `max_tokens` when padded.
+
+    `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties in random order,
+    and cut wherever the next pair would not fit.
+    """
+    order = list(range(len(lengths)))
+    generator.shuffle(order)
+    order.sort(key=lambda i: lengths[i][::-1])
+    groups: list[list[int]] = []
+    longest = 0
+    for i in order:
+        longest = max(longest, *lengths[i])
+        if not groups or longest * (len(groups[-1]) + 1) > max_tokens:
+            groups.append([])
+            longest = max(lengths[i])
+            require(longest <= max_tokens, f"max_tokens must hold the longest sentence, got {max_tokens} and {longest}")
+        groups[-1].append(i)
+    return groups
+
+
+def token_batches(
+    pairs: Sequence[TokenPair],
+    max_tokens: int,
+    *,
+    seed: int = 1,
+    epoch: int = 0,
+    shuffle: bool = True,
+    start: int = 0,
+    pad_id: int = PAD_ID,
+    bos_id: int = BOS_ID,
+    eos_id: int = EOS_ID,
+    multiple_of: int = 1,
+) -> Iterator[Batch]:
+    """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
+
+    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th batch.
+    With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up, which a GPU
+    likes: few shapes, for each of which it may have to make a plan, and of sizes that its tensor cores
+    take. Then a sentence that only the rounding makes too long is a batch of its own. Raises
+    ConfigError when a sentence is longer than `max_tokens`.
+    """
+
+    def padded(length: int) -> int:
+        return min(_rounded_up(length, multiple_of), max(length, max_tokens))
+
+    generator = random.Random(f"{seed} {epoch}")
+    lengths = [(padded(len(source) + 1), padded(len(target) + 1)) for source, target in pairs]
+    groups = group_by_length(lengths, max_tokens, generator)
+    if shuffle:
+        generator.shuffle(groups)
+    for group in groups[start:]:
+        yield make_batch([pairs[i] for i in group], pad_id, bos_id, eos_id, multiple_of)

@@ -1,0 +1,96 @@
+"""The log of a training run: log.jsonl, the progress bar and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_transformer import checkpoint
+from annotated_transformer.training.run import TrainingRun
+
+
+class TrainingLog:
+    """Sums stay on the device until a line is written: then, and only then, the host waits for it."""
+
+    def __init__(self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool) -> None:
+        self.run, self.progress, self.tensorboard = run, progress, tensorboard
+        self.path = out / "log.jsonl"
+        self.validated = 0
+        """The step of the last validation that the log holds."""
+        if self.path.exists():  # a killed run may have logged steps that its last checkpoint does not have
+            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+            records = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
+            kept = [(line, record) for line, record in records if record["step"] <= run.steps]
+            text = "".join(line for line, _ in kept)
+            checkpoint.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
+            self.validated = max((r["step"] for _, r in kept if "loss" not in r), default=0)
+
+    def __enter__(self) -> TrainingLog:
+        from tqdm import tqdm
+
+        self.writer = None
+        if self.tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.writer = SummaryWriter(str(self.tensorboard))
+        self.bar = tqdm(total=self.run.config.train_steps, initial=self.run.steps,
+                        disable=not self.progress, file=sys.stderr, unit="step", mininterval=1.0,
+                        dynamic_ncols=True)
+        self.since, self.tokens_before = time.perf_counter(), self.run.n_tokens
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.bar.close()
+        if self.writer:
+            self.writer.close()
+
+    def add(self, loss: Tensor, nll: Tensor, n_tokens: int) -> None:
+        """Count a step; its sums are part of the run's state, so that a resumed run logs the same."""
+        self.run.sums += torch.stack([loss, nll])
+        self.run.n_tokens += n_tokens
+        self.bar.update()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Seconds within the block do not count as training."""
+        began = time.perf_counter()
+        yield
+        self.since += time.perf_counter() - began
+
+    def write_means(self) -> None:
+        """A line with the means since the last one; in float16 also with what the scaler did."""
+        run, seconds = self.run, time.perf_counter() - self.since
+        values = [*run.sums]
+        if run.scaler.is_enabled():
+            values += [run.adam_steps(), run.scaler.scale(torch.ones((), device=run.device))]
+        loss, nll, *of_scaler = torch.stack(values).tolist()  # the one wait
+        loss, nll = loss / run.n_tokens, nll / run.n_tokens
+        speed = (run.n_tokens - self.tokens_before) / seconds
+        record = {"loss": loss, "nll": nll, "rate": run.rate, "tokens_per_s": speed}
+        shown = {"loss": f"{loss:.3f}", "rate": f"{run.rate:.1e}", "tokens/s": f"{speed:.0f}"}
+        if of_scaler:
+            record |= {"skipped": run.steps - round(of_scaler[0]), "scale": of_scaler[1]}
+            shown["skipped"] = str(record["skipped"])
+        self.bar.set_postfix(shown)
+        self.write(record)
+        run.sums, run.n_tokens = torch.zeros_like(run.sums), 0
+        self.since, self.tokens_before = time.perf_counter(), 0
+
+    def write(self, record: dict[str, float]) -> None:
+        """A line of JSON, which knows no NaN and no infinity: they are null."""
+        if not record:
+            return
+        finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": self.run.steps, **finite}, allow_nan=False) + "\n")
+        for name, value in record.items() if self.writer else ():
+            self.writer.add_scalar(name, value, self.run.steps)  # type: ignore[union-attr]

@@ -1,0 +1,127 @@
+"""Training (section 5): batches to loss to weights, validated, logged, saved, and resumed where it stopped."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from annotated_transformer import checkpoint
+from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import (
+    TextPairs,
+    TokenPair,
+    concatenated,
+    encode_pairs,
+    fingerprint,
+)
+from annotated_transformer.training import state
+from annotated_transformer.training.interrupts import Interrupts
+from annotated_transformer.training.log import TrainingLog
+from annotated_transformer.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+Validate = Callable[[Transformer], dict[str, float]]
+"""From a model in training to what is known of it, as numbers by name. It leaves the model as it was."""
+
+
+def train(
+    model_config: ModelConfig,
+    train_config: TrainConfig,
+    tokenizer: Tokenizer,
+    train_pairs: TextPairs,
+    valid_pairs: TextPairs,
+    out: str | Path,
+    *,
+    validate: Validate | None = None,
+    device: torch.device | str = "cpu",
+    resume: bool = False,
+    init: str | Path | None = None,
+    progress: bool = True,
+    tensorboard: str | Path | None = None,
+    corpus: str = "",
+) -> Transformer:
+    """Train a model on text pairs, write the checkpoint directory `out` and return the model, ready to decode.
+
+    Every `log_every` steps a line goes to `out`/log.jsonl: step, loss and nll (nats a real target token),
+    rate, tokens_per_s (real target tokens); in float16 also skipped, the number of steps that were left
+    out so far because a gradient overflowed, and the scale. With validation there is also a line with
+    valid_nll, valid_ppl and valid_bleu (greedy search), or with what `validate(model)` gives. What is
+    not finite is null. `progress` shows the same on standard error. `resume` continues a run from its
+    last checkpoint, on the same pairs with the same tokenizer, and, on the CPU, ends with the weights
+    that an uninterrupted run would have (unless `bpe_dropout` is
+    on, whose draws differ from process to process). `init` begins with the weights of another run.
+
+    The state is saved before every validation, so that nothing is lost if that fails. Ctrl-C waits for
+    the end of a step, and for nothing else; the run is saved before KeyboardInterrupt is raised. Pairs
+    longer than `max_length` tokens, or with an empty side, are left out of the training data. Raises
+    ConfigError when nothing is left, when `out` already holds a run and `resume` is not set, when there
+    is nothing to resume, and when the tokenizer, the pairs or the settings are not those of the run.
+    """
+    out = Path(out)
+    checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)
+    learned = model_config.positions == "learned" and not resume
+    require(not learned or train_config.max_length <= model_config.max_len,
+            "max_length must not exceed max_len, where learned positions end, got "
+            f"{train_config.max_length} and {model_config.max_len}")
+    run = TrainingRun(model_config, train_config, device)
+    run.fingerprint = fingerprint(train_pairs)
+    if resume:
+        state.restore(run, out)
+        corpus = corpus or checkpoint.read_config(out).get("corpus", "")
+    else:
+        checkpoint.begin_run(out)
+        if init:
+            weights = Path(init) / "model.safetensors"
+            checkpoint.load_weights(run.model, checkpoint.load_tensors(weights)[0], weights)
+    extra = {"train": train_config.to_dict(), "corpus": corpus}
+    checkpoint.write_directory(out, model_config, tokenizer, extra)
+
+    pairs: list[TokenPair] = []
+
+    def epoch_pairs(epoch: int) -> list[TokenPair]:
+        seed, max_length = train_config.seed * 100_003 + epoch, train_config.max_length
+        if not pairs or train_config.bpe_dropout:
+            pairs[:] = encode_pairs(tokenizer, train_pairs, max_length, train_config.bpe_dropout, seed)
+            require(bool(pairs), f"no training pair has 1 to {max_length} tokens on each side")
+        joined = concatenated(pairs, train_config.concatenate, random.Random(f"{seed} concatenate"))
+        return pairs + [(x, y) for x, y in joined if max(len(x), len(y)) < max_length]
+
+    def is_due(every: int) -> bool:
+        return run.steps == train_config.train_steps or run.steps % every == 0
+
+    if validate is None and valid_pairs:
+        from annotated_transformer.translation.validation import Validation
+
+        validate = Validation(model_config, tokenizer, valid_pairs)
+    with TrainingLog(run, out, tensorboard, progress) as log, Interrupts() as signals:
+        batches = run.batches(epoch_pairs)
+        try:
+            while True:
+                due = run.steps > log.validated and is_due(train_config.validate_every)
+                if validate is not None and due:
+                    with log.paused():
+                        log.write(validate(run.model))
+                if run.steps == train_config.train_steps:
+                    break
+                drawn = [next(batches) for _ in range(train_config.accumulate)]
+                with signals.held():
+                    log.add(*run.step(drawn))
+                    if is_due(train_config.log_every):
+                        log.write_means()
+                    if is_due(train_config.checkpoint_every):
+                        state.save(run, out)
+                    elif validate is not None and is_due(train_config.validate_every):
+                        state.save(run, out, to_average=False)
+        except KeyboardInterrupt:
+            if run.saved_steps < run.steps and not signals.broke_in:
+                with signals.held():
+                    state.save(run, out, to_average=False)
+            raise
+    return run.model.eval()

@@ -1,0 +1,58 @@
+"""Half precision: the type of the products in training, the scaler that float16 needs, and a kernel to avoid.
+
+Weights, Adam's moments, sums and losses are float32 in any case; `autocast` rounds for the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from annotated_transformer.config import require
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def product_type(precision: str, device: torch.device) -> torch.dtype:
+    """The type that `TrainConfig.precision` means on `device`.
+
+    "auto" is bfloat16 on a GPU that has it in hardware (from compute capability 8.0, the A100), float16
+    on older ones, and float32 elsewhere. Raises ConfigError for bf16 on a GPU that would emulate it,
+    with float32 arithmetic, so that nothing is won.
+    """
+    if device.type != "cuda":
+        return torch.float32 if precision == "auto" else TYPES[precision]
+    capability = torch.cuda.get_device_capability(device)
+    has_bf16 = capability >= (8, 0)
+    require(has_bf16 or precision != "bf16",
+            "precision bf16 needs a GPU of compute capability 8.0 or later, this one has "
+            f"{capability[0]}.{capability[1]} and would emulate it: take fp16 (or auto)")
+    return TYPES[("bf16" if has_bf16 else "fp16") if precision == "auto" else precision]
+
+
+def gradient_scaler(dtype: torch.dtype, device: torch.device) -> torch.amp.GradScaler:
+    """The scaler of a run: it does nothing unless the products are in float16.
+
+    The loss is multiplied by a scale, so that small gradients stay above float16's smallest number.
+    Where one overflows all the same, the step is skipped and the scale halved; after 2,000 steps
+    without overflow it doubles (Micikevicius et al. 2018).
+    """
+    return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+
+
+@contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """Let a GPU take any attention kernel but cuDNN's, which PyTorch prefers on an H100 or a B200.
+
+    cuDNN makes a plan for each new shape, in about a second (measured on a B200: issue 3704 of
+    modelscope/FunASR on GitHub), and nearly every batch of sentences has a shape of its own. And with a
+    mask its backward pass can give NaN (PyTorch 2.13 on an H100: issue 196678 of pytorch/pytorch).
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

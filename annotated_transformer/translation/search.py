@@ -1,0 +1,221 @@
+"""Greedy and beam search (section 6.1), over any model that can take one step at a time.
+
+Sequences start with bos and end with eos or at the length limit. A hypothesis y is scored by
+log P(y | x) / lp(|y|), lp(n) = ((5 + n) / 6)^alpha (Wu et al. 2016, equation 14), where |y| counts the eos.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from annotated_transformer.config import DecodeConfig, ModelConfig
+
+
+class State(Protocol):
+    """What a model remembers of B sentences with W hypotheses each."""
+
+    def reorder(self, parents: Int[Tensor, "B W"]) -> None:
+        """Hypothesis (b, w) continues hypothesis (b, parents[b, w])."""
+
+    def keep(self, sentences: Int[Tensor, "kept"]) -> None:
+        """Drop the other sentences."""
+
+
+@runtime_checkable
+class StepModel(Protocol):
+    """A model that search can drive: `Transformer` is one."""
+
+    config: ModelConfig
+
+    def start(self, source: Int[Tensor, "B S"]) -> Any:
+        """The State before the first token."""
+
+    def step(self, tokens: Int[Tensor, "B W"], state: Any) -> Float[Tensor, "B W V"]:
+        """Logits of the token after `tokens`."""
+
+
+class Hypothesis(NamedTuple):
+    """Tokens without bos and eos, the score that ranks them, and log P in nats (eos included)."""
+
+    tokens: list[int]
+    score: float
+    log_p: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """lp(n) = ((5 + n) / 6)^alpha, by which log P is divided."""
+    return ((5 + length) / 6) ** alpha
+
+
+def _length_limits(model: StepModel, source: Int[Tensor, "B S"], max_extra: int) -> list[int]:
+    """Most tokens, eos included, that each output may have: source length + max_extra (section 6.1)."""
+    real = (source != model.config.pad_id) & (source != model.config.eos_id)
+    limits = (real.sum(dim=1) + max_extra).clamp(min=1)
+    if model.config.positions == "learned":
+        limits = limits.clamp(max=model.config.max_len)
+    return limits.tolist()
+
+
+def argmax(x: Float[Tensor, "B W V"]) -> Int[Tensor, "B W"]:
+    """`x.argmax(-1)`; of many rows on a CPU by way of each 64 entries' maximum.
+
+    PyTorch takes a maximum of eight entries at once there, but one entry at a time for argmax.
+    """
+    if x.device.type != "cpu" or x.size(-1) % 64 or x.size(0) < 16:
+        return x.argmax(dim=-1)
+    blocks = x.unflatten(-1, (-1, 64))
+    best = blocks.amax(dim=-1).argmax(dim=-1)
+    return 64 * best + blocks.take_along_dim(best[..., None, None], dim=-2)[..., 0, :].argmax(dim=-1)
+
+
+@torch.inference_mode()
+def greedy_search(model: StepModel, source: Int[Tensor, "B S"], max_extra: int = 50) -> list[list[int]]:
+    """The most probable token at every step; for each sentence its ids without bos and eos.
+
+    A sentence leaves the batch when it ends.
+    """
+    limits = _length_limits(model, source, max_extra)
+    outputs: list[list[int]] = [[] for _ in limits]
+    alive = list(range(len(limits)))
+    state = model.start(source)
+    tokens = source.new_full((len(limits), 1), model.config.bos_id)
+    while alive:
+        tokens = argmax(model.step(tokens, state))
+        going_on = []
+        for row, (sentence, token) in enumerate(zip(alive, tokens[:, 0].tolist(), strict=True)):
+            if token != model.config.eos_id:
+                outputs[sentence].append(token)
+                if len(outputs[sentence]) < limits[sentence]:
+                    going_on.append(row)
+        if len(going_on) < len(alive):
+            rows = _on_device(going_on, torch.long, source.device)
+            alive, tokens = [alive[row] for row in going_on], tokens[rows]
+            state.keep(rows)
+    return outputs
+
+
+class _Beam:
+    """One sentence's search: its live hypotheses, best first, and those that have ended."""
+
+    def __init__(self, config: DecodeConfig, limit: int, early_stopping: bool) -> None:
+        self.config, self.limit, self.early_stopping = config, limit, early_stopping
+        self.alive: list[tuple[list[int], float]] = [([], 0.0)]
+        self.ended: list[Hypothesis] = []
+
+    def _end(self, tokens: list[int], log_p: float, length: int) -> None:
+        self.ended.append(Hypothesis(tokens, log_p / length_penalty(length, self.config.alpha), log_p))
+
+    def extend(self, candidates: list[tuple[int, int, float]], eos_id: int) -> list[int]:
+        """Take candidates (parent, token, log P), best first; the parents of the new live hypotheses.
+
+        The beam has `beam_size` places, and a hypothesis that has ended keeps its own: only the best
+        beam_size - len(ended) candidates count, whether they end or go on. So nothing that ranked among the best is
+        ever dropped, beam 1 is greedy search, and the search is over when every place has ended.
+        """
+        alive, parents = [], []
+        for parent, token, log_p in candidates[: self.config.beam_size - len(self.ended)]:
+            tokens = self.alive[parent][0]
+            if token == eos_id:
+                self._end(tokens, log_p, len(tokens) + 1)
+            elif len(tokens) + 1 == self.limit:
+                self._end([*tokens, token], log_p, self.limit)
+            else:
+                alive.append(([*tokens, token], log_p))
+                parents.append(parent)
+        self.alive = alive
+        if self.early_stopping and self._is_decided():
+            self.alive, parents = [], []
+        return parents
+
+    def _is_decided(self) -> bool:
+        """Whether no live hypothesis can still enter the n best.
+
+        Log P never rises as a hypothesis grows, and lp is monotone in the length, so the score it ends with is at most
+        log P / lp at its next length or at the limit, whichever is larger. The n-th best score is compared with that.
+        """
+        if not self.alive or len(self.ended) < self.config.n_best:
+            return False
+        nth_best = sorted((h.score for h in self.ended), reverse=True)[self.config.n_best - 1]
+        tokens, log_p = self.alive[0]
+        lengths = (len(tokens) + 1, self.limit)
+        return nth_best >= max(log_p / length_penalty(length, self.config.alpha) for length in lengths)
+
+    def n_best(self) -> list[Hypothesis]:
+        return sorted(self.ended, key=lambda h: -h.score)[: self.config.n_best]
+
+
+@torch.inference_mode()
+def beam_search(
+    model: StepModel,
+    source: Int[Tensor, "B S"],
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    n_best: int = 1,
+    max_extra: int = 50,
+    early_stopping: bool = True,
+) -> list[list[Hypothesis]]:
+    """For each sentence its `n_best` hypotheses, best first (section 6.1: beam 4, alpha 0.6, source length + 50).
+
+    `early_stopping` ends a sentence once nothing alive can beat its n best, which never changes the result; a
+    sentence leaves the batch when it ends. Fewer than `n_best` come back when there are no more. The host waits for a
+    GPU once a step, for the best candidates, and once before the first. Raises ConfigError for a beam below 1 or an
+    `n_best` outside 1 to beam_size.
+    """
+    config = DecodeConfig(beam_size, alpha, n_best, max_extra)
+    beams = [_Beam(config, limit, early_stopping) for limit in _length_limits(model, source, max_extra)]
+    running = list(range(len(beams)))
+    state = model.start(source)
+    tokens = source.new_full((len(beams), 1), model.config.bos_id)
+    log_p_BW = torch.zeros(tokens.shape, device=source.device)
+    while running:
+        logits_BWV = model.step(tokens, state)
+        precision = torch.promote_types(logits_BWV.dtype, torch.float32)
+        log_p_BWV = logits_BWV.log_softmax(dim=-1, dtype=precision)
+        if beam_size == 1:  # of equal logits the first, as in greedy search
+            next_token = argmax(logits_BWV)[..., None]
+            next_log_p = log_p_BWV.gather(-1, next_token)
+        else:
+            next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)  # of each hypothesis
+        n_next = next_token.size(-1)
+        n_candidates = min(beam_size, next_token[0].numel())
+        best_log_p, best = (next_log_p + log_p_BW[:, :, None]).flatten(1).topk(n_candidates, dim=-1)
+        best_token = next_token.flatten(1).gather(1, best)
+        parents: list[list[int]] = []
+        going_on: list[int] = []
+        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)  # one wait for a GPU
+        for row, found_in_row in enumerate(found.tolist()):
+            candidates = [(int(i), int(token), log_p) for i, token, log_p in found_in_row if log_p > -float("inf")]
+            rows = beams[running[row]].extend(candidates, model.config.eos_id)
+            if rows:
+                parents.append(rows)
+                going_on.append(row)
+        if len(going_on) < len(running):
+            running = [running[row] for row in going_on]
+            state.keep(_on_device(going_on, torch.long, source.device))
+        if running:
+            parents_BW, tokens, log_p_BW = _next_inputs(parents, [beams[i].alive for i in running], source.device)
+            state.reorder(parents_BW)
+            log_p_BW = log_p_BW.to(precision)
+    return [beam.n_best() for beam in beams]
+
+
+def _next_inputs(
+    parents: list[list[int]], alive: list[list[tuple[list[int], float]]], device: torch.device
+) -> tuple[Int[Tensor, "running W"], Int[Tensor, "running W"], Float[Tensor, "running W"]]:
+    """Parents, last tokens and log P of the live hypotheses; a place that has ended gets log P of minus infinity."""
+    width, rows = max(map(len, parents)), []
+    for parents_in_row, hypotheses in zip(parents, alive, strict=True):
+        row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)]
+        rows.append(row + [(0, 0, -float("inf"))] * (width - len(row)))
+    parents_BW, tokens, log_p_BW = _on_device(rows, torch.float64, device).unbind(dim=-1)
+    return parents_BW.long(), tokens.long(), log_p_BW
+
+
+def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The host's numbers as a tensor there; from pinned memory a GPU gets them without a wait."""
+    tensor = torch.tensor(values, dtype=dtype)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

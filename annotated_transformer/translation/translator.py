@@ -1,0 +1,167 @@
+"""Text in, text out (section 6.1): the model, the tokenizer and the search as one translator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.config import DecodeConfig, require
+from annotated_transformer.fast.cuda_graphs import GraphedModel
+from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.int8 import quantize
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation.search import StepModel, beam_search
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+class Translation(NamedTuple):
+    """One line of text, the score that ranks it, and log P in nats."""
+
+    text: str
+    score: float
+    log_p: float
+
+
+class Translator:
+    """Translates text, one sentence (or line) at a time or many; see `translate`, `n_best` and `translate_stream`.
+
+    A line that is empty, or only white space, is answered by an empty line, without asking the model. A line of more
+    than `max_source` tokens (eos included; learned positions may set a lower limit) is cut there, and a warning names
+    it. An answer never contains a line break of any kind: where a model makes one, it becomes a space.
+    """
+
+    def __init__(
+        self, model: Transformer, tokenizer: Tokenizer, device: torch.device | str = "cpu", max_source: int = 1024,
+        searched: StepModel | None = None,
+    ) -> None:
+        """`model` is moved to `device` and put into evaluation mode; `searched` makes its steps, by default itself.
+
+        Raises ConfigError for a max_source below 2.
+        """
+        require(max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}")
+        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, torch.device(device)
+        self.search_model: StepModel = searched or self.model
+        learned = model.config.positions == "learned"
+        self.max_source = min(max_source, model.config.max_len) if learned else max_source
+
+    @classmethod
+    def from_checkpoint(
+        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024, int8: bool = False,
+        graphs: bool = False, dtype: torch.dtype | str | None = None,
+    ) -> Translator:
+        """The translator in a checkpoint directory, which holds all it needs.
+
+        It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, with a copy
+        in 16 bits where it is exact, or put into 8 bits with `int8` (see `quantization`). On a GPU `graphs` records its
+        steps (see `graphs`).
+
+        `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32 on a CPU and
+        float16 on a GPU, whose products of any age are fastest in it. It is finer than bfloat16: of 200 translations of
+        book/model 199 are those of float32, in bfloat16 189. The largest number in that model's layers is 1,050, and
+        float16 ends at 65,504. `model` itself stays in float32.
+
+        Raises ConfigError for another dtype, for int8 on another device than the CPU or together with 16 bits, and for
+        graphs without a GPU.
+        """
+        on_gpu = torch.device(device).type == "cuda"
+        require(on_gpu or not graphs, "graphs need a GPU: give device='cuda'")
+        name = str(dtype or ("float16" if on_gpu else "float32")).removeprefix("torch.")
+        require(name in ("float32", "float16", "bfloat16"), f"dtype must be float32, float16 or bfloat16, got {name}")
+        model, tokenizer = load_model(directory, device)
+        if int8:
+            quantize(model)
+        elif torch.device(device).type == "cpu":
+            lay_out(model)
+        translator = cls(model, tokenizer, device, max_source)
+        made_ready = InferenceModel(translator.model, copy_halves=not on_gpu, dtype=getattr(torch, name))
+        translator.search_model = GraphedModel(made_ready) if graphs else made_ready
+        return translator
+
+    def translate(
+        self, sentences: Sequence[str], beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        max_tokens: int = 4096,
+    ) -> list[str]:
+        """The best translation of each sentence. The paper's search by default; beam 1 is greedy search.
+
+        `max_tokens` bounds a batch: beam_size hypotheses, each as long as its padded source. Raises ConfigError for
+        settings that cannot be.
+        """
+        return list(self.translate_stream(sentences, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens))
+
+    def n_best(
+        self, sentences: Sequence[str], n_best: int = 4, beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        max_tokens: int = 4096,
+    ) -> list[list[Translation]]:
+        """The `n_best` translations of each sentence, best first; fewer where the search found fewer."""
+        return list(self.n_best_stream(sentences, n_best, max(1, len(sentences)), beam_size, alpha, max_extra,
+                                       max_tokens))
+
+    def translate_stream(
+        self, lines: Iterable[str], window: int = 512, beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        max_tokens: int = 4096,
+    ) -> Iterator[str]:
+        """One line out for each line in, in order; no more than `window` lines are held at a time."""
+        for translations in self.n_best_stream(lines, 1, window, beam_size, alpha, max_extra, max_tokens):
+            yield translations[0].text
+
+    def n_best_stream(
+        self, lines: Iterable[str], n_best: int = 4, window: int = 512, beam_size: int = 4, alpha: float = 0.6,
+        max_extra: int = 50, max_tokens: int = 4096,
+    ) -> Iterator[list[Translation]]:
+        """`n_best` of each line, as they come."""
+        config = DecodeConfig(beam_size, alpha, n_best, max_extra)
+        require(window >= 1, f"window must be at least 1, got {window}")
+        require(max_tokens >= 1, f"max_tokens must be at least 1, got {max_tokens}")
+        lines, first = iter(lines), 1
+        while held := list(islice(lines, window)):
+            yield from self._window(held, first, config, max_tokens)
+            first += len(held)
+
+    def _window(self, lines: list[str], first: int, config: DecodeConfig, max_tokens: int) -> list[list[Translation]]:
+        """Translations of lines numbered from `first`: encoded, sorted by length, batched, put back in order."""
+        sources = self.tokenizer.encode_batch([line.strip() for line in lines])
+        for i, ids in enumerate(sources):
+            if len(ids) >= self.max_source:
+                log.warning("line %d has %d tokens, only the first %d are translated",
+                            first + i, len(ids), self.max_source - 1)
+                sources[i] = ids[: self.max_source - 1]
+        answers = [[Translation("", 0.0, 0.0)] for _ in lines]
+        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
+        for batch in batches_by_length(order, sources, max_tokens // config.beam_size):
+            found = self._search([sources[i] for i in batch], config)
+            for i, translations in zip(batch, found, strict=True):
+                answers[i] = translations or answers[i]  # a model whose scores are NaN has no hypothesis
+        return answers
+
+    def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
+        ids = self.model.config
+        source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
+        found = beam_search(self.search_model, source, **config.to_dict())
+        return [[Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses] for hypotheses in found]
+
+    def _text(self, ids: list[int]) -> str:
+        """The text of `ids` on one line: every mark that Python, or a terminal, takes for a line's end is a space."""
+        return " ".join(self.tokenizer.decode(ids).splitlines())
+
+
+def batches_by_length(order: list[int], sources: list[list[int]], max_tokens: int) -> Iterator[list[int]]:
+    """Cut `order` (short to long) into batches of at most `max_tokens` padded source tokens, or a single sentence."""
+    batch: list[int] = []
+    for i in order:
+        if batch and (len(sources[i]) + 1) * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

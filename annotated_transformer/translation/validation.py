@@ -1,0 +1,46 @@
+"""Validation in training (section 5): loss, perplexity and BLEU on held-out pairs, by greedy search."""
+
+from __future__ import annotations
+
+import torch
+
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import TextPairs
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.translation.evaluation import bleu, exp_of_nll, mean_nll, within_reach
+from annotated_transformer.translation.translator import Translator
+
+
+class Validation:
+    """What `train` asks of a model by default: valid_nll (nats a token), valid_ppl, valid_bleu (greedy search).
+
+    Pairs that the model cannot score (`evaluation.within_reach`) are left out once, with a warning. It runs on the
+    model's device, unless told another.
+    """
+
+    def __init__(
+        self, config: ModelConfig, tokenizer: Tokenizer, pairs: TextPairs, device: torch.device | None = None
+    ) -> None:
+        sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
+        encoded = list(zip(*sides, strict=True))
+        kept = within_reach(config, encoded)
+        self.tokenizer, self.device = tokenizer, device
+        self.pairs, self.encoded = [pairs[i] for i in kept], [encoded[i] for i in kept]
+
+    def __call__(self, model: Transformer) -> dict[str, float]:
+        if not self.pairs:
+            return {}
+        nll = mean_nll(model, self.encoded)
+        sources, references = map(list, zip(*self.pairs, strict=True))
+        device = self.device or model.embedding.weight.device
+        was_training = model.training
+        model.eval()
+        try:
+            searched = InferenceModel(model) if device.type == "cuda" else None
+            translator = Translator(model, self.tokenizer, device, searched=searched)
+            translations = translator.translate(sources, beam_size=1)
+        finally:
+            model.train(was_training)
+        return {"valid_nll": nll, "valid_ppl": exp_of_nll(nll), "valid_bleu": bleu(translations, references).score}

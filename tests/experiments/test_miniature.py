@@ -1,0 +1,272 @@
+"""Table 3 in miniature: one rule for every row, runs that are done once, and a table beside the paper's."""
+
+import json
+import math
+
+import pytest
+from safetensors.torch import load_file
+
+from annotated_transformer import cli
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.experiments.significance import ppl_of_sums
+from annotated_transformer.experiments.table_3 import miniature
+from annotated_transformer.experiments.table_3.miniature import (
+    CLAIMS,
+    DECODINGS,
+    VARIATIONS,
+    Task,
+    find_variations,
+    read_scores,
+    run_task,
+)
+from annotated_transformer.experiments.table_3.miniature_table import (
+    as_text,
+    collect,
+    result_records,
+    run_tasks,
+    summarize,
+)
+from annotated_transformer.tables.variations import TABLE_3
+from annotated_transformer.text import corpus
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.translation.evaluation import perplexity
+
+VOCAB_SIZE = 300
+REAL_LOAD, REAL_TRAIN = corpus.load, miniature.train
+
+
+def task(name, out, seed=1, steps=5):
+    return Task(name, seed, "reverse", out, steps, VOCAB_SIZE)
+
+
+def few(name, split, data_dir=None):
+    """The corpus `name` with few sentences, so that a run takes a second."""
+    return REAL_LOAD(name, split, data_dir)[:{"train": 400}.get(split, 20)]
+
+
+@pytest.fixture(autouse=True)
+def small_corpus(monkeypatch):
+    monkeypatch.setattr(miniature.corpus, "load", few)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Two variations, two seeds each, hardly trained."""
+    path = tmp_path_factory.mktemp("variations")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(miniature.corpus, "load", few)
+        run_all(path)
+    return path
+
+
+def run_all(path):
+    for name in ("base", "A1"):
+        for seed in (1, 2):
+            run_task(task(name, path, seed))
+
+
+def run(capsys, *arguments):
+    status = cli.main([str(argument) for argument in arguments])
+    return status, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.id)
+def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(row):
+    full, (small, training) = row.model_config(2000), VARIATIONS[row.id].configs(seed=7)
+    for name in ("d_model", "d_ff", "d_k", "d_v"):
+        assert 8 * getattr(small, name) == getattr(full, name)
+    assert 2 * small.N == full.N
+    kept = ("h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention", "initialization")
+    assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
+    steps = row.train_config().train_steps
+    assert training.train_steps == miniature.STEPS * steps // 100_000
+    assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)
+    assert (training.warmup_steps, training.lr_factor) == (200, 0.3)
+
+
+def test_rows_that_keep_the_number_of_parameters_still_do():
+    sizes = {name: VARIATIONS[name].configs(1)[0] for name in ("base", "A1", "A2", "A3", "A4")}
+    assert {config.h * config.d_k for config in sizes.values()} == {64}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
+    (model, training), (other, other_training) = (VARIATIONS[name].configs(1) for name in (claim.id, claim.against))
+    ours, theirs = ({**one.to_dict(), **two.to_dict()} for one, two in ((model, training), (other, other_training)))
+    changed = {name for name in ours if ours[name] != theirs[name]}
+    assert changed == {"unscaled": {"scaled_attention"}, "unscaled-A1": {"scaled_attention"},
+                       "no-positions": {"positions"}, "no-warm-up": {"warm_up"}, "pre-norm": {"norm"},
+                       "pre-norm-no-warm-up": {"warm_up"}, "short": {"max_length"},
+                       "short-learned": {"positions"}}[claim.id]
+
+
+def test_groups_and_ids_name_variations():
+    assert [v.id for v in find_variations(["table"])] == [row.id for row in TABLE_3]
+    assert len(find_variations(["all", "A1"])) == len(VARIATIONS) == 28
+    assert [v.id for v in find_variations(["B2", "B2", "pre-norm"])] == ["B2", "pre-norm"]
+    with pytest.raises(ConfigError, match="no variation A9"):
+        find_variations(["A1", "A9"])
+
+
+@pytest.mark.slow
+def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
+    record = collect(out, "reverse")["A1"][2]
+    assert ModelConfig.from_dict(record["model"]) == VARIATIONS["A1"].configs(2, 5, VOCAB_SIZE)[0]
+    assert TrainConfig.from_dict(record["train"]).seed == record["seed"] == 2
+    scores = read_scores(record)
+    assert scores.nll.shape == (20, 2)
+    assert scores.bleu.shape == (20, 10)
+
+
+def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
+    model, tokenizer = load_model(out / "reverse" / "base-1")
+    pairs = [(tokenizer.encode(source), tokenizer.encode(target)) for source, target in few("reverse", "valid")]
+    record = collect(out, "reverse")["base"][1]
+    assert ppl_of_sums(read_scores(record).nll.sum(0)) == pytest.approx(perplexity(model, pairs), rel=1e-5)
+    assert read_scores(record, "averaged").nll[:, 0].tolist() != read_scores(record).nll[:, 0].tolist()
+    assert read_scores(record, "beam-1").nll.tolist() == read_scores(record).nll.tolist()
+
+
+def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_are_averaged(out):
+    base = out / "reverse" / "base-1"
+    texts = (side for pair in few("reverse", "train") for side in pair)
+    assert Tokenizer.load(base / "tokenizer.model").model_bytes == Tokenizer.train(texts, VOCAB_SIZE).model_bytes
+    assert len(json.loads((base / "averaged" / "config.json").read_text())["averaged"]) == 5
+
+
+def test_a_finished_run_with_other_settings_is_refused(out):
+    for other in (task("A1", out, steps=6), task("A1", out)._replace(vocab_size=280),
+                  task("A1", out)._replace(n_sentences=3)):
+        with pytest.raises(ConfigError, match="other settings"):
+            run_task(other)
+
+
+def test_a_width_that_does_not_divide_is_refused(monkeypatch):
+    monkeypatch.setattr(miniature, "WIDTH", 24)
+    with pytest.raises(ConfigError, match="base cannot be scaled down: d_model, d_ff, d_k, d_v"):
+        VARIATIONS["base"].configs(1)
+
+
+def test_a_finished_run_is_not_run_again(out, monkeypatch):
+    monkeypatch.setattr(miniature, "train", None)
+    assert run_task(task("A1", out)).name == "scores.json"
+
+
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    whole = run_task(task("A2", tmp_path / "whole", steps=6))
+    with monkeypatch.context() as patched:
+        patched.setattr(miniature, "scored_sentences", stop)
+        patched.setattr(miniature, "train", lambda model, config, *args, **kwargs: REAL_TRAIN(
+            model, config.replace(train_steps=3), *args, **kwargs))
+        with pytest.raises(KeyboardInterrupt):
+            run_task(task("A2", tmp_path / "stopped", steps=6))
+    resumed = run_task(task("A2", tmp_path / "stopped", steps=6))
+    ours, theirs = (load_file(path.parent / "model.safetensors") for path in (whole, resumed))
+    assert all((ours[name] == theirs[name]).all() for name in ours)
+    assert json.loads(whole.read_text())["scores"] == json.loads(resumed.read_text())["scores"]
+
+
+def test_the_summary_compares_every_row_with_its_own(out):
+    rows = {row["id"]: row for row in summarize(collect(out, "reverse"), n_samples=20)}
+    assert list(rows) == ["base", "A1", *miniature.DECODINGS]
+    assert "bleu_difference" not in rows["base"]
+    ppl = {record["row"]: [] for record in result_records(collect(out, "reverse"))}
+    for record in result_records(collect(out, "reverse")):
+        ppl[record["row"]].append(record["ppl"])
+    assert rows["A1"]["ppl"]["seeds"] == pytest.approx(ppl["A1"])
+    differences = [one - other for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
+    assert rows["A1"]["ppl_difference"]["seeds"] == pytest.approx(differences)
+    assert rows["A1"]["paper"] == {"name": "h=1", "ppl": 5.29, "bleu": 24.9, "parameters": None}
+    assert rows["beam-1"]["ppl_difference"]["mean"] == 0
+    assert as_text(rows.values()).count("\n") == len(rows)
+
+
+def made_up_record(name, seed, matched, nats, train_loss):
+    """A run whose sentences of ten words have `matched` right words each (in a row), at `nats` a token."""
+    counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
+
+    def scores(nats):
+        return {"signature": "none", "nll": [[nats * n, n] for n in (5, 9, 14, 20)], "bleu_counts": [counts] * 4}
+
+    found = {"": scores(nats)}
+    if name == "base":
+        found |= {decoding: scores(nats + i) for i, decoding in enumerate(DECODINGS, 1)}
+    return {"id": name, "seed": seed, "steps": 5, "train_loss": train_loss, "scores": found,
+            "model": VARIATIONS[name].configs(seed)[0].to_dict()}
+
+
+def made_up_runs():
+    return {name: {seed: made_up_record(name, seed, matched, nats, 2.0 * seed) for seed in (1, 2)}
+            for name, matched, nats in (("base", 8, 1.0), ("A1", 6, 0.5), ("unscaled-A1", 7, 0.25))}
+
+
+def test_each_way_to_search_has_its_own_scores():
+    rows = {row["id"]: row for row in summarize(made_up_runs(), n_samples=20)}
+    for i, decoding in enumerate(DECODINGS, 1):
+        assert rows[decoding]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
+        assert rows[decoding]["ppl_difference"]["mean"] == pytest.approx(math.exp(1 + i) - math.e)
+
+
+def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
+    rows = summarize(made_up_runs(), n_samples=20)
+    assert [row["train_loss"] for row in rows[:3]] == [3.0, 3.0, 3.0]
+    lines = {line.split()[0]: line for line in as_text(rows).splitlines()[1:]}
+    assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]  # A1 has fewer words right than base
+    assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
+
+
+def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(out, tmp_path):
+    for name in ("short", "short-learned"):
+        run_task(task(name, tmp_path))
+    records = collect(tmp_path, "reverse")
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    nll = {name: read_scores(records[name][1]).nll for name in rows}
+    beyond = nll["short"][:, 1] > 12
+    assert 0 < beyond.sum() < len(beyond)
+    assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(ppl_of_sums(nll["short"][beyond].sum(0)))
+    difference = rows["short-learned"]["ppl_within_difference"]["mean"]
+    within = [ppl_of_sums(nll[name][~beyond].sum(0)) for name in ("short-learned", "short")]
+    assert difference == pytest.approx(within[0] - within[1])
+
+
+def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
+    """Other processes know nothing of the small corpus, so this one takes the whole."""
+    monkeypatch.setattr(miniature.corpus, "load", REAL_LOAD)
+    files = list(run_tasks([task("C1", tmp_path / "both", 1, 1), task("C1", tmp_path / "both", 2, 1)], jobs=2))
+    assert len(files) == 2
+    alone = run_task(task("C1", tmp_path / "alone", 2, 1))
+    together = tmp_path / "both" / "reverse" / "C1-2" / "scores.json"
+    assert json.loads(alone.read_text())["scores"] == json.loads(together.read_text())["scores"]
+
+
+def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_path):
+    where = ("--corpus", "reverse", "--out", out)
+    status, printed, said = run(capsys, "variations", "run", "A1", "--seeds", 2, "--steps", 5, "--vocab-size",
+                                VOCAB_SIZE, *where)
+    assert status == 0
+    assert "A1" in printed
+    assert "5.29, 24.9" in printed
+    assert "2 of 2" in said
+    result = tmp_path / "table.json"
+    assert run(capsys, "variations", "table", "--result", result, *where)[0] == 0
+    content = read_result(result)
+    assert f"variations run table --seeds 2 --corpus reverse --out {out} && " in content["command"]
+    assert {(record["row"], record["seed"]) for record in content["records"]} == {
+        ("base", 1), ("base", 2), ("A1", 1), ("A1", 2)}
+    assert {row["id"] for row in content["summary"]} >= {"base", "A1", "averaged"}
+
+
+@pytest.mark.parametrize(("arguments", "line"), [
+    (["run"], "name the rows"), (["run", "Z1"], "no variation Z1"), (["table", "A1"], "takes no rows"),
+    (["run", "A1", "--seeds", "0"], "seeds"), (["run", "A1", "--steps", "0"], "steps"),
+    (["run", "A1", "--jobs", "0"], "jobs"), (["table", "--out", "nowhere"], "no finished run")])
+def test_a_mistake_gets_one_line(capsys, arguments, line):
+    status, out, said = run(capsys, "variations", *arguments)
+    assert (status, out) == (2, "")
+    assert line in said
+    assert said.count("\n") == 1

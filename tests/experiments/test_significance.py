@@ -1,0 +1,130 @@
+"""Sentence scores add up to the corpus scores, and the intervals are those of textbook statistics."""
+
+import math
+
+import pytest
+import torch
+from toys import random_pairs, small_model
+
+from annotated_transformer.config import ConfigError
+from annotated_transformer.experiments.significance import (
+    STUDENT_95,
+    Estimate,
+    bleu_of_sums,
+    estimate,
+    ppl_of_sums,
+    sentence_bleu_statistics,
+    sentence_nll,
+)
+from annotated_transformer.translation.evaluation import bleu, perplexity
+
+HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table", "", "no"]
+REFERENCES = ["the cat sat on the red mat", "a dog is asleep under the old table today", "yes", "no"]
+
+
+def mean(sums):
+    """A metric of rows (value, 1): the mean value."""
+    return float(sums[0] / sums[1])
+
+
+def rows(*values):
+    return torch.tensor([[value, 1.0] for value in values], dtype=torch.float64)
+
+
+def normal(seed, n=400, shift=0.0, spread=1.0):
+    return rows(*(shift + spread * torch.randn(n, generator=torch.Generator().manual_seed(seed))).tolist())
+
+
+def test_nats_of_sentences_add_up_to_perplexity():
+    model, pairs = small_model(), random_pairs(3, 17)
+    nll = sentence_nll(model, pairs, max_tokens=40)
+    assert nll[:, 1].tolist() == [len(target) + 1 for _, target in pairs]
+    assert ppl_of_sums(nll.sum(0)) == pytest.approx(perplexity(model, pairs), rel=1e-9)
+    assert ppl_of_sums(nll[4]) == pytest.approx(perplexity(model, pairs[4:5]), rel=1e-9)
+
+
+def test_a_model_that_drops_out_is_refused():
+    with pytest.raises(ConfigError, match="eval mode"):
+        sentence_nll(small_model().train(), random_pairs(3, 2))
+
+
+def test_no_pairs_are_refused():
+    with pytest.raises(ConfigError, match="no pairs"):
+        sentence_nll(small_model(), [])
+
+
+@pytest.mark.parametrize("of", [[0, 1, 2, 3], [1, 0], [2], [3, 3, 1]])
+def test_counts_of_sentences_add_up_to_bleu(of):
+    counts = sentence_bleu_statistics(HYPOTHESES, REFERENCES)[of].sum(0)
+    assert bleu_of_sums(counts) == pytest.approx(bleu([HYPOTHESES[i] for i in of], [REFERENCES[i] for i in of]).score)
+
+
+def test_the_interval_of_a_mean_is_the_textbooks():
+    sample = normal(1)
+    found = estimate(mean, [sample], n_samples=4000)
+    error = sample[:, 0].std().item() / math.sqrt(len(sample))
+    assert found.mean == pytest.approx(sample[:, 0].mean().item())
+    assert found.low == pytest.approx(found.mean - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx(found.mean + 1.96 * error, abs=0.15 * error)
+
+
+def test_pairing_takes_out_what_both_sides_share():
+    """A small constant gain on very different sentences: invisible side by side, certain pair by pair."""
+    base = normal(2, spread=10)
+    better = base + torch.tensor([0.1, 0.0])
+    one, other = estimate(mean, [better]), estimate(mean, [base])
+    assert one.low < other.high
+    found = estimate(mean, [better], [base])
+    assert found.low == pytest.approx(0.1)
+    assert found.high == pytest.approx(0.1)
+    assert found.sign == 1
+
+
+def test_the_same_seeds_are_compared():
+    base = [normal(2) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
+    found = estimate(mean, [run + torch.tensor([0.1, 0.0]) for run in base], base)
+    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_seeds_that_differ_widen_the_interval_by_students_t():
+    same, apart = [normal(3)] * 3, [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
+    narrow, wide = estimate(mean, same), estimate(mean, apart)
+    assert wide.mean == pytest.approx(narrow.mean)
+    of_sentences = (narrow.high - narrow.low) / 2
+    of_seeds = 4.303 * 1 / math.sqrt(3)  # the standard deviation of -1, 0, 1 is 1
+    assert (wide.high - wide.low) / 2 == pytest.approx(math.hypot(of_sentences, of_seeds))
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5, 12])
+def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_cases(n_seeds):
+    """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""
+    generator = torch.Generator().manual_seed(n_seeds)
+    draws = torch.randn(1000, n_seeds, generator=generator).tolist()
+    found = [estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws]
+    held = sum(one.low <= 0 <= one.high for one in found) / len(found)
+    assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)  # beyond ten seeds the factor is that of ten, a bit wide
+
+
+def test_students_factors_solve_its_distribution():
+    """The density of t, integrated numerically from minus the factor to the factor, is 0.95."""
+    for degrees, factor in enumerate(STUDENT_95, 1):
+        constant = math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
+        t = torch.linspace(-factor, factor, 20_001, dtype=torch.float64)
+        density = constant * (1 + t**2 / degrees) ** (-(degrees + 1) / 2)
+        assert torch.trapezoid(density, t).item() == pytest.approx(0.95, abs=1e-4)
+
+
+def test_a_sign_needs_the_interval_and_every_seed():
+    assert Estimate(1.0, 0.2, 1.8, [1.5, 0.5]).sign == 1
+    assert Estimate(-1.0, -1.8, -0.2, [-1.5, -0.5]).sign == -1
+    assert Estimate(1.0, -0.1, 2.1, [1.5, 0.5]).sign == 0
+    assert Estimate(1.0, 0.2, 1.8, [2.5, -0.5]).sign == 0
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(ConfigError, match="no runs"):
+        estimate(mean, [])
+    with pytest.raises(ConfigError, match="as many runs"):
+        estimate(mean, [normal(1)], [normal(1), normal(2)])
+    with pytest.raises(ConfigError, match="same sentences"):
+        estimate(mean, [normal(1, 5)], [normal(1, 6)])

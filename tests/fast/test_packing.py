@@ -1,0 +1,159 @@
+"""Packed batches: the same values and gradients as padded ones."""
+
+from copy import deepcopy
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from annotated_transformer import ModelConfig, Transformer
+from annotated_transformer.fast import packing
+from annotated_transformer.fast.blockwise_loss import linear_cross_entropy
+from annotated_transformer.fast.packing import Packing, packed_decode
+from annotated_transformer.model.attention import causal_mask, scaled_dot_product_attention
+from annotated_transformer.text.batching import make_batch
+from annotated_transformer.training.loss import label_smoothed_cross_entropy
+
+REAL = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
+
+
+def test_packing_takes_the_real_positions_and_puts_them_back():
+    x = torch.arange(18.0).view(3, 3, 2)
+    packing = Packing(REAL)
+    packed = packing.pack(x)
+    assert packed.tolist() == x[REAL].tolist()
+    assert packing.unpack(packed)[REAL].tolist() == packed.tolist()
+    assert packing.unpack(packed)[0, 2].tolist() == packed[0].tolist()  # padding is finite
+
+
+def test_packing_knows_where_sentences_start_on_every_device():
+    packing = Packing(REAL)
+    assert packing.starts.tolist() == [0, 2, 3, 6] and packing.longest == 3
+    assert packing.starts.dtype == torch.int32  # the kernel's
+    moved = packing.to("meta")
+    assert {moved.positions.device, moved.rows.device, moved.starts.device} == {torch.device("meta")}
+    assert moved.shape == REAL.shape and packing.starts.device.type == "cpu"
+
+
+def test_the_gradients_of_packing_are_those_of_indexing():
+    x = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
+    packing = Packing(REAL)
+    weight = torch.randn(6, 2, dtype=torch.float64)
+    (packed,) = torch.autograd.grad((packing.pack(x) * weight).sum(), x)
+    (indexed,) = torch.autograd.grad((x[REAL] * weight).sum(), x)
+    assert torch.equal(packed, indexed)
+    rows = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]  # what comes back from padding is nothing
+    (unpacked,) = torch.autograd.grad((packing.unpack(rows) * weight).sum(), rows)
+    assert torch.equal(unpacked, weight[REAL])
+
+
+@pytest.mark.parametrize("n_padding, is_packed", [(0, False), (4, False), (5, True)])
+def test_packing_is_left_out_where_little_is_padding(n_padding, is_packed):
+    real = torch.arange(100).view(4, 25) < 100 - n_padding
+    assert (Packing.where_it_pays(real) is not None) == is_packed
+
+
+LENGTHS = {"both sides": [(3, 9), (12, 2), (7, 5)], "the source alone": [(3, 6), (12, 6), (7, 6)],
+           "the target alone": [(7, 2), (7, 9), (7, 4)], "neither": [(5, 6), (5, 6)]}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, norm):
+    torch.manual_seed(0)
+    config = ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0, norm=norm)
+    model = Transformer(config).double().train()
+    batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
+    x, positions = packed_decode(model, batch.source, batch.target_in)
+    target = batch.target_out.flatten()[positions]
+    assert (target != 0).sum() == batch.n_tokens
+    packed = linear_cross_entropy(x, model.embedding.weight, target)
+    padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
+    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
+    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+
+
+def one_sentence_at_a_time(queries, keys, values, starts, memory_starts, *longest, scale, window_size):
+    """What `varlen_attn` computes on a GPU, by equation 1."""
+    assert scale is None and window_size in [(-1, -1), (-1, 0)]
+    assert longest == (starts.diff().max(), memory_starts.diff().max())
+    found = []
+    for (a, b), (c, d) in zip(starts.unfold(0, 2, 1), memory_starts.unfold(0, 2, 1), strict=True):
+        q, k, v = (rows.transpose(0, 1) for rows in (queries[a:b], keys[c:d], values[c:d]))
+        mask = causal_mask(int(b - a))[0] if window_size == (-1, 0) else None
+        found.append(scaled_dot_product_attention(q, k, v, mask).transpose(0, 1))
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_a_kernel_for_different_lengths_gets_what_it_needs(lengths, monkeypatch):
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0)).double().train()
+    batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
+    padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+    calls = []
+    monkeypatch.setattr(packing, "varlen_attn", lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw))
+    monkeypatch.setattr(packing, "fits_kernel", lambda attention, queries: True)
+    x, positions = packed_decode(model, *batch[:2], (Packing(batch.source != 0), Packing(batch.target_in != 0)))
+    packed = label_smoothed_cross_entropy(model.logits(x), batch.target_out.flatten()[positions])
+    assert len(calls) == 6 and len(x) == batch.n_tokens
+    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
+    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
+    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+
+
+def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
+    def fits(dtype=torch.bfloat16, **changes):
+        model = Transformer(ModelConfig(40, N=1, d_model=32, d_ff=32, h=4, **changes))
+        return packing.fits_kernel(model.encoder.layers[0].self_attention, torch.zeros(3, 32, dtype=dtype))
+
+    assert not fits() and not packing.has_kernel(torch.device("cpu"))
+    monkeypatch.setattr(packing, "has_kernel", lambda device: True)
+    assert fits() and fits(torch.float16) and fits(d_k=256, d_v=256)
+    others = {"d_k": 16}, {"d_k": 4, "d_v": 4}, {"d_k": 264, "d_v": 264}, {"attention_dropout": 0.1}
+    assert not fits(torch.float32) and not any(fits(**changes) for changes in others)
+
+
+@pytest.mark.parametrize("major, has", [(7, False), (8, True), (9, True)])
+def test_the_kernel_is_for_ampere_and_newer(major, has, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major))
+    assert packing.has_kernel(torch.device("cuda")) == (has and packing.varlen_attn is not None)
+
+
+def test_rows_of_padding_are_not_computed():
+    model = Transformer(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4))
+    seen = []
+    for layers in (model.encoder.layers, model.decoder.layers):
+        layers[0].feed_forward.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
+    batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
+    packed_decode(model, batch.source, batch.target_in)
+    assert seen == [(4 + 13, 16), (10 + 3, 16)]
+
+
+def gradients(model, batch, fast, **autocast):
+    """All gradients of the summed loss as one vector of float64, by training's path on a CPU or by the plain one."""
+    with torch.autocast("cpu", **autocast):
+        if fast:
+            x, positions = packed_decode(model, batch.source, batch.target_in)
+            loss, _ = linear_cross_entropy(x, model.embedding.weight, batch.target_out.flatten()[positions])
+        else:
+            loss, _ = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    return torch.cat([gradient.double().flatten() for gradient in found])
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_fast_path_is_as_exact_as_the_plain_one(norm):
+    """In float32 within 1e-5 of each other; in bf16 as far from float64 as the plain path is."""
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(300, N=2, d_model=64, d_ff=128, h=4, p_drop=0.0, norm=norm))
+    lengths = [(3, 9), (12, 2), (7, 5), (20, 21)] * 4
+    batch = make_batch([(torch.randint(3, 300, (s,)).tolist(), torch.randint(3, 300, (t,)).tolist())
+                        for s, t in lengths])
+    exact = gradients(deepcopy(model).double(), batch, fast=False, enabled=False)
+    plain, fast = (gradients(model, batch, fast, enabled=False) for fast in (False, True))
+    assert (fast - plain).norm() < 1e-5 * plain.norm() and (fast - exact).norm() < 1e-5 * exact.norm()
+    plain, fast = (gradients(model, batch, fast, dtype=torch.bfloat16) for fast in (False, True))
+    assert 1e-4 * exact.norm() < (fast - exact).norm() < 1.2 * (plain - exact).norm()

@@ -1,0 +1,203 @@
+"""Two files stay parallel whatever their lines hold, and splits share no sentence."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import random
+import re
+import threading
+import time
+
+import pytest
+
+from annotated_transformer.config import ConfigError
+from annotated_transformer.text.parallel_text import (
+    LONGEST_LINE,
+    bounded_lines,
+    load_files,
+    read_lines,
+    split_by_group,
+)
+
+ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
+
+ZIPPED = gzip.compress(b"1\n" * 99, mtime=0)
+
+
+def write(path, content: str | bytes):
+    content = content.encode("utf-8") if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_only_line_feeds_end_lines(tmp_path, name, end):
+    assert read_lines(write(tmp_path / name, "\n".join(ODD) + end)) == ODD
+
+
+def test_windows_line_ends_and_byte_order_mark_are_no_text(tmp_path):
+    assert read_lines(write(tmp_path / "text", b"\xef\xbb\xbfone\r\ntwo\r\n")) == ["one", "two"]
+
+
+def test_a_mark_elsewhere_than_at_the_beginning_is_text(tmp_path):
+    content = "\ufeff\ufeffone\n\ufefftwo\n"
+    assert read_lines(write(tmp_path / "text", content)) == ["\ufeffone", "\ufefftwo"]
+    assert read_lines(write(tmp_path / "text.gz", content)) == ["\ufeffone", "\ufefftwo"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("form", ["plain", "gzip", "a byte at a time"])
+def test_a_pipe_is_read_as_a_file_is(tmp_path, form):
+    """As in --train <(zcat a.gz) <(zcat b.gz)."""
+    os.mkfifo(tmp_path / "pipe")
+    content = b"one\ntwo\n"
+
+    def feed() -> None:
+        with open(tmp_path / "pipe", "wb", buffering=0) as pipe:
+            if form == "a byte at a time":
+                for byte in content:
+                    pipe.write(bytes([byte]))
+                    time.sleep(0.01)
+            else:
+                pipe.write(gzip.compress(content) if form == "gzip" else content)
+
+    writer = threading.Thread(target=feed, daemon=True)
+    writer.start()
+    assert read_lines(tmp_path / "pipe") == ["one", "two"]
+    writer.join(10)
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_a_line_without_end_is_named_and_not_read_to_its_end(tmp_path, name):
+    path = write(tmp_path / name, b"one\n" + b"x" * (LONGEST_LINE + 1) + b"\nthree\n")
+    with pytest.raises(ConfigError, match=r"text.*, line 2 has more than 1,048,576 bytes: text has one sentence a li"):
+        read_lines(path)
+    with open(write(tmp_path / "plain", b"x" * (3 * LONGEST_LINE) + b"y\nthree"), "rb") as file:
+        digest = hashlib.sha256()
+        assert [(len(line), whole) for line, whole in bounded_lines(file, digest.update)] == [
+            (LONGEST_LINE, False), (5, True)]
+    assert digest.digest() == hashlib.sha256((tmp_path / "plain").read_bytes()).digest()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_the_longest_line_is_whole(tmp_path, end):
+    with open(write(tmp_path / "text", b"x" * (LONGEST_LINE - len(end)) + end), "rb") as file:
+        assert [(len(line), whole) for line, whole in bounded_lines(file)] == [(LONGEST_LINE, True)]
+
+
+def test_gzip_is_known_by_its_first_bytes(tmp_path):
+    """A file that lost or gained its .gz on the way is read all the same."""
+    (tmp_path / "zipped").write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "plain.gz").write_bytes(b"one\n")
+    assert read_lines(tmp_path / "zipped") == read_lines(tmp_path / "plain.gz") == ["one"]
+
+
+def test_own_files_give_pairs(tmp_path):
+    source = write(tmp_path / "mine.en", "a house\na tree\n")
+    target = write(tmp_path / "mine.de.gz", "ein Haus\nein Baum\n")
+    assert load_files(str(source), target) == [("a house", "ein Haus"), ("a tree", "ein Baum")]
+
+
+def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
+    source = write(tmp_path / "mine.en", "a house\n\na tree\nthe sea\n")
+    target = write(tmp_path / "mine.de", "ein Haus\nein Hund\n \t\ndas Meer\n")
+    assert load_files(source, target) == [("a house", "ein Haus"), ("the sea", "das Meer")]
+    printed = capsys.readouterr()
+    assert printed.out == "" and "2 of 4 pairs" in printed.err
+
+
+@pytest.mark.parametrize(("source", "target", "words"), [
+    ("1\n2\n3\n", "1\n2\n", r"equally many lines, got 3 in .*mine\.en and 2 in .*mine\.de$"),
+    ("", "1\n", r"mine\.en is empty$"),
+    ("1\n", "", r"mine\.de is empty$"),
+    ("\n", "1\n", "no pair of sentences"),
+    ("1\n", b"Stra\xdfe\n", r"mine\.de, line 1: byte 0xdf is not UTF-8$"),
+    (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"mine\.en, line 3: byte 0xff is not UTF-8$"),
+    (b"\x1f\x8bnonsense", "1\n", r"mine\.en is a damaged gzip file$"),
+    (ZIPPED[:-9], "1\n", r"mine\.en is a damaged gzip file$"),
+    (ZIPPED[:-5] + b"abcde", "1\n", r"mine\.en is a damaged gzip file$"),
+    (ZIPPED[:10] + b"\xff" * 20, "1\n", r"mine\.en is a damaged gzip file$"),
+], ids=["unequal", "first empty", "second empty", "blank", "Latin-1", "third line",
+        "not gzip", "cut", "wrong sum", "wrong body"])
+def test_what_is_wrong_with_a_file_is_one_line(tmp_path, source, target, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_files(write(tmp_path / "mine.en", source), write(tmp_path / "mine.de", target))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_and_directory_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"^cannot read .*missing: No such file"):
+        read_lines(tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"^cannot read .*: Is a directory"):
+        read_lines(tmp_path)
+
+
+def random_pairs(seed: int) -> list[tuple[str, str]]:
+    """Sparse enough that there are both many groups and some long chains."""
+    rng = random.Random(seed)
+    return [(f"s{rng.randrange(150)}", f"t{rng.randrange(150)}") for _ in range(120)]
+
+
+def connected(pairs: list[tuple[str, str]]) -> list[set[tuple[str, str]]]:
+    """Brute force: merge any two groups that share a sentence on a side until there are no such two."""
+    groups: list[set[tuple[str, str]]] = []
+    for pair in pairs:
+        touching = [group for group in groups if any(pair[0] == s or pair[1] == t for s, t in group)]
+        groups = [group for group in groups if group not in touching] + [set().union({pair}, *touching)]
+    return groups
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_are_never_divided(seed):
+    pairs = random_pairs(seed)
+    splits = split_by_group(pairs, n_held_out=20)
+    assert sorted(sum(splits.values(), [])) == sorted(set(pairs))
+    groups = connected(pairs)
+    assert max(map(len, groups)) > 2
+    for group in groups:
+        assert sum(bool(group & set(split)) for split in splits.values()) == 1
+    assert [len(splits[name]) for name in ("valid", "test")] == [20, 20]
+
+
+def test_splits_do_not_depend_on_the_order_of_pairs():
+    pairs = random_pairs(7)
+    shuffled = random.Random(1).sample(pairs, len(pairs))
+    for name, split in split_by_group(pairs, n_held_out=20).items():
+        again = split_by_group(shuffled, n_held_out=20)[name]
+        assert sorted(split) == sorted(again)
+        assert split == [pair for pair in dict.fromkeys(pairs) if pair in split]
+        assert again == [pair for pair in dict.fromkeys(shuffled) if pair in again]
+
+
+def test_case_punctuation_and_spaces_make_no_new_sentence():
+    alike = [("Don't go!", "1"), ("dont go", "2"), ("DON’T  GO …", "3"), ("Straße", "4"), ("strasse?", "5"),
+             ("x", "GO"), ("y", "„Go“"), ("?!", "7"), ("?", "8")]
+    filler = [(f"other {number}", f"anderes {number}") for number in range(40)]
+    for n_held_out in range(1, 12):
+        splits = split_by_group(alike + filler, n_held_out)
+        where = {pair: name for name, split in splits.items() for pair in split}
+        assert len({where[pair] for pair in alike[:3]}) == 1
+        assert where[alike[3]] == where[alike[4]] and where[alike[5]] == where[alike[6]]
+    # Signs alone fold to nothing, which is no sentence to share.
+    homes = {tuple(next(name for name, split in split_by_group(alike[7:] + filler, n).items() if pair in split)
+                   for pair in alike[7:]) for n in range(1, 20)}
+    assert any(first != second for first, second in homes)
+
+
+def test_training_split_takes_what_is_left():
+    splits = split_by_group([("a", "b"), ("a", "b"), ("a", "c")], n_held_out=1)
+    assert splits == {"train": [("a", "b"), ("a", "c")], "valid": [], "test": []}
+    assert split_by_group([]) == {"train": [], "valid": [], "test": []}
+
+
+def test_fold_keeps_letters_of_every_script():
+    pairs = [("Привет!", "1"), ("привет", "2"), ("你好。", "3"), ("你好", "4"), ("再见", "5")]
+    for n_held_out in (1, 2):
+        splits = split_by_group(pairs, n_held_out)
+        where = {re.sub(r"\W", "", pair[0]).lower(): name for name, split in splits.items() for pair in split}
+        assert len(where) == 3
+        for name, split in splits.items():
+            assert all(where[re.sub(r"\W", "", pair[0]).lower()] == name for pair in split)

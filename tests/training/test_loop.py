@@ -1,0 +1,782 @@
+import functools
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_cuda import fake_cuda
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from torch.testing import assert_close
+from toys import random_pairs, small_model, text_pairs, toy_run_config, toy_tokenizer
+
+import annotated_transformer
+from annotated_transformer import checkpoint
+from annotated_transformer.checkpoint import load_model, load_tensors, read_config, step_checkpoints
+from annotated_transformer.config import ConfigError
+from annotated_transformer.fast import packing
+from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import encode_pairs, fingerprint, make_batch, pad_source, token_batches
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training import (
+    log as training_log,
+    loop as training,
+    run as training_run,
+    state as training_state,
+)
+from annotated_transformer.training.loop import train
+from annotated_transformer.training.precision import product_type
+from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.translation.search import beam_search, greedy_search
+from annotated_transformer.translation.validation import Validation
+
+PAIRS = text_pairs(1, 60)
+
+
+def run(out, resume=False, valid=(), model_changes=None, pairs=PAIRS, **changes):
+    model_config, train_config = toy_run_config(**changes)
+    model_config = model_config.replace(**(model_changes or {}))
+    return train(model_config, train_config, toy_tokenizer(), pairs, list(valid), out, resume=resume, progress=False)
+
+
+def log(out):
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def untimed(out):
+    return [{name: value for name, value in record.items() if name != "tokens_per_s"} for record in log(out)]
+
+
+def assert_same_run(one, two):
+    """Weights, Adam's moments and random state bit for bit, the same checkpoints and the same log."""
+    names = [path.name for path in step_checkpoints(two)]
+    assert [path.name for path in step_checkpoints(one)] == names
+    for name in ("model.safetensors", "training.safetensors", *(f"checkpoints/{n}" for n in names)):
+        ours, theirs = load_file(one / name), load_file(two / name)
+        assert ours.keys() == theirs.keys()
+        assert not [key for key in ours if not torch.equal(ours[key], theirs[key])]
+    assert untimed(one) == untimed(two)
+
+
+def saved_step(out):
+    """The step of the state that a run would resume from."""
+    path = out / "training.safetensors"
+    return json.loads(load_tensors(path)[1]["counters"])["step"] if path.exists() else None
+
+
+def eager_scaler(dtype, device):
+    """Begins with a scale that overflows, and doubles it after two steps that did not."""
+    enabled = dtype == torch.float16
+    return torch.amp.GradScaler(device.type, init_scale=2.0**22, growth_interval=2, enabled=enabled)
+
+
+def first_batches(train_config, n):
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, train_config.max_length)
+    batches = token_batches(pairs, train_config.max_tokens, seed=train_config.seed)
+    return [next(batches) for _ in range(n)]
+
+
+def capturing_run(p_drop=0.0, packing="auto", **changes):
+    """A run whose Adam steps only note the gradients and the rate."""
+    model_config, train_config = toy_run_config(**changes)
+    r = TrainingRun(model_config.replace(p_drop=p_drop), train_config, packing=packing)
+    seen = []
+
+    def note():
+        seen.append({name: p.grad.clone() for name, p in r.model.named_parameters()})
+
+    r.optimizer.step = note
+    return r, seen
+
+
+def loss_by_pytorch(model, batch, label_smoothing=0.1):
+    logits = model(batch.source, batch.target_in)
+    return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, reduction="sum",
+                           label_smoothing=label_smoothing)
+
+
+def test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens():
+    r, seen = capturing_run()
+    batches = first_batches(r.config, 2)
+    n_tokens = sum(int((batch.target_out != 0).sum()) for batch in batches)
+    assert sum(batch.target_out.numel() for batch in batches) > n_tokens  # there is padding to leave out
+    loss, nll, n_real = r.step(batches)
+    by_hand = sum(loss_by_pytorch(r.model, batch) for batch in batches)
+    assert n_real == n_tokens
+    assert_close(loss, by_hand.detach())
+    assert_close(nll, sum(loss_by_pytorch(r.model, batch, 0.0) for batch in batches).detach())
+    names, parameters = zip(*r.model.named_parameters())
+    expected = dict(zip(names, torch.autograd.grad(by_hand / n_tokens, parameters)))
+    assert_close(seen[0], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("packing", ["auto", "on", "off"])
+def test_a_step_on_a_cpu_computes_the_real_positions_alone(packing):
+    """Unless packing is off: that is the step of a GPU, and of a compiled graph, which take the rectangle."""
+    r, _ = capturing_run(packing=packing)
+    rows = []
+    for stack in (r.model.encoder, r.model.decoder):
+        layer = stack.layers[0].feed_forward
+        layer.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0][..., 0].numel()))
+    batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
+    r.step([batch])
+    assert rows == ([2 * 13, 2 * 10] if packing == "off" else [4 + 13, 10 + 3])
+
+
+@pytest.mark.parametrize("choice", ["off", "on"])
+def test_a_step_on_a_gpu_waits_for_no_value(choice, monkeypatch):
+    """On the device "meta" tensors have shapes and no values: what asks for one, or mixes devices, raises."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which does not know that device
+    monkeypatch.setattr(packing, "fits_kernel", lambda *_: packing.varlen_attn is not None)
+    model_config, train_config = toy_run_config(clip_norm=1.0)
+    run = TrainingRun(model_config, train_config, "meta", choice)
+    run.optimizer = torch.optim.SGD(run.model.parameters())  # a fused Adam is not for that device
+    batches = [make_batch(random_pairs(seed, 8)) for seed in (1, 2)]
+    loss, nll, n_tokens = run.step(batches)
+    assert run.steps == 1 and n_tokens == sum(batch.n_tokens for batch in batches)
+    for value in (loss, nll):
+        with pytest.raises(RuntimeError, match="meta"):
+            value.item()
+
+
+def test_two_half_batches_equal_one_whole_batch():
+    """The halves have unequal numbers of tokens, and their lengths are padded differently."""
+    pairs = [([5, 6], [7]), ([8, 9, 10], [11, 12, 13, 14, 15]), ([5], [6, 7, 8]), ([20, 21], [22])]
+    r, seen = capturing_run()
+    r.step([make_batch(pairs)])
+    r.step([make_batch(pairs[:1]), make_batch(pairs[1:])])
+    assert_close(seen[1], seen[0], rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_do_not_leak_into_the_next_step():
+    r, seen = capturing_run()
+    batches = first_batches(r.config, 1)
+    r.step(batches)
+    r.step(batches)
+    assert_close(seen[1], seen[0], rtol=0, atol=0)
+
+
+def test_clipping_is_an_option():
+    r, seen = capturing_run(clip_norm=0.01)
+    r.step(first_batches(r.config, 1))
+    assert torch.cat([g.flatten() for g in seen[0].values()]).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_first_update_has_the_rate_of_step_1(tmp_path, monkeypatch):
+    """What Adam really steps with, over a run, is equation 3 at 1, 2, 3 ..."""
+    rates, step = [], torch.optim.Adam.step
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: rates.append(self.param_groups[0]["lr"]) or step(self))
+    run(tmp_path / "run", train_steps=8, warmup_steps=3, lr_factor=2.0, log_every=1)
+    by_hand = [2.0 * 8**-0.5 * min(s**-0.5, s * 3**-1.5) for s in range(1, 9)]
+    assert rates == pytest.approx(by_hand, rel=1e-12)
+    assert [record["rate"] for record in log(tmp_path / "run")] == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_the_log_holds_nats_a_real_token(tmp_path):
+    changes = {"train_steps": 1, "log_every": 1, "accumulate": 2}
+    run(tmp_path / "run", model_changes={"p_drop": 0.0}, **changes)
+    model_config, train_config = toy_run_config(**changes)
+    torch.manual_seed(train_config.seed)
+    untrained = Transformer(model_config.replace(p_drop=0.0))
+    batches = first_batches(train_config, 2)
+    n_tokens = sum(batch.n_tokens for batch in batches)
+    (record,) = log(tmp_path / "run")
+    for name, smoothing in (("loss", 0.1), ("nll", 0.0)):
+        by_hand = sum(loss_by_pytorch(untrained, batch, smoothing).item() for batch in batches) / n_tokens
+        assert record[name] == pytest.approx(by_hand, rel=1e-5)
+    assert record["step"] == 1 and record["tokens_per_s"] > 0
+
+
+def test_log_lines_are_means_since_the_last(tmp_path):
+    run(tmp_path / "each", log_every=1, train_steps=4)
+    run(tmp_path / "all", log_every=4, train_steps=4)
+    (record,), each = log(tmp_path / "all"), log(tmp_path / "each")
+    assert min(r["loss"] for r in each) < record["loss"] < max(r["loss"] for r in each)
+    tokens = [batch.n_tokens for batch in first_batches(toy_run_config()[1], 4)]
+    mean = sum(n * r["loss"] for n, r in zip(tokens, each, strict=True)) / sum(tokens)
+    assert record["loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_the_last_step_is_logged_wherever_it_falls(tmp_path):
+    run(tmp_path / "each", log_every=1, train_steps=5)
+    run(tmp_path / "some", log_every=3, train_steps=5)
+    each, some = log(tmp_path / "each"), log(tmp_path / "some")
+    assert [record["step"] for record in some] == [3, 5]
+    n_3, n_4, n_5 = [batch.n_tokens for batch in first_batches(toy_run_config()[1], 5)][2:]
+    mean = (n_4 * each[3]["loss"] + n_5 * each[4]["loss"]) / (n_4 + n_5)
+    assert some[1]["loss"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_validation_between_two_lines_takes_nothing_from_the_second(tmp_path):
+    run(tmp_path / "without", log_every=5, train_steps=10)
+    run(tmp_path / "with", log_every=5, train_steps=10, valid=text_pairs(2, 5), validate_every=4)
+    training_lines = [record for record in untimed(tmp_path / "with") if "loss" in record]
+    assert training_lines == untimed(tmp_path / "without")
+
+
+def test_seconds_of_validation_are_not_those_of_training(tmp_path, monkeypatch):
+    """On a clock that a step moves by one second, and a validation by a hundred."""
+    clock, update = [0.0], TrainingRun.step
+
+    def move(seconds, result=None):
+        clock[0] += seconds
+        return result
+
+    monkeypatch.setattr(training_log, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(Validation, "__call__", lambda *_: move(100, {"valid_nll": 1.0}))
+    monkeypatch.setattr(TrainingRun, "step", lambda *step: move(1, update(*step)))
+    run(tmp_path, log_every=10, train_steps=10, valid=text_pairs(2, 5), validate_every=4)
+    n_tokens = sum(batch.n_tokens for batch in first_batches(toy_run_config()[1], 10))
+    (trained,) = (record for record in log(tmp_path) if "loss" in record)
+    assert trained["tokens_per_s"] == pytest.approx(n_tokens / 10)
+
+
+def test_the_log_is_json_even_where_a_loss_is_not_finite(tmp_path, monkeypatch):
+    def update(self, batches):
+        self.steps += 1
+        return torch.tensor(float("nan")), torch.tensor(float("inf")), 1
+
+    monkeypatch.setattr(TrainingRun, "step", update)
+    monkeypatch.setattr(Validation, "__call__", lambda *_: {"valid_nll": 999.0, "valid_ppl": math.inf})
+    run(tmp_path, train_steps=1, valid=text_pairs(2, 5))
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    trained, validated = (json.loads(line, parse_constant=pytest.fail) for line in lines)
+    assert (trained["loss"], trained["nll"]) == (None, None) and trained["rate"] > 0
+    assert validated == {"step": 1, "valid_nll": 999.0, "valid_ppl": None}
+
+
+def test_training_learns_and_returns_what_it_saved(tmp_path):
+    model = run(tmp_path / "run", train_steps=60, warmup_steps=30, max_tokens=400, log_every=10, lr_factor=2.0,
+                model_changes={"p_drop": 0.0, "d_model": 32, "d_ff": 64})
+    losses = [record["nll"] for record in log(tmp_path / "run")]
+    assert losses[-1] < 0.5 * losses[0]
+    loaded, _ = load_model(tmp_path / "run")
+    assert not model.training
+    assert_close(dict(loaded.named_parameters()), dict(model.named_parameters()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("max_length", "least"), [(40, 40), (20, 10)])
+def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(tmp_path, monkeypatch, max_length, least):
+    """Those that grew too long are left out."""
+    seen = defaultdict(Counter)
+
+    def update(self, batches):
+        self.steps += 1
+        for row in (row for batch in batches for row in batch.source.tolist()):
+            seen[self.epoch][tuple(token for token in row if token > 2)] += 1
+        return torch.zeros(()), torch.zeros(()), 1
+
+    monkeypatch.setattr(TrainingRun, "step", update)
+    monkeypatch.setattr(training_state, "save", lambda *_, **__: None)
+    run(tmp_path / "run", train_steps=200, concatenate=1.0, max_length=max_length)
+    sources = Counter(tuple(x) for x, _ in encode_pairs(toy_tokenizer(), PAIRS, max_length))
+    joined = [seen[epoch] - sources for epoch in (0, 1)]
+    for epoch in (0, 1):
+        assert sources <= seen[epoch] and max(map(len, seen[epoch])) < max_length
+        assert least <= joined[epoch].total() <= len(PAIRS) == 60
+    assert joined[0] != joined[1]
+
+
+def test_the_directory_holds_what_the_other_commands_need(tmp_path):
+    run(tmp_path / "run", train_steps=12, checkpoint_every=3, keep_checkpoints=2)
+    assert sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()) == [
+        "checkpoints/step-00000009.safetensors", "checkpoints/step-00000012.safetensors", "config.json", "log.jsonl",
+        "model.safetensors", "tokenizer.model", "training.safetensors",
+    ]
+    assert read_config(tmp_path / "run")["train"]["keep_checkpoints"] == 2
+
+
+def test_the_seed_decides_everything(tmp_path):
+    for name, seed in (("one", 3), ("two", 3), ("other", 4)):
+        random.seed(name)
+        torch.manual_seed(len(name))
+        run(tmp_path / name, seed=seed, train_steps=4)
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+    weights = [load_file(tmp_path / name / "model.safetensors")["embedding.weight"] for name in ("one", "other")]
+    assert not torch.equal(*weights)
+
+
+@pytest.mark.parametrize("stop", random.Random(0).sample(range(1, 12), 3))
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
+    """Across epochs (some 17 batches), with dropout, BPE-dropout, joined pairs, accumulation and clipping."""
+    changes = {"accumulate": 2, "clip_norm": 1.0, "log_every": 1, "bpe_dropout": 0.1, "concatenate": 0.5}
+    run(tmp_path / "whole", **changes)
+    run(tmp_path / "parts", train_steps=stop, **changes)
+    run(tmp_path / "parts", resume=True, **changes)
+    if stop % 3:  # the last step of a run is a checkpoint, which the whole run does not have
+        (tmp_path / "parts" / f"checkpoints/step-{stop:08d}.safetensors").unlink()
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_a_stopped_run_in_float16_resumes_bit_for_bit(tmp_path, monkeypatch):
+    """The scale among it, which overflow has halved and steps without overflow have doubled."""
+    monkeypatch.setattr(training_run, "gradient_scaler", eager_scaler)
+    changes = {"precision": "fp16", "log_every": 1, "clip_norm": 1.0}
+    run(tmp_path / "whole", **changes)
+    run(tmp_path / "parts", train_steps=8, **changes)
+    metadata = load_tensors(tmp_path / "parts" / "training.safetensors")[1]
+    assert json.loads(metadata["scaler"])["_growth_tracker"] == 1  # half way to the next doubling
+    (tmp_path / "parts" / "checkpoints/step-00000008.safetensors").unlink()
+    run(tmp_path / "parts", resume=True, **changes)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    scales = [record["scale"] for record in log(tmp_path / "whole")]
+    assert scales != sorted(scales, reverse=True)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypatch, at):
+    """The disk is full at the first, second or third file of the checkpoint of step 6."""
+    run(tmp_path / "whole", log_every=5)
+    save_tensors, calls = checkpoint.save_tensors, []
+
+    def full_disk(path, *rest):
+        calls.append(path)
+        if len(calls) == 3 + at:
+            raise OSError("No space left on device")
+        save_tensors(path, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(checkpoint, "save_tensors", full_disk)
+        run(tmp_path / "run", log_every=5)
+    run(tmp_path / "run", log_every=5, resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, precision):
+    """By SIGKILL, three times at a random update and twice in the middle of writing a checkpoint."""
+    seed = random.Random(1).randrange(1000)
+    package = str(Path(annotated_transformer.__file__).parents[1])
+    script = subprocess.run(
+        [sys.executable, Path(__file__).parents[1] / "killed_run.py", tmp_path, str(seed), precision],
+        text=True, capture_output=True, timeout=3600, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package})
+    assert script.returncode == 0, script.stderr
+    assert script.stdout.split() == [str(int(signal.SIGKILL))] * 5 + ["0"]
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")
+    assert [record["step"] for record in log(tmp_path / "killed")] == [3, 6, 9, 12, 15, 18, 20]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_finishes_the_step_and_saves(tmp_path, monkeypatch, number):
+    run(tmp_path / "whole")
+    update = TrainingRun.step
+
+    def interrupted_update(self, batches):
+        if self.steps == 4:
+            os.kill(os.getpid(), number)
+        return update(self, batches)
+
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TrainingRun, "step", interrupted_update)
+        run(tmp_path / "run")
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert [record["step"] for record in log(tmp_path / "run")] == [2, 4]
+    assert saved_step(tmp_path / "run") == 5
+    run(tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_stops_at_once_and_saves_nothing_half_done(tmp_path, monkeypatch):
+    update = TrainingRun.step
+
+    def impatient(self, batches):
+        if self.steps < 4:
+            return update(self, batches)
+        self.steps += 1
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second signal did not stop the step")
+
+    monkeypatch.setattr(TrainingRun, "step", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run")
+    assert saved_step(tmp_path / "run") == 3
+
+
+@pytest.mark.parametrize(("step", "saved"), [(0, None), (7, 7)])
+def test_ctrl_c_does_not_wait_for_a_corpus_to_be_encoded(tmp_path, monkeypatch, step, saved):
+    """Nor does it cost a step, wherever in an epoch, or between two, it comes."""
+    run(tmp_path / "whole", accumulate=3)
+    next_batch = TrainingRun.batches
+
+    def interrupted(self, epoch_pairs):
+        for n, batch in enumerate(next_batch(self, epoch_pairs)):
+            if n == 3 * step + 1:  # in the middle of drawing the batches of a step
+                signal.raise_signal(signal.SIGINT)
+                pytest.fail("the signal waited")
+            yield batch
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TrainingRun, "batches", interrupted)
+        run(tmp_path / "run", accumulate=3)
+    assert saved_step(tmp_path / "run") == saved
+    run(tmp_path / "run", accumulate=3, resume=saved is not None)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def interrupted_validation(*_):
+    signal.raise_signal(signal.SIGINT)
+    pytest.fail("the signal waited")
+
+
+def failing_validation(*_):
+    raise MemoryError("a long sentence")
+
+
+@pytest.mark.parametrize(("validate", "error"), [
+    (interrupted_validation, KeyboardInterrupt), (failing_validation, MemoryError),
+])
+@pytest.mark.parametrize("every", [5, 12])
+def test_a_validation_that_fails_costs_no_step_and_is_made_up_for(
+    tmp_path, monkeypatch, validate, error, every
+):
+    """Be it between two checkpoints or at the end; Ctrl-C does not wait for it either."""
+    changes = {"valid": text_pairs(2, 5), "validate_every": every, "checkpoint_every": 50}
+    run(tmp_path / "whole", **changes)
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(Validation, "__call__", validate)
+        run(tmp_path / "run", **changes)
+    assert saved_step(tmp_path / "run") == every
+    run(tmp_path / "run", resume=True, **changes)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert [r["step"] for r in log(tmp_path / "run") if "valid_nll" in r][0] == every
+
+
+def test_a_run_is_not_overwritten_and_nothing_is_not_resumed(tmp_path):
+    with pytest.raises(ConfigError, match="nothing to resume in .*run: it has no training.safetensors"):
+        run(tmp_path / "run", resume=True)
+    run(tmp_path / "run", train_steps=1)
+    before = (tmp_path / "run" / "training.safetensors").read_bytes()
+    with pytest.raises(ConfigError, match="run already holds a run: resume it, or name another directory"):
+        run(tmp_path / "run", train_steps=1)
+    assert (tmp_path / "run" / "training.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(("model_changes", "changes", "name"), [
+    ({}, {"warmup_steps": 7}, "warmup_steps"),
+    ({}, {"seed": 4, "accumulate": 2}, "accumulate, seed"),
+    ({"p_drop": 0.2}, {}, "p_drop"),
+    ({"norm": "pre"}, {}, "norm"),
+])
+def test_another_run_is_not_resumed(tmp_path, model_changes, changes, name):
+    run(tmp_path / "run", train_steps=1)
+    with pytest.raises(ConfigError, match=f"run was trained with another {name}: it cannot go on with this one"):
+        run(tmp_path / "run", resume=True, model_changes=model_changes, **changes)
+
+
+def test_validation_scores_held_out_text_and_changes_nothing(tmp_path):
+    valid = text_pairs(2, 5)
+    run(tmp_path / "without", train_steps=4)
+    model = run(tmp_path / "with", train_steps=4, valid=valid, validate_every=2)
+    records = [record for record in log(tmp_path / "with") if "valid_nll" in record]
+    assert [record["step"] for record in records] == [2, 4]
+    batch = make_batch(encode_pairs(toy_tokenizer(), valid, 100))
+    with torch.no_grad():
+        nll = loss_by_pytorch(model, batch, 0.0).item() / batch.n_tokens
+    assert records[-1]["valid_nll"] == pytest.approx(nll, rel=1e-4)
+    assert records[-1]["valid_ppl"] == pytest.approx(2.718281828**nll, rel=1e-4)
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("with", "without"))
+    assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_valid_bleu_is_that_of_greedy_search(monkeypatch):
+    """A model of random weights, for which a beam finds something else."""
+    model, tokenizer, scored = small_model(vocab_size=280, dtype=torch.float32), toy_tokenizer(), []
+
+    def bleu(hypotheses, references):
+        scored.append((hypotheses, references))
+        return SimpleNamespace(score=12.5)
+
+    monkeypatch.setattr("annotated_transformer.translation.validation.bleu", bleu)
+    valid = text_pairs(2, 20)
+    assert Validation(model.config, tokenizer, valid)(model)["valid_bleu"] == 12.5
+    ids = pad_source(tokenizer.encode_batch([source for source, _ in valid]))
+    searches = greedy_search(model, ids), [found[0].tokens for found in beam_search(model, ids)]
+    greedy, of_beam = ([" ".join(tokenizer.decode(tokens).splitlines()) for tokens in s] for s in searches)
+    assert scored == [(greedy, [target for _, target in valid])] and greedy != of_beam
+
+
+def test_validation_pairs_beyond_the_last_position_are_left_out_aloud(tmp_path, caplog):
+    changes = {"max_length": 20, "train_steps": 2,
+               "model_changes": {"positions": "learned", "max_len": 20}}
+    valid = text_pairs(2, 5)
+    run(tmp_path / "some", valid=valid, **changes)
+    assert caplog.messages == []
+    run(tmp_path / "all", valid=[*valid, ("tea " * 60, "aet"), ("aet", "tea " * 60)], **changes)
+    assert untimed(tmp_path / "all") == untimed(tmp_path / "some")
+    assert caplog.messages == ["2 of 7 pairs have more than 20 tokens on a side and are left out of "
+                               "the perplexity"]
+
+
+def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
+    found = []
+
+    class Translator:
+        def __init__(self, model, tokenizer, device, searched):
+            found.append(type(searched))
+
+        def translate(self, sources, beam_size):
+            return [""] * len(sources)
+
+    monkeypatch.setattr("annotated_transformer.translation.validation.Translator", Translator)
+    model = small_model(vocab_size=280).train()
+    for device in ("cuda", "cpu"):
+        Validation(model.config, toy_tokenizer(), text_pairs(2, 5), torch.device(device))(model)
+    assert found == [InferenceModel, type(None)] and model.training
+
+
+@pytest.mark.parametrize("pairs", [[], [("", "")], [("tea " * 40, "tea")]])
+def test_training_on_nothing_is_refused(tmp_path, pairs):
+    with pytest.raises(ConfigError, match="no training pair has 1 to 40 tokens on each side"):
+        run(tmp_path / "run", pairs=pairs)
+
+
+def test_progress_goes_to_standard_error(tmp_path, capsys):
+    model_config, train_config = toy_run_config(train_steps=2)
+    train(model_config, train_config, toy_tokenizer(), PAIRS, [], tmp_path / "run")
+    output = capsys.readouterr()
+    assert output.out == "" and "2/2" in output.err and "loss" in output.err
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 2e-3), ("fp16", 2e-4)])
+def test_half_precision_trains_float32_weights_to_nearly_the_same_place(tmp_path, precision, tolerance):
+    """In six steps; later on steps of this size, taken from slightly different weights, part ways."""
+    changes = {"train_steps": 6, "log_every": 1, "model_changes": {"p_drop": 0.0}}
+    half, _ = (run(tmp_path / p, precision=p, **changes) for p in (precision, "fp32"))
+    assert {p.dtype for p in half.parameters()} == {torch.float32}
+    last = [log(tmp_path / p)[-1]["loss"] for p in (precision, "fp32")]
+    assert last[0] != last[1] and last[0] == pytest.approx(last[1], rel=tolerance)
+
+
+def test_a_resumed_run_writes_down_its_new_number_of_steps(tmp_path):
+    run(tmp_path, train_steps=2, checkpoint_every=2)
+    run(tmp_path, resume=True, train_steps=3, checkpoint_every=2)
+    assert read_config(tmp_path)["train"]["train_steps"] == 3
+
+
+def test_a_resumed_run_cannot_have_fewer_steps_than_it_has_made(tmp_path):
+    run(tmp_path, train_steps=3)
+    before = (tmp_path / "config.json").read_bytes()
+    with pytest.raises(ConfigError, match="has made 3 steps: train_steps must not be less, got 2"):
+        run(tmp_path, resume=True, train_steps=2)
+    assert (tmp_path / "config.json").read_bytes() == before
+
+
+def test_a_resumed_run_keeps_the_name_of_its_corpus(tmp_path):
+    def go(steps, **where):
+        model_config, train_config = toy_run_config(train_steps=steps)
+        train(model_config, train_config, toy_tokenizer(), PAIRS, [], tmp_path, progress=False, **where)
+        return read_config(tmp_path)["corpus"]
+
+    assert go(1, corpus="toys") == go(2, resume=True) == "toys"
+    assert go(3, resume=True, corpus="other toys") == "other toys"
+
+
+@functools.cache
+def other_tokenizer(vocab_size=280):
+    return Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair[::-1]], vocab_size)
+
+
+def test_a_tokenizer_of_another_size_is_refused(tmp_path):
+    model_config, train_config = toy_run_config(train_steps=1)
+    with pytest.raises(ConfigError, match="the tokenizer has 281 tokens and the model's vocab_size is 280"):
+        train(model_config, train_config, other_tokenizer(281), PAIRS, [], tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("how", [{"resume": True}, {"init": True}])
+def test_weights_keep_the_tokenizer_that_they_were_trained_with(tmp_path, how):
+    run(tmp_path / "run", train_steps=1)
+    before = (tmp_path / "run" / "tokenizer.model").read_bytes()
+    assert before != other_tokenizer().model_bytes
+    out = tmp_path / "run" if "resume" in how else tmp_path / "new"
+    where = how if "resume" in how else {"init": tmp_path / "run"}
+    with pytest.raises(ConfigError, match="run has another tokenizer: its weights belong to that"):
+        train(*toy_run_config(train_steps=2), other_tokenizer(), PAIRS, [], out, progress=False, **where)
+    assert (tmp_path / "run" / "tokenizer.model").read_bytes() == before
+    train(*toy_run_config(train_steps=2), toy_tokenizer(), PAIRS, [], out, progress=False, **where)
+
+
+@pytest.mark.parametrize("others", [PAIRS[:-1], PAIRS[::-1], [*PAIRS[:-1], ("tea", "tea")]])
+def test_a_run_does_not_go_on_with_other_pairs(tmp_path, others):
+    run(tmp_path, train_steps=1)
+    with pytest.raises(ConfigError, match="was trained on other pairs, or in another order"):
+        run(tmp_path, resume=True, pairs=others)
+    run(tmp_path, resume=True, pairs=tuple(PAIRS))
+
+
+def test_learned_positions_must_reach_as_far_as_the_pairs(tmp_path):
+    learned = {"positions": "learned", "max_len": 39}
+    with pytest.raises(ConfigError, match="max_length must not exceed max_len.*got 40 and 39"):
+        run(tmp_path, train_steps=1, model_changes=learned)
+    run(tmp_path, train_steps=1, model_changes=learned, max_length=39)
+
+
+# Half precision, and what only a GPU does
+
+
+@pytest.mark.parametrize(("precision", "capability", "dtype"), [
+    ("auto", (8, 0), torch.bfloat16), ("auto", (9, 0), torch.bfloat16), ("auto", (7, 5), torch.float16),
+    ("bf16", (8, 6), torch.bfloat16), ("fp16", (8, 0), torch.float16), ("fp16", (7, 5), torch.float16),
+    ("fp32", (7, 5), torch.float32),
+])
+def test_auto_is_the_half_precision_that_the_gpu_has(monkeypatch, precision, capability, dtype):
+    """Asked of the device in question, and not counting what PyTorch would emulate."""
+    gpus = {torch.device("cuda", 1): capability}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: gpus[device])
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+    assert product_type(precision, torch.device("cuda", 1)) == dtype
+
+
+def test_emulated_bf16_is_refused_and_a_cpu_has_what_is_asked_for(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    with pytest.raises(ConfigError, match="bf16 needs a GPU of compute capability 8.0.* has 7.5"):
+        product_type("bf16", torch.device("cuda"))
+    types = [product_type(name, torch.device("cpu")) for name in ("auto", "fp32", "bf16", "fp16")]
+    assert types == [torch.float32, torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+def test_a_step_that_overflows_changes_nothing_but_the_scale(monkeypatch, clip_norm):
+    """It counts as a step of the run, for the rate too, but Adam does not know of it."""
+    monkeypatch.setattr(training_run, "gradient_scaler", eager_scaler)
+    model_config, train_config = toy_run_config(precision="fp16", clip_norm=clip_norm)
+    r = TrainingRun(model_config, train_config)
+    changed, scales = [], []
+    for batch in first_batches(train_config, 12):
+        before = {name: p.clone() for name, p in r.model.named_parameters()}
+        r.step([batch])
+        same = [torch.equal(p, before[name]) for name, p in r.model.named_parameters()]
+        assert all(same) or not any(same)
+        changed.append(not all(same))
+        scales.append(r.scaler.get_scale())
+        assert r.adam_steps().item() == sum(changed)
+        if not any(changed):
+            assert not any(s["exp_avg"].any() or s["exp_avg_sq"].any() for s in r.optimizer.state.values())
+    assert 2 < sum(changed) < 10 and r.steps == 12
+    halved = [now < before for before, now in zip([2.0**22, *scales], scales)]
+    assert [not h for h in halved] == changed
+    assert r.optimizer.param_groups[0]["lr"] == r.rate == pytest.approx(8**-0.5 * 12**-0.5)
+
+
+def test_skipped_steps_and_the_scale_are_logged(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_run, "gradient_scaler", eager_scaler)
+    run(tmp_path / "fp16", precision="fp16", log_every=1)
+    skipped, scales = zip(*((r["skipped"], r["scale"]) for r in log(tmp_path / "fp16")))
+    expected, n = [], 0
+    for before, now in zip([2.0**22, *scales], scales):
+        n += now == before / 2
+        expected.append(n)
+    assert list(skipped) == expected and 2 < skipped[-1] < 12
+    run(tmp_path / "fp32", log_every=1)
+    assert not {"skipped", "scale"} & log(tmp_path / "fp32")[0].keys()
+
+
+def test_clipping_measures_gradients_that_are_not_scaled(tmp_path):
+    changes = {"precision": "fp16", "train_steps": 4, "model_changes": {"p_drop": 0.0}}
+    free, clipped = (run(tmp_path / str(norm), clip_norm=norm, **changes) for norm in (0.0, 1000.0))
+    for name, weight in free.named_parameters():
+        assert_close(weight, clipped.get_parameter(name), rtol=1e-5, atol=1e-7)
+
+
+def test_the_state_of_a_gpus_generator_comes_back(tmp_path, monkeypatch):
+    state, seen = torch.arange(16, dtype=torch.uint8), []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: state)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: seen.append(given))
+    r = TrainingRun(*toy_run_config())
+    r.step(first_batches(r.config, 1))
+    checkpoint.write_directory(tmp_path, r.model.config, toy_tokenizer())
+    r.device = torch.device("cuda", 1)
+    training_state.save(r, tmp_path)
+    training_state.restore(r, tmp_path)
+    ((restored, device),) = seen
+    assert torch.equal(restored, state) and device == torch.device("cuda", 1)
+
+
+def test_compile_is_what_a_step_goes_through(tmp_path, monkeypatch):
+    compiled, calls = [], []
+
+    def compiler(module, dynamic):
+        compiled.append((type(module), dynamic))
+        return lambda *batch: calls.append(len(batch)) or module(*batch)
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    run(tmp_path / "eager", train_steps=2)
+    assert compiled == []
+    run(tmp_path / "compiled", train_steps=2, compile=True)
+    assert compiled == [(training_run.TrainingLoss, True)] and calls == [2, 2]
+
+
+def backward_that_fills_in(model, monkeypatch):
+    """Gradients of the right shapes; PyTorch's own needs a build with CUDA (see the test on "meta")."""
+    def backward(loss):
+        for p in model.parameters():
+            gradient = torch.empty_like(p) * loss
+            p.grad = gradient if p.grad is None else p.grad + gradient
+
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize(("precision", "capability"), [("fp32", (8, 0)), ("bf16", (9, 0)), ("fp16", (7, 5))])
+def test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone(
+    tmp_path, monkeypatch, precision, capability, packs
+):
+    batches = [make_batch(random_pairs(seed, 8), multiple_of=8) for seed in (1, 2)]
+    of_host = {id(b): [packing.Packing(ids != 0) for ids in (b.source, b.target_in)] for b in batches}
+    attended, attention = [], F.scaled_dot_product_attention
+
+    def note(queries, *rest, **options):
+        attended.append((queries.dtype, torch.backends.cuda.cudnn_sdp_enabled()))
+        return attention(queries, *rest, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", note)
+    cudnn = torch.backends.cuda.cudnn_sdp_enabled()
+    with fake_cuda(capability) as waits:
+        model_config, train_config = toy_run_config(precision="auto", clip_norm=1.0)
+        if precision == "fp32":
+            train_config = train_config.replace(precision="fp32")
+        r = TrainingRun(model_config, train_config, "cuda", "on" if packs else "off")
+        if packs:
+            r.packings_of = lambda batch: tuple(p.to(r.device) for p in of_host[id(batch)])
+        backward_that_fills_in(r.model, monkeypatch)
+        with training.TrainingLog(r, tmp_path, None, progress=False) as lines:
+            waits.clear()
+            for _ in range(3):
+                loss, nll, n_tokens = r.step(batches)
+                lines.add(loss, nll, n_tokens)
+            assert waits == [] and loss.device == nll.device == torch.device("cuda", 0)
+            assert loss.dtype == nll.dtype == torch.float32
+            lines.write_means()
+        assert waits == ["copy to the host"]
+    assert torch.backends.cuda.cudnn_sdp_enabled() == cudnn
+    half = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    assert set(attended) <= {(half, False)} and (attended or packs)
+    assert set(log(tmp_path)[0]) >= ({"skipped", "scale"} if precision == "fp16" else {"loss"})
+
+
+def test_on_a_gpu_lengths_are_multiples_of_8_and_a_run_keeps_its_batches(tmp_path):
+    with fake_cuda():
+        for changes, expected in (({}, 8), ({"positions": "learned", "max_len": 40}, 8),
+                                  ({"positions": "learned", "max_len": 41}, 1)):
+            model_config, train_config = toy_run_config()
+            config = model_config.replace(**changes)
+            on_gpu = TrainingRun(config, train_config, "cuda")
+            assert on_gpu.multiple_of == expected
+    run(tmp_path, train_steps=1)
+    r = TrainingRun(*toy_run_config())
+    r.fingerprint = fingerprint(PAIRS)
+    r.multiple_of = 8  # as it would be on a GPU, where the run is to go on
+    training_state.restore(r, tmp_path)
+    assert r.multiple_of == 1

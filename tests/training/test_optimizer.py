@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from annotated_transformer.config import ConfigError, TrainConfig
+from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
+
+
+@pytest.mark.parametrize(("step", "rate"), [
+    (1, 512**-0.5 / 4000**1.5), (40, 40 * 512**-0.5 / 4000**1.5), (4000, (512 * 4000) ** -0.5),
+    (16_000, (512 * 16_000) ** -0.5),
+])
+def test_equation_3(step, rate):
+    assert noam_learning_rate(step, 512, 4000) == pytest.approx(rate, rel=1e-12)
+    assert noam_learning_rate(step, 512, 4000, factor=2.0) == pytest.approx(2 * rate, rel=1e-12)
+
+
+def test_rate_rises_linearly_to_its_peak_and_falls():
+    rates = [noam_learning_rate(step, 64, 100) for step in range(1, 401)]
+    assert max(rates) == rates[99]
+    assert rates[:100] == pytest.approx([rates[99] * step / 100 for step in range(1, 101)], rel=1e-12)
+    assert rates[99:] == pytest.approx([rates[99] * (100 / step) ** 0.5 for step in range(100, 401)], rel=1e-12)
+
+
+def test_there_is_no_step_0():
+    with pytest.raises(ConfigError, match="steps are counted from 1, got 0"):
+        noam_learning_rate(0, 512, 4000)
+
+
+def test_adam_by_hand():
+    """Three updates of Kingma and Ba's algorithm, with the paper's constants, in plain floats."""
+    model = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    nn.init.constant_(model.weight, 0.5)
+    optimizer = make_adam(model, TrainConfig())
+    weight, m, v = 0.5, 0.0, 0.0
+    for t, (gradient, rate) in enumerate([(0.3, 0.1), (-0.2, 0.2), (0.05, 0.3)], start=1):
+        model.weight.grad = torch.full((1, 1), gradient, dtype=torch.float64)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
+        weight -= rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)) ** 0.5 + 1e-9)
+        assert model.weight.item() == pytest.approx(weight, rel=1e-10)
+
+
+def test_adam_has_every_parameter_once_and_waits_for_its_rate():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    optimizer = make_adam(model, TrainConfig(beta1=0.8, adam_eps=1e-7))
+    (group,) = optimizer.param_groups
+    assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
+    assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.0, (0.8, 0.98), 1e-7, 0)

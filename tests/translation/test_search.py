@@ -1,0 +1,356 @@
+import functools
+import itertools
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.testing import assert_close
+from toys import random_tokens, small_model
+
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
+from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation.search import argmax, beam_search, greedy_search, length_penalty
+
+ALPHAS = [-0.5, 0.0, 0.6, 1.0, 2.0]
+V, LIMIT = 4, 5
+
+
+class TableModel:
+    """Random next-token probabilities that depend on the sentence and on the whole prefix; its state is the prefixes.
+
+    So a search that follows a wrong parent, or a wrong sentence, meets other numbers. `ends` fixes the length of each
+    sentence's outputs instead (a source of first token n ends after n tokens).
+    """
+
+    def __init__(self, seed, vocab_size=V, spread=2.0, forbidden=()):
+        self.config = SimpleNamespace(pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, positions="sinusoidal")
+        self.seed, self.vocab_size, self.spread, self.forbidden = seed, vocab_size, spread, forbidden
+        self.sizes = []
+
+    def logits(self, sentence, prefix):
+        generator = random.Random(f"{self.seed} {sentence} {prefix}")
+        return [-math.inf if v in self.forbidden else generator.gauss(0, self.spread) for v in range(self.vocab_size)]
+
+    def log_p(self, sentence, prefix):
+        logits = self.logits(sentence, prefix)
+        log_z = math.log(sum(map(math.exp, logits)))
+        return [logit - log_z for logit in logits]
+
+    def start(self, source):
+        sentences = [tuple(token for token in row if token not in (PAD_ID, EOS_ID)) for row in source.tolist()]
+        return Prefixes(sentences, [[()] for _ in sentences])
+
+    def step(self, tokens, state):
+        self.sizes.append(tuple(tokens.shape))
+        assert len(tokens) == len(state.prefixes) and all(len(row) == tokens.size(1) for row in state.prefixes)
+        state.prefixes = [[(*prefix, token) for prefix, token in zip(row, new)]
+                          for row, new in zip(state.prefixes, tokens.tolist())]
+        assert all(prefix[0] == BOS_ID for row in state.prefixes for prefix in row)
+        return torch.tensor([[self.logits(sentence, prefix[1:]) for prefix in row]
+                             for sentence, row in zip(state.sentences, state.prefixes)], dtype=torch.float64)
+
+
+class Prefixes:
+    def __init__(self, sentences, prefixes):
+        self.sentences, self.prefixes = sentences, prefixes
+
+    def reorder(self, parents):
+        self.prefixes = [[row[parent] for parent in chosen] for row, chosen in zip(self.prefixes, parents.tolist())]
+
+    def keep(self, sentences):
+        self.sentences = [self.sentences[i] for i in sentences.tolist()]
+        self.prefixes = [self.prefixes[i] for i in sentences.tolist()]
+
+
+class CountingModel(TableModel):
+    """A source of n tokens n is translated by n tokens, or by tokens without end if n is `endless`."""
+
+    def __init__(self, endless=None):
+        super().__init__(seed=0, vocab_size=12)
+        self.endless = endless
+
+    def logits(self, sentence, prefix):
+        logits = super().logits(sentence, prefix)
+        over = sentence[0] != self.endless and len(prefix) >= sentence[0]
+        logits[EOS_ID] = 1000.0 if over else -1000.0
+        return logits
+
+
+def penalty(length, alpha):
+    return ((5 + length) / 6) ** alpha
+
+
+def every_hypothesis(log_p, alpha, limit=LIMIT, vocab_size=V):
+    """(score, log P, tokens) of all outputs: those that end with eos, and those that are cut off at the limit."""
+    others = [v for v in range(vocab_size) if v != EOS_ID]
+    found = []
+    for n in range(limit + 1):
+        for tokens in itertools.product(others, repeat=n):
+            whole = tokens if n == limit else (*tokens, EOS_ID)
+            total = sum(log_p(whole[:i])[token] for i, token in enumerate(whole))
+            found.append((total / penalty(len(whole), alpha), total, list(tokens)))
+    return sorted(found, key=lambda h: -h[0])
+
+
+def plain_beam_search(model, sentence, limit, beam_size, alpha):
+    """The rule without batches, states or early stopping: an ended hypothesis keeps its place in the beam."""
+    alive, ended = [((), 0.0)], []
+    for length in range(1, limit + 1):
+        candidates = [((*prefix, v), total + p) for prefix, total in alive
+                      for v, p in enumerate(model.log_p(sentence, prefix))]
+        candidates.sort(key=lambda c: -c[1])
+        chosen, alive = candidates[: beam_size - len(ended)], []
+        for tokens, total in chosen:
+            if tokens[-1] == EOS_ID:
+                ended.append((total / penalty(length, alpha), list(tokens[:-1])))
+            elif length == limit:
+                ended.append((total / penalty(length, alpha), list(tokens)))
+            else:
+                alive.append((tokens, total))
+    return sorted(ended, key=lambda h: -h[0])
+
+
+def source_of(*lengths):
+    return pad_source([random_tokens(10 + i, n).tolist() for i, n in enumerate(lengths)])
+
+
+def sentence_of(source, row):
+    return tuple(token for token in source[row].tolist() if token not in (PAD_ID, EOS_ID))
+
+
+def test_length_penalty_is_wu_et_al_equation_14():
+    assert [length_penalty(n, 0.6) for n in (1, 7, 19)] == pytest.approx([1, 2**0.6, 4**0.6])
+    assert length_penalty(13, 0.0) == 1
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
+    """V = 4, length 5: 364 outputs, and a beam that holds them all. Best, n-best and their scores."""
+    sentences = [[7], [5], [9]]
+    for seed in range(2):
+        model = TableModel(seed)
+        found = beam_search(model, pad_source(sentences), 400, alpha, 5, LIMIT - 1, early_stopping)
+        for sentence, hypotheses in zip(sentences, found, strict=True):
+            expected = every_hypothesis(functools.cache(functools.partial(model.log_p, tuple(sentence))), alpha)[:5]
+            assert [h.tokens for h in hypotheses] == [tokens for _, _, tokens in expected]
+            assert [h.score for h in hypotheses] == pytest.approx([score for score, _, _ in expected], rel=1e-9)
+            assert [h.log_p for h in hypotheses] == pytest.approx([log_p for _, log_p, _ in expected], rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alpha):
+    model = small_model(seed=3, vocab_size=V, N=1)
+    source = pad_source([[3], [], [1, 3, 3]])
+    outputs = torch.tensor([[BOS_ID, *tokens] for tokens in itertools.product(range(V), repeat=LIMIT - 1)])
+    rows = {tuple(tokens[1:]): i for i, tokens in enumerate(outputs.tolist())}
+    found = beam_search(model, source, 400, alpha, 3, LIMIT - 1)
+    with torch.no_grad():
+        log_p_BTV = model(source[:1].expand(len(outputs), -1), outputs).log_softmax(-1)
+    table = log_p_BTV.tolist()
+
+    def log_p(prefix):
+        return table[rows[(*prefix, *[0] * (LIMIT - 1 - len(prefix)))]][len(prefix)]
+
+    expected = every_hypothesis(log_p, alpha)[:3]
+    assert [h.tokens for h in found[0]] == [tokens for _, _, tokens in expected]
+    assert [h.score for h in found[0]] == pytest.approx([score for score, _, _ in expected], rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("beam_size", [2, 3, 4])
+def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
+    source = source_of(0, 3, 1)
+    for seed in range(6):
+        model = TableModel(seed, vocab_size=6)
+        found = beam_search(model, source, beam_size, alpha, beam_size, 4)
+        for row, hypotheses in enumerate(found):
+            sentence = sentence_of(source, row)
+            expected = plain_beam_search(model, sentence, len(sentence) + 4, beam_size, alpha)
+            assert [h.tokens for h in hypotheses] == [tokens for _, tokens in expected]
+            assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected], rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [-2.0, *ALPHAS])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(2, 1), (3, 2), (4, 1)])
+def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
+    source, saved = source_of(2, 0, 4), 0
+    for seed in range(25):
+        with_it, without = (TableModel(seed, 5, spread=1 + seed % 4) for _ in range(2))
+        early = beam_search(with_it, source, beam_size, alpha, n_best, 5, early_stopping=True)
+        assert early == beam_search(without, source, beam_size, alpha, n_best, 5, early_stopping=False)
+        saved += sum(b * w for b, w in without.sizes) - sum(b * w for b, w in with_it.sizes)
+    assert saved > 0 or alpha > 1  # a long output may gain so much from lp that nothing is ever decided
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_beam_1_is_greedy_search(alpha):
+    for seed in range(15):
+        model, source = TableModel(seed, vocab_size=7), source_of(3, 0, 6, 1)
+        assert [[h.tokens for h in row] for row in beam_search(model, source, 1, alpha, 1, 6)] == [
+            [tokens] for tokens in greedy_search(model, source, 6)
+        ]
+
+
+@pytest.mark.parametrize("vocab_size", [11, 64, 1000])
+def test_beam_1_is_greedy_search_where_logits_are_equal(vocab_size):
+    class Tied(TableModel):
+        def logits(self, sentence, prefix):
+            return [float(round(logit)) for logit in super().logits(sentence, prefix)]
+
+    source = source_of(3, 0, 6, 1)
+    for seed in range(5):
+        greedy = greedy_search(Tied(seed, vocab_size), source, 6)
+        assert [row[0].tokens for row in beam_search(Tied(seed, vocab_size), source, 1, max_extra=6)] == greedy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_beam_1_is_greedy_search_over_the_transformer(dtype):
+    source = pad_source([random_tokens(i, n).tolist() for i, n in enumerate([5, 1, 8, 0])])
+    lengths = set()
+    for seed in range(4):
+        model = small_model(seed, dtype, N=1)
+        greedy = greedy_search(model, source, 10)
+        lengths |= {len(tokens) for tokens in greedy}
+        for alpha in (0.0, 0.6):
+            assert [row[0].tokens for row in beam_search(model, source, 1, alpha, max_extra=10)] == greedy
+    assert len(lengths) > 2  # some end, some are cut off
+
+
+def test_greedy_search_takes_the_most_probable_token():
+    model, source = TableModel(4, vocab_size=7), source_of(3)
+    tokens, sentence = [], sentence_of(source, 0)
+    while len(tokens) < 3 + 6:
+        log_p = model.log_p(sentence, tuple(tokens))
+        token = log_p.index(max(log_p))
+        if token == EOS_ID:
+            break
+        tokens.append(token)
+    assert greedy_search(model, source, 6) == [tokens]
+
+
+def test_scores_are_what_the_model_gives_the_whole_sentence():
+    model = small_model(seed=2, norm="pre")
+    source = pad_source([random_tokens(i, n).tolist() for i, n in enumerate([5, 2, 8])])
+    for row, hypotheses in enumerate(beam_search(model, source, 4, 0.6, 4, 3)):
+        limit = int((source[row] > EOS_ID).sum()) + 3
+        assert len(hypotheses) == 4
+        for h in hypotheses:
+            whole = [*h.tokens, EOS_ID] if len(h.tokens) < limit else h.tokens
+            with torch.no_grad():
+                logits = model(source[row : row + 1], torch.tensor([[BOS_ID, *whole[:-1]]]))
+            log_p = logits.log_softmax(-1)[0, range(len(whole)), whole].sum()
+            assert_close(h.log_p, log_p.item(), rtol=1e-9, atol=0)
+            assert_close(h.score, h.log_p / penalty(len(whole), 0.6), rtol=1e-12, atol=0)
+
+
+def test_a_sentence_is_translated_alike_in_any_company():
+    model = small_model(seed=1)
+    sentences = [random_tokens(i, n).tolist() for i, n in enumerate([5, 2, 8, 0])]
+    together = beam_search(model, pad_source(sentences), 3, n_best=3, max_extra=6)
+    backwards = beam_search(model, pad_source(sentences[::-1]), 3, n_best=3, max_extra=6)[::-1]
+    alone = [beam_search(model, pad_source([sentence]), 3, n_best=3, max_extra=6)[0] for sentence in sentences]
+    tokens = [[[h.tokens for h in row] for row in rows] for rows in (together, backwards, alone)]
+    assert tokens[0] == tokens[1] == tokens[2]
+    assert_close([[h.score for h in row] for row in together], [[h.score for h in row] for row in alone])
+
+
+def test_n_best_come_best_first_and_differ():
+    for seed in range(10):
+        for hypotheses in beam_search(TableModel(seed, 8), source_of(3, 5), 6, 0.6, 6, 5):
+            scores = [h.score for h in hypotheses]
+            assert len(scores) == 6 and scores == sorted(scores, reverse=True)
+            assert len({tuple(h.tokens) for h in hypotheses}) == 6
+
+
+def test_the_best_of_n_is_the_best_of_one():
+    for seed in range(10):
+        best = [row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 4, 5)]
+        assert [row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 1, 5)] == best
+
+
+def test_fewer_come_back_when_there_are_no_more():
+    model, source = TableModel(0, forbidden=[PAD_ID]), source_of(0)
+    found = beam_search(model, source, 10, 0.6, 10, 1)[0]
+    assert sorted(h.tokens for h in found) == [[], [BOS_ID], [3]]
+    assert all(math.isfinite(h.score) for h in found)
+
+
+@pytest.mark.parametrize("search", [greedy_search, lambda *args, **kw: beam_search(*args, beam_size=2, **kw)])
+def test_a_finished_sentence_leaves_the_batch(search):
+    model = CountingModel()
+    source = pad_source([[4], [7], [3]])
+    outputs = search(model, source, max_extra=20)
+    lengths = [len(row if isinstance(row[0], int) else row[0].tokens) for row in outputs]
+    assert lengths == [4, 7, 3]
+    assert [b for b, _ in model.sizes] == [3] * 4 + [2] + [1] * 3
+
+
+def test_an_ended_hypothesis_leaves_the_beam():
+    model = TableModel(1, vocab_size=6)
+    beam_search(model, source_of(4), 4, 0.6, 4, 4, early_stopping=False)
+    widths = [w for _, w in model.sizes]
+    assert widths[0] == 1 and max(widths) <= 4 and widths[1:] == sorted(widths[1:], reverse=True) and widths[-1] < 4
+
+
+@pytest.mark.parametrize("max_extra", [50, 3, 0])
+def test_outputs_end_at_source_length_plus_max_extra(max_extra):
+    """The source's own eos and padding do not count; an output that is cut off comes back as it stands."""
+    source = pad_source([[9, 9, 9, 9], [9, 9], [9]])
+    lengths = [4 + max_extra, 2 + max_extra, 1 + max_extra]
+    assert [len(tokens) for tokens in greedy_search(CountingModel(endless=9), source, max_extra)] == lengths
+    found = beam_search(CountingModel(endless=9), source, 3, 0.6, 1, max_extra)
+    assert [len(row[0].tokens) for row in found] == lengths
+
+
+def test_an_empty_source_may_still_get_one_token():
+    (hypothesis,), = beam_search(TableModel(0), source_of(0), 4, max_extra=0)
+    assert len(hypothesis.tokens) <= 1
+
+
+def test_learned_positions_limit_the_output():
+    model = small_model(positions="learned", max_len=9)
+    with torch.no_grad():
+        model.embedding.weight[EOS_ID] = 0  # never the best of eleven
+    source = pad_source([random_tokens(1, 5).tolist()])
+    assert len(greedy_search(model, source)[0]) == 9
+    assert len(beam_search(model, source, 3)[0][0].tokens) == 9
+
+
+@pytest.mark.parametrize(("settings", "line"), [
+    ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+    ({"beam_size": 2, "n_best": 3}, "n_best must be between 1 and beam_size, got 3 and 2"),
+])
+def test_impossible_searches_are_refused(settings, line):
+    with pytest.raises(ConfigError, match=line):
+        beam_search(TableModel(0), source_of(2), **settings)
+
+
+def test_logits_in_bfloat16_are_scored_in_float32():
+    class Half(TableModel):
+        def logits(self, sentence, prefix):
+            return torch.tensor(super().logits(sentence, prefix)).bfloat16().tolist()
+
+        def step(self, tokens, state):
+            return super().step(tokens, state).bfloat16()
+
+    model, source = Half(seed=1), source_of(1, 2)
+    for row, found in enumerate(beam_search(model, source, 3, n_best=3, max_extra=3)):
+        sentence = sentence_of(source, row)
+        for tokens, _, log_p in found:
+            path = [*tokens, EOS_ID][: len(sentence) + 3]
+            exact = sum(model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path))
+            assert abs(log_p - exact) < 1e-5
+
+
+@pytest.mark.parametrize("n, vocab_size", [(3, 128), (20, 128), (20, 64), (20, 100)])
+def test_the_largest_entry_is_the_first_of_the_largest(n, vocab_size):
+    generator = torch.Generator().manual_seed(0)
+    many_ties = torch.randint(0, 30, (n, 2, vocab_size), generator=generator).float()
+    with_nan = torch.randn(n, 2, vocab_size, generator=generator)
+    with_nan[:, 1, vocab_size // 2] = torch.nan
+    for x in (many_ties, with_nan):
+        assert torch.equal(argmax(x), x.argmax(dim=-1))

@@ -1,0 +1,178 @@
+"""Text in, text out: a line for each line, in order, whatever the lines hold and whatever the model answers."""
+
+import itertools
+import logging
+
+import pytest
+from toys import small_model, text_pairs, toy_tokenizer
+
+from annotated_transformer import checkpoint
+from annotated_transformer.config import ConfigError
+from annotated_transformer.translation import translator as translation
+from annotated_transformer.translation.search import Hypothesis
+from annotated_transformer.translation.translator import Translator
+
+HOSTILE = ["", "   ", "tea", "\t\u3000", "a\x00b", "\r", "bad\u2028cab", "😀👩‍👩‍👧", "\ufeff", "tea " * 400,
+           "\x1b[31m", "\ud800 fee", "مرحبا", "e\u0301" * 9, "\x85", "</s>", "x" * 3000]
+FAST = {"beam_size": 2, "max_extra": 3}
+
+
+def translator(max_source=40, **changes):
+    tokenizer = toy_tokenizer()
+    return Translator(small_model(vocab_size=tokenizer.vocab_size, **changes), tokenizer, max_source=max_source)
+
+
+def answer_with(monkeypatch, text):
+    """Let every search find `text`; the number of searched sentences is collected in the returned list."""
+    ids, searched = toy_tokenizer().encode(text), []
+
+    def search(model, source, **settings):
+        searched.append(len(source))
+        return [[Hypothesis(ids, -1.0, -2.0)] for _ in source]
+
+    monkeypatch.setattr(translation, "beam_search", search)
+    return searched
+
+
+@pytest.mark.parametrize("window", [1, 4, 512])
+def test_as_many_lines_come_out_as_go_in(window):
+    out = list(translator().translate_stream(HOSTILE, window, **FAST))
+    assert len(out) == len(HOSTILE)
+    assert all(len(f"{line}.".splitlines()) == 1 for line in out)
+    assert [line for line, source in zip(out, HOSTILE, strict=True) if not source.strip()] == [""] * 5
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_line_break_that_the_model_makes_becomes_a_space(monkeypatch, end):
+    answer_with(monkeypatch, f"tea{end}bad")
+    assert translator().translate(["cab"]) == ["tea bad"]
+
+
+def test_neither_order_nor_window_nor_company_changes_a_translation():
+    sources = [source for source, _ in text_pairs(5, 11)]
+    t = translator()
+    alone = [t.translate([source], **FAST)[0] for source in sources]
+    assert len(set(alone)) > 3
+    assert t.translate(sources, **FAST) == alone
+    assert t.translate(sources[::-1], **FAST) == alone[::-1]
+    assert list(t.translate_stream(sources, 3, max_tokens=40, **FAST)) == alone
+    assert t.translate([]) == []
+
+
+def test_blank_lines_do_not_reach_the_model(monkeypatch):
+    searched = answer_with(monkeypatch, "tea")
+    assert translator().translate(["", " \t", "\n", "\u3000"]) == [""] * 4
+    assert searched == []
+
+
+def test_white_space_round_a_line_does_not_count():
+    t = translator()
+    assert t.translate(["  tea bad\r\n"], **FAST) == t.translate(["tea bad"], **FAST)
+
+
+def test_streaming_reads_no_further_than_its_window(monkeypatch):
+    answer_with(monkeypatch, "tea")
+    taken = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append(number)
+            yield "bad"
+
+    stream = translator().translate_stream(endless(), window=5)
+    assert list(itertools.islice(stream, 5)) == ["tea"] * 5
+    assert len(taken) == 5
+    next(stream)
+    assert len(taken) == 10
+
+
+def test_a_long_line_is_cut_and_named(caplog):
+    t = translator(max_source=7)
+    words = "tea bad cab deaf ebb fee gab head abed " * 3
+    ids = t.tokenizer.encode(words.strip())
+    with caplog.at_level(logging.WARNING):
+        lines = list(t.translate_stream(["tea", words], 1, **FAST))
+    assert caplog.messages == [f"line 2 has {len(ids)} tokens, only the first 6 are translated"]
+    assert lines[1] == t.translate([t.tokenizer.decode(ids[:6])], **FAST)[0]
+
+
+@pytest.mark.parametrize(("n_tokens", "n_warnings"), [(6, 0), (7, 1)])
+def test_the_limit_counts_eos(monkeypatch, caplog, n_tokens, n_warnings):
+    answer_with(monkeypatch, "tea")
+    t = translator(max_source=7)
+    monkeypatch.setattr(t.tokenizer, "encode_batch", lambda texts: [[5] * n_tokens for _ in texts])
+    with caplog.at_level(logging.WARNING):
+        t.translate(["x"])
+    assert len(caplog.messages) == n_warnings
+
+
+def test_learned_positions_set_the_limit(caplog):
+    t = translator(max_source=1024, positions="learned", max_len=9)
+    assert t.max_source == 9
+    assert len(t.translate(["tea " * 50, "bad"], **FAST)) == 2
+    assert "only the first 8" in caplog.text
+
+
+def test_batches_hold_every_sentence_once_within_the_limit():
+    sources = [[0] * n for n in (9, 1, 4, 4, 30, 2, 7)]
+    order = sorted(range(7), key=lambda i: len(sources[i]))
+    batches = list(translation.batches_by_length(order, sources, 19))
+    assert [i for batch in batches for i in batch] == order
+    assert all(len(batch) == 1 or len(batch) * (max(len(sources[i]) for i in batch) + 1) <= 19 for batch in batches)
+    assert max(map(len, batches)) > 1
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_max_tokens_bounds_a_batch_with_all_its_hypotheses(monkeypatch, beam_size):
+    shapes = []
+
+    def search(model, source, **settings):
+        shapes.append((*source.shape, settings["beam_size"]))
+        return [[Hypothesis([5], -1.0, -2.0)] for _ in source]
+
+    monkeypatch.setattr(translation, "beam_search", search)
+    sources = [source for source, _ in text_pairs(7, 60)]
+    translator(max_source=1024).translate(sources, beam_size=beam_size, max_tokens=300)
+    sizes = [b * length * width for b, length, width in shapes]
+    assert sum(b for b, _, _ in shapes) == 60 and {width for _, _, width in shapes} == {beam_size}
+    assert max(sizes) <= 300 and min(sizes[:-1]) > 150  # each as full as it can be, or nearly
+
+
+def test_the_first_of_the_n_best_is_the_translation():
+    t = translator()
+    sources = ["tea bad", "", "gab head fee"]
+    found = t.n_best(sources, n_best=3, beam_size=4, max_extra=3)
+    assert [best[0].text for best in found] == t.translate(sources, beam_size=4, max_extra=3)
+    assert [len(best) for best in found] == [3, 1, 3]
+    assert all(a.score >= b.score for best in found for a, b in itertools.pairwise(best))
+
+
+def test_a_model_of_nan_answers_with_empty_lines():
+    t = translator()
+    t.model.embedding.weight.data.fill_(float("nan"))
+    assert t.translate(["tea", "bad"], **FAST) == ["", ""]
+
+
+def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
+    t = translator()
+    t.model.float()
+    checkpoint.write_directory(tmp_path / "run", t.model.config, t.tokenizer)
+    checkpoint.save_weights(tmp_path / "run" / "model.safetensors", t.model)
+    sources = [source for source, _ in text_pairs(6, 4)]
+    assert Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST) == t.translate(sources, **FAST)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+    ({"window": 0}, "window must be at least 1, got 0"),
+    ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+    ({"max_extra": -1}, "max_extra must not be negative"),
+])
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        list(translator().translate_stream(["tea"], **settings))
+
+
+def test_a_limit_without_room_for_a_token_is_refused():
+    with pytest.raises(ConfigError, match="max_source must be at least 2"):
+        translator(max_source=1)
