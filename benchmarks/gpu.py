@@ -51,7 +51,7 @@ def products(bench: Bench) -> dict[str, Work]:
 
 
 def product_size(bench: Bench) -> int:
-    return 256 if bench.small else 8192
+    return 64 if bench.small else 8192
 
 
 def random_batches(pairs: list[TokenPair], max_tokens: int) -> list[Batch]:

@@ -20,7 +20,7 @@ import pytest
 from nbformat import NotebookNode
 
 from annotated_transformer.text import corpus
-from tools import execution, make_book, reuse
+from tools import colab, execution, make_book, notebooks, reuse
 from tools.progress import EXPECTED_SECONDS, Progress
 
 ROOT = Path(__file__).parents[1]
@@ -170,6 +170,13 @@ def test_what_no_chapter_reads_runs_none(finished: Path) -> None:
     assert (finished / "_build/executed/static/style.css").read_text() == "changed"
 
 
+def test_another_address_of_the_repository_runs_none(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = {**colab.repository(), "url": "https://github.com/somebody/else"}
+    monkeypatch.setattr(colab, "repository", lambda: elsewhere)
+    assert "somebody/else" in notebooks.read_source(finished / "book/two.py").cells[2].source
+    assert to_run(finished) == {}
+
+
 def test_only_the_chapter_whose_code_changed_is_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(finished / "book/two.py", "from two", "now from two")
     assert run(finished) == 0
@@ -274,6 +281,21 @@ def test_a_kernel_that_does_not_start_is_named(
     monkeypatch.setenv("PYTHONPATH", str(root / "annotated_transformer"))
     assert run(root) == 1
     assert "two, before its first cell: the kernel did not start" in capsys.readouterr().err
+
+
+def test_a_kernel_that_does_not_start_at_once_gets_a_second_try(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where another process has taken a port between its choice and its use."""
+    root = write_book(tmp_path)
+    (root / "annotated_transformer" / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        f"mark = {str(root / 'tried')!r}\n"
+        "if 'ipykernel_launcher' in ' '.join(sys.orig_argv) and not os.path.exists(mark):\n"
+        "    open(mark, 'w').close()\n"
+        "    os._exit(1)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{root / 'annotated_transformer'}{os.pathsep}{os.environ['PYTHONPATH']}")
+    assert run(root) == 0, capsys.readouterr().err
+    assert (root / "tried").exists()
 
 
 @pytest.mark.slow

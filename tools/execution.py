@@ -96,24 +96,27 @@ async def run(name: str, notebook: NotebookNode, folder: Path, progress: Progres
         reached = code.index(cell_index) + 1
         progress.reach(name, reached, _first_line(notebook.cells[cell_index]))
 
-    client = Client(notebook, folder, lambda text: progress.note(name, text))
-    client.on_cell_execute = count
-
     def failed(message: str, details: str = "") -> Failure:
         line = _first_line(notebook.cells[code[reached - 1]]) if reached else ""
         return Failure(name, reached, len(code), line, message, ANSI_COLOURS.sub("", details))
 
     failure = None
-    try:
-        await client.async_execute()
-    except CellExecutionError as error:
-        message = (str(error.evalue).splitlines() or [""])[0]
-        failure = failed(f"{error.ename}: {ANSI_COLOURS.sub('', message)}", str(error))
-    except DeadKernelError:
-        _raise_if_cancelled()
-        failure = failed(f"the kernel died{_cause(client.exit_status)}")
-    except (RuntimeError, OSError, NoSuchKernel) as error:
-        failure = failed(f"the kernel did not start: {error}")
+    for tries_left in (1, 0):  # a kernel's ports are chosen before it takes them: another one may have been quicker
+        client = Client(notebook, folder, lambda text: progress.note(name, text))
+        client.on_cell_execute = count
+        try:
+            await client.async_execute()
+        except CellExecutionError as error:
+            message = (str(error.evalue).splitlines() or [""])[0]
+            failure = failed(f"{error.ename}: {ANSI_COLOURS.sub('', message)}", str(error))
+        except DeadKernelError:
+            _raise_if_cancelled()
+            failure = failed(f"the kernel died{_cause(client.exit_status)}")
+        except (RuntimeError, OSError, NoSuchKernel) as error:
+            if tries_left and not reached:
+                continue
+            failure = failed(f"the kernel did not start: {error}")
+        break
     notebook.metadata.language_info = {"name": "python"}  # the kernel put its version there
     return failure
 

@@ -19,6 +19,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from annotated_transformer.text import corpus
+from tools import colab
 from tools.execution import Failure, replace_by, write_whole
 from tools.notebooks import read_source, take_outputs
 
@@ -71,9 +72,12 @@ def shared_inputs(root: Path, book: Path) -> dict[str, str]:
 
 
 def code_digest(notebook: NotebookNode) -> str:
-    """A digest of the code cells, and of the tags that change how they are run."""
+    """A digest of the chapter's code cells, and of the tags that change how they are run.
+
+    The first cell is for Colab and does nothing elsewhere: another address of the repository runs no chapter again.
+    """
     cells = [[cell.source, sorted(RUN_TAGS & set(cell.metadata.get("tags", [])))]
-             for cell in notebook.cells if cell.cell_type == "code"]
+             for cell in notebook.cells if cell.cell_type == "code" and not colab.is_made_here(cell)]
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16]
 
 
