@@ -188,6 +188,7 @@ print("result", 1 + 1)
 """
 
 
+@pytest.mark.slow
 def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(SMALL, encoding="utf-8")

@@ -25,9 +25,12 @@ WIDTHS = (1440, 768, 360)  # a laptop, a tablet, a phone: CSS pixels
 HEIGHT = 900
 COLOURS = ["color-contrast", "link-in-text-block"]  # axe-core's rules that depend on the theme
 
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+    ),
+]
 
 
 @dataclass
@@ -154,6 +157,7 @@ FAULTS = """<!doctype html><html lang="en"><head><title>t</title>
 </article></body></html>"""
 
 
+@pytest.mark.slow
 def test_a_page_with_these_faults_is_found_out(tab: Page, tmp_path: Path) -> None:
     """The control: each question that the tests below ask has an answer other than "nothing"."""
     (tmp_path / "faults.html").write_text(FAULTS, encoding="utf-8")

@@ -270,6 +270,7 @@ def test_a_config_that_is_none_is_one_line(run, text):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 def test_a_small_config_cannot_take_much_memory(run):
     """A million rows are promised and 280 are there: refused before there is memory for the promise (512 MB)."""

@@ -58,6 +58,7 @@ def test_a_chapter_asks_for_a_gpu_only_where_that_helps(chapter: Path) -> None:
     assert (found.get("accelerator"), found.colab.get("gpuType")) == asked
 
 
+@pytest.mark.slow
 def test_every_chapter_that_names_a_cuda_device_asks_for_a_gpu() -> None:
     def code(chapter: Path) -> str:
         return "\n".join(

@@ -126,6 +126,7 @@ def test_the_noise_is_noise():
         assert piece in text
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_evalb():
     stored = json.loads(COUNTS.read_text(encoding="utf-8"))
     assert stored["sha256 of the pairs"] == DIGEST, "the pairs are not those that EVALB has seen"
@@ -180,6 +181,7 @@ def number_repeats(node, above=()):
     return [label, *(number_repeats(child, alone) for child in node[1:])]
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_pyevalb():
     pytest.importorskip("PYEVALB")
     from PYEVALB import parser, scorer

@@ -53,6 +53,7 @@ def numbers_of_a_search(*limits):
     return lambda tensor: next(known, 0) if tensor.dtype == torch.long else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("ready", READY)
 def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypatch):

@@ -131,6 +131,7 @@ def finished(finished_book: Path, tmp_path: Path) -> Path:
 # Reuse
 
 
+@pytest.mark.slow
 def test_a_second_run_runs_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: copy_of(finished, name).stat().st_mtime_ns for name in CHAPTERS}
     assert run(finished) == 0
@@ -232,6 +233,7 @@ def test_the_copy_of_the_site_holds_what_the_site_holds(finished: Path) -> None:
 # Failures
 
 
+@pytest.mark.slow
 def test_a_failing_chapter_is_named_and_the_others_are_finished(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_book(tmp_path)
@@ -265,6 +267,7 @@ def test_a_failed_chapter_shows_the_outputs_that_come_with_the_book(tmp_path: Pa
     assert to_run(root) == {"two": "not run yet"}
 
 
+@pytest.mark.slow
 def test_a_dead_kernel_is_recognised_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_book(tmp_path)
     edit(root / "book/two.py", "time.sleep(0)", "os.kill(os.getpid(), 9)")
@@ -274,6 +277,7 @@ def test_a_dead_kernel_is_recognised_and_named(tmp_path: Path, capsys: pytest.Ca
                      capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_start_is_named(
         tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_book(tmp_path)

@@ -161,6 +161,7 @@ def test_whatever_a_model_writes_becomes_a_tree_over_the_words():
         assert is_well_formed(again, words)
 
 
+@pytest.mark.slow
 def test_well_formed_is_what_a_stack_says():
     def by_stack(tokens, n_words):
         stack, roots = [], 0

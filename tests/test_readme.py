@@ -32,6 +32,7 @@ def arguments(line: str) -> list[str]:
     return words[1 : min(ends, default=len(words))]
 
 
+@pytest.mark.slow
 def test_its_python_runs_from_first_block_to_last() -> None:
     code = "\n".join(block for kind, block in BLOCKS if kind == "python")
     assert "Translator.from_checkpoint" in code

@@ -35,11 +35,13 @@ def test_every_public_name_of_a_module_is_on_the_page(module: reference.Module) 
     assert at_home - {name for name, _ in module.members()} == set()
 
 
+@pytest.mark.slow
 def test_the_package_offers_only_what_is_described() -> None:
     described = {name for module in MODULES for name, _ in module.members()}
     assert set(reference.front_door()) <= described
 
 
+@pytest.mark.slow
 def test_every_public_function_and_class_says_what_it_does() -> None:
     """Except the verbs of the command line, whose --help says it."""
     silent = [f"{module.name}.{name}" for module in MODULES if module.name not in ("commands", "cli")

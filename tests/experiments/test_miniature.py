@@ -154,6 +154,7 @@ def test_a_finished_run_is_not_run_again(out, monkeypatch):
     assert run_task(task("A1", out)).name == "scores.json"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
@@ -220,6 +221,7 @@ def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
     assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
 
 
+@pytest.mark.slow
 def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(out, tmp_path):
     for name in ("short", "short-learned"):
         run_task(task(name, tmp_path))
@@ -234,6 +236,7 @@ def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(o
     assert difference == pytest.approx(within[0] - within[1])
 
 
+@pytest.mark.slow
 def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
     """Other processes know nothing of the small corpus, so this one takes the whole."""
     monkeypatch.setattr(miniature.corpus, "load", REAL_LOAD)
@@ -244,6 +247,7 @@ def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
     assert json.loads(alone.read_text())["scores"] == json.loads(together.read_text())["scores"]
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_path):
     where = ("--corpus", "reverse", "--out", out)
     status, printed, said = run(capsys, "variations", "run", "A1", "--seeds", 2, "--steps", 5, "--vocab-size",

@@ -95,6 +95,7 @@ def test_seeds_that_differ_widen_the_interval_by_students_t():
     assert (wide.high - wide.low) / 2 == pytest.approx(math.hypot(of_sentences, of_seeds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_seeds", [2, 3, 5, 12])
 def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_cases(n_seeds):
     """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""

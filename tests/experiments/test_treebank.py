@@ -111,6 +111,7 @@ def with_functions_and_traces(tree: Tree, chance: random.Random) -> Tree:
     return Tree(tree.label + chance.choice(["", "", "-SBJ", "=2", "-TMP-1"]), tuple(children))
 
 
+@pytest.mark.slow
 def test_cleaning_takes_away_what_was_added_and_nothing_that_counts():
     chance = random.Random(3)
     for tree in TREES:
@@ -235,6 +236,7 @@ def test_what_does_not_exist_is_refused(name, split, data_dir, words):
 # Pairs
 
 
+@pytest.mark.slow
 def test_a_pair_is_text_that_a_tokenizer_keeps_whole():
     pairs = [treebank.to_pair(tree) for tree in TREES]
     tokenizer = Tokenizer.train((side for pair in pairs for side in pair), 400, symbols=treebank.symbols(TREES))

@@ -38,6 +38,7 @@ def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_batched", [False, True])
 @pytest.mark.parametrize("padding", [0, 2])
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
@@ -117,6 +118,7 @@ def learn(model, _):
     optimizer.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"copy_halves": True}, {"dtype": torch.float32}], ids=str)
 @pytest.mark.parametrize("change", [lambda model, other: model.load_state_dict(other.state_dict()), learn],
                          ids=["load", "learn"])
@@ -180,6 +182,7 @@ def test_few_rows_meet_a_copy_in_16_bits(capability, most, monkeypatch):
     assert read_from_the_copy((128, 512)) == set()  # a call would cost more than it saves
 
 
+@pytest.mark.slow
 @HALVES
 def test_only_numbers_that_float16_holds_have_a_copy():
     assert read_from_the_copy((1024, 512), copy_halves=False) == set()
@@ -207,6 +210,7 @@ def test_weights_that_are_loaded_after_the_copy_count():
     assert all(not parameter.is_inference() for parameter in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}], ids=str)
 def test_steps_that_read_16_bits_are_the_models_own(changes):
     model, source = wide_model_of_halves(**changes), random_tokens(1, 3, 7)

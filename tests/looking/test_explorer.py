@@ -277,6 +277,7 @@ def nearly(one: list[str], two: list[str]) -> bool:
     return len(one) == len(two) and all(abs(float(a) - float(b)) < 0.011 for a, b in zip(one, two, strict=True))
 
 
+@pytest.mark.slow
 @in_browser
 def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
     explorer = load()

@@ -98,6 +98,7 @@ def test_nothing_to_look_at_is_one_line() -> None:
         inspect(small_model(vocab_size=280), toy_tokenizer(), [("tea " * 2000, "tea")])
 
 
+@pytest.mark.slow
 def test_the_command_line_prints_a_table_or_json(tmp_path, capsys) -> None:
     model = small_model(vocab_size=280).float()
     checkpoint.write_directory(tmp_path / "run", model.config, toy_tokenizer(), {"corpus": "copy"})

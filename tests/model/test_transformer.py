@@ -80,6 +80,7 @@ def test_keep_drops_the_other_sentences():
         assert_close(logits[:, w], model(source[kept], torch.cat([past, new], dim=2)[kept, w])[:, -1])
 
 
+@pytest.mark.slow
 def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
     """Hypotheses branch and end, sentences leave, and what nobody continues any more is forgotten on the way."""
     model, generator = small_model(), torch.Generator().manual_seed(0)
@@ -107,6 +108,7 @@ def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
     assert state.caches[0].length < n_appended - 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_hypotheses", "at_most"), [(1, 7), (4, 40)])
 def test_buffers_are_made_anew_seldom(n_hypotheses, at_most, monkeypatch):
     """When they are full; without doubling, or when hypotheses moved, each of the 200 steps would copy them."""

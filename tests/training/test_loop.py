@@ -217,6 +217,7 @@ def test_the_last_step_is_logged_wherever_it_falls(tmp_path):
     assert some[1]["loss"] == pytest.approx(mean, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_validation_between_two_lines_takes_nothing_from_the_second(tmp_path):
     run(tmp_path / "without", log_every=5, train_steps=10)
     run(tmp_path / "with", log_every=5, train_steps=10, valid=text_pairs(2, 5), validate_every=4)
@@ -255,6 +256,7 @@ def test_the_log_is_json_even_where_a_loss_is_not_finite(tmp_path, monkeypatch):
     assert validated == {"step": 1, "valid_nll": 999.0, "valid_ppl": None}
 
 
+@pytest.mark.slow
 def test_training_learns_and_returns_what_it_saved(tmp_path):
     model = run(tmp_path / "run", train_steps=60, warmup_steps=30, max_tokens=400, log_every=10, lr_factor=2.0,
                 model_changes={"p_drop": 0.0, "d_model": 32, "d_ff": 64})
@@ -306,6 +308,7 @@ def test_the_seed_decides_everything(tmp_path):
     assert not torch.equal(*weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", random.Random(0).sample(range(1, 12), 3))
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
     """Across epochs (some 17 batches), with dropout, BPE-dropout, joined pairs, accumulation and clipping."""
@@ -333,6 +336,7 @@ def test_a_stopped_run_in_float16_resumes_bit_for_bit(tmp_path, monkeypatch):
     assert scales != sorted(scales, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypatch, at):
     """The disk is full at the first, second or third file of the checkpoint of step 6."""
@@ -352,6 +356,7 @@ def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypa
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, precision):
     """By SIGKILL, three times at a random update and twice in the middle of writing a checkpoint."""
@@ -404,6 +409,7 @@ def test_a_second_ctrl_c_stops_at_once_and_saves_nothing_half_done(tmp_path, mon
     assert saved_step(tmp_path / "run") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "saved"), [(0, None), (7, 7)])
 def test_ctrl_c_does_not_wait_for_a_corpus_to_be_encoded(tmp_path, monkeypatch, step, saved):
     """Nor does it cost a step, wherever in an epoch, or between two, it comes."""
@@ -434,6 +440,7 @@ def failing_validation(*_):
     raise MemoryError("a long sentence")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("validate", "error"), [
     (interrupted_validation, KeyboardInterrupt), (failing_validation, MemoryError),
 ])
@@ -490,6 +497,7 @@ def test_validation_scores_held_out_text_and_changes_nothing(tmp_path):
     assert_close(ours, theirs, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_valid_bleu_is_that_of_greedy_search(monkeypatch):
     """A model of random weights, for which a beam finds something else."""
     model, tokenizer, scored = small_model(vocab_size=280, dtype=torch.float32), toy_tokenizer(), []
@@ -728,6 +736,7 @@ def backward_that_fills_in(model, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "backward", backward)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packs", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(("precision", "capability"), [("fp32", (8, 0)), ("bf16", (9, 0)), ("fp16", (7, 5))])
 def test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone(

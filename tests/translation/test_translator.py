@@ -34,6 +34,7 @@ def answer_with(monkeypatch, text):
     return searched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 4, 512])
 def test_as_many_lines_come_out_as_go_in(window):
     out = list(translator().translate_stream(HOSTILE, window, **FAST))
@@ -48,6 +49,7 @@ def test_a_line_break_that_the_model_makes_becomes_a_space(monkeypatch, end):
     assert translator().translate(["cab"]) == ["tea bad"]
 
 
+@pytest.mark.slow
 def test_neither_order_nor_window_nor_company_changes_a_translation():
     sources = [source for source, _ in text_pairs(5, 11)]
     t = translator()
