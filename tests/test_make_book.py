@@ -77,7 +77,13 @@ def run(root: Path, *options: str) -> int:
 def start(root: Path) -> subprocess.Popen:
     """`make book` in a process of its own."""
     command = [sys.executable, "-m", "tools.make_book", "--root", str(root), "--no-pages"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            preexec_fn=hear_ctrl_c)
+
+
+def hear_ctrl_c() -> None:
+    """A shell lets what it starts in the background ignore SIGINT, and a program inherits that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def begun(root: Path) -> Counter[str]:

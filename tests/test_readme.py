@@ -49,7 +49,7 @@ def test_its_command_lines_parse(line: str) -> None:
 
 def test_every_verb_is_shown() -> None:
     assert {arguments(line)[0] for line in command_lines()} == {
-        "prepare", "train", "average", "translate", "evaluate", "variations", "export"}
+        "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export"}
 
 
 def test_its_make_targets_exist() -> None:

@@ -91,6 +91,7 @@ def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
 
 @lru_cache(maxsize=4)
 def tatoeba_splits(path: Path, language: str, sha256: str) -> dict[str, list[Pair]]:
+    """The splits of the table at `path`, held to its SHA-256; read once."""
     column = list(TATOEBA_COLUMNS).index(language)
     rows = (line.split("\t") for line in _verified_lines(path, sha256))
     return split_by_group((row[0], row[column]) for row in rows if row[column] != "-")

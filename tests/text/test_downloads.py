@@ -59,7 +59,7 @@ def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
     """100 kB of gzip for 100 MB of zeros: hashed as they come."""
     served = tmp_path / "text.gz"
     served.write_bytes(gzip.compress(bytes(100_000_000), 9))
-    code = (PEAK + "import sys; from annotated_transformer import downloads\n"
+    code = (PEAK + "import sys; from annotated_transformer.text import downloads\n"
             "before = peak()\n"
             "try: downloads.download(sys.argv[1], downloads.Path('never'), '0' * 64)\n"
             "except ValueError as error: print(peak() - before, error)")

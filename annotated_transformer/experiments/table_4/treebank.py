@@ -135,6 +135,7 @@ def right_branching(tree: Tree, label: str) -> Tree:
 
 @lru_cache(maxsize=4)
 def splits(name: str, paths: tuple[Path, ...]) -> dict[str, list[Tree]]:
+    """The clean trees of a treebank, each once, by split; read once, and held to its SHA-256."""
     treebank = TREEBANKS[name]
     contents = [_read(path) for path in paths]
     verify(f"the treebank {name} in {paths[0].parent}", _digest(contents), treebank.sha256)
