@@ -120,7 +120,7 @@ def evaluate(args: Namespace) -> None:
 
     from annotated_transformer.checkpoint import read_config
     from annotated_transformer.text import corpus
-    from annotated_transformer.translation.evaluation import bleu, chrf, perplexity, within_reach
+    from annotated_transformer.translation.evaluation import bleu, chrf, perplexity, scorable
 
     search = _search(args)
     _check_output(args.output, args.source, args.reference)
@@ -136,8 +136,7 @@ def evaluate(args: Namespace) -> None:
     translator = _translator(args)
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     tokenizer = translator.tokenizer
-    encoded = list(zip(tokenizer.encode_batch(sources), tokenizer.encode_batch(references), strict=True))
-    encoded = [encoded[i] for i in within_reach(translator.model.config, encoded)]
+    _, encoded = scorable(translator.model.config, tokenizer, pairs)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream(sources, **search)
     hypotheses = list(tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet))

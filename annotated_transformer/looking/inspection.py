@@ -18,9 +18,9 @@ from torch import Tensor
 from annotated_transformer.config import require
 from annotated_transformer.model.attention import MultiHeadAttention, Way, causal_mask
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch, TokenPair, token_batches
+from annotated_transformer.text.batching import Batch, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.evaluation import bleu, mean_nll, within_reach
+from annotated_transformer.translation.evaluation import bleu, mean_nll, scorable
 from annotated_transformer.translation.translator import Translator
 
 Head = tuple[MultiHeadAttention, int]
@@ -159,11 +159,8 @@ def inspect(
     and `nats` and `bleu`, what is lost when the whole layer's attention is knocked out. `without` has the same for all
     layers of an attention at once. Raises ConfigError when there is nothing to score.
     """
-    sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
-    encoded: list[TokenPair] = list(zip(*sides, strict=True))
-    kept = within_reach(model.config, encoded)
-    require(bool(kept), "there is no pair to look at")
-    encoded, texts = [encoded[i] for i in kept], [pairs[i] for i in kept]
+    texts, encoded = scorable(model.config, tokenizer, pairs)
+    require(bool(texts), "there is no pair to look at")
     config, device = model.config, model.embedding.weight.device
 
     def scored() -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -13,6 +13,9 @@ from torch.nn import functional as F
 from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TokenPair, token_batches
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 LONGEST = 1024
@@ -82,6 +85,16 @@ def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
         log.warning("%d of %d pairs have more than %d tokens on a side and are left out of the perplexity",
                     len(pairs) - len(kept), len(pairs), longest)
     return kept
+
+
+def scorable(
+    config: ModelConfig, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[tuple[str, str]], list[TokenPair]]:
+    """The text pairs that such a model can score (`within_reach`), and their ids without bos and eos."""
+    sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
+    encoded: list[TokenPair] = list(zip(*sides, strict=True))
+    kept = within_reach(config, encoded)
+    return [pairs[i] for i in kept], [encoded[i] for i in kept]
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.evaluation import bleu, exp_of_nll, mean_nll, within_reach
+from annotated_transformer.translation.evaluation import bleu, exp_of_nll, mean_nll, scorable
 from annotated_transformer.translation.translator import Translator
 
 
@@ -23,11 +23,8 @@ class Validation:
     def __init__(
         self, config: ModelConfig, tokenizer: Tokenizer, pairs: TextPairs, device: torch.device | None = None
     ) -> None:
-        sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
-        encoded = list(zip(*sides, strict=True))
-        kept = within_reach(config, encoded)
         self.tokenizer, self.device = tokenizer, device
-        self.pairs, self.encoded = [pairs[i] for i in kept], [encoded[i] for i in kept]
+        self.pairs, self.encoded = scorable(config, tokenizer, pairs)
 
     def __call__(self, model: Transformer) -> dict[str, float]:
         if not self.pairs:
