@@ -48,6 +48,7 @@ corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 
 lint: $(INSTALLED) workflows  ## ruff, mypy, and the files of .github against their schemas
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 SCHEMA := $(BIN)/check-jsonschema --builtin-schema

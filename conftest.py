@@ -19,13 +19,27 @@ from jaxtyping import install_import_hook  # noqa: E402
 # Every annotated shape in the package is checked in this process. Kernels and subprocesses run without the checks.
 install_import_hook("annotated_transformer", "beartype.beartype")
 
-DECIMAL = re.compile(r"(?<![A-Za-z0-9_])[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_])[-+]?\d+[eE][-+]?\d+")
+DECIMAL = re.compile(
+    r"(?<![A-Za-z0-9_])[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_])[-+]?\d+[eE][-+]?\d+"
+)
 RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")
 DEFAULT_RTOL = 1e-3
 SLOWEST_FIRST = (  # by measured time, so that two workers finish together
-    "test_mutants.py", "6_1_translation.ipynb", "test_loop.py", "test_miniature.py", "test_end_to_end.py",
-    "test_experiments.py", "test_make_book.py", "test_benchmarks.py", "6_3_parsing.ipynb", "6_2_variations.ipynb",
-    "5_2_training.ipynb", "5_4_regularization.ipynb", "5_3_optimizer.ipynb", "3_1_stacks.ipynb", "test_typed_door.py",
+    "test_mutants.py",
+    "6_1_translation.ipynb",
+    "test_loop.py",
+    "test_miniature.py",
+    "test_end_to_end.py",
+    "test_experiments.py",
+    "test_make_book.py",
+    "test_benchmarks.py",
+    "6_3_parsing.ipynb",
+    "6_2_variations.ipynb",
+    "5_2_training.ipynb",
+    "5_4_regularization.ipynb",
+    "5_3_optimizer.ipynb",
+    "3_1_stacks.ipynb",
+    "test_typed_door.py",
 )
 
 
@@ -42,7 +56,9 @@ class Printed(str):
         if not isinstance(other, str):
             return NotImplemented
         words, other_words = (DECIMAL.sub("#", text).split() for text in (self, other))
-        return words == other_words and all(map(self._close, DECIMAL.findall(self), DECIMAL.findall(other)))
+        return words == other_words and all(
+            map(self._close, DECIMAL.findall(self), DECIMAL.findall(other))
+        )
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -52,7 +68,9 @@ class Printed(str):
     def _close(self, one: str, two: str) -> bool:
         mantissa, _, exponent = one.lower().partition("e")
         last_digit = float(f"1e{int(exponent or 0) - len(mantissa.partition('.')[2])}")
-        return one == two or abs(float(one) - float(two)) <= max(self.rtol * abs(float(one)), 1.01 * last_digit)
+        return one == two or abs(float(one) - float(two)) <= max(
+            self.rtol * abs(float(one)), 1.01 * last_digit
+        )
 
 
 def _compare_printed_numbers_closely() -> None:
@@ -101,7 +119,9 @@ def _wait_as_long_as_the_kernel_lives() -> None:
                     raise DeadKernel from None
 
     def ensure_iopub_up(self):
-        while True:  # until the kernel's outputs arrive: the first ones may be lost while we subscribe
+        while (
+            True
+        ):  # until the kernel's outputs arrive: the first ones may be lost while we subscribe
             request = self.kc.kernel_info()
             self.await_reply(request)
             try:
@@ -137,7 +157,11 @@ _wait_as_long_as_the_kernel_lives()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest before all, then chapters before tests, so that two workers finish together."""
     place = {name: i for i, name in enumerate(SLOWEST_FIRST)}
-    items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path.suffix != ".ipynb"))
+    items.sort(
+        key=lambda item: (place.get(item.path.name, len(place)), item.path.suffix != ".ipynb")
+    )
     for item in items:
         if item.path.suffix == ".ipynb" and "stderr" not in item.parent.skip_compare:
-            item.parent.skip_compare += ("stderr",)  # progress goes there; it is neither stored nor compared
+            item.parent.skip_compare += (
+                "stderr",
+            )  # progress goes there; it is neither stored nor compared

@@ -32,15 +32,32 @@ from annotated_transformer.model.transformer import Transformer
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
-__all__ = ["average", "average_checkpoints", "begin_run", "load_model", "load_tensors", "load_weights",
-           "read_config", "read_model_config", "require_no_run", "require_room", "require_same_vocabulary",
-           "require_vocabulary", "save_tensors", "save_weights", "step_checkpoints", "write_atomically",
-           "write_directory"]
+__all__ = [
+    "average",
+    "average_checkpoints",
+    "begin_run",
+    "load_model",
+    "load_tensors",
+    "load_weights",
+    "read_config",
+    "read_model_config",
+    "require_no_run",
+    "require_room",
+    "require_same_vocabulary",
+    "require_vocabulary",
+    "save_tensors",
+    "save_weights",
+    "step_checkpoints",
+    "write_atomically",
+    "write_directory",
+]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write named tensors, atomically."""
     from safetensors.torch import save_file
 
@@ -75,17 +92,28 @@ def _opened(path: Path) -> Iterator[Any]:
 
 def save_weights(path: Path, model: nn.Module, dtype: torch.dtype | None = None) -> None:
     """Write a model's weights, in `dtype` if given (float16 halves the file)."""
-    save_tensors(path, {name: tensor.to(dtype or tensor.dtype) for name, tensor in model.state_dict().items()})
+    save_tensors(
+        path,
+        {name: tensor.to(dtype or tensor.dtype) for name, tensor in model.state_dict().items()},
+    )
 
 
 def write_directory(
-    directory: str | Path, model_config: ModelConfig, tokenizer: Tokenizer, extra: Mapping[str, Any] | None = None
+    directory: str | Path,
+    model_config: ModelConfig,
+    tokenizer: Tokenizer,
+    extra: Mapping[str, Any] | None = None,
 ) -> Path:
     """Start a checkpoint directory: config.json (the model's, then `extra`) and the tokenizer."""
     directory = Path(directory)
     config = json.dumps({"model": model_config.to_dict(), **(extra or {})}, indent=2) + "\n"
-    write_atomically(directory / "config.json", lambda temporary: temporary.write_text(config, encoding="utf-8"))
-    write_atomically(directory / "tokenizer.model", lambda temporary: temporary.write_bytes(tokenizer.model_bytes))
+    write_atomically(
+        directory / "config.json", lambda temporary: temporary.write_text(config, encoding="utf-8")
+    )
+    write_atomically(
+        directory / "tokenizer.model",
+        lambda temporary: temporary.write_bytes(tokenizer.model_bytes),
+    )
     return directory
 
 
@@ -95,10 +123,15 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{directory} is not a checkpoint directory: it has no config.json") from None
+        raise ConfigError(
+            f"{directory} is not a checkpoint directory: it has no config.json"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
-    require(isinstance(config, dict) and "model" in config, f"{path} does not describe a model: it has no entry model")
+    require(
+        isinstance(config, dict) and "model" in config,
+        f"{path} does not describe a model: it has no entry model",
+    )
     require(isinstance(config.get("corpus", ""), str), f"{path}: corpus must be a name")
     return config
 
@@ -122,22 +155,32 @@ def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     names = expected.keys() | found.keys()
     different = sorted(name for name in names if expected.get(name) != found.get(name))
-    require(not different, f"{path} does not fit its config.json: {', '.join(different[:3])} differ")
+    require(
+        not different, f"{path} does not fit its config.json: {', '.join(different[:3])} differ"
+    )
 
 
-def require_vocabulary(tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None) -> None:
+def require_vocabulary(
+    tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None
+) -> None:
     """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them."""
-    require(tokenizer.vocab_size == config.vocab_size,
-            f"{f'{where}: ' if where else ''}the tokenizer has {tokenizer.vocab_size} tokens and the model's "
-            f"vocab_size is {config.vocab_size}: they do not belong together")
+    require(
+        tokenizer.vocab_size == config.vocab_size,
+        f"{f'{where}: ' if where else ''}the tokenizer has {tokenizer.vocab_size} tokens and the model's "
+        f"vocab_size is {config.vocab_size}: they do not belong together",
+    )
 
 
-def require_same_vocabulary(tokenizer: Tokenizer, config: ModelConfig, directory: str | Path | None) -> None:
+def require_same_vocabulary(
+    tokenizer: Tokenizer, config: ModelConfig, directory: str | Path | None
+) -> None:
     """Raise ConfigError unless the tokenizer fits the model and is the one that `directory`, if any, has stored."""
     require_vocabulary(tokenizer, config)
     stored = Path(directory or "") / "tokenizer.model"
-    require(directory is None or not stored.exists() or stored.read_bytes() == tokenizer.model_bytes,
-            f"{directory} has another tokenizer: its weights belong to that vocabulary")
+    require(
+        directory is None or not stored.exists() or stored.read_bytes() == tokenizer.model_bytes,
+        f"{directory} has another tokenizer: its weights belong to that vocabulary",
+    )
 
 
 def _without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transformer:
@@ -146,15 +189,19 @@ def _without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transfo
     A config.json of a few bytes can promise a model of any size; the file of weights has the one it has.
     """
     layers = {match[0] for name in shapes if (match := re.match(r"encoder\.layers\.\d+\.", name))}
-    require(len(layers) == config.N,
-            f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, N is {config.N}")
+    require(
+        len(layers) == config.N,
+        f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, N is {config.N}",
+    )
     with torch.device("meta"):
         model = Transformer(config)
     _require_fit(model, shapes, path)
     return model
 
 
-def load_model(directory: str | Path, device: torch.device | str = "cpu") -> tuple[Transformer, Tokenizer]:
+def load_model(
+    directory: str | Path, device: torch.device | str = "cpu"
+) -> tuple[Transformer, Tokenizer]:
     """The model (float32, ready to decode) and the tokenizer of a checkpoint directory.
 
     Raises ConfigError when config.json, weights and tokenizer do not belong together, before there is
@@ -167,7 +214,9 @@ def load_model(directory: str | Path, device: torch.device | str = "cpu") -> tup
     model = _without_weights(config, tensor_shapes(path), path)
     tokenizer = Tokenizer.load(directory / "tokenizer.model")
     require_vocabulary(tokenizer, config, directory)
-    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in load_tensors(path)[0].items()}
+    weights = {
+        name: tensor.to(torch.float32, copy=True) for name, tensor in load_tensors(path)[0].items()
+    }
     model.load_state_dict(weights, assign=True)
     if config.positions != "learned":
         model.positions = positions_of(config)  # a table that is computed and in no file
@@ -184,15 +233,21 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for path in paths:
         tensors = load_tensors(path)[0]
-        same = {name: t.shape for name, t in total.items()} == {name: t.shape for name, t in tensors.items()}
+        same = {name: t.shape for name, t in total.items()} == {
+            name: t.shape for name, t in tensors.items()
+        }
         require(not total or same, f"{path} has other weights than {paths[0]}")
         for name, tensor in tensors.items():
             total[name] = total.get(name, 0.0) + tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
-def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | None = None,
-                        others: Sequence[str | Path] = ()) -> Path:
+def average_checkpoints(
+    directory: str | Path,
+    last: int = 5,
+    out: str | Path | None = None,
+    others: Sequence[str | Path] = (),
+) -> Path:
     """A new directory whose weights are the mean of a run's `last` checkpoints (section 6.1: 5 for base, 20 for big).
 
     `out` defaults to the run's name with "-averaged". `others` are runs whose `last` checkpoints are to count as well:
@@ -202,26 +257,36 @@ def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | 
     """
     from annotated_transformer.text.tokenizer import Tokenizer
 
-    runs = [path if path.name not in ("", "..") else path.resolve() for path in map(Path, (directory, *others))]
+    runs = [
+        path if path.name not in ("", "..") else path.resolve()
+        for path in map(Path, (directory, *others))
+    ]
     config, tokenizer = read_config(runs[0]), Tokenizer.load(runs[0] / "tokenizer.model")
     model_config = read_model_config(runs[0])
     require_vocabulary(tokenizer, model_config, runs[0])
     require(last >= 1, f"the number of checkpoints to average must be at least 1, got {last}")
     require(bool(out or runs[0].name), f"the average of {runs[0]} needs the name of a directory")
     out = Path(out) if out else runs[0].with_name(runs[0].name + "-averaged")
-    require(out.resolve() not in [run.resolve() for run in runs],
-            f"the average needs a directory of its own, got {out}")
+    require(
+        out.resolve() not in [run.resolve() for run in runs],
+        f"the average needs a directory of its own, got {out}",
+    )
     require_no_run(out)
     paths: list[Path] = []
     for run in runs:
         _require_alike(read_model_config(run), model_config, run, runs[0])
         found = step_checkpoints(run)
-        require(len(found) >= last, f"{run} has {len(found)} checkpoints, cannot average the last {last}")
+        require(
+            len(found) >= last,
+            f"{run} has {len(found)} checkpoints, cannot average the last {last}",
+        )
         same = (run / "tokenizer.model").read_bytes() == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
         paths += found[-last:]
-    require(not (out / "model.safetensors").exists() or "averaged" in read_config(out),
-            f"{out} holds a model that is no average: name another directory")
+    require(
+        not (out / "model.safetensors").exists() or "averaged" in read_config(out),
+        f"{out} holds a model that is no average: name another directory",
+    )
     names = [f"{path.parent.parent.name}/{path.stem}" if others else path.stem for path in paths]
     averaged = average(paths)
     _without_weights(model_config, {name: tuple(t.shape) for name, t in averaged.items()}, paths[0])
@@ -234,9 +299,16 @@ def average_checkpoints(directory: str | Path, last: int = 5, out: str | Path | 
 def _require_alike(config: ModelConfig, first: ModelConfig, run: Path, first_run: Path) -> None:
     """Equal shapes are no equal models: raise ConfigError unless both compute the same from equal weights."""
     ours, theirs = config.to_dict(), first.to_dict()
-    different = [name for name in ours if ours[name] != theirs[name]
-                 and name not in ("p_drop", "attention_dropout", "ffn_dropout", "initialization")]
-    require(not different, f"{run} has another {', '.join(different)} than {first_run}: their weights have no mean")
+    different = [
+        name
+        for name in ours
+        if ours[name] != theirs[name]
+        and name not in ("p_drop", "attention_dropout", "ffn_dropout", "initialization")
+    ]
+    require(
+        not different,
+        f"{run} has another {', '.join(different)} than {first_run}: their weights have no mean",
+    )
 
 
 def require_no_run(directory: str | Path) -> None:
@@ -251,13 +323,20 @@ def require_room(directory: str | Path) -> None:
     What a run has left that was killed in its first save counts for nothing.
     """
     path = Path(directory)
-    require(not (path / "training.safetensors").exists(),
-            f"{directory} already holds a run: resume it, or name another directory")
+    require(
+        not (path / "training.safetensors").exists(),
+        f"{directory} already holds a run: resume it, or name another directory",
+    )
     if not _killed_in_its_first_save(path):
-        require(not (path / "model.safetensors").exists(),
-                f"{directory} already holds a model: name another directory")
-        require(not step_checkpoints(path), f"{path / 'checkpoints'} holds the weights of another run: "
-                                            "remove it, or name another directory")
+        require(
+            not (path / "model.safetensors").exists(),
+            f"{directory} already holds a model: name another directory",
+        )
+        require(
+            not step_checkpoints(path),
+            f"{path / 'checkpoints'} holds the weights of another run: "
+            "remove it, or name another directory",
+        )
 
 
 def begin_run(directory: str | Path) -> None:
@@ -283,5 +362,7 @@ def _killed_in_its_first_save(path: Path) -> bool:
         return False
     steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]
     is_first = len(steps) == 1 and steps[0] <= min(config.checkpoint_every, config.train_steps)
-    is_run = not stored.keys() & {"averaged", "dtype"} and not (path / "training.safetensors").exists()
+    is_run = (
+        not stored.keys() & {"averaged", "dtype"} and not (path / "training.safetensors").exists()
+    )
     return is_run and (is_first or not (steps or (path / "model.safetensors").exists()))

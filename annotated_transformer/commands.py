@@ -50,16 +50,29 @@ def train(args: Namespace) -> None:
     if args.resume or args.init:
         tokenizer = Tokenizer.load(Path(args.init or out) / "tokenizer.model")
     else:
-        say(f"learning a vocabulary of {model_config.vocab_size:,} from {len(train_pairs):,} training pairs")
+        say(
+            f"learning a vocabulary of {model_config.vocab_size:,} from {len(train_pairs):,} training pairs"
+        )
         sentences = (sentence for pair in train_pairs for sentence in pair)
         tokenizer = Tokenizer.train(sentences, model_config.vocab_size, model_type=args.model_type)
     if not args.resume:
         begin_run(out)
     began = time.perf_counter()
     try:
-        model = run(model_config, train_config, tokenizer, train_pairs, valid_pairs, out, device=device,
-                    resume=args.resume, init=args.init, progress=not args.quiet, tensorboard=args.tensorboard,
-                    corpus=name)
+        model = run(
+            model_config,
+            train_config,
+            tokenizer,
+            train_pairs,
+            valid_pairs,
+            out,
+            device=device,
+            resume=args.resume,
+            init=args.init,
+            progress=not args.quiet,
+            tensorboard=args.tensorboard,
+            corpus=name,
+        )
     except KeyboardInterrupt:
         if (out / "training.safetensors").exists():
             say(f"interrupted; {out} is saved, and --resume goes on from there")
@@ -67,8 +80,11 @@ def train(args: Namespace) -> None:
     measured: dict[str, Any] = {}
     for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
         measured.update(json.loads(line))
-    measured.update(out=str(out), parameters=sum(p.numel() for p in model.parameters()),
-                    seconds=round(time.perf_counter() - began, 1))
+    measured.update(
+        out=str(out),
+        parameters=sum(p.numel() for p in model.parameters()),
+        seconds=round(time.perf_counter() - began, 1),
+    )
     print(json.dumps(measured))
 
 
@@ -80,7 +96,9 @@ def average(args: Namespace) -> None:
 
 def translate(args: Namespace) -> None:
     search = _search(args)
-    require(args.window is None or args.window >= 1, f"--window must be at least 1, got {args.window}")
+    require(
+        args.window is None or args.window >= 1, f"--window must be at least 1, got {args.window}"
+    )
     _check_output(args.output, args.input)
     with ExitStack() as files:
         source = files.enter_context(open(args.input, "rb")) if args.input else sys.stdin.buffer
@@ -88,8 +106,14 @@ def translate(args: Namespace) -> None:
         target = files.enter_context(open(args.output, "wb")) if args.output else sys.stdout.buffer
         window = args.window or (1 if source.isatty() else 512)
         n_best = search.pop("n_best")
-        for number, found in enumerate(translator.n_best_stream(_lines(source), n_best, window, **search), 1):
-            texts = [found[0].text] if n_best == 1 else [f"{number}\t{t.score:.4f}\t{t.text}" for t in found]
+        for number, found in enumerate(
+            translator.n_best_stream(_lines(source), n_best, window, **search), 1
+        ):
+            texts = (
+                [found[0].text]
+                if n_best == 1
+                else [f"{number}\t{t.score:.4f}\t{t.text}" for t in found]
+            )
             target.write("".join(f"{text}\n" for text in texts).encode())
             target.flush()
 
@@ -100,7 +124,9 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
     for number, (line, is_whole) in enumerate(bounded_lines(file), 1):
         if not is_whole:
-            logging.warning("line %d has more than %d bytes, only those are read", number, LONGEST_LINE)
+            logging.warning(
+                "line %d has more than %d bytes, only those are read", number, LONGEST_LINE
+            )
         yield line.removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
@@ -130,8 +156,10 @@ def evaluate(args: Namespace) -> None:
         require(not args.corpus, "give --corpus, or --source and --reference, not both")
         pairs = corpus.load_files(args.source, args.reference)
     else:
-        require(bool(args.corpus) or name in corpus.names(), "there is nothing to translate: give --corpus NAME, "
-                "or --source and --reference")
+        require(
+            bool(args.corpus) or name in corpus.names(),
+            "there is nothing to translate: give --corpus NAME, or --source and --reference",
+        )
         pairs = corpus.load(name, args.split, args.data_dir)
     translator = _translator(args)
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
@@ -139,19 +167,35 @@ def evaluate(args: Namespace) -> None:
     _, encoded = scorable(translator.model.config, tokenizer, pairs)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream(sources, **search)
-    hypotheses = list(tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet))
+    hypotheses = list(
+        tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet)
+    )
     if args.output:
-        Path(args.output).write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")
+        Path(args.output).write_text(
+            "".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n"
+        )
     scores = {"BLEU": bleu(hypotheses, references), "chrF2": chrf(hypotheses, references)}
     ppl = perplexity(translator.model, encoded)
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
         finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
-        print(json.dumps({**named, "perplexity": finite, "sentences": len(pairs), "int8": args.int8, **search}))
+        print(
+            json.dumps(
+                {
+                    **named,
+                    "perplexity": finite,
+                    "sentences": len(pairs),
+                    "int8": args.int8,
+                    **search,
+                }
+            )
+        )
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")
-    print(f"perplexity {ppl:6.2f}  per token of this vocabulary of {tokenizer.vocab_size:,}, {len(pairs):,} sentences")
+    print(
+        f"perplexity {ppl:6.2f}  per token of this vocabulary of {tokenizer.vocab_size:,}, {len(pairs):,} sentences"
+    )
 
 
 def inspect(args: Namespace) -> None:
@@ -160,10 +204,15 @@ def inspect(args: Namespace) -> None:
     from annotated_transformer.text import corpus
 
     name = args.corpus or read_config(args.directory).get("corpus", "")
-    require(bool(args.corpus) or name in corpus.names(), "there is nothing to look at: give --corpus NAME")
+    require(
+        bool(args.corpus) or name in corpus.names(),
+        "there is nothing to look at: give --corpus NAME",
+    )
     model, tokenizer = load_model(args.directory, device_of(args.device))
     pairs = corpus.load(name, args.split, args.data_dir)[: args.sentences]
-    report = inspection.inspect(model, tokenizer, pairs, beam_size=args.beam_size, scores_bleu=not args.no_bleu)
+    report = inspection.inspect(
+        model, tokenizer, pairs, beam_size=args.beam_size, scores_bleu=not args.no_bleu
+    )
     print(json.dumps(report) if args.json else inspection.as_table(report))
 
 
@@ -186,12 +235,21 @@ def variations(args: Namespace) -> None:
 def export(args: Namespace) -> None:
     import torch
 
-    from annotated_transformer.checkpoint import load_model, read_config, require_no_run, save_weights, write_directory
+    from annotated_transformer.checkpoint import (
+        load_model,
+        read_config,
+        require_no_run,
+        save_weights,
+        write_directory,
+    )
     from annotated_transformer.text import corpus
 
     out = Path(args.out)
     require_no_run(out)
-    require(not (out.exists() and out.samefile(args.directory)), f"the export needs a directory of its own, got {out}")
+    require(
+        not (out.exists() and out.samefile(args.directory)),
+        f"the export needs a directory of its own, got {out}",
+    )
     config = read_config(args.directory)
     model, tokenizer = load_model(args.directory)
     extra = {name: value for name, value in config.items() if name != "model"}
@@ -199,10 +257,16 @@ def export(args: Namespace) -> None:
     save_weights(out / "model.safetensors", model, getattr(torch, args.dtype))
     name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())
-    parts = [f"# {out.name}", args.notes, f"{n_parameters:,} parameters in {args.dtype}. To translate: "
-             f"`{PROGRAM} translate {out.name} < input > output`.", "## Trained on",
-             _block(corpus.card(name)) if name in corpus.names() else name or "Not recorded.",
-             "## Settings", _block(json.dumps(config, indent=2))]
+    parts = [
+        f"# {out.name}",
+        args.notes,
+        f"{n_parameters:,} parameters in {args.dtype}. To translate: "
+        f"`{PROGRAM} translate {out.name} < input > output`.",
+        "## Trained on",
+        _block(corpus.card(name)) if name in corpus.names() else name or "Not recorded.",
+        "## Settings",
+        _block(json.dumps(config, indent=2)),
+    ]
     (out / "README.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
     print(out)
 
@@ -216,7 +280,9 @@ def device_of(name: str) -> str:
     import torch
 
     available = torch.cuda.is_available()
-    require(name != "cuda" or available, "--device cuda was asked for, but PyTorch sees no GPU here")
+    require(
+        name != "cuda" or available, "--device cuda was asked for, but PyTorch sees no GPU here"
+    )
     return ("cuda" if available else "cpu") if name == "auto" else name
 
 
@@ -232,4 +298,6 @@ def _translator(args: Namespace, max_source: int = 1024) -> Translator:
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
     device = "cpu" if args.int8 and args.device == "auto" else device_of(args.device)
-    return Translator.from_checkpoint(args.directory, device, max_source, args.int8, dtype=args.dtype)
+    return Translator.from_checkpoint(
+        args.directory, device, max_source, args.int8, dtype=args.dtype
+    )

@@ -13,8 +13,22 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from annotated_transformer.errors import ConfigError, require
 
-__all__ = ["BOS_ID", "EOS_ID", "PAD_ID", "PRESETS", "UNK_ID", "Activation", "ConfigError", "DecodeConfig",
-           "Initialization", "ModelConfig", "Norm", "Positions", "TrainConfig", "require"]
+__all__ = [
+    "BOS_ID",
+    "EOS_ID",
+    "PAD_ID",
+    "PRESETS",
+    "UNK_ID",
+    "Activation",
+    "ConfigError",
+    "DecodeConfig",
+    "Initialization",
+    "ModelConfig",
+    "Norm",
+    "Positions",
+    "TrainConfig",
+    "require",
+]
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """The special ids: padding, beginning and end of sentence, unknown. Tokenizer and models take them from here."""
@@ -71,18 +85,30 @@ class _Settings:
 
         Raises ConfigError for a name it does not know, one that is missing, and a value of another kind.
         """
-        require(isinstance(settings, dict),
-                f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}")
+        require(
+            isinstance(settings, dict),
+            f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}",
+        )
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(settings) - known)
-        require(not unknown, f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-        missing = [field.name for field in dataclasses.fields(cls)
-                   if field.default is dataclasses.MISSING and field.name not in settings]
+        require(
+            not unknown,
+            f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}",
+        )
+        missing = [
+            field.name
+            for field in dataclasses.fields(cls)
+            if field.default is dataclasses.MISSING and field.name not in settings
+        ]
         require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
         _check_kinds(cls, settings)
         hints = _hints(cls)  # type: ignore[arg-type]
-        return cls(**{name: float(value) if hints[name] is float else value
-                      for name, value in settings.items()})
+        return cls(
+            **{
+                name: float(value) if hints[name] is float else value
+                for name, value in settings.items()
+            }
+        )
 
     def replace(self: Settings, **changes: Any) -> Settings:
         """A copy with some settings changed and all rules checked again."""
@@ -92,11 +118,16 @@ class _Settings:
     def parse(cls, name: str, text: str) -> Any:
         """The value that `text` (from a command line) means for setting `name`. Raises ConfigError."""
         hints = _hints(cls)  # type: ignore[arg-type]
-        require(name in hints, f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}")
+        require(
+            name in hints,
+            f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}",
+        )
         options = get_args(hints[name])
         kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
         if any(isinstance(kind, str) for kind in kinds):
-            require(text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {text}")
+            require(
+                text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {text}"
+            )
             return text
         kind = kinds[0]
         try:
@@ -144,21 +175,35 @@ class ModelConfig(_Settings):
             _check_size(name, getattr(self, name))
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
-                require(self.d_model % self.h == 0, f"d_model must be a multiple of h, got {self.d_model} and {self.h}")
+                require(
+                    self.d_model % self.h == 0,
+                    f"d_model must be a multiple of h, got {self.d_model} and {self.h}",
+                )
                 object.__setattr__(self, name, self.d_model // self.h)
             _check_size(name, getattr(self, name))
             _check_size(f"h {name}", self.h * getattr(self, name))
         for name in ("p_drop", "attention_dropout", "ffn_dropout"):
-            require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
-        for name, options in (("norm", Norm), ("positions", Positions), ("activation", Activation),
-                              ("initialization", Initialization)):
+            require(
+                0.0 <= getattr(self, name) < 1.0,
+                f"{name} must be in [0, 1), got {getattr(self, name)}",
+            )
+        for name, options in (
+            ("norm", Norm),
+            ("positions", Positions),
+            ("activation", Activation),
+            ("initialization", Initialization),
+        ):
             value, allowed = getattr(self, name), get_args(options)
             require(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value}")
-        require(self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,
-                f"sinusoidal positions need an even d_model, got {self.d_model}")
+        require(
+            self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,
+            f"sinusoidal positions need an even d_model, got {self.d_model}",
+        )
         ids = (self.pad_id, self.bos_id, self.eos_id)
-        require(len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),
-                f"pad_id, bos_id and eos_id must be three ids below vocab_size {self.vocab_size}, got {ids}")
+        require(
+            len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),
+            f"pad_id, bos_id and eos_id must be three ids below vocab_size {self.vocab_size}, got {ids}",
+        )
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with some settings changed; d_k and d_v that were d_model / h follow a new d_model or h."""
@@ -171,12 +216,24 @@ class ModelConfig(_Settings):
     @classmethod
     def tiny(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a laptop and a few minutes: N 3, d_model 128."""
-        return cls(**{"vocab_size": vocab_size, "N": 3, "d_model": 128, "d_ff": 512, "h": 4, **changes})
+        return cls(
+            **{"vocab_size": vocab_size, "N": 3, "d_model": 128, "d_ff": 512, "h": 4, **changes}
+        )
 
     @classmethod
     def small(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a small corpus and an hour, or a GPU and minutes: N 4, d_model 256, more dropout."""
-        return cls(**{"vocab_size": vocab_size, "N": 4, "d_model": 256, "d_ff": 1024, "h": 4, "p_drop": 0.3, **changes})
+        return cls(
+            **{
+                "vocab_size": vocab_size,
+                "N": 4,
+                "d_model": 256,
+                "d_ff": 1024,
+                "h": 4,
+                "p_drop": 0.3,
+                **changes,
+            }
+        )
 
     @classmethod
     def base(cls, vocab_size: int, **changes: Any) -> ModelConfig:
@@ -186,7 +243,16 @@ class ModelConfig(_Settings):
     @classmethod
     def big(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """Table 3, row big, with its dropout for English-German (English-French: p_drop=0.1)."""
-        return cls(**{"vocab_size": vocab_size, "d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3, **changes})
+        return cls(
+            **{
+                "vocab_size": vocab_size,
+                "d_model": 1024,
+                "d_ff": 4096,
+                "h": 16,
+                "p_drop": 0.3,
+                **changes,
+            }
+        )
 
 
 PRESETS = ("tiny", "small", "base", "big")
@@ -232,19 +298,42 @@ class TrainConfig(_Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("train_steps", "max_tokens", "accumulate", "warmup_steps", "max_length", "log_every",
-                     "validate_every", "checkpoint_every", "keep_checkpoints"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in (
+            "train_steps",
+            "max_tokens",
+            "accumulate",
+            "warmup_steps",
+            "max_length",
+            "log_every",
+            "validate_every",
+            "checkpoint_every",
+            "keep_checkpoints",
+        ):
+            require(
+                getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
+            )
         for name in ("beta1", "beta2", "eps_ls", "bpe_dropout"):
-            require(0.0 <= getattr(self, name) < 1.0, f"{name} must be in [0, 1), got {getattr(self, name)}")
+            require(
+                0.0 <= getattr(self, name) < 1.0,
+                f"{name} must be in [0, 1), got {getattr(self, name)}",
+            )
         for name in ("lr_factor", "adam_eps"):
-            require(getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}")
+            require(
+                getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}"
+            )
         for name in ("clip_norm", "concatenate"):
-            require(getattr(self, name) >= 0.0, f"{name} must not be negative (0 is off), got {getattr(self, name)}")
-        require(self.max_length <= self.max_tokens,
-                f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}")
-        require(self.precision in ("auto", "fp32", "bf16", "fp16"),
-                f"precision must be auto, fp32, bf16 or fp16, got {self.precision}")
+            require(
+                getattr(self, name) >= 0.0,
+                f"{name} must not be negative (0 is off), got {getattr(self, name)}",
+            )
+        require(
+            self.max_length <= self.max_tokens,
+            f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}",
+        )
+        require(
+            self.precision in ("auto", "fp32", "bf16", "fp16"),
+            f"precision must be auto, fp32, bf16 or fp16, got {self.precision}",
+        )
 
 
 @dataclass(frozen=True)
@@ -262,12 +351,20 @@ class DecodeConfig(_Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.beam_size >= 1, f"beam_size must be at least 1, got {self.beam_size}")
-        require(self.beam_size <= MAX_BEAM,
-                f"beam_size must be at most {MAX_BEAM:,}, got {self.beam_size}")
-        require(abs(self.alpha) <= MAX_ALPHA,
-                f"alpha must be between -{MAX_ALPHA} and {MAX_ALPHA}, got {self.alpha}")
-        require(1 <= self.n_best <= self.beam_size,
-                f"n_best must be between 1 and beam_size, got {self.n_best} and {self.beam_size}")
+        require(
+            self.beam_size <= MAX_BEAM,
+            f"beam_size must be at most {MAX_BEAM:,}, got {self.beam_size}",
+        )
+        require(
+            abs(self.alpha) <= MAX_ALPHA,
+            f"alpha must be between -{MAX_ALPHA} and {MAX_ALPHA}, got {self.alpha}",
+        )
+        require(
+            1 <= self.n_best <= self.beam_size,
+            f"n_best must be between 1 and beam_size, got {self.n_best} and {self.beam_size}",
+        )
         require(self.max_extra >= 0, f"max_extra must not be negative, got {self.max_extra}")
-        require(self.max_extra <= MAX_EXTRA,
-                f"max_extra must be at most {MAX_EXTRA:,}, got {self.max_extra}")
+        require(
+            self.max_extra <= MAX_EXTRA,
+            f"max_extra must be at most {MAX_EXTRA:,}, got {self.max_extra}",
+        )

@@ -45,7 +45,9 @@ Tree.__hash__ = tuple.__hash__  # type: ignore[method-assign]  # a method of its
 
 def is_tag(tree: Tree | str) -> bool:
     """Whether this is a part of speech with its word, `(NN dog)`."""
-    return not isinstance(tree, str) and len(tree.children) == 1 and isinstance(tree.children[0], str)
+    return (
+        not isinstance(tree, str) and len(tree.children) == 1 and isinstance(tree.children[0], str)
+    )
 
 
 def _walk(tree: Tree) -> Iterator[tuple[str, Tree | str]]:
@@ -56,7 +58,9 @@ def _walk(tree: Tree) -> Iterator[tuple[str, Tree | str]]:
         yield kind, node
         if kind == "(":
             stack.append((")", node))
-            stack.extend(("word" if isinstance(child, str) else "(", child) for child in reversed(node[1]))
+            stack.extend(
+                ("word" if isinstance(child, str) else "(", child) for child in reversed(node[1])
+            )
 
 
 def tree_words(tree: Tree) -> list[str]:
@@ -73,8 +77,10 @@ def read_trees(text: str) -> list[Tree]:
     trees: list[Tree] = []
     stack: list[tuple[str, list[Tree | str]]] = []  # the open brackets, outermost first
     for match in re.finditer(r"\(\s*([^\s()]*)|(\))|[^\s()]+", text):
-        require(match[1] is not None or bool(stack),
-                f"a tree must begin with an opening bracket, got {match[0]!r} at character {match.start() + 1}")
+        require(
+            match[1] is not None or bool(stack),
+            f"a tree must begin with an opening bracket, got {match[0]!r} at character {match.start() + 1}",
+        )
         if match[1] is not None:
             stack.append((match[1] or TOP, []))
         elif match[2] is None:
@@ -98,7 +104,10 @@ def write_tree(tree: Tree) -> str:
     text = ""
     for kind, node in _walk(tree):
         name = node if isinstance(node, str) else node[0]
-        require(re.fullmatch(r"[^\s()]+", name) is not None, f"a label or word has no space or bracket, got {name!r}")
+        require(
+            re.fullmatch(r"[^\s()]+", name) is not None,
+            f"a label or word has no space or bracket, got {name!r}",
+        )
         text += ")" if kind == ")" else f" ({name}" if kind == "(" else f" {name}"
     return text[1:]
 
@@ -226,7 +235,9 @@ def bracket_counts(right: Tree, guess: Tree) -> BracketCounts:
     The gold tags say which words are punctuation, so that a wrong tag moves no bracket (EVALB asks the tags of each
     tree, and may then refuse the pair). Raises ConfigError when the words of the two differ.
     """
-    require(tree_words(right) == tree_words(guess), "gold and predicted tree must have the same words")
+    require(
+        tree_words(right) == tree_words(guess), "gold and predicted tree must have the same words"
+    )
     ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
     return BracketCounts((ours & theirs).total(), ours.total(), theirs.total())
 
@@ -236,11 +247,15 @@ def f1_of_counts(counts: Sequence[BracketCounts]) -> BracketScores:
 
     Raises ConfigError when there is no bracket at all.
     """
-    n_matched, n_gold, n_guessed = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    n_matched, n_gold, n_guessed = (
+        (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    )
     require(n_gold + n_guessed > 0, "there are no brackets to score")
     n_complete = sum(count.matched == count.gold == count.predicted for count in counts)
     precision, recall = (100 * n_matched / max(n, 1) for n in (n_guessed, n_gold))
-    return BracketScores(precision, recall, 200 * n_matched / (n_gold + n_guessed), 100 * n_complete / len(counts))
+    return BracketScores(
+        precision, recall, 200 * n_matched / (n_gold + n_guessed), 100 * n_complete / len(counts)
+    )
 
 
 def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
@@ -248,7 +263,10 @@ def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores
 
     Raises ConfigError when the numbers of trees or the words of a pair differ, or there is nothing to score.
     """
-    require(len(gold) == len(predicted), f"each gold tree needs one predicted, got {len(gold)} and {len(predicted)}")
+    require(
+        len(gold) == len(predicted),
+        f"each gold tree needs one predicted, got {len(gold)} and {len(predicted)}",
+    )
     counts = []
     for number, pair in enumerate(zip(gold, predicted, strict=True), start=1):
         try:
@@ -260,19 +278,48 @@ def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores
 
 GRAMMAR: dict[str, list[tuple[float, str]]] = {
     "S": [(0.85, "NP VP ."), (0.15, "S-CLAUSE , CC S-CLAUSE .")],
-    "NP": [(0.60, "NP-BASE"), (0.16, "NP-BASE PP-NOUN"), (0.12, "NP-BASE SBAR-WHO"), (0.12, "NP-BASE CC NP-BASE")],
+    "NP": [
+        (0.60, "NP-BASE"),
+        (0.16, "NP-BASE PP-NOUN"),
+        (0.12, "NP-BASE SBAR-WHO"),
+        (0.12, "NP-BASE CC NP-BASE"),
+    ],
     "NP-BASE": [(0.5, "DT NN"), (0.25, "DT JJ NN"), (0.25, "NNP")],
-    "VP": [(0.15, "VBD-ALONE"), (0.35, "VBD NP"), (0.16, "VBD NP PP-VERB"), (0.10, "VBD-ALONE PP-VERB"),
-           (0.08, "VBD-ALONE ADVP"), (0.08, "VBD-SAY SBAR"), (0.08, "VP-BASE CC VP-BASE")],
-    "VP-BASE": [(0.5, "VBD-ALONE"), (0.5, "VBD NP-BASE")], "SBAR-WHO": [(1.0, "WHNP S-GAP")],
-    "S-CLAUSE": [(1.0, "NP VP")], "S-GAP": [(1.0, "VP")], "WHNP": [(1.0, "WP")], "ADVP": [(1.0, "RB")],
-    "PP-NOUN": [(1.0, "IN-NOUN NP")], "PP-VERB": [(1.0, "IN-VERB NP")], "SBAR": [(1.0, "IN-THAT S-CLAUSE")],
+    "VP": [
+        (0.15, "VBD-ALONE"),
+        (0.35, "VBD NP"),
+        (0.16, "VBD NP PP-VERB"),
+        (0.10, "VBD-ALONE PP-VERB"),
+        (0.08, "VBD-ALONE ADVP"),
+        (0.08, "VBD-SAY SBAR"),
+        (0.08, "VP-BASE CC VP-BASE"),
+    ],
+    "VP-BASE": [(0.5, "VBD-ALONE"), (0.5, "VBD NP-BASE")],
+    "SBAR-WHO": [(1.0, "WHNP S-GAP")],
+    "S-CLAUSE": [(1.0, "NP VP")],
+    "S-GAP": [(1.0, "VP")],
+    "WHNP": [(1.0, "WP")],
+    "ADVP": [(1.0, "RB")],
+    "PP-NOUN": [(1.0, "IN-NOUN NP")],
+    "PP-VERB": [(1.0, "IN-VERB NP")],
+    "SBAR": [(1.0, "IN-THAT S-CLAUSE")],
 }
 LEXICON = {
-    "RB": "often again", "DT": "the a every this", "JJ": "old small red clever tired", "NNP": "Ann Bob Carol Dan",
-    "NN": "dog cat bird man woman child teacher telescope garden house river song", "CC": "and or", ",": ",",
-    "VBD": "saw heard chased liked found followed", "VBD-ALONE": "slept ran sang laughed", "VBD-SAY": "said thought",
-    "IN-NOUN": "of of with near", "IN-VERB": "with near during after", "IN-THAT": "that", "WP": "who", ".": ".",
+    "RB": "often again",
+    "DT": "the a every this",
+    "JJ": "old small red clever tired",
+    "NNP": "Ann Bob Carol Dan",
+    "NN": "dog cat bird man woman child teacher telescope garden house river song",
+    "CC": "and or",
+    ",": ",",
+    "VBD": "saw heard chased liked found followed",
+    "VBD-ALONE": "slept ran sang laughed",
+    "VBD-SAY": "said thought",
+    "IN-NOUN": "of of with near",
+    "IN-VERB": "with near during after",
+    "IN-THAT": "that",
+    "WP": "who",
+    ".": ".",
 }
 """A toy English: the rules of each symbol with their probabilities, the words of each tag (one listed twice is drawn
 twice as often). A label is the symbol up to the hyphen. *With* and *near* may belong to a noun or to a verb."""
@@ -287,9 +334,16 @@ def sample_trees(n: int, seed: int = 0, max_depth: int = 8) -> list[Tree]:
         label = symbol.partition("-")[0]
         if symbol in LEXICON:
             return Tree(label, (generator.choice(LEXICON[symbol].split()),))
-        weights = [weight if depth < max_depth or i == 0 else 0.0 for i, (weight, _) in enumerate(GRAMMAR[symbol])]
+        weights = [
+            weight if depth < max_depth or i == 0 else 0.0
+            for i, (weight, _) in enumerate(GRAMMAR[symbol])
+        ]
         rule = generator.choices(GRAMMAR[symbol], weights)[0]
         children = tuple(sample(child, depth + 1) for child in rule[1].split())
-        return children[0] if children[0].label == label and len(children) == 1 else Tree(label, children)
+        return (
+            children[0]
+            if children[0].label == label and len(children) == 1
+            else Tree(label, children)
+        )
 
     return [sample("S", 1) for _ in range(n)]

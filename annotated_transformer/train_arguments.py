@@ -25,40 +25,61 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     if args.seed is not None:
         train_changes["seed"] = args.seed
     vocab_size = model_changes.pop("vocab_size", args.vocab_size)
-    require(not (args.resume and args.init), "--resume goes on with a run and --init begins one: give one of them")
+    require(
+        not (args.resume and args.init),
+        "--resume goes on with a run and --init begins one: give one of them",
+    )
     if args.resume:
         return _resumed(args, out, vocab_size, model_changes, train_changes)
 
     from annotated_transformer.checkpoint import require_room
 
-    require(not (out / "training.safetensors").exists(),
-            f"{out} already holds a run: add --resume to go on with it, or name another directory")
+    require(
+        not (out / "training.safetensors").exists(),
+        f"{out} already holds a run: add --resume to go on with it, or name another directory",
+    )
     require_room(out)
-    return _new_model(args, vocab_size, model_changes), TrainConfig.from_dict(train_changes), args.corpus or ""
+    return (
+        _new_model(args, vocab_size, model_changes),
+        TrainConfig.from_dict(train_changes),
+        args.corpus or "",
+    )
 
 
 def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
     """The configuration of a run that begins: that of a preset, or of the model that --init names, with changes."""
     if not args.init:
-        return getattr(ModelConfig, args.preset or "tiny")(8000 if vocab_size is None else vocab_size, **changes)
+        return getattr(ModelConfig, args.preset or "tiny")(
+            8000 if vocab_size is None else vocab_size, **changes
+        )
 
     from annotated_transformer.checkpoint import read_model_config
 
-    require(Path(args.init).resolve() != Path(args.out).resolve(), "--init and --out must be two directories")
-    require(not (args.preset or vocab_size), "--init brings its vocabulary and model: no --vocab-size, no --preset")
+    require(
+        Path(args.init).resolve() != Path(args.out).resolve(),
+        "--init and --out must be two directories",
+    )
+    require(
+        not (args.preset or vocab_size),
+        "--init brings its vocabulary and model: no --vocab-size, no --preset",
+    )
     return read_model_config(args.init).replace(**changes)
 
 
 def assigned_settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """`--set name=value` as settings of the model and of the training."""
-    model_names, train_names = ({field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig))
+    model_names, train_names = (
+        {field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig)
+    )
     model: dict[str, Any] = {}
     training: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         require(bool(equals), f"--set takes name=value, got {assignment}")
-        require(name in (model_names | train_names) - {*FIXED},
-                f"there is no setting {name}; there are {', '.join(sorted((model_names | train_names) - {*FIXED}))}")
+        require(
+            name in (model_names | train_names) - {*FIXED},
+            f"there is no setting {name}; there are {', '.join(sorted((model_names | train_names) - {*FIXED}))}",
+        )
         if name in model_names:
             model[name] = ModelConfig.parse(name, value)
         else:
@@ -66,23 +87,36 @@ def assigned_settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[
     return model, training
 
 
-def _resumed(args: Namespace, out: Path, vocab_size: int | None, model_changes: dict[str, Any],
-             train_changes: dict[str, Any]) -> tuple[ModelConfig, TrainConfig, str]:
+def _resumed(
+    args: Namespace,
+    out: Path,
+    vocab_size: int | None,
+    model_changes: dict[str, Any],
+    train_changes: dict[str, Any],
+) -> tuple[ModelConfig, TrainConfig, str]:
     """The settings of the run in `out`, with those changed that may change. Raises ConfigError for any other."""
     from annotated_transformer.checkpoint import read_config, read_model_config
 
     stored, before = read_config(out), read_model_config(out)
-    require("train" in stored and (out / "training.safetensors").exists(),
-            f"nothing to resume in {out}: no checkpoint was finished there; to begin the run again, "
-            "leave out --resume")
+    require(
+        "train" in stored and (out / "training.safetensors").exists(),
+        f"nothing to resume in {out}: no checkpoint was finished there; to begin the run again, "
+        "leave out --resume",
+    )
     if args.preset:
         after = getattr(ModelConfig, args.preset)(vocab_size or before.vocab_size, **model_changes)
     else:
         after = before.replace(**model_changes, vocab_size=vocab_size or before.vocab_size)
     changed = [name for name, value in before.to_dict().items() if after.to_dict()[name] != value]
-    require(not changed, f"{out} has another {', '.join(changed)}: it cannot be resumed with these settings")
+    require(
+        not changed,
+        f"{out} has another {', '.join(changed)}: it cannot be resumed with these settings",
+    )
     name = stored.get("corpus", "")
-    require(args.corpus in (None, name), f"{out} was trained on {name}, it cannot be resumed on {args.corpus}")
+    require(
+        args.corpus in (None, name),
+        f"{out} was trained on {name}, it cannot be resumed on {args.corpus}",
+    )
     return before, TrainConfig.from_dict(stored["train"]).replace(**train_changes), name
 
 
@@ -91,10 +125,22 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
     from annotated_transformer.text import corpus
 
     if args.train or args.valid:
-        require(bool(args.train and args.valid), "--train and --valid go together: two files each, source and target")
+        require(
+            bool(args.train and args.valid),
+            "--train and --valid go together: two files each, source and target",
+        )
         require(not args.corpus, "give --corpus, or --train and --valid, not both")
         return corpus.load_files(*args.train), corpus.load_files(*args.valid), " ".join(args.train)
-    require(bool(name), "there is nothing to train on: give --corpus NAME, or --train S T and --valid S T")
-    require(name in corpus.names() or not args.resume,
-            f"{args.out} was trained on files of one's own, {name}: give --train S T and --valid S T again")
-    return corpus.load(name, "train", args.data_dir), corpus.load(name, "valid", args.data_dir), name
+    require(
+        bool(name),
+        "there is nothing to train on: give --corpus NAME, or --train S T and --valid S T",
+    )
+    require(
+        name in corpus.names() or not args.resume,
+        f"{args.out} was trained on files of one's own, {name}: give --train S T and --valid S T again",
+    )
+    return (
+        corpus.load(name, "train", args.data_dir),
+        corpus.load(name, "valid", args.data_dir),
+        name,
+    )

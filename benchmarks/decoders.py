@@ -71,7 +71,10 @@ def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu"
         extra = forced - len(sources[0]) if forced else 50
         if beam_size == 1:
             return greedy_search(stepped, source, max_extra=extra)
-        return [best[0].tokens for best in beam_search(stepped, source, beam_size, alpha=0.0, max_extra=extra)]
+        return [
+            best[0].tokens
+            for best in beam_search(stepped, source, beam_size, alpha=0.0, max_extra=extra)
+        ]
 
     return decode
 
@@ -80,16 +83,29 @@ def hugging_face(model: Transformer, forced: int) -> Decoder:
     """`generate` of Marian with our weights."""
     device = model.embedding.weight.device
     theirs = marian(model).eval().to(device)
-    theirs.generation_config.update(bos_token_id=1, eos_token_id=2, pad_token_id=0, decoder_start_token_id=1,
-                                    forced_eos_token_id=None, bad_words_ids=None, max_length=None)
+    theirs.generation_config.update(
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        decoder_start_token_id=1,
+        forced_eos_token_id=None,
+        bad_words_ids=None,
+        max_length=None,
+    )
 
     @torch.inference_mode()
     def decode(sources: Ids, beam_size: int) -> Ids:
         source = pad_source(sources).to(device)
         longest = forced or source.size(1) + 50
-        found = theirs.generate(input_ids=source, attention_mask=(source != 0).long(), num_beams=beam_size,
-                                max_new_tokens=longest, min_new_tokens=forced or None, do_sample=False,
-                                length_penalty=0.0)
+        found = theirs.generate(
+            input_ids=source,
+            attention_mask=(source != 0).long(),
+            num_beams=beam_size,
+            max_new_tokens=longest,
+            min_new_tokens=forced or None,
+            do_sample=False,
+            length_penalty=0.0,
+        )
         rows = found[:, 1:].tolist()
         return [row if forced else [token for token in row if token not in (0, 2)] for row in rows]
 
@@ -108,7 +124,9 @@ class Prefixes:
         self.tokens = self.tokens[torch.arange(len(parents))[:, None], parents]
 
     def keep(self, sentences: torch.Tensor) -> None:
-        self.memory, self.padding, self.tokens = (x[sentences] for x in (self.memory, self.padding, self.tokens))
+        self.memory, self.padding, self.tokens = (
+            x[sentences] for x in (self.memory, self.padding, self.tokens)
+        )
 
 
 class WithoutCache:
@@ -119,7 +137,9 @@ class WithoutCache:
 
     def start(self, source: torch.Tensor) -> Prefixes:
         padding = source == self.config.pad_id
-        memory = self.model.transformer.encoder(self.model.embed(source), src_key_padding_mask=padding)
+        memory = self.model.transformer.encoder(
+            self.model.embed(source), src_key_padding_mask=padding
+        )
         return Prefixes(memory, padding, source.new_empty(len(source), 1, 0))
 
     def step(self, tokens: torch.Tensor, state: Prefixes) -> torch.Tensor:
@@ -127,8 +147,12 @@ class WithoutCache:
         n, width, length = state.tokens.shape
         causal = nn.Transformer.generate_square_subsequent_mask(length)
         x = self.model.transformer.decoder(
-            self.model.embed(state.tokens.flatten(0, 1)), state.memory.repeat_interleave(width, dim=0),
-            tgt_mask=causal, memory_key_padding_mask=state.padding.repeat_interleave(width, dim=0), tgt_is_causal=True)
+            self.model.embed(state.tokens.flatten(0, 1)),
+            state.memory.repeat_interleave(width, dim=0),
+            tgt_mask=causal,
+            memory_key_padding_mask=state.padding.repeat_interleave(width, dim=0),
+            tgt_is_causal=True,
+        )
         return (x[:, -1] @ self.model.embedding.weight.T).view(n, width, -1)
 
 
@@ -143,8 +167,14 @@ def joeynmt(model: Transformer, forced: int) -> Decoder:
         source = pad_source(sources)
         mask = source[:, None] != 0
         memory, *_ = theirs("encode", src=source, src_length=None, src_mask=mask)
-        search = {"model": theirs, "encoder_output": memory, "encoder_hidden": None, "src_mask": mask,
-                  "max_output_length": forced or source.size(1) + 50, "min_output_length": forced or 1}
+        search = {
+            "model": theirs,
+            "encoder_output": memory,
+            "encoder_hidden": None,
+            "src_mask": mask,
+            "max_output_length": forced or source.size(1) + 50,
+            "min_output_length": forced or 1,
+        }
         if beam_size == 1:
             rows = greedy(**search)[0].tolist()
         else:
@@ -162,16 +192,27 @@ def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
 
         with tempfile.TemporaryDirectory() as folder:
             ctranslate2_model(model, folder)
-            translator = library.Translator(folder, device="cpu", compute_type=compute_type, inter_threads=1,
-                                            intra_threads=1)
+            translator = library.Translator(
+                folder, device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=1
+            )
 
         def decode(sources: Ids, beam_size: int) -> Ids:
             tokens = [[str(i) for i in source] + ["</s>"] for source in sources]
             longest = forced or max(map(len, tokens)) + 50
-            found = translator.translate_batch(tokens, beam_size=beam_size, length_penalty=0.0,
-                                               max_decoding_length=longest, min_decoding_length=forced or 1)
-            return [[SPECIAL[token] if token in SPECIAL else int(token) for token in result.hypotheses[0]]
-                    for result in found]
+            found = translator.translate_batch(
+                tokens,
+                beam_size=beam_size,
+                length_penalty=0.0,
+                max_decoding_length=longest,
+                min_decoding_length=forced or 1,
+            )
+            return [
+                [
+                    SPECIAL[token] if token in SPECIAL else int(token)
+                    for token in result.hypotheses[0]
+                ]
+                for result in found
+            ]
 
         return decode
 
@@ -179,15 +220,23 @@ def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
 
 
 DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
-    OURS: ("torch", ours(lay_out, copy_halves=True)), OURS_NO_COPY: ("torch", ours(lay_out)),
+    OURS: ("torch", ours(lay_out, copy_halves=True)),
+    OURS_NO_COPY: ("torch", ours(lay_out)),
     OURS_INT8: ("torch", ours(quantize)),
     "Hugging Face generate": ("transformers", hugging_face),
-    "torch.nn.Transformer": ("torch", lambda model, forced: our_search(WithoutCache(model), forced)),
+    "torch.nn.Transformer": (
+        "torch",
+        lambda model, forced: our_search(WithoutCache(model), forced),
+    ),
     "JoeyNMT": ("joeynmt", joeynmt),
     "CTranslate2 float32": ("ctranslate2", ctranslate2("float32")),
-    "CTranslate2 int8": ("ctranslate2", ctranslate2("int8"))}
+    "CTranslate2 int8": ("ctranslate2", ctranslate2("int8")),
+}
 ON_GPU: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
-    OURS: ("torch", ours(lambda model: model)), OURS_16: ("torch", ours(lambda model: model, dtype=torch.float16)),
-    OURS_GRAPHS: ("torch", ours_with_graphs()), OURS_GRAPHS_16: ("torch", ours_with_graphs(torch.float16)),
-    "Hugging Face generate": DECODERS["Hugging Face generate"]}
+    OURS: ("torch", ours(lambda model: model)),
+    OURS_16: ("torch", ours(lambda model: model, dtype=torch.float16)),
+    OURS_GRAPHS: ("torch", ours_with_graphs()),
+    OURS_GRAPHS_16: ("torch", ours_with_graphs(torch.float16)),
+    "Hugging Face generate": DECODERS["Hugging Face generate"],
+}
 WITHOUT_CACHE = "torch.nn.Transformer", "JoeyNMT"  # each step reads the whole prefix again

@@ -53,13 +53,19 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
     """The model, 64 sources of ids, and the length that outputs are forced to (0: their own)."""
     if name == "base":
         torch.manual_seed(0)
-        config = ModelConfig(200, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(8000)
+        config = (
+            ModelConfig(200, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(8000)
+        )
         length = 6 if small else 24
         sources = torch.randint(4, config.vocab_size, (64, length)).tolist()
         model = Transformer(config).eval()
         with torch.no_grad():
-            model.embedding.weight[:3] *= 0.01  # pad, bos and eos are never among the best: JoeyNMT forbids them
-            last = model.decoder.layers[-1].add_norm_3.norm.weight  # with random signs an output is not its input again
+            model.embedding.weight[:3] *= (
+                0.01  # pad, bos and eos are never among the best: JoeyNMT forbids them
+            )
+            last = model.decoder.layers[
+                -1
+            ].add_norm_3.norm.weight  # with random signs an output is not its input again
             last.copy_(torch.randint(0, 2, last.shape) * 2 - 1)
             for layer in model.decoder.layers:
                 layer.cross_attention.W_O.weight *= 4  # so that outputs depend on their sources
@@ -77,32 +83,55 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
     model = model.to(bench.device)
     n = len(sources) if batch_size > 1 else min(len(sources), 4 if name == "base" else 16)
     batches = [sources[i : i + batch_size] for i in range(0, n, batch_size)]
-    decoders = {label: build(model, forced)
-                for label, (package, build) in (DECODERS if bench.device == "cpu" else ON_GPU).items()
-                if importlib.util.find_spec(package)}
-    outputs = {label: [row for batch in batches for row in decode(batch, beam_size)]
-               for label, decode in decoders.items()}
-    equal = {label: sum(a == b for a, b in zip(outputs[OURS], found, strict=True)) / n
-             for label, found in outputs.items()}
+    decoders = {
+        label: build(model, forced)
+        for label, (package, build) in (DECODERS if bench.device == "cpu" else ON_GPU).items()
+        if importlib.util.find_spec(package)
+    }
+    outputs = {
+        label: [row for batch in batches for row in decode(batch, beam_size)]
+        for label, decode in decoders.items()
+    }
+    equal = {
+        label: sum(a == b for a, b in zip(outputs[OURS], found, strict=True)) / n
+        for label, found in outputs.items()
+    }
     require(len(set(map(tuple, outputs[OURS]))) > n / 2, "outputs do not depend on their sources")
     for label, share in equal.items():
         is_exact = not label.endswith(("int8", "float16"))
         require(share > 0.9 or not is_exact, f"only {share:.0%} of the outputs of {label} are ours")
-    times = bench.rounds({label: lambda decode=decode: [decode(batch, beam_size) for batch in batches]
-                          for label, decode in decoders.items()}, rarely=WITHOUT_CACHE)
+    times = bench.rounds(
+        {
+            label: lambda decode=decode: [decode(batch, beam_size) for batch in batches]
+            for label, decode in decoders.items()
+        },
+        rarely=WITHOUT_CACHE,
+    )
     tokens = {label: sum(map(len, rows)) for label, rows in outputs.items()}
-    return [{"measure": "decoding", "model": name, "beam_size": beam_size, "batch_size": batch_size,
-             "implementation": label, "sentences": n, "sentences_per_s": n / summary(t)["seconds"],
-             "tokens_per_s": tokens[label] / summary(t)["seconds"],
-             "ours_is_faster": times_faster(times[OURS], t),
-             "our_int8_is_faster": times_faster(times[OURS_INT8], t) if OURS_INT8 in times else None,
-             "same_outputs": equal[label], **summary(t)}
-            for label, t in times.items()]
+    return [
+        {
+            "measure": "decoding",
+            "model": name,
+            "beam_size": beam_size,
+            "batch_size": batch_size,
+            "implementation": label,
+            "sentences": n,
+            "sentences_per_s": n / summary(t)["seconds"],
+            "tokens_per_s": tokens[label] / summary(t)["seconds"],
+            "ours_is_faster": times_faster(times[OURS], t),
+            "our_int8_is_faster": times_faster(times[OURS_INT8], t) if OURS_INT8 in times else None,
+            "same_outputs": equal[label],
+            **summary(t),
+        }
+        for label, t in times.items()
+    ]
 
 
 def measure_first_file(bench: Bench) -> list[dict[str, Any]]:
     """`Translator.translate` of a file of 1,000 lines, beam 4: the first time, and the second"""
-    texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][: 8 if bench.small else 1000]
+    texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][
+        : 8 if bench.small else 1000
+    ]
     kinds: dict[str, dict[str, Any]] = {OURS: {"dtype": "float32"}, OURS_INT8: {"int8": True}}
     if bench.device == "cuda":
         kinds = {OURS: {"dtype": "float32"}, OURS_16: {}, OURS_GRAPHS_16: {"graphs": True}}
@@ -110,8 +139,17 @@ def measure_first_file(bench: Bench) -> list[dict[str, Any]]:
     for label, settings in kinds.items():
         translator = Translator.from_checkpoint(ROOT / "book" / "model", bench.device, **settings)
         first, again = (bench.seconds(partial(translator.translate, texts)) for _ in range(2))
-        records.append({"measure": "first file", "model": "book/model", "implementation": label, "lines": len(texts),
-                        "first_s": first, "again_s": again, "first_over_again": first / again})
+        records.append(
+            {
+                "measure": "first file",
+                "model": "book/model",
+                "implementation": label,
+                "lines": len(texts),
+                "first_s": first,
+                "again_s": again,
+                "first_over_again": first / again,
+            }
+        )
     return records
 
 
@@ -121,9 +159,19 @@ def measure_bleu(small: bool) -> list[dict[str, Any]]:
     records = []
     for label, int8 in ((OURS, False), (OURS_INT8, True)):
         translator = Translator.from_checkpoint(ROOT / "book" / "model", int8=int8)
-        found = bleu(translator.translate([source for source, _ in pairs]), [target for _, target in pairs])
-        records.append({"measure": "BLEU", "model": "book/model", "implementation": label, "sentences": len(pairs),
-                        "bleu": found.score, "signature": found.signature})
+        found = bleu(
+            translator.translate([source for source, _ in pairs]), [target for _, target in pairs]
+        )
+        records.append(
+            {
+                "measure": "BLEU",
+                "model": "book/model",
+                "implementation": label,
+                "sentences": len(pairs),
+                "bleu": found.score,
+                "signature": found.signature,
+            }
+        )
     return records
 
 
@@ -131,24 +179,38 @@ def as_text(record: dict[str, Any]) -> str:
     if record["measure"] == "out of memory":
         return f"out of memory: {record['of']}"
     if record["measure"] == "first file":
-        return (f"{record['model']:10} {record['implementation']:30} {record['lines']} lines: "
-                f"{record['first_s']:.1f} s the first time, {record['again_s']:.1f} s the second")
+        return (
+            f"{record['model']:10} {record['implementation']:30} {record['lines']} lines: "
+            f"{record['first_s']:.1f} s the first time, {record['again_s']:.1f} s the second"
+        )
     if record["measure"] == "BLEU":
         return f"{record['model']:10} {record['implementation']:28} BLEU {record['bleu']:.2f}"
-    return (f"{record['model']:10} beam {record['beam_size']} batch {record['batch_size']:2} "
-            f"{record['implementation']:30} {record['sentences_per_s']:8.2f} sentences/s {record['tokens_per_s']:8.0f} "
-            f"tokens/s  same outputs {record['same_outputs']:4.0%}  ours {record['ours_is_faster']:.2f} times as fast"
-            + (f", in int8 {eight:.2f}" if (eight := record["our_int8_is_faster"]) else ""))
+    return (
+        f"{record['model']:10} beam {record['beam_size']} batch {record['batch_size']:2} "
+        f"{record['implementation']:30} {record['sentences_per_s']:8.2f} sentences/s {record['tokens_per_s']:8.0f} "
+        f"tokens/s  same outputs {record['same_outputs']:4.0%}  ours {record['ours_is_faster']:.2f} times as fast"
+        + (f", in int8 {eight:.2f}" if (eight := record["our_int8_is_faster"]) else "")
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=("base", "book/model"), help="this one only, nothing written without --out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model",
+        choices=("base", "book/model"),
+        help="this one only, nothing written without --out",
+    )
     parser.add_argument("--batch", type=int, help="this batch size only")
     parser.add_argument("--rounds", type=int, help="default 7")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
-    parser.add_argument("--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json")
+    parser.add_argument(
+        "--small", action="store_true", help="toy sizes, to see that the script runs"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json"
+    )
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU")
@@ -156,14 +218,24 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     bench = Bench(args.device, args.rounds or (2 if args.small else 7), args.small)
-    out = args.out or (None if args.small or args.model or args.batch else
-                       RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json")
-    packages = {package: version(package) for package in ("transformers", "ctranslate2", "joeynmt")
-                if importlib.util.find_spec(package) and (package == "transformers" or args.device == "cpu")}
-    measures: list[Callable[[], list[dict[str, Any]]]] = [] if args.model else [partial(measure_first_file, bench)]
+    out = args.out or (
+        None
+        if args.small or args.model or args.batch
+        else RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json"
+    )
+    packages = {
+        package: version(package)
+        for package in ("transformers", "ctranslate2", "joeynmt")
+        if importlib.util.find_spec(package) and (package == "transformers" or args.device == "cpu")
+    }
+    measures: list[Callable[[], list[dict[str, Any]]]] = (
+        [] if args.model else [partial(measure_first_file, bench)]
+    )
     for name in [args.model] if args.model else ["base", "book/model"]:
         for batch_size in [args.batch] if args.batch else [64, 1]:
-            measures += [partial(measure, bench, name, beam_size, batch_size) for beam_size in (1, 4)]
+            measures += [
+                partial(measure, bench, name, beam_size, batch_size) for beam_size in (1, 4)
+            ]
     if args.device == "cpu" and not args.model:
         measures.append(partial(measure_bleu, args.small))
     records: list[dict[str, Any]] = []
@@ -173,7 +245,9 @@ def main() -> None:
         records += found
         if out:
             ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
-            write_result(out, command_line(), records, args.device, seed=0, ended=ended, peers=packages)
+            write_result(
+                out, command_line(), records, args.device, seed=0, ended=ended, peers=packages
+            )
     if out:
         print(out)
 

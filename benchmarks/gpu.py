@@ -23,7 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import FLOAT32_PRODUCTS, Bench, Work, or_out_of_memory, product, real_lengths, sentences, step_operations
+from timing import (
+    FLOAT32_PRODUCTS,
+    Bench,
+    Work,
+    or_out_of_memory,
+    product,
+    real_lengths,
+    sentences,
+    step_operations,
+)
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -46,8 +55,10 @@ Record = dict[str, Any]
 
 def products(bench: Bench) -> dict[str, Work]:
     """A square matrix product for each precision."""
-    return {f"product {precision}": product(bench.device, precision, product_size(bench))
-            for precision in FLOAT32_PRODUCTS}
+    return {
+        f"product {precision}": product(bench.device, precision, product_size(bench))
+        for precision in FLOAT32_PRODUCTS
+    }
 
 
 def product_size(bench: Bench) -> int:
@@ -67,7 +78,9 @@ def random_batches(pairs: list[TokenPair], max_tokens: int) -> list[Batch]:
     return [make_batch(group) for group in groups]
 
 
-def steps(run: TrainingRun, batches: Iterable[Batch], precision: str, read_loss: bool = False) -> Work:
+def steps(
+    run: TrainingRun, batches: Iterable[Batch], precision: str, read_loss: bool = False
+) -> Work:
     def work() -> None:
         torch.set_float32_matmul_precision(FLOAT32_PRODUCTS[precision])
         for batch in batches:
@@ -86,7 +99,9 @@ def new_run(
     return TrainingRun(config, settings, bench.device, "on" if packs else "off")
 
 
-def measure_first_epoch(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
+def measure_first_epoch(
+    bench: Bench, config: ModelConfig, name: str, max_tokens: int
+) -> list[Record]:
     """An epoch in which nearly every batch has a shape of its own, then the same epoch again: wall time, once each."""
     pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))
@@ -94,14 +109,27 @@ def measure_first_epoch(bench: Bench, config: ModelConfig, name: str, max_tokens
     for packed in (False, True):
         epoch = steps(new_run(bench, config, precision, False, packed), batches, precision)
         first, again = bench.seconds(epoch), bench.seconds(epoch)
-        records.append({"measure": "first epoch", "model": name, "precision": precision, "packed": packed,
-                        "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
-                        "steps": len(batches), "first_s": first, "again_s": again, "first_over_again": first / again})
+        records.append(
+            {
+                "measure": "first epoch",
+                "model": name,
+                "precision": precision,
+                "packed": packed,
+                "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
+                "steps": len(batches),
+                "first_s": first,
+                "again_s": again,
+                "first_over_again": first / again,
+            }
+        )
     return records
 
 
 def measure_training(
-    bench: Bench, config: ModelConfig, name: str, max_tokens: int,
+    bench: Bench,
+    config: ModelConfig,
+    name: str,
+    max_tokens: int,
     precisions: tuple[str, ...] = tuple(FLOAT32_PRODUCTS),
 ) -> list[Record]:
     """Steps of the package's own training loop on eight batches of eight shapes; padding counts for nothing.
@@ -110,27 +138,55 @@ def measure_training(
     """
     pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))[: 2 if bench.small else 8]
-    tokens, count = sum(batch.n_tokens for batch in batches), step_operations(config, real_lengths(batches))
+    tokens, count = (
+        sum(batch.n_tokens for batch in batches),
+        step_operations(config, real_lengths(batches)),
+    )
     variants, names = products(bench), {}
     compilation = (False,) if bench.small else (False, True)
     for compiled, precision, packed in product_of(compilation, precisions, (False, True)):
-        if packed and (precision != "bf16" or not (bench.small or has_kernel(torch.device(bench.device)))):
+        if packed and (
+            precision != "bf16" or not (bench.small or has_kernel(torch.device(bench.device)))
+        ):
             continue  # the kernel is for 16 bits, and for some GPUs
-        label = f"{precision} {'compiled' if compiled else 'eager'} {'packed' if packed else 'padded'}"
+        label = (
+            f"{precision} {'compiled' if compiled else 'eager'} {'packed' if packed else 'padded'}"
+        )
         names[label] = (precision, compiled, packed)
         run = new_run(bench, config, precision, compiled, packed)
         variants[label] = steps(run, batches, precision)
     times = bench.in_turns(variants)
-    machine = {p: 10 * 2.0 * product_size(bench) ** 3 / times[f"product {p}"]["seconds"] for p in FLOAT32_PRODUCTS}
-    records = [{"measure": "matrix product", "precision": p, "tflops": rate / 1e12,
-                **times[f"product {p}"]} for p, rate in machine.items()]
+    machine = {
+        p: 10 * 2.0 * product_size(bench) ** 3 / times[f"product {p}"]["seconds"]
+        for p in FLOAT32_PRODUCTS
+    }
+    records = [
+        {
+            "measure": "matrix product",
+            "precision": p,
+            "tflops": rate / 1e12,
+            **times[f"product {p}"],
+        }
+        for p, rate in machine.items()
+    ]
     for label, (precision, compiled, packed) in names.items():
         rate = count / times[label]["seconds"]
         hours = PAPERS_STEPS.get(name, 0) * 25_000 * times[label]["seconds"] / tokens / 3600
-        records.append({
-            "measure": "training step", "model": name, "hours": hours, "precision": precision, "compiled": compiled,
-            "packed": packed, "tokens_per_s": tokens / times[label]["seconds"], "tflops": rate / 1e12,
-            "share_of_product": rate / machine[precision], "max_tokens": max_tokens, **times[label]})
+        records.append(
+            {
+                "measure": "training step",
+                "model": name,
+                "hours": hours,
+                "precision": precision,
+                "compiled": compiled,
+                "packed": packed,
+                "tokens_per_s": tokens / times[label]["seconds"],
+                "tflops": rate / 1e12,
+                "share_of_product": rate / machine[precision],
+                "max_tokens": max_tokens,
+                **times[label],
+            }
+        )
     return records
 
 
@@ -145,7 +201,9 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     for packed in (False, True):
         run = new_run(bench, config, "bf16", True, packed)
         backend = "aot_eager" if bench.small else "inductor"
-        run.loss = torch.compile(TrainingLoss(run.model, run.config.eps_ls), dynamic=True, backend=backend)
+        run.loss = torch.compile(
+            TrainingLoss(run.model, run.config.eps_ls), dynamic=True, backend=backend
+        )
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
         graphs = torch._dynamo.utils.counters["stats"]
@@ -158,11 +216,23 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
             steps(run, batches[3:], "bf16")()
             if bench.device == "cuda":
                 torch.cuda.set_sync_debug_mode("default")
-        waits = sum("synchroniz" in str(one.message) for one in caught) if bench.device == "cuda" else None
-        records.append({"measure": "waiting", "model": name, "packed": packed,
-                        "shapes": len({batch.source.shape for batch in batches}), "steps": len(batches) - 3,
-                        "graphs_before": before, "graphs_after_warm_up": graphs["unique_graphs"] - before,
-                        "synchronisations": waits})
+        waits = (
+            sum("synchroniz" in str(one.message) for one in caught)
+            if bench.device == "cuda"
+            else None
+        )
+        records.append(
+            {
+                "measure": "waiting",
+                "model": name,
+                "packed": packed,
+                "shapes": len({batch.source.shape for batch in batches}),
+                "steps": len(batches) - 3,
+                "graphs_before": before,
+                "graphs_after_warm_up": graphs["unique_graphs"] - before,
+                "synchronisations": waits,
+            }
+        )
     return records
 
 
@@ -172,18 +242,32 @@ def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: i
     pairs = sentences(200 if bench.small else 4000, config.vocab_size)
     grouped, mixed = list(token_batches(pairs, max_tokens)), random_batches(pairs, max_tokens)
     run = new_run(bench, config, "bf16", False)
-    kinds = {"grouped by length": (grouped, False), "random": (mixed, False),
-             "grouped, .item()": (grouped, True)}
+    kinds = {
+        "grouped by length": (grouped, False),
+        "random": (mixed, False),
+        "grouped, .item()": (grouped, True),
+    }
     works = {kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()}
-    works["grouped, made on the way"] = lambda: steps(run, token_batches(pairs, max_tokens), "bf16")()
+    works["grouped, made on the way"] = lambda: steps(
+        run, token_batches(pairs, max_tokens), "bf16"
+    )()
     kinds["grouped, made on the way"] = grouped, False
     times = bench.in_turns(works)
     records = []
     for kind, (batches, _) in kinds.items():
         tokens = sum(batch.n_tokens for batch in batches)
         padded = sum(batch.target_out.numel() for batch in batches)
-        records.append({"measure": "batching", "model": name, "batches": kind, "n_batches": len(batches),
-                        "tokens_per_s": tokens / times[kind]["seconds"], "padding": 1 - tokens / padded, **times[kind]})
+        records.append(
+            {
+                "measure": "batching",
+                "model": name,
+                "batches": kind,
+                "n_batches": len(batches),
+                "tokens_per_s": tokens / times[kind]["seconds"],
+                "padding": 1 - tokens / padded,
+                **times[kind],
+            }
+        )
     return records
 
 
@@ -193,21 +277,44 @@ def measure_attention(bench: Bench) -> list[Record]:
     records = []
     for length in lengths:
         shape = (tokens // length, 8, length, 64)
-        qkv = [torch.randn(shape, device=bench.device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+        qkv = [
+            torch.randn(shape, device=bench.device, dtype=torch.bfloat16, requires_grad=True)
+            for _ in range(3)
+        ]
         variants: dict[str, Work] = {}
         for name, kernel in {"equation 1": None, **KERNELS}.items():
             try:
                 attend(qkv, kernel)
             except RuntimeError as error:
-                why = "out of memory" if isinstance(error, torch.OutOfMemoryError) else "no such kernel for these sizes"
-                records.append({"measure": "attention", "length": length, "kernel": name, "available": False,
-                                "why": why})
+                why = (
+                    "out of memory"
+                    if isinstance(error, torch.OutOfMemoryError)
+                    else "no such kernel for these sizes"
+                )
+                records.append(
+                    {
+                        "measure": "attention",
+                        "length": length,
+                        "kernel": name,
+                        "available": False,
+                        "why": why,
+                    }
+                )
             else:
                 variants[name] = partial(attend, qkv, kernel)
         peaks = {name: peak_bytes(bench, work) for name, work in variants.items()}
         for name, times in bench.in_turns(variants).items():
-            records.append({"measure": "attention", "length": length, "kernel": name, "available": True,
-                            "milliseconds": 1e3 * times["seconds"], "peak_megabytes": peaks[name] / 1e6, **times})
+            records.append(
+                {
+                    "measure": "attention",
+                    "length": length,
+                    "kernel": name,
+                    "available": True,
+                    "milliseconds": 1e3 * times["seconds"],
+                    "peak_megabytes": peaks[name] / 1e6,
+                    **times,
+                }
+            )
     return records
 
 
@@ -235,29 +342,50 @@ def peak_bytes(bench: Bench, work: Work) -> float:
 
 def as_text(record: Record) -> str:
     """A record in one line, without the times that its figures are made of."""
-    shown = {name: value for name, value in record.items() if not name.startswith(("seconds", "repetitions"))}
-    return "  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                     for name, value in shown.items())
+    shown = {
+        name: value
+        for name, value in record.items()
+        if not name.startswith(("seconds", "repetitions"))
+    }
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in shown.items()
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
-    parser.add_argument("--max-tokens", type=int, help="tokens a batch and side (default 25000, the paper's)")
+    parser.add_argument(
+        "--small", action="store_true", help="toy sizes, to see that the script runs"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, help="tokens a batch and side (default 25000, the paper's)"
+    )
     parser.add_argument("--repetitions", type=int, help="default 7; with --small 2")
     parser.add_argument("--out", type=Path, default=OUT, help="default book/results/gpu.json")
     args = parser.parse_args()
     if args.out.resolve() == OUT and (args.device == "cpu" or args.small):
-        parser.error("book/results/gpu.json is for figures of a GPU at full size: give another --out")
+        parser.error(
+            "book/results/gpu.json is for figures of a GPU at full size: give another --out"
+        )
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU")
     bench = Bench(args.device, args.repetitions or (2 if args.small else 7), args.small)
     max_tokens = args.max_tokens or (256 if args.small else 25_000)
     name = "toy" if args.small else "base"
-    config = ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
-    command = " ".join(["python benchmarks/gpu.py", *(["--small"] if args.small else []), f"--device {args.device} "
-                        f"--max-tokens {max_tokens} --repetitions {bench.repetitions}"])
+    config = (
+        ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
+    )
+    command = " ".join(
+        [
+            "python benchmarks/gpu.py",
+            *(["--small"] if args.small else []),
+            f"--device {args.device} --max-tokens {max_tokens} --repetitions {bench.repetitions}",
+        ]
+    )
     records: list[Record] = []
     of_steps = measure_first_epoch, measure_training, measure_waiting, measure_batching
     measures = [partial(measure, bench, config, name, max_tokens) for measure in of_steps]

@@ -45,19 +45,25 @@ def texts(n: int, seed: int) -> Iterator[str]:
     """n sentences of made-up words, as long as sentences are."""
     rng = random.Random(seed)
     for _ in range(n):
-        yield " ".join(rng.choices(WORDS, k=max(1, min(60, round(10 * rng.lognormvariate(0, 0.5))))))
+        yield " ".join(
+            rng.choices(WORDS, k=max(1, min(60, round(10 * rng.lognormvariate(0, 0.5)))))
+        )
 
 
 class Training:
     """One size: its encoded pairs, the bytes that they take a target token, and a run to take steps with."""
 
-    def __init__(self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int) -> None:
+    def __init__(
+        self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int
+    ) -> None:
         pairs = list(zip(texts(n_pairs, 1), texts(n_pairs, 2), strict=True))
         began = time.perf_counter()
         self.pairs = encode_pairs(tokenizer, pairs, TrainConfig().max_length)
         self.encoding = time.perf_counter() - began
         self.n_tokens = sum(len(target) + 1 for _, target in self.pairs)
-        self.bytes_a_token = sum(sys.getsizeof(side) for pair in self.pairs for side in pair) / self.n_tokens
+        self.bytes_a_token = (
+            sum(sys.getsizeof(side) for pair in self.pairs for side in pair) / self.n_tokens
+        )
         self.max_tokens = max_tokens
         self.run = TrainingRun(config, TrainConfig(precision="fp32", lr_factor=0.1))
 
@@ -73,8 +79,12 @@ class Training:
         began = time.perf_counter()
         n_tokens = sum(self.run.step([batch])[2] for batch in [first, *others])
         steps = time.perf_counter() - began
-        parts = {"encoding": self.encoding / self.n_tokens, "grouping": grouping / self.n_tokens,
-                 "batching": batching, "steps": steps / n_tokens}
+        parts = {
+            "encoding": self.encoding / self.n_tokens,
+            "grouping": grouping / self.n_tokens,
+            "batching": batching,
+            "steps": steps / n_tokens,
+        }
         return {name: 1e6 * seconds for name, seconds in parts.items()}
 
 
@@ -83,9 +93,15 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     keep_freed_memory()
     tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 480)
-    config = ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.tiny(8000)
-    runs = {n: Training(n, tokenizer, config, 300 if small else 2048)
-            for n in (SMALL_SIZES if small else SIZES)}
+    config = (
+        ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4)
+        if small
+        else ModelConfig.tiny(8000)
+    )
+    runs = {
+        n: Training(n, tokenizer, config, 300 if small else 2048)
+        for n in (SMALL_SIZES if small else SIZES)
+    }
     n_steps = 3 if small else 12
     found: dict[int, list[dict[str, float]]] = {n: [] for n in runs}
     for epoch in range(rounds):
@@ -93,23 +109,45 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
             found[n].append(run.round(n_steps, epoch))
     totals = {n: [sum(one.values()) for one in rows] for n, rows in found.items()}
     least = totals[min(totals)]
-    return [{"measure": "training", "pairs": n, "tokens": runs[n].n_tokens, "rounds": rounds,
-             **{f"{part}_us_a_token": statistics.median(row[part] for row in rows) for part in rows[0]},
-             "us_a_token": statistics.median(totals[n]), "bytes_a_token": runs[n].bytes_a_token,
-             "over_smallest": statistics.median(a / b for a, b in zip(totals[n], least, strict=True))}
-            for n, rows in found.items()]
+    return [
+        {
+            "measure": "training",
+            "pairs": n,
+            "tokens": runs[n].n_tokens,
+            "rounds": rounds,
+            **{
+                f"{part}_us_a_token": statistics.median(row[part] for row in rows)
+                for part in rows[0]
+            },
+            "us_a_token": statistics.median(totals[n]),
+            "bytes_a_token": runs[n].bytes_a_token,
+            "over_smallest": statistics.median(
+                a / b for a, b in zip(totals[n], least, strict=True)
+            ),
+        }
+        for n, rows in found.items()
+    ]
 
 
 def translate_lines(n_lines: int) -> dict[str, Any]:
     """Run in a process of its own: translate n lines as they come; megabytes at their highest, and at the start."""
     tokenizer = Tokenizer.train(texts(500, 3), 300)
     torch.manual_seed(0)
-    translator = Translator(Transformer(ModelConfig(tokenizer.vocab_size, N=1, d_model=8, d_ff=8, h=1)), tokenizer)
-    list(translator.translate_stream(texts(1024, 4), beam_size=1, max_extra=0))  # what the first windows take
+    translator = Translator(
+        Transformer(ModelConfig(tokenizer.vocab_size, N=1, d_model=8, d_ff=8, h=1)), tokenizer
+    )
+    list(
+        translator.translate_stream(texts(1024, 4), beam_size=1, max_extra=0)
+    )  # what the first windows take
     before = peak_megabytes()
     n_out = sum(1 for _ in translator.translate_stream(texts(n_lines, 5), beam_size=1, max_extra=0))
-    return {"measure": "translating", "lines": n_lines, "lines_out": n_out, "megabytes_before": before,
-            "peak_megabytes": peak_megabytes()}
+    return {
+        "measure": "translating",
+        "lines": n_lines,
+        "lines_out": n_out,
+        "megabytes_before": before,
+        "peak_megabytes": peak_megabytes(),
+    }
 
 
 def measure_translating(small: bool) -> list[dict[str, Any]]:
@@ -117,25 +155,35 @@ def measure_translating(small: bool) -> list[dict[str, Any]]:
     records = []
     for n in SMALL_LINES if small else LINES:
         call = [sys.executable, __file__, "--lines", str(n)]
-        records.append(json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout))
+        records.append(
+            json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        )
     return records
 
 
 def as_text(record: dict[str, Any]) -> str:
     if record["measure"] == "training":
-        return (f"{record['pairs']:9,} pairs  {record['us_a_token']:8.2f} us a token (encoding "
-                f"{record['encoding_us_a_token']:.2f}, grouping {record['grouping_us_a_token']:.2f}, "
-                f"batches {record['batching_us_a_token']:.2f}), "
-                f"{record['bytes_a_token']:.1f} bytes of ids a token, "
-                f"{record['over_smallest']:.3f} times the smallest")
-    return (f"{record['lines']:9,} lines  peak {record['peak_megabytes']:6.1f} MB, "
-            f"{record['megabytes_before']:.1f} before them")
+        return (
+            f"{record['pairs']:9,} pairs  {record['us_a_token']:8.2f} us a token (encoding "
+            f"{record['encoding_us_a_token']:.2f}, grouping {record['grouping_us_a_token']:.2f}, "
+            f"batches {record['batching_us_a_token']:.2f}), "
+            f"{record['bytes_a_token']:.1f} bytes of ids a token, "
+            f"{record['over_smallest']:.3f} times the smallest"
+        )
+    return (
+        f"{record['lines']:9,} lines  peak {record['peak_megabytes']:6.1f} MB, "
+        f"{record['megabytes_before']:.1f} before them"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, help="default 9")
-    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
+    parser.add_argument(
+        "--small", action="store_true", help="toy sizes, to see that the script runs"
+    )
     parser.add_argument("--lines", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/growth.json")
     args = parser.parse_args()
@@ -143,11 +191,19 @@ def main() -> None:
     if args.lines:
         print(json.dumps(translate_lines(args.lines)))
         return
-    records = measure_training(args.small, args.rounds or (2 if args.small else 9)) + measure_translating(args.small)
+    records = measure_training(
+        args.small, args.rounds or (2 if args.small else 9)
+    ) + measure_translating(args.small)
     print(*map(as_text, records), sep="\n", flush=True)
     out = args.out or (None if args.small else OUT)
     if out:
-        write_result(out, command_line(), records, seed=0, ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()))
+        write_result(
+            out,
+            command_line(),
+            records,
+            seed=0,
+            ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+        )
         print(out)
 
 

@@ -49,24 +49,43 @@ class Experiment:
         sentences = (sentence for pair in pairs for sentence in pair)
         self.tokenizer = Tokenizer.train(sentences, args.vocab_size)
         self.settings = TrainConfig(
-            train_steps=args.steps, max_tokens=args.max_tokens, max_length=100,
-            warmup_steps=max(1, args.steps // 3), lr_factor=0.3, log_every=1, checkpoint_every=max(1, args.steps // 7),
-            validate_every=args.steps)
+            train_steps=args.steps,
+            max_tokens=args.max_tokens,
+            max_length=100,
+            warmup_steps=max(1, args.steps // 3),
+            lr_factor=0.3,
+            log_every=1,
+            checkpoint_every=max(1, args.steps // 7),
+            validate_every=args.steps,
+        )
         self.short: dict[str, Any] = {"train_steps": 20, "checkpoint_every": 6, "max_tokens": 100}
 
     def run(self, name: str, resume: bool = False, valid: bool = True, **changes: Any) -> list[Any]:
         """The lines of the log."""
         model = ModelConfig.tiny(self.tokenizer.vocab_size)
         out, valid_pairs = self.folder / name, self.valid_pairs if valid else []
-        train(model, self.settings.replace(**changes), self.tokenizer, self.train_pairs, valid_pairs,
-              out, device=self.device, resume=resume, progress=False)
+        train(
+            model,
+            self.settings.replace(**changes),
+            self.tokenizer,
+            self.train_pairs,
+            valid_pairs,
+            out,
+            device=self.device,
+            resume=resume,
+            progress=False,
+        )
         return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
     def losses(self) -> dict[str, Any]:
         nll = {p: self.run(p, precision=p)[-1]["valid_nll"] for p in ("fp32", self.precision)}
         difference = abs(nll[self.precision] / nll["fp32"] - 1)
-        return {"measure": "validation nll", **nll, "difference": difference,
-                "right": difference < MOST_DIFFERENCE}
+        return {
+            "measure": "validation nll",
+            **nll,
+            "difference": difference,
+            "right": difference < MOST_DIFFERENCE,
+        }
 
     def overflow(self) -> dict[str, Any]:
         """Steps that the log calls skipped, with a scale of 2^24 to begin with."""
@@ -74,8 +93,13 @@ class Experiment:
             lines = self.run("overflow", valid=False, precision="fp16", **self.short)
         finite = all(line["loss"] is not None for line in lines)
         skipped, scale = lines[-1]["skipped"], lines[-1]["scale"]
-        return {"measure": "overflow", "steps": len(lines), "skipped": skipped, "scale": scale,
-                "right": 0 < skipped < len(lines) and finite and scale < OVERFLOWING_SCALE}
+        return {
+            "measure": "overflow",
+            "steps": len(lines),
+            "skipped": skipped,
+            "scale": scale,
+            "right": 0 < skipped < len(lines) and finite and scale < OVERFLOWING_SCALE,
+        }
 
     def killed(self) -> dict[str, Any]:
         """A run that SIGKILL ends in its 14th step and that is resumed, beside one that is not."""
@@ -89,13 +113,21 @@ class Experiment:
             _, status = os.waitpid(process, 0)
             self.run("killed", resume=True, valid=False, **changes)
             self.run("whole", valid=False, **changes)
-        states = [load_tensors(self.folder / name / "training.safetensors") for name in ("killed", "whole")]
+        states = [
+            load_tensors(self.folder / name / "training.safetensors")
+            for name in ("killed", "whole")
+        ]
         (ours, our_metadata), (theirs, their_metadata) = states
         different = [name for name in theirs if not torch.equal(ours[name], theirs[name])]
         same = not different and our_metadata == their_metadata
-        return {"measure": "killed and resumed", "precision": self.precision, "signal": os.WTERMSIG(status),
-                "tensors": len(theirs), "different": len(different),
-                "right": same and os.WTERMSIG(status) == signal.SIGKILL}
+        return {
+            "measure": "killed and resumed",
+            "precision": self.precision,
+            "signal": os.WTERMSIG(status),
+            "tensors": len(theirs),
+            "different": len(different),
+            "right": same and os.WTERMSIG(status) == signal.SIGKILL,
+        }
 
     def die_at(self, n: int) -> None:
         step, steps = torch.optim.Adam.step, []
@@ -110,18 +142,25 @@ class Experiment:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--precision", choices=("fp16", "bf16"), default="fp16")
     parser.add_argument("--corpus", default="tatoeba-en-de", help="default tatoeba-en-de")
     parser.add_argument("--steps", type=int, default=300, help="default 300")
-    parser.add_argument("--max-tokens", type=int, default=150, help="padded tokens of a batch, default 150")
+    parser.add_argument(
+        "--max-tokens", type=int, default=150, help="padded tokens of a batch, default 150"
+    )
     parser.add_argument("--vocab-size", type=int, default=1000, help="default 1000")
     parser.add_argument("--pairs", type=int, default=50_000, help="default 50,000")
     parser.add_argument("--device", default="cpu", help="default cpu")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(args, Path(folder))
-        measures = [experiment.killed, experiment.losses]  # a fork comes before anything was computed
+        measures = [
+            experiment.killed,
+            experiment.losses,
+        ]  # a fork comes before anything was computed
         if args.precision == "fp16":
             measures.append(experiment.overflow)
         right = True

@@ -31,12 +31,18 @@ class Peer(NamedTuple):
 
     def trainer(self) -> Callable[[Batch], None]:
         """A training step on a batch: loss, gradients, Adam."""
-        adam = torch.optim.Adam(self.module.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        adam = torch.optim.Adam(
+            self.module.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
+        )
 
         def step(batch: Batch) -> None:
             logits = self.logits(batch)
-            loss = F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0,
-                                   label_smoothing=0.1)
+            loss = F.cross_entropy(
+                logits.flatten(0, 1),
+                batch.target_out.flatten(),
+                ignore_index=0,
+                label_smoothing=0.1,
+            )
             loss.backward()
             adam.step()
             adam.zero_grad()
@@ -64,8 +70,12 @@ def _marian(ours: Transformer) -> Peer:
     module = marian(ours)
 
     def logits(batch: Batch) -> Tensor:
-        return module(input_ids=batch.source, attention_mask=batch.source != 0,
-                      decoder_input_ids=batch.target_in, use_cache=False).logits
+        return module(
+            input_ids=batch.source,
+            attention_mask=batch.source != 0,
+            decoder_input_ids=batch.target_in,
+            use_cache=False,
+        ).logits
 
     return Peer("Hugging Face Marian", module, logits)
 
@@ -75,10 +85,21 @@ def _x_transformers(ours: Transformer) -> Peer:
     from x_transformers import XTransformer
 
     c = ours.config
-    sides = {f"{side}_{key}": value for side in ("enc", "dec")
-             for key, value in (("num_tokens", c.vocab_size), ("depth", c.N), ("heads", c.h), ("max_seq_len", 512),
-                                ("attn_dim_head", c.d_k), ("ff_mult", c.d_ff // c.d_model), ("attn_flash", True),
-                                ("emb_dropout", c.p_drop), ("ff_dropout", c.p_drop))}
+    sides = {
+        f"{side}_{key}": value
+        for side in ("enc", "dec")
+        for key, value in (
+            ("num_tokens", c.vocab_size),
+            ("depth", c.N),
+            ("heads", c.h),
+            ("max_seq_len", 512),
+            ("attn_dim_head", c.d_k),
+            ("ff_mult", c.d_ff // c.d_model),
+            ("attn_flash", True),
+            ("emb_dropout", c.p_drop),
+            ("ff_dropout", c.p_drop),
+        )
+    }
     module = XTransformer(dim=c.d_model, tie_token_emb=True, **sides).train()
 
     def logits(batch: Batch) -> Tensor:
@@ -94,17 +115,29 @@ def _joeynmt(ours: Transformer) -> Peer:
     module = joeynmt_model(ours)
 
     def logits(batch: Batch) -> Tensor:
-        mask, target_mask = (tokens[:, None] != ours.config.pad_id for tokens in (batch.source, batch.target_in))
+        mask, target_mask = (
+            tokens[:, None] != ours.config.pad_id for tokens in (batch.source, batch.target_in)
+        )
         memory, *_ = module("encode", src=batch.source, src_length=None, src_mask=mask)
-        return module("decode", trg_input=batch.target_in, encoder_output=memory, encoder_hidden=None,
-                      src_mask=mask, unroll_steps=None, trg_mask=target_mask)[0]
+        return module(
+            "decode",
+            trg_input=batch.target_in,
+            encoder_output=memory,
+            encoder_hidden=None,
+            src_mask=mask,
+            unroll_steps=None,
+            trg_mask=target_mask,
+        )[0]
 
     return Peer("JoeyNMT", module, logits, is_same_function=False)
 
 
 PEERS: dict[str, tuple[str, Callable[[Transformer], Peer]]] = {
-    "torch.nn.Transformer": ("torch", _torch_transformer), "Hugging Face Marian": ("transformers", _marian),
-    "x-transformers": ("x_transformers", _x_transformers), "JoeyNMT": ("joeynmt", _joeynmt)}
+    "torch.nn.Transformer": ("torch", _torch_transformer),
+    "Hugging Face Marian": ("transformers", _marian),
+    "x-transformers": ("x_transformers", _x_transformers),
+    "JoeyNMT": ("joeynmt", _joeynmt),
+}
 """How to build each, and the package that it needs."""
 
 
@@ -121,6 +154,7 @@ def build(name: str, ours: Transformer) -> Peer:
 
 def on_batches(step: Callable[[Batch], object], batches: list[Batch]) -> Work:
     """One step on each batch."""
+
     def work() -> None:
         for batch in batches:
             step(batch)

@@ -39,7 +39,10 @@ class Stage(NamedTuple):
         """Where each run lies, and its arguments of `train`."""
         if not self.seeds:
             return [(folder / name, self.train)]
-        return [(folder / f"{name}-seed-{seed}", (*self.train, "--seed", str(seed))) for seed in self.seeds]
+        return [
+            (folder / f"{name}-seed-{seed}", (*self.train, "--seed", str(seed)))
+            for seed in self.seeds
+        ]
 
 
 @dataclass(frozen=True)
@@ -66,38 +69,124 @@ RECIPES = {
         "The model in book/model: under four hours on one CPU core, the last two with less dropout and joined pairs.",
         "tatoeba-en-de",
         (
-            Stage(("--vocab-size", "3500", *_set(
-                N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, max_tokens=1024, warmup_steps=600, lr_factor=0.9,
-                train_steps=24000, validate_every=2000, checkpoint_every=200, keep_checkpoints=20)), average=5),
-            Stage(_set(
-                p_drop=0.1, concatenate=1, max_tokens=1024, warmup_steps=600, lr_factor=0.3,
-                train_steps=8000, validate_every=1000, checkpoint_every=100, keep_checkpoints=40),
-                average=30, seeds=(2, 32)),
+            Stage(
+                (
+                    "--vocab-size",
+                    "3500",
+                    *_set(
+                        N=3,
+                        d_model=192,
+                        d_ff=768,
+                        h=6,
+                        p_drop=0.3,
+                        max_tokens=1024,
+                        warmup_steps=600,
+                        lr_factor=0.9,
+                        train_steps=24000,
+                        validate_every=2000,
+                        checkpoint_every=200,
+                        keep_checkpoints=20,
+                    ),
+                ),
+                average=5,
+            ),
+            Stage(
+                _set(
+                    p_drop=0.1,
+                    concatenate=1,
+                    max_tokens=1024,
+                    warmup_steps=600,
+                    lr_factor=0.3,
+                    train_steps=8000,
+                    validate_every=1000,
+                    checkpoint_every=100,
+                    keep_checkpoints=40,
+                ),
+                average=30,
+                seeds=(2, 32),
+            ),
         ),
         export="book/model",
     ),
     "tatoeba_large": Recipe(
         "Six million parameters on the large Tatoeba corpus: the paper's rate, Glorot's initial values, one CPU core.",
         "tatoeba-large-en-de",
-        (Stage(("--vocab-size", "4800", *_set(
-            N=3, d_model=256, d_ff=768, h=4, p_drop=0.1, initialization="glorot", max_tokens=1024, warmup_steps=4000,
-            lr_factor=0.8, train_steps=30000, validate_every=2000, checkpoint_every=250, keep_checkpoints=40)),
-            average=20),),
-        export="book/model", scored="tatoeba-en-de",
+        (
+            Stage(
+                (
+                    "--vocab-size",
+                    "4800",
+                    *_set(
+                        N=3,
+                        d_model=256,
+                        d_ff=768,
+                        h=4,
+                        p_drop=0.1,
+                        initialization="glorot",
+                        max_tokens=1024,
+                        warmup_steps=4000,
+                        lr_factor=0.8,
+                        train_steps=30000,
+                        validate_every=2000,
+                        checkpoint_every=250,
+                        keep_checkpoints=40,
+                    ),
+                ),
+                average=20,
+            ),
+        ),
+        export="book/model",
+        scored="tatoeba-en-de",
     ),
     "multi30k_small_cpu": Recipe(
         "Preset small on Multi30k, on one CPU core: 3,000 steps, which take half an hour on a free core.",
         "multi30k-en-de",
-        (Stage(("--preset", "small", "--vocab-size", "6000", *_set(
-            p_drop=0.1, max_tokens=768, warmup_steps=400, lr_factor=0.65,
-            train_steps=3000, validate_every=1000, checkpoint_every=100, keep_checkpoints=20)), average=10),),
+        (
+            Stage(
+                (
+                    "--preset",
+                    "small",
+                    "--vocab-size",
+                    "6000",
+                    *_set(
+                        p_drop=0.1,
+                        max_tokens=768,
+                        warmup_steps=400,
+                        lr_factor=0.65,
+                        train_steps=3000,
+                        validate_every=1000,
+                        checkpoint_every=100,
+                        keep_checkpoints=20,
+                    ),
+                ),
+                average=10,
+            ),
+        ),
     ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
         "multi30k-en-de",
-        (Stage(("--preset", "small", "--vocab-size", "6000", "--device", "cuda", *_set(
-            max_tokens=4096, warmup_steps=1500,
-            train_steps=9000, validate_every=1000, checkpoint_every=200, keep_checkpoints=20)), average=10),),
+        (
+            Stage(
+                (
+                    "--preset",
+                    "small",
+                    "--vocab-size",
+                    "6000",
+                    "--device",
+                    "cuda",
+                    *_set(
+                        max_tokens=4096,
+                        warmup_steps=1500,
+                        train_steps=9000,
+                        validate_every=1000,
+                        checkpoint_every=200,
+                        keep_checkpoints=20,
+                    ),
+                ),
+                average=10,
+            ),
+        ),
     ),
 }
 
@@ -120,7 +209,10 @@ def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | Non
         (run / "commit").write_text(commit() + "\n")
     began, cpu_began = time.time(), cpu_seconds()
     command("train", "--corpus", corpus, "--out", str(run), *arguments)
-    for name, seconds in (("seconds", time.time() - began), ("cpu_seconds", cpu_seconds() - cpu_began)):
+    for name, seconds in (
+        ("seconds", time.time() - began),
+        ("cpu_seconds", cpu_seconds() - cpu_began),
+    ):
         with (run / name).open("a") as file:
             file.write(f"{seconds:.0f}\n")
 
@@ -149,15 +241,21 @@ def described(run: Path) -> dict[str, Any]:
         "train_seconds": total(run / "seconds"),
         "train_cpu_seconds": total(run / "cpu_seconds"),
         "train_tokens_per_s": round(speeds[len(speeds) // 2]),
-        "training_log": [{"step": line["step"], "nll": round(line["nll"], 4)} for line in log if "loss" in line],
+        "training_log": [
+            {"step": line["step"], "nll": round(line["nll"], 4)} for line in log if "loss" in line
+        ],
         "validation_log": [line for line in log if "valid_bleu" in line],
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", nargs="?", choices=RECIPES)
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)")
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
+    )
     parser.add_argument("--score", action="store_true", help="do not train, only score and record")
     args = parser.parse_args()
     if not args.name:
@@ -173,17 +271,47 @@ def main() -> None:
             train(recipe.corpus, run, arguments, averaged)
         runs += [run for run, _ in stage_runs]
         averaged = args.runs / f"{name}-averaged"
-        command("average", *(str(run) for run, _ in stage_runs), "--last", str(stage.average), "--out", str(averaged))
+        command(
+            "average",
+            *(str(run) for run, _ in stage_runs),
+            "--last",
+            str(stage.average),
+            "--out",
+            str(averaged),
+        )
     if recipe.export:
-        notes = f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
-        command("export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", notes)
-    scored = ("evaluate", recipe.export or str(averaged), "--corpus", recipe.scored or recipe.corpus)
-    scores = {split: json.loads(command(*scored, "--split", split, "--json")) for split in ("valid", "test")}
-    record = {"recipe": args.name, "about": recipe.about, "corpus": recipe.corpus, **scores,
-              "averaged": [stage.average for stage in recipe.stages], "stages": list(map(described, runs))}
+        notes = (
+            f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
+        )
+        command(
+            "export", str(averaged), "--out", recipe.export, "--dtype", "float16", "--notes", notes
+        )
+    scored = (
+        "evaluate",
+        recipe.export or str(averaged),
+        "--corpus",
+        recipe.scored or recipe.corpus,
+    )
+    scores = {
+        split: json.loads(command(*scored, "--split", split, "--json"))
+        for split in ("valid", "test")
+    }
+    record = {
+        "recipe": args.name,
+        "about": recipe.about,
+        "corpus": recipe.corpus,
+        **scores,
+        "averaged": [stage.average for stage in recipe.stages],
+        "stages": list(map(described, runs)),
+    }
     device = "cuda" if "cuda" in recipe.stages[0].train else "cpu"
-    write_result(ROOT / "book" / "results" / f"{args.name}.json", f"python benchmarks/recipes.py {args.name}", [record],
-                 device, commit=(runs[0] / "commit").read_text().strip())  # of the run, perhaps older
+    write_result(
+        ROOT / "book" / "results" / f"{args.name}.json",
+        f"python benchmarks/recipes.py {args.name}",
+        [record],
+        device,
+        commit=(runs[0] / "commit").read_text().strip(),
+    )  # of the run, perhaps older
     print(json.dumps(scores, indent=1))
 
 

@@ -58,7 +58,9 @@ class Bench:
         self.wait()
         return time.perf_counter() - began
 
-    def rounds(self, variants: dict[str, Work], rarely: Collection[str] = ()) -> dict[str, list[float]]:
+    def rounds(
+        self, variants: dict[str, Work], rarely: Collection[str] = ()
+    ) -> dict[str, list[float]]:
         """Each variant once unmeasured, then all in turn, `repetitions` times: the seconds of each round.
 
         Those named in `rarely` take part in the first two rounds, and need no warming up.
@@ -80,8 +82,12 @@ class Bench:
 
 def summary(times: Sequence[float]) -> dict[str, Any]:
     """Median, least and most seconds."""
-    return {"seconds": statistics.median(times), "seconds_min": min(times), "seconds_max": max(times),
-            "repetitions": len(times)}
+    return {
+        "seconds": statistics.median(times),
+        "seconds_min": min(times),
+        "seconds_max": max(times),
+        "repetitions": len(times),
+    }
 
 
 def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -94,8 +100,13 @@ def or_out_of_memory(measure: Callable[[], list[dict[str, Any]]]) -> list[dict[s
     try:
         return measure()
     except torch.OutOfMemoryError as error:
-        return [{"measure": "out of memory", "of": getattr(measure, "func", measure).__name__,
-                 "message": str(error).splitlines()[0]}]
+        return [
+            {
+                "measure": "out of memory",
+                "of": getattr(measure, "func", measure).__name__,
+                "message": str(error).splitlines()[0],
+            }
+        ]
     finally:
         gc.collect()
         if torch.cuda.is_available():
@@ -126,7 +137,9 @@ def share_in_products(work: Work, times: int = 3) -> float:
             began = time.perf_counter()
             work()
             seconds = time.perf_counter() - began
-        products = sum(op.self_cpu_time_total for op in profile.key_averages() if op.key in PRODUCTS)
+        products = sum(
+            op.self_cpu_time_total for op in profile.key_averages() if op.key in PRODUCTS
+        )
         shares.append(products / 1e6 / seconds)
     return statistics.median(shares)
 
@@ -138,8 +151,12 @@ def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150)
     for _ in range(n):
         length = min(longest, max(2, round(median * rng.lognormvariate(0, 0.55))))
         other = min(longest, max(2, round(length * rng.uniform(0.8, 1.25))))
-        pairs.append((array("i", [rng.randrange(4, vocab_size) for _ in range(length)]),
-                      array("i", [rng.randrange(4, vocab_size) for _ in range(other)])))
+        pairs.append(
+            (
+                array("i", [rng.randrange(4, vocab_size) for _ in range(length)]),
+                array("i", [rng.randrange(4, vocab_size) for _ in range(other)]),
+            )
+        )
     return pairs
 
 
@@ -160,5 +177,8 @@ def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> 
 
 def real_lengths(batches: Iterable[Batch]) -> list[tuple[int, int]]:
     """Real tokens of every pair, eos included."""
-    return [(int(s), int(t)) for batch in batches for s, t in
-            zip((batch.source != 0).sum(1), (batch.target_out != 0).sum(1), strict=True)]
+    return [
+        (int(s), int(t))
+        for batch in batches
+        for s, t in zip((batch.source != 0).sum(1), (batch.target_out != 0).sum(1), strict=True)
+    ]

@@ -49,8 +49,11 @@ from annotated_transformer.training.run import TrainingRun
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "training_cpu.json"
 OURS = "annotated_transformer"
-SIZES = {"base": ModelConfig.base(8000), "tiny": ModelConfig(8000, N=3, d_model=128, d_ff=512, h=4),
-         "toy": ModelConfig(500, N=1, d_model=32, d_ff=64, h=4)}
+SIZES = {
+    "base": ModelConfig.base(8000),
+    "tiny": ModelConfig(8000, N=3, d_model=128, d_ff=512, h=4),
+    "toy": ModelConfig(500, N=1, d_model=32, d_ff=64, h=4),
+}
 MAX_TOKENS = {"base": 2048, "tiny": 2048, "toy": 200}
 MEMORY = (37_000, 4096)  # vocabulary, padded tokens a side
 
@@ -74,18 +77,24 @@ def our_run(config: ModelConfig) -> TrainingRun:
     return TrainingRun(config, TrainConfig(precision="fp32", lr_factor=0.1))
 
 
-def measure(bench: Bench, size: str, data_name: str, names: list[str], n_batches: int) -> list[dict[str, Any]]:
+def measure(
+    bench: Bench, size: str, data_name: str, names: list[str], n_batches: int
+) -> list[dict[str, Any]]:
     """One record an implementation, with its speed and ours over it."""
     config = SIZES[size]
     batches = some_batches(data(data_name, config), MAX_TOKENS[size], n_batches)
     run = our_run(config)
     peers = [build(name, run.model) for name in names]
-    difference = {peer.name: unlike(peer, run.model, batches[0]) for peer in peers if peer.is_same_function}
+    difference = {
+        peer.name: unlike(peer, run.model, batches[0]) for peer in peers if peer.is_same_function
+    }
     run.model.train()
     n = 256 if bench.small else 2048
-    works = {OURS: on_batches(lambda batch: run.step([batch]), batches),
-             **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
-             "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3)}
+    works = {
+        OURS: on_batches(lambda batch: run.step([batch]), batches),
+        **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
+        "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3),
+    }
     times = bench.rounds(works)
     in_products = {name: share_in_products(work) for name, work in works.items()}
     for name, gap in difference.items():
@@ -94,12 +103,25 @@ def measure(bench: Bench, size: str, data_name: str, names: list[str], n_batches
     rate = (1 if n < 2048 else 3) * 2.0 * n**3 / summary(times["product"])["seconds"]
     tokens = sum(t for _, t in real)
     padding = 1 - tokens / sum(batch.target_out.numel() for batch in batches)
-    return [{"measure": "training step", "model": size, "data": data_name, "implementation": name,
-             "target_tokens_per_s": tokens / summary(t)["seconds"], "ours_is_faster": times_faster(times[OURS], t),
-             "share_of_product": count / summary(t)["seconds"] / rate, "product_gflops": rate / 1e9,
-             "share_in_products": in_products[name],
-             "padding": padding, "logits_differ_by": difference.get(name), "batches": n_batches, **summary(t)}
-            for name, t in times.items() if name != "product"]
+    return [
+        {
+            "measure": "training step",
+            "model": size,
+            "data": data_name,
+            "implementation": name,
+            "target_tokens_per_s": tokens / summary(t)["seconds"],
+            "ours_is_faster": times_faster(times[OURS], t),
+            "share_of_product": count / summary(t)["seconds"] / rate,
+            "product_gflops": rate / 1e9,
+            "share_in_products": in_products[name],
+            "padding": padding,
+            "logits_differ_by": difference.get(name),
+            "batches": n_batches,
+            **summary(t),
+        }
+        for name, t in times.items()
+        if name != "product"
+    ]
 
 
 def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[str, float]:
@@ -107,7 +129,11 @@ def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[st
 
     The pages of code that importing reads count on both sides.
     """
-    config = ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(vocab_size)
+    config = (
+        ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4)
+        if small
+        else ModelConfig.base(vocab_size)
+    )
     batch = some_batches(sentences(1000, vocab_size), max_tokens, 3)[1]
     if name == OURS:
         run = our_run(config)
@@ -126,9 +152,19 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
     records = []
     for name in names:
         call = [sys.executable, __file__, "--peak", name, *(["--small"] if small else [])]
-        found = json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        records.append({"measure": "peak memory", "model": "toy" if small else "base", "implementation": name,
-                        "vocab_size": vocab_size, "max_tokens": max_tokens, **found})
+        found = json.loads(
+            subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
+        )
+        records.append(
+            {
+                "measure": "peak memory",
+                "model": "toy" if small else "base",
+                "implementation": name,
+                "vocab_size": vocab_size,
+                "max_tokens": max_tokens,
+                **found,
+            }
+        )
     for record in records:
         record["ours_over_it"] = records[0]["peak_megabytes"] / record["peak_megabytes"]
     return records
@@ -136,21 +172,31 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
 
 def as_text(record: dict[str, Any]) -> str:
     if record["measure"] == "peak memory":
-        return (f"memory {record['model']:5} {record['implementation']:22} {record['peak_megabytes']:8,.0f} MB  "
-                f"ours / it {record['ours_over_it']:.2f}")
-    return (f"{record['model']:5} {record['data']:14} {record['implementation']:22} "
-            f"{record['target_tokens_per_s']:9,.0f} tokens/s  {record['share_of_product']:5.2f} of the machine's "
-            f"{record['product_gflops']:.0f} GFLOP/s, {record['share_in_products']:.0%} of the time in products  "
-            f"ours {record['ours_is_faster']:.2f} times as fast")
+        return (
+            f"memory {record['model']:5} {record['implementation']:22} {record['peak_megabytes']:8,.0f} MB  "
+            f"ours / it {record['ours_over_it']:.2f}"
+        )
+    return (
+        f"{record['model']:5} {record['data']:14} {record['implementation']:22} "
+        f"{record['target_tokens_per_s']:9,.0f} tokens/s  {record['share_of_product']:5.2f} of the machine's "
+        f"{record['product_gflops']:.0f} GFLOP/s, {record['share_in_products']:.0%} of the time in products  "
+        f"ours {record['ours_is_faster']:.2f} times as fast"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, help="this size only; nothing is written without --out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--size", choices=SIZES, help="this size only; nothing is written without --out"
+    )
     parser.add_argument("--peer", choices=PEERS, action="append", help="these peers only")
     parser.add_argument("--rounds", type=int, help="default 5 (base) and 15 (tiny)")
     parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
-    parser.add_argument("--small", action="store_true", help="toy sizes, to see that the script runs")
+    parser.add_argument(
+        "--small", action="store_true", help="toy sizes, to see that the script runs"
+    )
     parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/training_cpu.json")
     args = parser.parse_args()
@@ -167,7 +213,9 @@ def main() -> None:
         for data_name in ("random ids", "tatoeba-en-de") if size != "toy" else ("random ids",):
             default = {"base": 5, "tiny": 15, "toy": 2}[size]
             bench = Bench("cpu", args.rounds or default, size == "toy")
-            found = measure(bench, size, data_name, names, 2 if size == "toy" else {"base": 2, "tiny": 8}[size])
+            found = measure(
+                bench, size, data_name, names, 2 if size == "toy" else {"base": 2, "tiny": 8}[size]
+            )
             print(*map(as_text, found), sep="\n", flush=True)
             records += found
     if not args.no_memory:
@@ -176,9 +224,18 @@ def main() -> None:
         records += found
     out = args.out or (None if args.size or args.small else OUT)
     if out:
-        packages = {PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-")) for name in names}
-        write_result(out, command_line(), records, seed=0, date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
-                     peers=packages)
+        packages = {
+            PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-"))
+            for name in names
+        }
+        write_result(
+            out,
+            command_line(),
+            records,
+            seed=0,
+            date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+            peers=packages,
+        )
         print(out)
 
 

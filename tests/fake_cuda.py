@@ -37,7 +37,13 @@ C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CU
 """
 """A guard, which switches between GPUs, that does nothing; a build for the CPU has none for `cuda`."""
 
-SIZE_DEPENDS_ON_VALUES = {"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
+SIZE_DEPENDS_ON_VALUES = {
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+}
 
 
 @functools.cache
@@ -57,7 +63,9 @@ def _load_guard() -> str | None:
         abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
         flags = ["-std=c++20", "-shared", "-fPIC", "-w", abi, f"-I{torch_folder / 'include'}"]
         files = ["-x", "c++", "-", "-o", str(new), f"-L{torch_folder / 'lib'}", "-lc10"]
-        done = subprocess.run([compiler, *flags, *files], input=GUARD, text=True, capture_output=True)
+        done = subprocess.run(
+            [compiler, *flags, *files], input=GUARD, text=True, capture_output=True
+        )
         if done.returncode:
             return f"fake CUDA tensors: {compiler} refused the device guard:\n{done.stderr[-500:]}"
         new.replace(library)
@@ -122,10 +130,16 @@ def fake_cuda(
     properties = SimpleNamespace(name="fake", major=capability[0], minor=capability[1])
     waits = _Waits(answer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FakeTensorMode, "avoid_device_init", True)  # it asks torch.cuda, which pretends below
+        patch.setattr(
+            FakeTensorMode, "avoid_device_init", True
+        )  # it asks torch.cuda, which pretends below
         answers = {
-            "is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True,
-            "get_device_capability": capability, "get_device_properties": properties,
+            "is_available": True,
+            "device_count": 1,
+            "current_device": 0,
+            "is_bf16_supported": True,
+            "get_device_capability": capability,
+            "get_device_properties": properties,
         }
         for name, value in answers.items():
             patch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)

@@ -25,8 +25,9 @@ def attempt(out: Path, install_kill: Callable[[], None] | None) -> int:
     if process == 0:
         if install_kill:
             install_kill()
-        configs = toy_run_config(train_steps=20, log_every=3, checkpoint_every=4, accumulate=2,
-                                 precision=sys.argv[3])
+        configs = toy_run_config(
+            train_steps=20, log_every=3, checkpoint_every=4, accumulate=2, precision=sys.argv[3]
+        )
         resume = (out / "training.safetensors").exists()
         train(*configs, toy_tokenizer(), text_pairs(1, 60), [], out, resume=resume, progress=False)
         os._exit(0)
@@ -37,6 +38,7 @@ def attempt(out: Path, install_kill: Callable[[], None] | None) -> int:
 
 def kill_at_call(n: int, owner: object, name: str) -> Callable[[], None]:
     """Make the n-th call of `owner.name` fatal."""
+
     def install() -> None:
         original, calls = getattr(owner, name), []
 

@@ -49,7 +49,12 @@ LOSS, OPTIMIZER, BATCHING, SEARCH = (
     "translation/search.py",
 )
 BLOCKWISE = "fast/blockwise_loss.py"
-CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = "checkpoint.py", "training/loop.py", "config.py", "model/feed_forward.py"
+CHECKPOINT, TRAINING, CONFIG, FEED_FORWARD = (
+    "checkpoint.py",
+    "training/loop.py",
+    "config.py",
+    "model/feed_forward.py",
+)
 RUN, VALIDATION = "training/run.py", "translation/validation.py"
 STATE, LOG, PRECISION, EVALUATION = (
     "training/state.py",
@@ -74,7 +79,9 @@ BY_HAND = "model/test_attention.py::test_equation_1_by_hand"
 MASKS = "model/test_attention.py::test_true_means_may_look"
 POST_NORM = "model/test_stacks.py::test_post_norm_is_layer_norm_of_the_sum"
 DROPOUT = "model/test_stacks.py::test_dropout_is_where_section_5_4_puts_it_and_nowhere_else"
-DROPOUT_BEFORE_SUM = "model/test_stacks.py::test_dropout_falls_on_the_sublayers_output_before_the_sum"
+DROPOUT_BEFORE_SUM = (
+    "model/test_stacks.py::test_dropout_falls_on_the_sublayers_output_before_the_sum"
+)
 ORACLE = "model/test_oracles.py::test_the_whole_model_equals_pytorchs_transformer"
 GRADIENTS = "model/test_oracles.py::test_gradients_equal_pytorchs"
 STEPS = "model/test_transformer.py::test_cached_steps_equal_one_forward"
@@ -96,11 +103,15 @@ CHAIN = "tables/test_cost.py::test_a_chain_is_as_long_as_what_waits"
 TABLE_3 = "test_paper.py::test_table_3_parameters_with_one_vocabulary"
 FORMULA = "model/test_embedding.py::test_positional_encoding_is_the_printed_formula"
 ROTATION = "test_paper.py::test_positions_shifted_by_k_are_positions_rotated"
-SCALED = "model/test_embedding.py::test_embedding_is_scaled_by_sqrt_d_model_and_the_projection_is_not"
+SCALED = (
+    "model/test_embedding.py::test_embedding_is_scaled_by_sqrt_d_model_and_the_projection_is_not"
+)
 LOSS_ORACLE = "training/test_loss.py::test_value_and_gradient_equal_pytorchs_cross_entropy"
 BLOCK_LOSS = "training/test_loss.py::test_the_loss_in_blocks_equals_pytorchs_over_all_logits"
 RATES = "training/test_loop.py::test_the_first_update_has_the_rate_of_step_1"
-MEAN_LOSS = "training/test_loop.py::test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens"
+MEAN_LOSS = (
+    "training/test_loop.py::test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens"
+)
 HALVES = "training/test_loop.py::test_two_half_batches_equal_one_whole_batch"
 OVERFLOW = "training/test_loop.py::test_a_step_that_overflows_changes_nothing_but_the_scale"
 RESUME_FP16 = "training/test_loop.py::test_a_stopped_run_in_float16_resumes_bit_for_bit"
@@ -127,7 +138,11 @@ MUTANTS = [
         (BY_HAND, "test_paper.py::test_worked_example_of_attention"),
     ),
     Mutant(
-        "the model's scores are not divided by sqrt(d_k)", ATTENTION, "scale=self.scale,", "scale=1.0,", (HEADS, ORACLE)
+        "the model's scores are not divided by sqrt(d_k)",
+        ATTENTION,
+        "scale=self.scale,",
+        "scale=1.0,",
+        (HEADS, ORACLE),
     ),
     Mutant(
         "scores are divided by sqrt(d_model)",
@@ -136,7 +151,13 @@ MUTANTS = [
         "scale=x.size(-1) ** -0.5,",
         (HEADS, ORACLE),
     ),
-    Mutant("the softmax runs over the queries", ATTENTION, "softmax(dim=-1)", "softmax(dim=-2)", (BY_HAND,)),
+    Mutant(
+        "the softmax runs over the queries",
+        ATTENTION,
+        "softmax(dim=-1)",
+        "softmax(dim=-2)",
+        (BY_HAND,),
+    ),
     Mutant("the mask is inverted", ATTENTION, "masked_fill(~mask", "masked_fill(mask", (BY_HAND,)),
     Mutant(
         "masked scores become 0 instead of minus infinity",
@@ -146,7 +167,11 @@ MUTANTS = [
         (BY_HAND, "model/test_attention.py::test_weights_are_distributions_over_visible_keys"),
     ),
     Mutant(
-        "the padding mask shows padding only", ATTENTION, "(tokens != pad_id)", "(tokens == pad_id)", (MASKS, PADDING)
+        "the padding mask shows padding only",
+        ATTENTION,
+        "(tokens != pad_id)",
+        "(tokens == pad_id)",
+        (MASKS, PADDING),
     ),
     Mutant("the causal mask hides the present", ATTENTION, ".tril()", ".tril(-1)", (MASKS,)),
     Mutant("the causal mask shows the next token", ATTENTION, ".tril()", ".tril(1)", (MASKS,)),
@@ -169,7 +194,10 @@ MUTANTS = [
         CONFIG,
         "bias: bool = False",
         "bias: bool = True",
-        (DEPARTURES, "model/test_transformer.py::test_attention_has_no_bias_and_the_feed_forward_network_has"),
+        (
+            DEPARTURES,
+            "model/test_transformer.py::test_attention_has_no_bias_and_the_feed_forward_network_has",
+        ),
     ),
     # Layers and stacks (3.1, 3.3, 5.4)
     Mutant(
@@ -266,8 +294,8 @@ MUTANTS = [
     Mutant(
         "a step sees the source's padding",
         DECODING,
-        "self.cache.memory_values, self.memory_mask)",
-        "self.cache.memory_values)",
+        "self.cache.memory_values, self.memory_mask\n",
+        "self.cache.memory_values\n",
         (STEPS,),
     ),
     Mutant(
@@ -277,8 +305,16 @@ MUTANTS = [
         "self.rows[self.positions.flip(0)] = ",
         (PACKED,),
     ),
-    Mutant("a packed decoder sees the future", PACKING, "self.mask, causal)", "self.mask)", (PACKED,)),
-    Mutant("a packed decoder sees the source's padding", PACKING, "self.mask, causal)", "None, causal)", (PACKED,)),
+    Mutant(
+        "a packed decoder sees the future", PACKING, "self.mask, causal)", "self.mask)", (PACKED,)
+    ),
+    Mutant(
+        "a packed decoder sees the source's padding",
+        PACKING,
+        "self.mask, causal)",
+        "None, causal)",
+        (PACKED,),
+    ),
     Mutant(
         "a packed query of padding has a gradient",
         PACKING,
@@ -293,7 +329,13 @@ MUTANTS = [
         "norm(sublayer(x_RD, *of))",
         (SEARCH_STEPS,),
     ),
-    Mutant("steps for search see the source's padding", INFERENCE, "attn_mask=mask, ", "", (SEARCH_STEPS,)),
+    Mutant(
+        "steps for search see the source's padding",
+        INFERENCE,
+        "attn_mask=mask, ",
+        "",
+        (SEARCH_STEPS,),
+    ),
     Mutant(
         "many sentences see their source's padding",
         INFERENCE,
@@ -353,8 +395,8 @@ MUTANTS = [
     Mutant(
         "a step's logits change with the next step",
         GRAPHS,
-        "[:n_sentences, :n_hypotheses].clone()",
-        "[:n_sentences, :n_hypotheses]",
+        "            :n_sentences, :n_hypotheses\n        ].clone()",
+        "            :n_sentences, :n_hypotheses\n        ]",
         ("fast/test_cuda_graphs.py::test_the_logits_of_a_step_stay_as_they_were",),
     ),
     Mutant(
@@ -362,7 +404,9 @@ MUTANTS = [
         GRAPHS,
         "                self.unused.remove(buffers)\n",
         "",
-        ("fast/test_cuda_graphs.py::test_buffers_that_nothing_uses_are_kept_up_to_a_number_of_bytes",),
+        (
+            "fast/test_cuda_graphs.py::test_buffers_that_nothing_uses_are_kept_up_to_a_number_of_bytes",
+        ),
     ),
     Mutant(
         "the decoder's layers change their memories",
@@ -409,8 +453,8 @@ MUTANTS = [
     Mutant(
         "search decodes a model in training",
         INFERENCE,
-        "require(not self.model.training,",
-        "require(True,",
+        '            not self.model.training, "search',
+        '            True, "search',
         ("fast/test_decoder.py::test_no_search_with_dropout",),
     ),
     Mutant(
@@ -434,7 +478,13 @@ MUTANTS = [
         "ffn_dropout: float = 0.1",
         (DEPARTURES,),
     ),
-    Mutant("hypotheses see each other's new tokens", DECODING, "-torch.inf).fill_diagonal_(0)", "0.0)", (REORDER,)),
+    Mutant(
+        "hypotheses see each other's new tokens",
+        DECODING,
+        "-torch.inf).fill_diagonal_(0)",
+        "0.0)",
+        (REORDER,),
+    ),
     Mutant(
         "hypotheses continue what they did before",
         DECODING,
@@ -452,7 +502,7 @@ MUTANTS = [
     Mutant(
         "the mask keeps the order of before",
         DECODING,
-        "target_mask.gather(3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1))",
+        "target_mask.gather(\n            3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1)\n        )",
         "target_mask[..., :n_kept]",
         (LONG,),
     ),
@@ -506,7 +556,7 @@ MUTANTS = [
         "torch.cat([angle.sin(), angle.cos()], dim=1)",
         (FORMULA, ROTATION),
     ),
-    Mutant("wavelengths end at 1000", EMBEDDING, "10000.0 **", "1000.0 **", (FORMULA, ROTATION)),
+    Mutant("wavelengths end at 1000", EMBEDDING, "10000.0**", "1000.0**", (FORMULA, ROTATION)),
     Mutant(
         "positions are counted from 1",
         EMBEDDING,
@@ -564,7 +614,13 @@ MUTANTS = [
         "return F.linear(x, self.weight.detach())",
         (TYING, GRADIENTS),
     ),
-    Mutant("a step stands one position too far", MODEL, "start=state.position)", "start=state.position + 1)", (STEPS,)),
+    Mutant(
+        "a step stands one position too far",
+        MODEL,
+        "start=state.position)",
+        "start=state.position + 1)",
+        (STEPS,),
+    ),
     # Loss and schedule (5.3, 5.4)
     Mutant(
         "smoothing leaves out the true token",
@@ -636,7 +692,9 @@ MUTANTS = [
         "factor * min",
         ("training/test_optimizer.py::test_equation_3", "test_paper.py::test_equation_3_values"),
     ),
-    Mutant("Adam's usual beta2", CONFIG, "beta2: float = 0.98", "beta2: float = 0.999", (DEFAULTS,)),
+    Mutant(
+        "Adam's usual beta2", CONFIG, "beta2: float = 0.98", "beta2: float = 0.999", (DEFAULTS,)
+    ),
     Mutant(
         "Adam's usual eps",
         OPTIMIZER,
@@ -687,7 +745,9 @@ MUTANTS = [
         'f"{seed}"',
         (EPOCHS, "text/test_batching.py::test_order_depends_on_seed_and_epoch_alone"),
     ),
-    Mutant("batches go from short to long", BATCHING, "generator.shuffle(groups)", "pass", (EPOCHS,)),
+    Mutant(
+        "batches go from short to long", BATCHING, "generator.shuffle(groups)", "pass", (EPOCHS,)
+    ),
     Mutant(
         "batches may be one sentence too large",
         BATCHING,
@@ -707,14 +767,18 @@ MUTANTS = [
         BATCHING,
         "[*y_i, *y_j]",
         "[*y_j, *y_i]",
-        ("text/test_batching.py::test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides",),
+        (
+            "text/test_batching.py::test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides",
+        ),
     ),
     Mutant(
         "each chunk of pairs draws with the same seed",
         BATCHING,
         "seeds.getrandbits(31)",
         "seed",
-        ("text/test_batching.py::test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces",),
+        (
+            "text/test_batching.py::test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces",
+        ),
     ),
     Mutant(
         "every epoch joins the same pairs",
@@ -741,8 +805,8 @@ MUTANTS = [
     Mutant(
         "packed sentences start where the source's do",
         PACKING,
-        "packing.starts, of_memory.starts",
-        "of_memory.starts, of_memory.starts",
+        "packing.starts,\n",
+        "of_memory.starts,\n",
         ("fast/test_packing.py::test_a_kernel_for_different_lengths_gets_what_it_needs",),
     ),
     Mutant(
@@ -752,7 +816,13 @@ MUTANTS = [
         "(loss / batch.n_tokens / len(batches)).backward()",
         (HALVES, MEAN_LOSS),
     ),
-    Mutant("float16 is not scaled", RUN, "self.scaler.scale(loss / n_tokens)", "(loss / n_tokens)", (OVERFLOW,)),
+    Mutant(
+        "float16 is not scaled",
+        RUN,
+        "self.scaler.scale(loss / n_tokens)",
+        "(loss / n_tokens)",
+        (OVERFLOW,),
+    ),
     Mutant(
         "float16 steps whatever overflows",
         RUN,
@@ -768,7 +838,13 @@ MUTANTS = [
         "",
         ("training/test_loop.py::test_clipping_measures_gradients_that_are_not_scaled",),
     ),
-    Mutant("the scale is not resumed", STATE, "run.scaler.load_state_dict(scaler)", "pass", (RESUME_FP16,)),
+    Mutant(
+        "the scale is not resumed",
+        STATE,
+        "run.scaler.load_state_dict(scaler)",
+        "pass",
+        (RESUME_FP16,),
+    ),
     Mutant(
         "a log line asks the GPU twice",
         LOG,
@@ -776,7 +852,13 @@ MUTANTS = [
         "[value.item() for value in values]",
         (ON_GPU,),
     ),
-    Mutant("a batch is copied from memory that may move", BATCHING, "t.pin_memory() if on_gpu else t", "t", (ON_GPU,)),
+    Mutant(
+        "a batch is copied from memory that may move",
+        BATCHING,
+        "t.pin_memory() if on_gpu else t",
+        "t",
+        (ON_GPU,),
+    ),
     Mutant(
         "a step waits to learn whether it was skipped",
         RUN,
@@ -784,7 +866,13 @@ MUTANTS = [
         "        self.scaler.update(); self.scaler.get_scale()\n",
         (ON_GPU,),
     ),
-    Mutant("cuDNN may attend", PRECISION, "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)", (ON_GPU,)),
+    Mutant(
+        "cuDNN may attend",
+        PRECISION,
+        "enable_cudnn_sdp(False)",
+        "enable_cudnn_sdp(True)",
+        (ON_GPU,),
+    ),
     Mutant(
         "bf16 by emulation counts",
         PRECISION,
@@ -900,7 +988,9 @@ MUTANTS = [
         BLOCKWISE,
         "torch.is_grad_enabled() and ",
         "",
-        ("training/test_loss.py::test_the_loss_in_blocks_makes_gradients_only_where_they_are_wanted",),
+        (
+            "training/test_loss.py::test_the_loss_in_blocks_makes_gradients_only_where_they_are_wanted",
+        ),
     ),
     Mutant(
         "gradients are never cleared",
@@ -910,7 +1000,11 @@ MUTANTS = [
         ("training/test_loop.py::test_gradients_do_not_leak_into_the_next_step",),
     ),
     Mutant(
-        "Adam forgets its moments on resuming", STATE, 'exp_avg_sq")\n', 'exp_avg_sq")\n    return\n', (RESUME,)
+        "Adam forgets its moments on resuming",
+        STATE,
+        'exp_avg_sq")\n',
+        'exp_avg_sq")\n    return\n',
+        (RESUME,),
     ),
     Mutant(
         "a GPU's random state is not restored",
@@ -920,7 +1014,11 @@ MUTANTS = [
         ("training/test_loop.py::test_the_state_of_a_gpus_generator_comes_back",),
     ),
     Mutant(
-        "dropout's random state is not resumed", STATE, 'torch.set_rng_state(tensors["random.cpu"])', "pass", (RESUME,)
+        "dropout's random state is not resumed",
+        STATE,
+        'torch.set_rng_state(tensors["random.cpu"])',
+        "pass",
+        (RESUME,),
     ),
     Mutant(
         "dropout stays off after validation",
@@ -932,7 +1030,11 @@ MUTANTS = [
     # Averaging and checkpoints (6.1)
     Mutant("the sum for the average", CHECKPOINT, "(tensor / len(paths))", "tensor", (AVERAGE,)),
     Mutant(
-        "the first checkpoints are averaged", CHECKPOINT, "paths += found[-last:]", "paths += found[:last]", (AVERAGE,)
+        "the first checkpoints are averaged",
+        CHECKPOINT,
+        "paths += found[-last:]",
+        "paths += found[:last]",
+        (AVERAGE,),
     ),
     Mutant(
         "files are moved before they are on disk",
@@ -944,8 +1046,8 @@ MUTANTS = [
     Mutant(
         "any tokenizer goes with any model",
         CHECKPOINT,
-        "    require(tokenizer.vocab_size == config.vocab_size,",
-        "    require(True,",
+        "        tokenizer.vocab_size == config.vocab_size,\n",
+        "        True,\n",
         ("test_checkpoint.py::test_a_tokenizer_of_another_size_is_refused",),
     ),
     Mutant(
@@ -981,14 +1083,18 @@ MUTANTS = [
         CHECKPOINT,
         "steps[0] <= min(config",
         "steps[0] >= min(config",
-        ("test_checkpoint.py::test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left",),
+        (
+            "test_checkpoint.py::test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left",
+        ),
     ),
     Mutant(
         "files of living processes are removed",
         FILES,
         "and not _is_alive(int(match[2]))",
         "",
-        ("test_checkpoint.py::test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not",),
+        (
+            "test_checkpoint.py::test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not",
+        ),
     ),
     Mutant(
         "all may read every file",
@@ -1052,10 +1158,18 @@ MUTANTS = [
         (EXHAUSTIVE, PLAIN),
     ),
     Mutant(
-        "early stopping looks one token ahead", SEARCH, "(len(tokens) + 1, self.limit)", "(len(tokens) + 1,)", (EARLY,)
+        "early stopping looks one token ahead",
+        SEARCH,
+        "(len(tokens) + 1, self.limit)",
+        "(len(tokens) + 1,)",
+        (EARLY,),
     ),
     Mutant(
-        "early stopping looks at the limit only", SEARCH, "(len(tokens) + 1, self.limit)", "(self.limit,)", (EARLY,)
+        "early stopping looks at the limit only",
+        SEARCH,
+        "(len(tokens) + 1, self.limit)",
+        "(self.limit,)",
+        (EARLY,),
     ),
     Mutant(
         "the search stops when n have ended",
@@ -1064,7 +1178,13 @@ MUTANTS = [
         "return nth_best <= 0 or max(",
         (EARLY,),
     ),
-    Mutant("early stopping asks for the best, not the n-th", SEARCH, "[self.config.n_best - 1]", "[0]", (EARLY,)),
+    Mutant(
+        "early stopping asks for the best, not the n-th",
+        SEARCH,
+        "[self.config.n_best - 1]",
+        "[0]",
+        (EARLY,),
+    ),
     Mutant(
         "ended hypotheses give up their place",
         SEARCH,
@@ -1087,7 +1207,13 @@ MUTANTS = [
         "key=lambda h: -h.log_p",
         (EXHAUSTIVE, PLAIN),
     ),
-    Mutant("the state does not follow the hypotheses", SEARCH, "state.reorder(parents_BW)", "pass", (PLAIN,)),
+    Mutant(
+        "the state does not follow the hypotheses",
+        SEARCH,
+        "state.reorder(parents_BW)",
+        "pass",
+        (PLAIN,),
+    ),
     Mutant(
         "padding and eos count in the source's length",
         SEARCH,
@@ -1123,7 +1249,9 @@ MUTANTS = [
         "max_tokens",
         ("translation/test_translator.py::test_max_tokens_bounds_a_batch_with_all_its_hypotheses",),
     ),
-    Mutant("at most source + 100", CONFIG, "max_extra: int = 50", "max_extra: int = 100", (DEFAULTS,)),
+    Mutant(
+        "at most source + 100", CONFIG, "max_extra: int = 50", "max_extra: int = 100", (DEFAULTS,)
+    ),
     # Trees (6.3), and what waits for what (4)
     Mutant(
         "a closing bracket closes what is not open",
@@ -1160,9 +1288,23 @@ MUTANTS = [
         'if tag == "-NONE-" else set()',
         (SAME_BRACKETS,),
     ),
-    Mutant("functions of labels count", PARSING, 're.split("[-=]", node[0])[0]', "node[0]", (SAME_BRACKETS,)),
-    Mutant("PRT is not ADVP", PARSING, '"ADVP" if label == "PRT" else label', "label", (SAME_BRACKETS,)),
-    Mutant("TOP counts", PARSING, 'label not in (TOP, "ROOT", "S1") and start', "start", (SAME_BRACKETS,)),
+    Mutant(
+        "functions of labels count",
+        PARSING,
+        're.split("[-=]", node[0])[0]',
+        "node[0]",
+        (SAME_BRACKETS,),
+    ),
+    Mutant(
+        "PRT is not ADVP", PARSING, '"ADVP" if label == "PRT" else label', "label", (SAME_BRACKETS,)
+    ),
+    Mutant(
+        "TOP counts",
+        PARSING,
+        'label not in (TOP, "ROOT", "S1") and start',
+        "start",
+        (SAME_BRACKETS,),
+    ),
     Mutant(
         "a bracket that occurs twice counts once",
         PARSING,
@@ -1185,7 +1327,9 @@ MUTANTS = [
         ("test_parsing.py::test_a_wrong_tag_moves_no_bracket",),
     ),
     Mutant("a product with a bias waits for nothing", COST, '"Addmm", ', "", (CHAIN,)),
-    Mutant("a chain is the sum of its branches", COST, "product + max([", "product + sum([", (CHAIN,)),
+    Mutant(
+        "a chain is the sum of its branches", COST, "product + max([", "product + sum([", (CHAIN,)
+    ),
 ]
 
 
@@ -1202,7 +1346,10 @@ def copy_of_the_package(directory: Path) -> Path:
     """A fresh copy of the package that this process imported, in `directory`."""
     import annotated_transformer
 
-    source, package = Path(annotated_transformer.__file__).parent, directory / "annotated_transformer"
+    source, package = (
+        Path(annotated_transformer.__file__).parent,
+        directory / "annotated_transformer",
+    )
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     return package
 
@@ -1227,7 +1374,9 @@ def _run_tests(directory: str, tests: list[str], output: str) -> Outcome:
     sys.path.insert(0, directory)
     limit = max(60, 10 * len(tests))  # CPU seconds: a search that never ends is ended
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # these tests need no plugin, and to look for them takes time
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = (
+        "1"  # these tests need no plugin, and to look for them takes time
+    )
     with open(output, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         options = [
             "-q",

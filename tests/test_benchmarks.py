@@ -56,34 +56,80 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns(load):
 
 def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
     out = tmp_path / "training.json"
-    command = [sys.executable, BENCHMARKS / "training.py", "--small", "--out", out, "--peer", "torch.nn.Transformer"]
+    command = [
+        sys.executable,
+        BENCHMARKS / "training.py",
+        "--small",
+        "--out",
+        out,
+        "--peer",
+        "torch.nn.Transformer",
+    ]
     subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
-    steps = [record for record in read_result(out)["records"] if record["measure"] == "training step"]
-    assert [record["implementation"] for record in steps] == ["annotated_transformer", "torch.nn.Transformer"]
+    steps = [
+        record for record in read_result(out)["records"] if record["measure"] == "training step"
+    ]
+    assert [record["implementation"] for record in steps] == [
+        "annotated_transformer",
+        "torch.nn.Transformer",
+    ]
     assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
-    memory = [record for record in read_result(out)["records"] if record["measure"] == "peak memory"]
-    assert all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory) and len(memory) == 2
+    memory = [
+        record for record in read_result(out)["records"] if record["measure"] == "peak memory"
+    ]
+    assert (
+        all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory)
+        and len(memory) == 2
+    )
 
 
 def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
     out = tmp_path / "decoding.json"
-    command = [sys.executable, BENCHMARKS / "decoding.py", "--small", "--model", "base", "--out", out]
+    command = [
+        sys.executable,
+        BENCHMARKS / "decoding.py",
+        "--small",
+        "--model",
+        "base",
+        "--out",
+        out,
+    ]
     subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
     records = read_result(out)["records"]
     assert {record["measure"] for record in records} == {"decoding"}
-    assert {(record["beam_size"], record["batch_size"]) for record in records} == {(1, 1), (1, 64), (4, 1), (4, 64)}
-    assert {"annotated_transformer", "annotated_transformer int8"} <= {record["implementation"] for record in records}
-    tokens = [record["tokens_per_s"] * record["seconds"] / record["sentences"] for record in records]
+    assert {(record["beam_size"], record["batch_size"]) for record in records} == {
+        (1, 1),
+        (1, 64),
+        (4, 1),
+        (4, 64),
+    }
+    assert {"annotated_transformer", "annotated_transformer int8"} <= {
+        record["implementation"] for record in records
+    }
+    tokens = [
+        record["tokens_per_s"] * record["seconds"] / record["sentences"] for record in records
+    ]
     assert tokens == pytest.approx([6] * len(tokens))  # forced: as long as the source
 
 
 def test_the_searches_for_a_gpu_find_the_same(load):
-    decoders, (model, sources, forced) = load("decoders"), load("decoding").material("base", small=True)
-    ours = {label: build(model, forced) for label, (package, build) in decoders.ON_GPU.items() if package == "torch"}
+    decoders, (model, sources, forced) = (
+        load("decoders"),
+        load("decoding").material("base", small=True),
+    )
+    ours = {
+        label: build(model, forced)
+        for label, (package, build) in decoders.ON_GPU.items()
+        if package == "torch"
+    }
     types = "", " float16"
-    assert set(ours) == {f"annotated_transformer{graphs}{dtype}" for graphs in ("", ", graphs") for dtype in types}
+    assert set(ours) == {
+        f"annotated_transformer{graphs}{dtype}" for graphs in ("", ", graphs") for dtype in types
+    }
     for dtype in types:
-        plain, with_graphs = (ours[f"annotated_transformer{graphs}{dtype}"] for graphs in ("", ", graphs"))
+        plain, with_graphs = (
+            ours[f"annotated_transformer{graphs}{dtype}"] for graphs in ("", ", graphs")
+        )
         found = plain(sources, 4)
         assert with_graphs(sources, 4) == found and {len(output) for output in found} == {6}
 
@@ -94,9 +140,16 @@ def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
     records = read_result(out)["records"]
     training = [record for record in records if record["measure"] == "training"]
-    assert training[0]["over_smallest"] == 1 and [record["pairs"] for record in training] == [100, 1000]
+    assert training[0]["over_smallest"] == 1 and [record["pairs"] for record in training] == [
+        100,
+        1000,
+    ]
     parts = ("encoding", "grouping", "batching", "steps")
-    assert all(0 < record[f"{part}_us_a_token"] < record["us_a_token"] for record in training for part in parts)
+    assert all(
+        0 < record[f"{part}_us_a_token"] < record["us_a_token"]
+        for record in training
+        for part in parts
+    )
     translating = [record for record in records if record["measure"] == "translating"]
     assert [record["lines_out"] for record in translating] == [10, 100]
 
@@ -105,16 +158,36 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     """On a CPU at toy size, where it measures nothing of worth: but that no shape makes a second graph holds there."""
     out = tmp_path / "gpu.json"
     command = [sys.executable, BENCHMARKS / "gpu.py", "--small", "--device", "cpu", "--out", out]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=BENCHMARKS.parent).stdout
+    printed = subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=BENCHMARKS.parent
+    ).stdout
     records = read_result(out)["records"]
-    assert len(printed.splitlines()) == len(records) + 1 and printed.count("graphs_after_warm_up 0") == 2
-    measures = ["first epoch", "matrix product", "training step", "waiting", "batching", "attention"]
-    assert list(dict.fromkeys(record["measure"] for record in records)) == measures  # what is cold comes first
-    assert all(record["shapes"] > 5 and record["first_s"] > 0 for record in records if "first_s" in record)
+    assert (
+        len(printed.splitlines()) == len(records) + 1
+        and printed.count("graphs_after_warm_up 0") == 2
+    )
+    measures = [
+        "first epoch",
+        "matrix product",
+        "training step",
+        "waiting",
+        "batching",
+        "attention",
+    ]
+    assert (
+        list(dict.fromkeys(record["measure"] for record in records)) == measures
+    )  # what is cold comes first
+    assert all(
+        record["shapes"] > 5 and record["first_s"] > 0 for record in records if "first_s" in record
+    )
     waiting = [record for record in records if record["measure"] == "waiting"]
     assert [record["packed"] for record in waiting] == [False, True]
     for record in waiting:
-        assert record["graphs_before"] == 1 and record["graphs_after_warm_up"] == 0 and record["shapes"] > 5
+        assert (
+            record["graphs_before"] == 1
+            and record["graphs_after_warm_up"] == 0
+            and record["shapes"] > 5
+        )
 
 
 def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(load, monkeypatch, tmp_path):
@@ -135,12 +208,19 @@ def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(load, monkeypatch,
         gpu.main()
     first, second, third = read_result(out)["records"]  # all that was found before
     assert (first["measure"], third["measure"]) == ("first_epoch", "waiting")
-    assert second == {"measure": "out of memory", "of": "too_large", "message": "CUDA out of memory."}
+    assert second == {
+        "measure": "out of memory",
+        "of": "too_large",
+        "message": "CUDA out of memory.",
+    }
 
 
 def test_attention_that_needs_too_much_memory_is_no_missing_kernel(load, monkeypatch):
     gpu = load("gpu")
-    errors = {None: torch.OutOfMemoryError("CUDA out of memory."), gpu.KERNELS["flash"]: RuntimeError("no kernel")}
+    errors = {
+        None: torch.OutOfMemoryError("CUDA out of memory."),
+        gpu.KERNELS["flash"]: RuntimeError("no kernel"),
+    }
 
     def attend(qkv, kernel):
         if kernel in errors:
@@ -149,14 +229,27 @@ def test_attention_that_needs_too_much_memory_is_no_missing_kernel(load, monkeyp
     monkeypatch.setattr(gpu, "attend", attend)
     records = gpu.measure_attention(load("timing").Bench("cpu", 1, small=True))
     why = {(record["kernel"], record.get("why")) for record in records}
-    assert {("equation 1", "out of memory"), ("flash", "no such kernel for these sizes"), ("math", None)} <= why
+    assert {
+        ("equation 1", "out of memory"),
+        ("flash", "no such kernel for these sizes"),
+        ("math", None),
+    } <= why
 
 
 def test_the_first_file_is_timed_before_anything_is_warm(load, monkeypatch):
     decoding, calls = load("decoding"), []
     monkeypatch.setattr(decoding.corpus, "load", lambda *_: [("Good morning.", "")] * 20)
-    monkeypatch.setattr(decoding.Translator, "translate", lambda self, texts: calls.append((self, len(texts))))
+    monkeypatch.setattr(
+        decoding.Translator, "translate", lambda self, texts: calls.append((self, len(texts)))
+    )
     records = decoding.measure_first_file(load("timing").Bench("cpu", 1, small=True))
-    assert [record["implementation"] for record in records] == ["annotated_transformer", "annotated_transformer int8"]
+    assert [record["implementation"] for record in records] == [
+        "annotated_transformer",
+        "annotated_transformer int8",
+    ]
     translators = [translator for translator, n in calls if n == 8]
-    assert translators[0] is translators[1] and translators[2] is translators[3] and len(set(translators)) == 2
+    assert (
+        translators[0] is translators[1]
+        and translators[2] is translators[3]
+        and len(set(translators)) == 2
+    )

@@ -25,7 +25,9 @@ CHAPTERS = notebooks.chapters()
 MAX_CELL_LINES = 15
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
 
-NOTEBOOKS = [path for path in CHAPTERS if path.with_suffix(".ipynb").exists()]  # one test says which are missing
+NOTEBOOKS = [
+    path for path in CHAPTERS if path.with_suffix(".ipynb").exists()
+]  # one test says which are missing
 in_notebooks = pytest.mark.parametrize("chapter", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -73,8 +75,12 @@ def test_cells_were_run_from_top_to_bottom(chapter: Path) -> None:
 
 @in_notebooks
 def test_no_cell_failed(chapter: Path) -> None:
-    failed = [cell.source for cell in code_cells(chapter)
-              if "raises-exception" not in tags(cell) and any(out.output_type == "error" for out in cell.outputs)]
+    failed = [
+        cell.source
+        for cell in code_cells(chapter)
+        if "raises-exception" not in tags(cell)
+        and any(out.output_type == "error" for out in cell.outputs)
+    ]
     assert failed == []
 
 
@@ -88,9 +94,12 @@ def test_nothing_is_exempt_from_being_run(chapter: Path) -> None:
 def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
     """A cell whose output is not compared asserts something about it, there or in the next code cell."""
     cells = code_cells(chapter)
-    loose = [number for number, cell in enumerate(cells)
-             if ("nbval-ignore-output" in tags(cell) or "NBVAL_IGNORE_OUTPUT" in cell.source)
-             and not any("assert" in near.source for near in cells[number:number + 2])]
+    loose = [
+        number
+        for number, cell in enumerate(cells)
+        if ("nbval-ignore-output" in tags(cell) or "NBVAL_IGNORE_OUTPUT" in cell.source)
+        and not any("assert" in near.source for near in cells[number : number + 2])
+    ]
     assert [cells[number].source for number in loose] == []
 
 
@@ -105,7 +114,9 @@ def may_show_nothing(cell: str) -> list[int]:
             for node, after in zip(body, [*body[1:], None]) if isinstance(body, list) else []:
                 if isinstance(node, ast.Try) and node.handlers:
                     raises = any(isinstance(end, ast.Raise) for end in node.orelse)
-                    returns = all(isinstance(handler.body[-1], ast.Return) for handler in node.handlers)
+                    returns = all(
+                        isinstance(handler.body[-1], ast.Return) for handler in node.handlers
+                    )
                     if not raises and not (returns and isinstance(after, ast.Raise)):
                         lines.append(node.lineno)
     return lines
@@ -122,19 +133,32 @@ def test_a_try_without_else_is_found() -> None:
     assert may_show_nothing(f"for x in y:\n{textwrap.indent(shown, '    ')}") == [2]
     assert may_show_nothing(shown + "else:\n    print('no error')\n") == [1]
     assert may_show_nothing(shown + "else:\n    raise AssertionError('no error')\n") == []
-    assert may_show_nothing(f"def g():\n{textwrap.indent(shown, '    ')}        return\n    raise RuntimeError") == []
+    assert (
+        may_show_nothing(
+            f"def g():\n{textwrap.indent(shown, '    ')}        return\n    raise RuntimeError"
+        )
+        == []
+    )
 
 
 @in_notebooks
 def test_only_results_are_stored(chapter: Path) -> None:
-    noisy = [cell.source for cell in code_cells(chapter) if any(out.get("name") == "stderr" for out in cell.outputs)]
+    noisy = [
+        cell.source
+        for cell in code_cells(chapter)
+        if any(out.get("name") == "stderr" for out in cell.outputs)
+    ]
     assert noisy == []
     assert not any("execution" in cell.metadata for cell in code_cells(chapter))
 
 
 @in_notebooks
 def test_cells_are_short(chapter: Path) -> None:
-    long = [cell.source for cell in code_cells(chapter) if len(cell.source.splitlines()) > MAX_CELL_LINES]
+    long = [
+        cell.source
+        for cell in code_cells(chapter)
+        if len(cell.source.splitlines()) > MAX_CELL_LINES
+    ]
     assert long == []
 
 
@@ -145,7 +169,9 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
             for kind, data in output.get("data", {}).items():
                 if not kind.startswith("image/"):
                     continue
-                size = len(data.encode()) if kind == "image/svg+xml" else len(base64.b64decode(data))
+                size = (
+                    len(data.encode()) if kind == "image/svg+xml" else len(base64.b64decode(data))
+                )
                 assert size <= MAX_FIGURE_BYTES, f"{size} bytes: {cell.source}"
                 alternative = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
                 assert len(alternative.split()) >= 5, f"no alternative text: {cell.source}"
@@ -156,22 +182,36 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
 @in_notebooks
 def test_a_cell_that_promises_a_picture_has_one(chapter: Path) -> None:
     """A backend without a display (MPLBACKEND=agg) stores a chapter without figures, and no cell fails."""
-    empty = [cell.source for cell in code_cells(chapter) if cell.metadata.get("mystnb", {}).get("image")
-             and not any(kind.startswith("image/") for out in cell.outputs for kind in out.get("data", {}))]
+    empty = [
+        cell.source
+        for cell in code_cells(chapter)
+        if cell.metadata.get("mystnb", {}).get("image")
+        and not any(
+            kind.startswith("image/") for out in cell.outputs for kind in out.get("data", {})
+        )
+    ]
     assert empty == []
 
 
 @in_notebooks
 def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
-    prose = [re.sub(r"```.*?```", "", cell.source, flags=re.S) for cell in stored(chapter).cells
-             if cell.cell_type == "markdown"]
+    prose = [
+        re.sub(r"```.*?```", "", cell.source, flags=re.S)
+        for cell in stored(chapter).cells
+        if cell.cell_type == "markdown"
+    ]
     titles = [line for source in prose for line in source.splitlines() if line.startswith("# ")]
     assert len(titles) == 1
-    assert next(line for source in prose for line in source.splitlines() if line.startswith("#")) == titles[0]
+    assert (
+        next(line for source in prose for line in source.splitlines() if line.startswith("#"))
+        == titles[0]
+    )
 
 
 def test_every_work_in_the_references_has_a_key_of_its_own() -> None:
-    keys = re.findall(r"^@\w+\{([^,]+),", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.M)
+    keys = re.findall(
+        r"^@\w+\{([^,]+),", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.M
+    )
     assert len(keys) == len(set(keys)) > 0
 
 
@@ -211,7 +251,9 @@ def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) ->
     assert not notebooks.take_over_words(source)  # nothing is stored yet
     assert asyncio.run(notebooks.run(source, target))
     before = nbformat.read(target, as_version=4).cells[-1]
-    tagged = SMALL.replace("A small", "A tiny").replace("# %%\nimport", '# %% tags=["hide-cell"]\nimport')
+    tagged = SMALL.replace("A small", "A tiny").replace(
+        "# %%\nimport", '# %% tags=["hide-cell"]\nimport'
+    )
     source.write_text(tagged, encoding="utf-8")
     assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
     _, words, _, code = nbformat.read(target, as_version=4).cells
@@ -222,7 +264,9 @@ def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) ->
     assert not notebooks.take_over_words(source) and target.read_bytes() == stored_before
 
 
-def test_a_failing_chapter_is_not_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_chapter_is_not_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(SMALL.replace("1 + 1", "1 / 0"), encoding="utf-8")
     assert not asyncio.run(notebooks.run(source, target))
@@ -230,18 +274,25 @@ def test_a_failing_chapter_is_not_stored(tmp_path: Path, capsys: pytest.CaptureF
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("one", "two", "same"), [
-    ("loss 1.70952", "loss  1.70953", True),  # one unit of the last digit
-    ("rate 1234.5", "rate 1235.6", True),  # 0.1 percent
-    ("loss 1.7095", "loss 1.7195", False),
-    ("at 1.2e-05", "at 1.3e-05", True),
-    ("at 1.2e-05", "at 1.5e-05", False),
-    ("100 parameters", "101 parameters", False),
-    ("cat 0.5", "dog 0.5", False),
-    ("[0.1, 0.2]", "[0.1, 0.2, 0.3]", False),
-    ("SHA-256 95a6e575286ab 6e575286", "SHA-256 95a6e575286ab 6e575286", True),  # digests are words, however they look
-    ("SHA-256 95a6e575286ab", "SHA-256 95a6e575287ab", False),
-])
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ("loss 1.70952", "loss  1.70953", True),  # one unit of the last digit
+        ("rate 1234.5", "rate 1235.6", True),  # 0.1 percent
+        ("loss 1.7095", "loss 1.7195", False),
+        ("at 1.2e-05", "at 1.3e-05", True),
+        ("at 1.2e-05", "at 1.5e-05", False),
+        ("100 parameters", "101 parameters", False),
+        ("cat 0.5", "dog 0.5", False),
+        ("[0.1, 0.2]", "[0.1, 0.2, 0.3]", False),
+        (
+            "SHA-256 95a6e575286ab 6e575286",
+            "SHA-256 95a6e575286ab 6e575286",
+            True,
+        ),  # digests are words, however they look
+        ("SHA-256 95a6e575286ab", "SHA-256 95a6e575287ab", False),
+    ],
+)
 def test_decimals_are_compared_closely_and_the_rest_exactly(one: str, two: str, same: bool) -> None:
     assert (Printed(one) == Printed(two)) is same
     assert (Printed(one) != Printed(two)) is not same

@@ -15,8 +15,13 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 CHAPTER = "book/3_2_attention.ipynb"
-DOUBLED = Mutant("attention's output is doubled", ATTENTION, "return attention_weights(q, k, mask) @ v",
-                 "return 2 * (attention_weights(q, k, mask) @ v)", ())
+DOUBLED = Mutant(
+    "attention's output is doubled",
+    ATTENTION,
+    "return attention_weights(q, k, mask) @ v",
+    "return 2 * (attention_weights(q, k, mask) @ v)",
+    (),
+)
 UNSCALED = Mutant("nothing divides by sqrt(d_k)", ATTENTION, " / math.sqrt(q.size(-1))", "", ())
 PROJECT = ("conftest.py", "pyproject.toml", "tests/nbval.cfg", CHAPTER)
 """What `pytest --nbval` reads besides the package. The copy's conftest.py puts the copy before this repository."""
@@ -24,11 +29,30 @@ PROJECT = ("conftest.py", "pyproject.toml", "tests/nbval.cfg", CHAPTER)
 
 def red_cells(project: Path, *options: str) -> list[int]:
     """The numbers of the cells that failed in the chapter, run on the package in `project`."""
-    command = [sys.executable, "-m", "pytest", "--nbval", "-q", "-rf", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run([*command, *options, CHAPTER], cwd=project, env=environment, capture_output=True, text=True)
-    failed = [int(number) for number in re.findall(r"^FAILED \S+::Cell (\d+)", done.stdout, flags=re.M)]
-    assert done.returncode == (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK), done.stdout
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbval",
+        "-q",
+        "-rf",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    done = subprocess.run(
+        [*command, *options, CHAPTER], cwd=project, env=environment, capture_output=True, text=True
+    )
+    failed = [
+        int(number) for number in re.findall(r"^FAILED \S+::Cell (\d+)", done.stdout, flags=re.M)
+    ]
+    assert done.returncode == (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK), (
+        done.stdout
+    )
     return failed
 
 
@@ -53,11 +77,17 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("name", [DOUBLED.name, UNSCALED.name])
 def test_a_changed_number_turns_the_chapter_red(name: str, red: dict[str, list[int]]) -> None:
-    code = [cell.source for cell in nbformat.read(ROOT / CHAPTER, as_version=4).cells if cell.cell_type == "code"]
+    code = [
+        cell.source
+        for cell in nbformat.read(ROOT / CHAPTER, as_version=4).cells
+        if cell.cell_type == "code"
+    ]
     assert any("assert" in code[number] for number in red[name])
 
 
-def test_without_the_change_the_same_cells_are_green(red: dict[str, list[int]], tmp_path: Path) -> None:
+def test_without_the_change_the_same_cells_are_green(
+    red: dict[str, list[int]], tmp_path: Path
+) -> None:
     """As far as the last of them: the whole chapter is compared elsewhere in the same run of the tests."""
     project = copy_of_the_project(tmp_path)
     notebook, last = nbformat.read(project / CHAPTER, as_version=4), max(map(max, red.values()))

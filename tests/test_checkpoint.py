@@ -23,7 +23,9 @@ SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has
 @pytest.fixture
 def run(tmp_path):
     """A run with four saved models, whose name order is their step order."""
-    directory = checkpoint.write_directory(tmp_path / "run", ModelConfig(**SIZES), toy_tokenizer(), {"corpus": "copy"})
+    directory = checkpoint.write_directory(
+        tmp_path / "run", ModelConfig(**SIZES), toy_tokenizer(), {"corpus": "copy"}
+    )
     for step in STEPS:
         model = small_model(step, torch.float32, vocab_size=280)
         checkpoint.save_weights(directory / "checkpoints" / f"step-{step:08d}.safetensors", model)
@@ -44,7 +46,9 @@ def test_a_model_survives_its_directory(run):
 def test_the_shared_matrix_is_stored_once_and_positions_not_at_all(run):
     tensors = load_file(run / "model.safetensors")
     assert tensors.keys() == dict(Transformer(ModelConfig(**SIZES)).named_parameters()).keys()
-    assert [name for name, tensor in tensors.items() if SIZES["vocab_size"] in tensor.shape] == ["embedding.weight"]
+    assert [name for name, tensor in tensors.items() if SIZES["vocab_size"] in tensor.shape] == [
+        "embedding.weight"
+    ]
 
 
 def test_float16_halves_the_file_and_loads_as_float32(run):
@@ -68,7 +72,8 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(run):
         assert tensor.dtype == torch.float32
         assert_close(tensor.double(), by_hand, rtol=1e-7, atol=0)
     assert checkpoint.read_config(out) == {
-        **checkpoint.read_config(run), "averaged": ["step-00000010", "step-00000900", "step-00001000"],
+        **checkpoint.read_config(run),
+        "averaged": ["step-00000010", "step-00000900", "step-00001000"],
     }
     model, tokenizer = checkpoint.load_model(out)
     assert_close(dict(model.named_parameters()), averaged, rtol=0, atol=0)
@@ -91,12 +96,18 @@ def test_runs_from_one_start_have_an_average_together(run, tmp_path):
         checkpoint.save_weights(other / "checkpoints" / f"step-{step:08d}.safetensors", weights)
     out = checkpoint.average_checkpoints(run, last=2, others=[other])
     averaged = load_file(out / "model.safetensors")
-    files = [load_file(folder / "checkpoints" / f"step-{step:08d}.safetensors")
-             for folder in (run, other) for step in STEPS[2:]]
+    files = [
+        load_file(folder / "checkpoints" / f"step-{step:08d}.safetensors")
+        for folder in (run, other)
+        for step in STEPS[2:]
+    ]
     for name, tensor in averaged.items():
-        assert_close(tensor.double(), sum(file[name].double() for file in files) / 4, rtol=1e-6, atol=1e-8)
+        assert_close(
+            tensor.double(), sum(file[name].double() for file in files) / 4, rtol=1e-6, atol=1e-8
+        )
     assert checkpoint.read_config(out)["averaged"] == [
-        f"{folder}/step-{step:08d}" for folder in ("run", "other") for step in (900, 1000)]
+        f"{folder}/step-{step:08d}" for folder in ("run", "other") for step in (900, 1000)
+    ]
 
 
 def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
@@ -108,18 +119,23 @@ def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
         checkpoint.average_checkpoints(run, last=1, others=[other])
     with (other / "tokenizer.model").open("ab") as file:
         file.write(b" ")
-    with pytest.raises(ConfigError, match="other has another vocabulary than .*run: their weights have no mean"):
+    with pytest.raises(
+        ConfigError, match="other has another vocabulary than .*run: their weights have no mean"
+    ):
         checkpoint.average_checkpoints(run, last=1, others=[other])
     with pytest.raises(ConfigError, match="nowhere is not a checkpoint directory"):
         checkpoint.average_checkpoints(run, last=1, others=[tmp_path / "nowhere"])
     assert not run.with_name("run-averaged").exists()
 
 
-@pytest.mark.parametrize(("settings", "line"), [
-    ({"last": 5}, "run has 4 checkpoints, cannot average the last 5"),
-    ({"last": 0}, "the number of checkpoints to average must be at least 1, got 0"),
-    ({"last": 2, "out": "run"}, "the average needs a directory of its own, got"),
-])
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"last": 5}, "run has 4 checkpoints, cannot average the last 5"),
+        ({"last": 0}, "the number of checkpoints to average must be at least 1, got 0"),
+        ({"last": 2, "out": "run"}, "the average needs a directory of its own, got"),
+    ],
+)
 def test_impossible_averages_are_refused(run, settings, line):
     if "out" in settings:
         settings = {**settings, "out": run}
@@ -152,7 +168,8 @@ def test_a_crash_leaves_the_old_file(tmp_path, monkeypatch, when):
         monkeypatch.setattr(os, "fsync", failing_fsync)
     with pytest.raises(OSError):
         checkpoint.write_atomically(
-            path, failing_write if when == "while writing" else lambda new: new.write_text("new"))
+            path, failing_write if when == "while writing" else lambda new: new.write_text("new")
+        )
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]  # and no rubbish beside it
 
@@ -168,18 +185,25 @@ def test_files_are_safe_on_disk_before_they_take_their_place(tmp_path, monkeypat
 
 def test_a_temporary_file_is_no_checkpoint(run):
     (run / "checkpoints" / ".step-00000007.safetensors.123").write_text("half")
-    assert [path.name for path in checkpoint.step_checkpoints(run)] == [f"step-{n:08d}.safetensors" for n in STEPS]
+    assert [path.name for path in checkpoint.step_checkpoints(run)] == [
+        f"step-{n:08d}.safetensors" for n in STEPS
+    ]
 
 
 def test_damage_is_named_in_one_line(run, tmp_path):
     cases = {
-        "is not a checkpoint directory: it has no config.json": lambda: checkpoint.load_model(tmp_path / "elsewhere"),
-        "no such file: .*nothing.safetensors": lambda: checkpoint.load_tensors(run / "nothing.safetensors"),
+        "is not a checkpoint directory: it has no config.json": lambda: checkpoint.load_model(
+            tmp_path / "elsewhere"
+        ),
+        "no such file: .*nothing.safetensors": lambda: checkpoint.load_tensors(
+            run / "nothing.safetensors"
+        ),
     }
     weights = run / "model.safetensors"
     (run / "cut.safetensors").write_bytes(weights.read_bytes()[:-100])
-    cases["cut.safetensors is not a safetensors file or is damaged"] = lambda: checkpoint.load_tensors(
-        run / "cut.safetensors")
+    cases["cut.safetensors is not a safetensors file or is damaged"] = lambda: (
+        checkpoint.load_tensors(run / "cut.safetensors")
+    )
     for line, load in cases.items():
         with pytest.raises(ConfigError, match=line) as error:
             load()
@@ -221,8 +245,12 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     dead.wait()
     here, path = platform.node(), tmp_path / "model.safetensors"
     gone = [f".model.safetensors.{dead.pid}", f".model.safetensors.{here}.{dead.pid}"]
-    kept = [f".model.safetensors.{here}.{os.getppid()}", f".model.safetensors.elsewhere.{dead.pid}",
-            f".other.{here}.{dead.pid}", ".model.safetensors.backup"]
+    kept = [
+        f".model.safetensors.{here}.{os.getppid()}",
+        f".model.safetensors.elsewhere.{dead.pid}",
+        f".other.{here}.{dead.pid}",
+        ".model.safetensors.backup",
+    ]
     for name in (*gone, *kept):
         (tmp_path / name).write_text("half")
     checkpoint.write_atomically(path, lambda new: new.write_text("whole"))
@@ -233,7 +261,9 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 
 
 def test_a_tokenizer_of_another_size_is_refused(run):
-    toy_tokenizer().train([side for pair in text_pairs(0, 200) for side in pair], 290, run / "tokenizer.model")
+    toy_tokenizer().train(
+        [side for pair in text_pairs(0, 200) for side in pair], 290, run / "tokenizer.model"
+    )
     line = "run: the tokenizer has 290 tokens and the model's vocab_size is 280: they do not belong together"
     with pytest.raises(ConfigError, match=line):
         checkpoint.load_model(run)
@@ -241,20 +271,32 @@ def test_a_tokenizer_of_another_size_is_refused(run):
         checkpoint.average_checkpoints(run, last=1)
 
 
-@pytest.mark.parametrize(("model", "line"), [
-    ({**SIZES, "N": "6"}, "config.json: N must be int, got '6'"),
-    ({**SIZES, "N": 2.5}, "config.json: N must be int, got 2.5"),
-    ({**SIZES, "p_drop": None}, "config.json: p_drop must be float, got None"),
-    ({"N": 2}, "config.json: ModelConfig needs vocab_size"),
-    ([1, 2], "config.json: the settings of ModelConfig must be a dictionary, got [1, 2]"),
-    ({**SIZES, "N": 3}, "does not fit its config.json: it has 2 layers in the encoder, N is 3"),
-    ({**SIZES, "N": 2**28}, "does not fit its config.json: it has 2 layers in the encoder, N is 268435456"),
-    ({**SIZES, "d_model": 10}, "does not fit its config.json: decoder.layers.0.add_norm_1.norm.bias, "),
-    ({**SIZES, "vocab_size": 281}, "does not fit its config.json: embedding.weight differ"),
-    ({**SIZES, "positions": "learned"}, "does not fit its config.json: positions.weight differ"),
-    ({**SIZES, "d_model": 2**28, "d_ff": 2**28, "h": 1}, "does not fit its config.json: "),
-    ({**SIZES, "d_ff": 10**30}, "config.json: d_ff must fit into 64 bits"),
-])
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ({**SIZES, "N": "6"}, "config.json: N must be int, got '6'"),
+        ({**SIZES, "N": 2.5}, "config.json: N must be int, got 2.5"),
+        ({**SIZES, "p_drop": None}, "config.json: p_drop must be float, got None"),
+        ({"N": 2}, "config.json: ModelConfig needs vocab_size"),
+        ([1, 2], "config.json: the settings of ModelConfig must be a dictionary, got [1, 2]"),
+        ({**SIZES, "N": 3}, "does not fit its config.json: it has 2 layers in the encoder, N is 3"),
+        (
+            {**SIZES, "N": 2**28},
+            "does not fit its config.json: it has 2 layers in the encoder, N is 268435456",
+        ),
+        (
+            {**SIZES, "d_model": 10},
+            "does not fit its config.json: decoder.layers.0.add_norm_1.norm.bias, ",
+        ),
+        ({**SIZES, "vocab_size": 281}, "does not fit its config.json: embedding.weight differ"),
+        (
+            {**SIZES, "positions": "learned"},
+            "does not fit its config.json: positions.weight differ",
+        ),
+        ({**SIZES, "d_model": 2**28, "d_ff": 2**28, "h": 1}, "does not fit its config.json: "),
+        ({**SIZES, "d_ff": 10**30}, "config.json: d_ff must fit into 64 bits"),
+    ],
+)
 def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
     (run / "config.json").write_text(json.dumps({"model": model}))
     with pytest.raises(ConfigError) as error:
@@ -262,7 +304,9 @@ def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', "1" * 5000, "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', "1" * 5000, "\udcff"]
+)
 def test_a_config_that_is_none_is_one_line(run, text):
     (run / "config.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(ConfigError, match="config.json") as error:
@@ -276,10 +320,12 @@ def test_a_small_config_cannot_take_much_memory(run):
     """A million rows are promised and 280 are there: refused before there is memory for the promise (512 MB)."""
     model = {**SIZES, "vocab_size": 1_000_000, "d_model": 64, "d_ff": 100_000}
     (run / "config.json").write_text(json.dumps({"model": model}))
-    code = (PEAK + "import sys, torch; from annotated_transformer import checkpoint, config\n"
-            "before = peak()\n"
-            "try: checkpoint.load_model(sys.argv[1])\n"
-            "except config.ConfigError as error: print(peak() - before, error)")
+    code = (
+        PEAK + "import sys, torch; from annotated_transformer import checkpoint, config\n"
+        "before = peak()\n"
+        "try: checkpoint.load_model(sys.argv[1])\n"
+        "except config.ConfigError as error: print(peak() - before, error)"
+    )
     command, package = [sys.executable, "-c", code, str(run)], Path(checkpoint.__file__).parents[1]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=package)
     kilobytes, _, line = done.stdout.partition(" ")
@@ -287,21 +333,33 @@ def test_a_small_config_cannot_take_much_memory(run):
     assert int(kilobytes) < 100_000
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "concatenated", "bias": True}, {"positions": "none"},
-                                     {"positions": "learned", "norm": "pre", "max_len": 30}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": "concatenated", "bias": True},
+        {"positions": "none"},
+        {"positions": "learned", "norm": "pre", "max_len": 30},
+    ],
+)
 def test_a_loaded_model_has_memory_of_its_own_and_computes_and_learns(tmp_path, changes):
     original = small_model(3, torch.float32, vocab_size=280, **changes)
     checkpoint.write_directory(tmp_path, original.config, toy_tokenizer())
     checkpoint.save_weights(tmp_path / "model.safetensors", original)
     loaded, _ = checkpoint.load_model(tmp_path)
-    with (tmp_path / "model.safetensors").open("rb+") as file:  # in place, as a program that copies does
+    with (tmp_path / "model.safetensors").open(
+        "rb+"
+    ) as file:  # in place, as a program that copies does
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         file.write(bytes(size))
     source, target_in = random_tokens(1, 2, 7), random_tokens(2, 2, 6)
     assert torch.equal(loaded(source, target_in), original(source, target_in))
     loaded(source, target_in).sum().backward()
-    assert all(parameter.grad is not None and parameter.is_contiguous() for parameter in loaded.parameters())
+    assert all(
+        parameter.grad is not None and parameter.is_contiguous()
+        for parameter in loaded.parameters()
+    )
 
 
 # Averages that would overwrite, or be of nothing
@@ -314,7 +372,9 @@ def test_an_average_never_overwrites_a_run(run, file):
         (other / name).parent.mkdir(parents=True, exist_ok=True)
         (other / name).write_bytes(b"mine")
     for settings in ({}, {"out": other}):
-        with pytest.raises(ConfigError, match="run-averaged holds a training run: name another directory"):
+        with pytest.raises(
+            ConfigError, match="run-averaged holds a training run: name another directory"
+        ):
             checkpoint.average_checkpoints(run, last=1, **settings)
     assert {path.read_bytes() for path in other.rglob("*") if path.is_file()} == {b"mine"}
 
@@ -329,7 +389,13 @@ def test_an_average_replaces_an_average_and_no_other_model(run):
         checkpoint.average_checkpoints(run, last=1)
 
 
-UNLIKE = [{"h": 4}, {"activation": "gelu"}, {"scaled_attention": False}, {"positions": "concatenated"}, {"eos_id": 3}]
+UNLIKE = [
+    {"h": 4},
+    {"activation": "gelu"},
+    {"scaled_attention": False},
+    {"positions": "concatenated"},
+    {"eos_id": 3},
+]
 
 
 @pytest.mark.parametrize("changes", UNLIKE, ids=[next(iter(changes)) for changes in UNLIKE])
@@ -337,10 +403,15 @@ def test_equal_shapes_are_no_equal_models(run, tmp_path, changes):
     other = tmp_path / "other"
     shutil.copytree(run, other)
     one, two = (ModelConfig(**{**SIZES, **more}) for more in ({}, changes))
-    shapes = [{name: tensor.shape for name, tensor in Transformer(c).state_dict().items()} for c in (one, two)]
+    shapes = [
+        {name: tensor.shape for name, tensor in Transformer(c).state_dict().items()}
+        for c in (one, two)
+    ]
     assert shapes[0] == shapes[1]  # nothing but config.json tells them apart
     checkpoint.write_directory(other, two, toy_tokenizer())
-    with pytest.raises(ConfigError, match=f"other has another .*{next(iter(changes))}.* than .*run: their weights "):
+    with pytest.raises(
+        ConfigError, match=f"other has another .*{next(iter(changes))}.* than .*run: their weights "
+    ):
         checkpoint.average_checkpoints(run, last=1, others=[other])
 
 
@@ -377,7 +448,9 @@ def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
     with pytest.raises(ConfigError, match="run already holds a model: name another directory"):
         checkpoint.begin_run(run)
     (run / "training.safetensors").write_bytes(b"days")
-    with pytest.raises(ConfigError, match="run already holds a run: resume it, or name another directory"):
+    with pytest.raises(
+        ConfigError, match="run already holds a run: resume it, or name another directory"
+    ):
         checkpoint.begin_run(run)
     (run / "training.safetensors").unlink()
     (run / "model.safetensors").unlink()
@@ -386,15 +459,27 @@ def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
     assert all(path.read_bytes() == content for path, content in before.items() if path.exists())
 
 
-@pytest.mark.parametrize(("extra", "steps"), [
-    ({"averaged": []}, []), ({"dtype": "float16"}, []), ({}, []), ({}, [10, 20]), ({}, [20]), ({"train": 3}, [10]),
-])
+@pytest.mark.parametrize(
+    ("extra", "steps"),
+    [
+        ({"averaged": []}, []),
+        ({"dtype": "float16"}, []),
+        ({}, []),
+        ({}, [10, 20]),
+        ({}, [20]),
+        ({"train": 3}, [10]),
+    ],
+)
 def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_path, extra, steps):
     """The first save of this run is at step 10, so a checkpoint of step 20 means that it went on."""
     train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
-    checkpoint.write_directory(tmp_path, ModelConfig(**SIZES), toy_tokenizer(), {"train": train, **extra})
-    weights = [tmp_path / "model.safetensors",
-               *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps)]
+    checkpoint.write_directory(
+        tmp_path, ModelConfig(**SIZES), toy_tokenizer(), {"train": train, **extra}
+    )
+    weights = [
+        tmp_path / "model.safetensors",
+        *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps),
+    ]
     for path in weights:
         checkpoint.save_tensors(path, {"a": torch.zeros(1)})
     with pytest.raises(ConfigError, match="already holds a model"):

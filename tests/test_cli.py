@@ -86,57 +86,123 @@ def test_the_example_command_lines_are_understood():
 
 
 def test_help_needs_neither_torch_nor_a_corpus():
-    code = ("import sys; from annotated_transformer.cli import parser; parser().format_help();"
-            "sys.exit(bool({'torch', 'numpy', 'sentencepiece', 'annotated_transformer.text.corpus'} & {*sys.modules}))")
+    code = (
+        "import sys; from annotated_transformer.cli import parser; parser().format_help();"
+        "sys.exit(bool({'torch', 'numpy', 'sentencepiece', 'annotated_transformer.text.corpus'} & {*sys.modules}))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([], "the following arguments are required: VERB"),
-    (["frobnicate"], "invalid choice: 'frobnicate'"),
-    (["train", "--corpus", "copy"], "required: --out"),
-    (["train", "--out", "new"], "there is nothing to train on"),
-    (["train", "--out", "new", "--corpus", "nope"], "there is no corpus nope"),
-    (["train", "--out", "new", "--train", "a", "b"], "--train and --valid go together"),
-    (["train", "--out", "new", "--corpus", "copy", "--train", "a", "b", "--valid", "c", "d"], "not both"),
-    (["train", "--out", "new", "--train", "a", "b", "--valid", "c", "d"], "No such file"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "d_model"], "--set takes name=value, got d_model"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "d_modle=8"], "there is no setting d_modle"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "pad_id=3"], "there is no setting pad_id"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "N=six"], "N must be int, got 'six'"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "d_model=7"], "d_model must be a multiple of h"),
-    (["train", "--out", "new", "--corpus", "copy", "--vocab-size", "270"], "vocab_size must be at least"),
-    (["train", "--out", "new", "--corpus", "copy", "--init", "nowhere"], "nowhere is not a checkpoint directory"),
-    (["train", "--out", "new", "--corpus", "copy", "--init", "x", "--preset", "tiny"], "--init brings its vocabulary"),
-    (["train", "--out", "new", "--resume", "--init", "nowhere"], "--resume goes on with a run and --init begins one"),
-    (["train", "--out", "new", "--resume"], "new is not a checkpoint directory"),
-    (["translate", "nowhere"], "nowhere is not a checkpoint directory"),
-    (["translate", "nowhere", "--beam-size", "0"], "beam_size must be at least 1, got 0"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "concatenate=inf"], "concatenate must be a finite number"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", f"seed={2**70}"], "seed must fit into 64 bits, got 11805"),
-    (["train", "--out", "new", "--corpus", "copy", "--seed", f"{2**70}"], "seed must fit into 64 bits, got 11805"),
-    (["train", "--out", "new", "--corpus", "copy", "--set", "d_ff=10000000000"], "d_ff must be at most 268,435,456"),
-    (["train", "--out", "new", "--corpus", "copy", "--init", "new"], "--init and --out must be two directories"),
-    (["translate", "nowhere", "--alpha", "1000"], "alpha must be between -10 and 10, got 1000.0"),
-    (["translate", "nowhere", "--alpha=-900"], "alpha must be between -10 and 10, got -900.0"),
-    (["translate", "nowhere", "--alpha", "nan"], "alpha must be a finite number, got nan"),
-    (["translate", "nowhere", "--beam-size", "100000"], "beam_size must be at most 1,024, got 100000"),
-    (["translate", "nowhere", "--max-extra", f"{10**20}"], "max_extra must fit into 64 bits"),
-    (["translate", "nowhere", "--output", "absent/out"], "--output needs a directory that exists, got absent/out"),
-    (["average", "/"], "/ is not a checkpoint directory"),
-    (["average", "."], "is not a checkpoint directory"),
-    (["average", ".."], "is not a checkpoint directory"),
-    (["translate", "nowhere", "--n-best", "5"], "n_best must be between 1 and beam_size, got 5 and 4"),
-    (["translate", "nowhere", "--window", "0"], "--window must be at least 1, got 0"),
-    (["translate", "nowhere", "--input", "absent"], "absent: No such file or directory"),
-    (["evaluate", "nowhere", "--corpus", "copy"], "nowhere is not a checkpoint directory"),
-    (["average", "nowhere"], "nowhere is not a checkpoint directory"),
-    (["export", "nowhere", "--out", "new"], "nowhere is not a checkpoint directory"),
-    (["prepare", "nope"], "there is no corpus nope"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: VERB"),
+        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        (["train", "--corpus", "copy"], "required: --out"),
+        (["train", "--out", "new"], "there is nothing to train on"),
+        (["train", "--out", "new", "--corpus", "nope"], "there is no corpus nope"),
+        (["train", "--out", "new", "--train", "a", "b"], "--train and --valid go together"),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--train", "a", "b", "--valid", "c", "d"],
+            "not both",
+        ),
+        (["train", "--out", "new", "--train", "a", "b", "--valid", "c", "d"], "No such file"),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_model"],
+            "--set takes name=value, got d_model",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_modle=8"],
+            "there is no setting d_modle",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "pad_id=3"],
+            "there is no setting pad_id",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "N=six"],
+            "N must be int, got 'six'",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_model=7"],
+            "d_model must be a multiple of h",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--vocab-size", "270"],
+            "vocab_size must be at least",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--init", "nowhere"],
+            "nowhere is not a checkpoint directory",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--init", "x", "--preset", "tiny"],
+            "--init brings its vocabulary",
+        ),
+        (
+            ["train", "--out", "new", "--resume", "--init", "nowhere"],
+            "--resume goes on with a run and --init begins one",
+        ),
+        (["train", "--out", "new", "--resume"], "new is not a checkpoint directory"),
+        (["translate", "nowhere"], "nowhere is not a checkpoint directory"),
+        (["translate", "nowhere", "--beam-size", "0"], "beam_size must be at least 1, got 0"),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "concatenate=inf"],
+            "concatenate must be a finite number",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", f"seed={2**70}"],
+            "seed must fit into 64 bits, got 11805",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--seed", f"{2**70}"],
+            "seed must fit into 64 bits, got 11805",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_ff=10000000000"],
+            "d_ff must be at most 268,435,456",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--init", "new"],
+            "--init and --out must be two directories",
+        ),
+        (
+            ["translate", "nowhere", "--alpha", "1000"],
+            "alpha must be between -10 and 10, got 1000.0",
+        ),
+        (["translate", "nowhere", "--alpha=-900"], "alpha must be between -10 and 10, got -900.0"),
+        (["translate", "nowhere", "--alpha", "nan"], "alpha must be a finite number, got nan"),
+        (
+            ["translate", "nowhere", "--beam-size", "100000"],
+            "beam_size must be at most 1,024, got 100000",
+        ),
+        (["translate", "nowhere", "--max-extra", f"{10**20}"], "max_extra must fit into 64 bits"),
+        (
+            ["translate", "nowhere", "--output", "absent/out"],
+            "--output needs a directory that exists, got absent/out",
+        ),
+        (["average", "/"], "/ is not a checkpoint directory"),
+        (["average", "."], "is not a checkpoint directory"),
+        (["average", ".."], "is not a checkpoint directory"),
+        (
+            ["translate", "nowhere", "--n-best", "5"],
+            "n_best must be between 1 and beam_size, got 5 and 4",
+        ),
+        (["translate", "nowhere", "--window", "0"], "--window must be at least 1, got 0"),
+        (["translate", "nowhere", "--input", "absent"], "absent: No such file or directory"),
+        (["evaluate", "nowhere", "--corpus", "copy"], "nowhere is not a checkpoint directory"),
+        (["average", "nowhere"], "nowhere is not a checkpoint directory"),
+        (["export", "nowhere", "--out", "new"], "nowhere is not a checkpoint directory"),
+        (["prepare", "nope"], "there is no corpus nope"),
+    ],
+)
 def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    err = refused(capsys, *arguments) if "--vocab-size" not in arguments else run(capsys, *arguments)[2]
+    err = (
+        refused(capsys, *arguments)
+        if "--vocab-size" not in arguments
+        else run(capsys, *arguments)[2]
+    )
     assert message in err
     assert "Traceback" not in err
     assert not (tmp_path / "new").exists()
@@ -151,20 +217,27 @@ def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
 
 
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
-    assert "already holds a run: add --resume" in refused(capsys, "train", "--corpus", "copy", "--out", run_directory)
-    assert "already holds a model" in refused(capsys, "train", "--corpus", "copy", "--out", directory)
+    assert "already holds a run: add --resume" in refused(
+        capsys, "train", "--corpus", "copy", "--out", run_directory
+    )
+    assert "already holds a model" in refused(
+        capsys, "train", "--corpus", "copy", "--out", directory
+    )
     assert "holds a training run" in refused(capsys, "export", directory, "--out", run_directory)
     assert "holds a training run" in refused(capsys, "average", directory, "--out", run_directory)
     assert "a directory of its own" in refused(capsys, "export", directory, "--out", directory)
     assert (run_directory / "training.safetensors").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--set", "d_ff=64"], "has another d_ff"),
-    (["--preset", "tiny"], "has another N, d_model, d_ff, h"),
-    (["--vocab-size", "300"], "has another vocab_size"),
-    (["--corpus", "copy"], "was trained on reverse, it cannot be resumed on copy"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "d_ff=64"], "has another d_ff"),
+        (["--preset", "tiny"], "has another N, d_model, d_ff, h"),
+        (["--vocab-size", "300"], "has another vocab_size"),
+        (["--corpus", "copy"], "was trained on reverse, it cannot be resumed on copy"),
+    ],
+)
 def test_a_run_is_resumed_as_what_it_was(capsys, run_directory, arguments, message):
     path = run_directory / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "train": {}}))
@@ -172,31 +245,70 @@ def test_a_run_is_resumed_as_what_it_was(capsys, run_directory, arguments, messa
 
 
 def test_settings_go_to_the_model_or_to_the_training():
-    model, training = assigned_settings(["N=2", "train_steps=7", "norm=pre", "bias=true", "eps_ls=0.2"])
-    assert (model, training) == ({"N": 2, "norm": "pre", "bias": True}, {"train_steps": 7, "eps_ls": 0.2})
+    model, training = assigned_settings(
+        ["N=2", "train_steps=7", "norm=pre", "bias=true", "eps_ls=0.2"]
+    )
+    assert (model, training) == (
+        {"N": 2, "norm": "pre", "bias": True},
+        {"train_steps": 7, "eps_ls": 0.2},
+    )
 
 
 def test_translate_keeps_lines_whatever_the_bytes(capsys, caplog, directory, tmp_path):
     content = b"tea bad\r\n\n  \nfee\x00\xff\xfe\nbad\xe2\x80\xa8cab\rtea\n\xf0\x9f\x98\x80\n"
     content += b"tea " * 10_000 + b"\ncab"
     (tmp_path / "in").write_bytes(content)
-    status, _, err = run(capsys, "translate", directory, "--input", tmp_path / "in", "--output", tmp_path / "out",
-                         "--beam-size", 1, "--max-extra", 0, "--window", 3, "--max-source", 30)
+    status, _, err = run(
+        capsys,
+        "translate",
+        directory,
+        "--input",
+        tmp_path / "in",
+        "--output",
+        tmp_path / "out",
+        "--beam-size",
+        1,
+        "--max-extra",
+        0,
+        "--window",
+        3,
+        "--max-source",
+        30,
+    )
     out = (tmp_path / "out").read_bytes()
     assert status == 0, err
     assert out.count(b"\n") == content.count(b"\n") + 1
     lines = out.decode("utf-8").split("\n")
     assert (lines[1], lines[2], lines[-1]) == ("", "", "")
-    assert not {character for line in lines for character in line} & {*"\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+    assert not {character for line in lines for character in line} & {
+        *"\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+    }
     assert [message.split(" has")[0] for message in caplog.messages] == ["line 7"]
 
 
 def test_n_best_lists_number_score_and_text(capsys, directory, files, tmp_path):
-    status, _, _ = run(capsys, "translate", directory, "--input", files[0], "--output", tmp_path / "out",
-                       "--n-best", 2, "--beam-size", 3, "--max-extra", 2)
-    rows = [line.split("\t") for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()]
+    status, _, _ = run(
+        capsys,
+        "translate",
+        directory,
+        "--input",
+        files[0],
+        "--output",
+        tmp_path / "out",
+        "--n-best",
+        2,
+        "--beam-size",
+        3,
+        "--max-extra",
+        2,
+    )
+    rows = [
+        line.split("\t") for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    ]
     sources = files[0].read_text(encoding="utf-8").splitlines()
-    expected = Translator.from_checkpoint(directory).n_best(sources, n_best=2, beam_size=3, max_extra=2)
+    expected = Translator.from_checkpoint(directory).n_best(
+        sources, n_best=2, beam_size=3, max_extra=2
+    )
     assert status == 0
     assert [row[0] for row in rows] == [str(i) for i in range(1, 6) for _ in range(2)]
     assert [row[2] for row in rows] == [best.text for found in expected for best in found]
@@ -204,40 +316,91 @@ def test_n_best_lists_number_score_and_text(capsys, directory, files, tmp_path):
 
 def test_the_input_is_not_overwritten(capsys, directory, files):
     before = files[0].read_bytes()
-    assert "would overwrite" in refused(capsys, "translate", directory, "--input", files[0], "--output", files[0])
+    assert "would overwrite" in refused(
+        capsys, "translate", directory, "--input", files[0], "--output", files[0]
+    )
     assert files[0].read_bytes() == before
 
 
 def test_a_reference_is_not_overwritten_by_the_translations(capsys, directory, files):
     before = [path.read_bytes() for path in files]
     for path in files:
-        err = refused(capsys, "evaluate", directory, "--source", files[0], "--reference", files[1], "--output", path)
+        err = refused(
+            capsys,
+            "evaluate",
+            directory,
+            "--source",
+            files[0],
+            "--reference",
+            files[1],
+            "--output",
+            path,
+        )
         assert f"--output would overwrite the input {path}" in err
     assert [path.read_bytes() for path in files] == before
 
 
-def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(capsys, directory, files, tmp_path):
+def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(
+    capsys, directory, files, tmp_path
+):
     """What Windows put before the first line changes neither the translation nor the scores."""
     marked = [tmp_path / f"marked {path.name}" for path in files]
     for path, copy in zip(files, marked, strict=True):
         copy.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     printed = []
     for source, reference in (files, marked):
-        _, scores, _ = run(capsys, "evaluate", directory, "--source", source, "--reference", reference, "--json",
-                           "--quiet", "--max-extra", 2, "--output", tmp_path / "evaluated")
+        _, scores, _ = run(
+            capsys,
+            "evaluate",
+            directory,
+            "--source",
+            source,
+            "--reference",
+            reference,
+            "--json",
+            "--quiet",
+            "--max-extra",
+            2,
+            "--output",
+            tmp_path / "evaluated",
+        )
         _, translated, _ = run(capsys, "translate", directory, "--input", source, "--max-extra", 2)
         assert (tmp_path / "evaluated").read_text(encoding="utf-8") == translated
         printed.append((scores, translated))
     assert printed[0] == printed[1]
 
 
-def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(capsys, caplog, directory, tmp_path):
+def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(
+    capsys, caplog, directory, tmp_path
+):
     (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 300_000 + b"\ncab\n")
-    status, out, _ = run(capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
-                         0, "--max-source", 10)
+    status, out, _ = run(
+        capsys,
+        "translate",
+        directory,
+        "--input",
+        tmp_path / "in",
+        "--beam-size",
+        1,
+        "--max-extra",
+        0,
+        "--max-source",
+        10,
+    )
     (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 30 + b"\ncab\n")
-    assert (status, out) == run(capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1,
-                                "--max-extra", 0, "--max-source", 10)[:2]
+    assert (status, out) == run(
+        capsys,
+        "translate",
+        directory,
+        "--input",
+        tmp_path / "in",
+        "--beam-size",
+        1,
+        "--max-extra",
+        0,
+        "--max-source",
+        10,
+    )[:2]
     assert caplog.messages[0] == "line 2 has more than 1048576 bytes, only those are read"
 
 
@@ -251,18 +414,34 @@ def mismatched(directory, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize("verb", [["translate"], ["evaluate", "--corpus", "copy", "--quiet"], ["export", "--out", "x"]])
-def test_weights_and_a_tokenizer_that_do_not_belong_together_are_one_line(capsys, mismatched, files, verb):
-    arguments = [verb[0], mismatched, *verb[1:], *(["--input", files[0]] if verb == ["translate"] else [])]
-    assert "290 tokens and the model's vocab_size is 280: they do not belong together" in refused(capsys, *arguments)
+@pytest.mark.parametrize(
+    "verb", [["translate"], ["evaluate", "--corpus", "copy", "--quiet"], ["export", "--out", "x"]]
+)
+def test_weights_and_a_tokenizer_that_do_not_belong_together_are_one_line(
+    capsys, mismatched, files, verb
+):
+    arguments = [
+        verb[0],
+        mismatched,
+        *verb[1:],
+        *(["--input", files[0]] if verb == ["translate"] else []),
+    ]
+    assert "290 tokens and the model's vocab_size is 280: they do not belong together" in refused(
+        capsys, *arguments
+    )
 
 
-@pytest.mark.parametrize("settings", ['{"N": "6"}', '{"vocab_size": 280, "p_drop": null}', "[1, 2]", "{}"])
+@pytest.mark.parametrize(
+    "settings", ['{"N": "6"}', '{"vocab_size": 280, "p_drop": null}', "[1, 2]", "{}"]
+)
 def test_a_config_that_is_none_is_one_line(capsys, run_directory, files, settings):
     (run_directory / "config.json").write_text(f'{{"model": {settings}, "train": {{}}}}')
-    for arguments in (["translate", run_directory, "--input", files[0]], ["train", "--resume", "--out", run_directory],
-                      ["average", run_directory], ["train", "--out", "new", "--corpus", "copy", "--init",
-                                                   run_directory]):
+    for arguments in (
+        ["translate", run_directory, "--input", files[0]],
+        ["train", "--resume", "--out", run_directory],
+        ["average", run_directory],
+        ["train", "--out", "new", "--corpus", "copy", "--init", run_directory],
+    ):
         assert "run/config.json: " in refused(capsys, *arguments)
 
 
@@ -279,7 +458,9 @@ def test_average_without_out_does_not_overwrite_a_run_of_that_name(capsys, tmp_p
     (precious / "training.safetensors").write_bytes(b"days")
     (precious / "model.safetensors").write_bytes(b"mine")
     run_with_checkpoints(tmp_path / "x")
-    assert "holds a training run: name another" in refused(capsys, "average", tmp_path / "x", "--last", 1)
+    assert "holds a training run: name another" in refused(
+        capsys, "average", tmp_path / "x", "--last", 1
+    )
     assert (precious / "model.safetensors").read_bytes() == b"mine"
 
 
@@ -300,7 +481,11 @@ def test_a_run_is_averaged_from_within(capsys, tmp_path, monkeypatch, here, name
 def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, files, tmp_path):
     """Killed between the weights and the state: it cannot be resumed, says so, and begins again in the same place."""
     out = tmp_path / "killed"
-    configs, tokenizer, pairs = toy_run_config(train_steps=4, checkpoint_every=3), toy_tokenizer(), text_pairs(1, 60)
+    configs, tokenizer, pairs = (
+        toy_run_config(train_steps=4, checkpoint_every=3),
+        toy_tokenizer(),
+        text_pairs(1, 60),
+    )
     if os.fork() == 0:
         flush = os.fsync
 
@@ -313,32 +498,78 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
         train(*configs, tokenizer, pairs, [], out, progress=False)
         os._exit(1)
     assert os.WTERMSIG(os.wait()[1]) == signal.SIGKILL
-    assert {path.name for path in out.iterdir()} > {"config.json", "model.safetensors", "checkpoints"}
+    assert {path.name for path in out.iterdir()} > {
+        "config.json",
+        "model.safetensors",
+        "checkpoints",
+    }
     assert not (out / "training.safetensors").exists()
-    arguments = ["train", "--train", *files, "--valid", *files, "--out", out, "--quiet", "--vocab-size", 280]
-    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=2", "max_length=40", "checkpoint_every=2"):
+    arguments = [
+        "train",
+        "--train",
+        *files,
+        "--valid",
+        *files,
+        "--out",
+        out,
+        "--quiet",
+        "--vocab-size",
+        280,
+    ]
+    for setting in (
+        "N=1",
+        "d_model=8",
+        "d_ff=12",
+        "h=2",
+        "train_steps=2",
+        "max_length=40",
+        "checkpoint_every=2",
+    ):
         arguments += ["--set", setting]
     err = refused(capsys, *arguments, "--resume")
     assert "no checkpoint was finished there; to begin the run again, leave out --resume" in err
     status, _, err = run(capsys, *arguments)
     assert status == 0, err
     kept = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert kept == {"config.json", "tokenizer.model", "model.safetensors", "training.safetensors", "log.jsonl",
-                    "checkpoints/step-00000002.safetensors"}
+    assert kept == {
+        "config.json",
+        "tokenizer.model",
+        "model.safetensors",
+        "training.safetensors",
+        "log.jsonl",
+        "checkpoints/step-00000002.safetensors",
+    }
 
 
 def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
     path = run_directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "train": {}, "corpus": "a.en a.de"}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "train": {}, "corpus": "a.en a.de"})
+    )
     err = refused(capsys, "train", "--resume", "--out", run_directory)
-    assert "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again" in err
+    assert (
+        "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again"
+        in err
+    )
 
 
 def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_path):
-    arguments = ["evaluate", directory, "--source", files[0], "--reference", files[1], "--max-extra", 2, "--quiet"]
+    arguments = [
+        "evaluate",
+        directory,
+        "--source",
+        files[0],
+        "--reference",
+        files[1],
+        "--max-extra",
+        2,
+        "--quiet",
+    ]
     status, out, _ = run(capsys, *arguments, "--json", "--output", tmp_path / "out")
     scores = json.loads(out)
-    hypotheses, references = ((path.read_text(encoding="utf-8").splitlines()) for path in (tmp_path / "out", files[1]))
+    hypotheses, references = (
+        (path.read_text(encoding="utf-8").splitlines()) for path in (tmp_path / "out", files[1])
+    )
     assert status == 0
     assert scores["BLEU"] == evaluation.bleu(hypotheses, references)._asdict()
     assert scores["chrF2"] == evaluation.chrf(hypotheses, references)._asdict()
@@ -356,9 +587,23 @@ def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch)
     monkeypatch.setattr(translator, "quantize", lambda m: made.append(m) or quantize(m))
     arguments = ["--max-extra", 2, "--int8"]
     status, out, _ = run(capsys, "translate", directory, "--input", files[0], *arguments)
-    assert status == 0 and len(out.splitlines()) == len(files[0].read_text().splitlines()) and len(made) == 1
-    status, out, _ = run(capsys, "evaluate", directory, "--source", files[0], "--reference", files[1], "--json",
-                         "--quiet", *arguments)
+    assert (
+        status == 0
+        and len(out.splitlines()) == len(files[0].read_text().splitlines())
+        and len(made) == 1
+    )
+    status, out, _ = run(
+        capsys,
+        "evaluate",
+        directory,
+        "--source",
+        files[0],
+        "--reference",
+        files[1],
+        "--json",
+        "--quiet",
+        *arguments,
+    )
     assert status == 0 and json.loads(out)["int8"] is True and len(made) == 2
 
 
@@ -370,17 +615,28 @@ def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monk
         return text_pairs(1, 3)
 
     monkeypatch.setattr(corpus, "load", load)
-    status, _, err = run(capsys, "evaluate", directory, "--max-extra", 1, "--quiet", "--beam-size", 1)
+    status, _, err = run(
+        capsys, "evaluate", directory, "--max-extra", 1, "--quiet", "--beam-size", 1
+    )
     assert status == 0, err
     assert asked == [("reverse", "test")]
 
 
 def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
     out = tmp_path / "given away"
-    status, printed, _ = run(capsys, "export", directory, "--out", out, "--dtype", "float16", "--notes", "BLEU 7.")
+    status, printed, _ = run(
+        capsys, "export", directory, "--out", out, "--dtype", "float16", "--notes", "BLEU 7."
+    )
     assert (status, printed) == (0, f"{out}\n")
-    assert {path.name for path in out.iterdir()} == {"README.md", "config.json", "model.safetensors", "tokenizer.model"}
-    assert {str(tensor.dtype) for tensor in load_file(out / "model.safetensors").values()} == {"torch.float16"}
+    assert {path.name for path in out.iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.model",
+    }
+    assert {str(tensor.dtype) for tensor in load_file(out / "model.safetensors").values()} == {
+        "torch.float16"
+    }
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "BLEU 7." in card
     assert corpus.card("reverse") in card
@@ -404,12 +660,19 @@ def test_prepare_prints_the_card_and_the_counts(capsys):
     assert run(capsys, "prepare", "--list")[1].split() == corpus.names()
 
 
-@pytest.mark.parametrize(("error", "status", "line"), [
-    (KeyboardInterrupt(), 130, ""),
-    (ConfigError("one and two"), 2, "annotated-transformer: error: one and two\n"),
-    (PermissionError(13, "Denied", "/there"), 2, "annotated-transformer: error: /there: Denied\n"),
-    (OSError("no name"), 2, "annotated-transformer: error: no name\n"),
-])
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (ConfigError("one and two"), 2, "annotated-transformer: error: one and two\n"),
+        (
+            PermissionError(13, "Denied", "/there"),
+            2,
+            "annotated-transformer: error: /there: Denied\n",
+        ),
+        (OSError("no name"), 2, "annotated-transformer: error: no name\n"),
+    ],
+)
 def test_what_stops_a_verb_has_a_status(capsys, monkeypatch, error, status, line):
     def fail(args):
         raise error

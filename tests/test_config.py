@@ -6,35 +6,69 @@ import sys
 import pytest
 
 from annotated_transformer import config as ids
-from annotated_transformer.config import PRESETS, ConfigError, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.config import (
+    PRESETS,
+    ConfigError,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+)
 from annotated_transformer.translation.search import length_penalty
 
 
 def test_defaults_are_the_papers():
     base = ModelConfig(vocab_size=37_000)
-    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v, base.p_drop) == (6, 512, 2048, 8, 64, 64, 0.1)
+    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v, base.p_drop) == (
+        6,
+        512,
+        2048,
+        8,
+        64,
+        64,
+        0.1,
+    )
     train = TrainConfig()
     assert (train.beta1, train.beta2, train.adam_eps, train.warmup_steps) == (0.9, 0.98, 1e-9, 4000)
-    assert (train.eps_ls, train.max_tokens, train.train_steps, train.lr_factor) == (0.1, 25_000, 100_000, 1.0)
+    assert (train.eps_ls, train.max_tokens, train.train_steps, train.lr_factor) == (
+        0.1,
+        25_000,
+        100_000,
+        1.0,
+    )
     assert DecodeConfig() == DecodeConfig(beam_size=4, alpha=0.6, n_best=1, max_extra=50)
 
 
 def test_big_is_table_3s_last_row():
     big = ModelConfig.big(vocab_size=37_000)
-    assert (big.N, big.d_model, big.d_ff, big.h, big.d_k, big.d_v, big.p_drop) == (6, 1024, 4096, 16, 64, 64, 0.3)
+    assert (big.N, big.d_model, big.d_ff, big.h, big.d_k, big.d_v, big.p_drop) == (
+        6,
+        1024,
+        4096,
+        16,
+        64,
+        64,
+        0.3,
+    )
 
 
 def test_departures_from_the_paper_are_off():
     base = ModelConfig.base(vocab_size=37_000)
     assert base == ModelConfig(vocab_size=37_000)
-    assert (base.norm, base.positions, base.activation, base.bias) == ("post", "sinusoidal", "relu", False)
+    assert (base.norm, base.positions, base.activation, base.bias) == (
+        "post",
+        "sinusoidal",
+        "relu",
+        False,
+    )
     assert (base.attention_dropout, base.ffn_dropout) == (0.0, 0.0)
     assert TrainConfig().clip_norm == 0.0
 
 
 def test_presets_take_changes():
     assert [getattr(ModelConfig, name)(100, h=2).h for name in PRESETS] == [2, 2, 2, 2]
-    assert ModelConfig.base(100, h=1).d_k == 512  # Table 3, row A: the width follows the number of heads
+    assert (
+        ModelConfig.base(100, h=1).d_k == 512
+    )  # Table 3, row A: the width follows the number of heads
     sizes = [getattr(ModelConfig, name)(100).d_model for name in PRESETS]
     assert sizes == sorted(sizes)
 
@@ -45,9 +79,14 @@ def test_special_ids_stand_in_one_place():
     assert len({ids.PAD_ID, ids.BOS_ID, ids.EOS_ID, ids.UNK_ID}) == 4
 
 
-@pytest.mark.parametrize("config", [
-    ModelConfig.small(vocab_size=99, d_k=7, norm="pre", positions="learned"), TrainConfig(seed=7), DecodeConfig(2, 0.3),
-])
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig.small(vocab_size=99, d_k=7, norm="pre", positions="learned"),
+        TrainConfig(seed=7),
+        DecodeConfig(2, 0.3),
+    ],
+)
 def test_a_configuration_survives_json(config):
     assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
@@ -93,8 +132,14 @@ MODEL_MISTAKES = [
     ({"norm": "both"}, "norm must be one of post, pre, got both"),
     ({"activation": "tanh"}, "activation must be one of relu, gelu, silu, got tanh"),
     ({"d_model": 15, "h": 3}, "sinusoidal positions need an even d_model, got 15"),
-    ({"eos_id": 1}, "pad_id, bos_id and eos_id must be three ids below vocab_size 100, got (0, 1, 1)"),
-    ({"vocab_size": 2}, "pad_id, bos_id and eos_id must be three ids below vocab_size 2, got (0, 1, 2)"),
+    (
+        {"eos_id": 1},
+        "pad_id, bos_id and eos_id must be three ids below vocab_size 100, got (0, 1, 1)",
+    ),
+    (
+        {"vocab_size": 2},
+        "pad_id, bos_id and eos_id must be three ids below vocab_size 2, got (0, 1, 2)",
+    ),
 ]
 TRAIN_MISTAKES = [
     ({"train_steps": 0}, "train_steps must be at least 1, got 0"),
@@ -121,7 +166,10 @@ DECODE_MISTAKES = [
 
 @pytest.mark.parametrize(
     ("make", "changes", "line"),
-    [(lambda **c: plain.ModelConfig(**{"vocab_size": 100, **c}), *mistake) for mistake in MODEL_MISTAKES]
+    [
+        (lambda **c: plain.ModelConfig(**{"vocab_size": 100, **c}), *mistake)
+        for mistake in MODEL_MISTAKES
+    ]
     + [(plain.TrainConfig, *mistake) for mistake in TRAIN_MISTAKES]
     + [(plain.DecodeConfig, *mistake) for mistake in DECODE_MISTAKES],
     ids=[" ".join(changes) for changes, _ in MODEL_MISTAKES + TRAIN_MISTAKES + DECODE_MISTAKES],
@@ -137,12 +185,16 @@ def test_unknown_settings_are_refused():
         ModelConfig.from_dict({"vocab_size": 100, "heads": 8})
 
 
-@pytest.mark.parametrize(("settings", "line"), [
-    ([1, 2], "the settings of ModelConfig must be a dictionary, got [1, 2]"),
-    ("base", "the settings of ModelConfig must be a dictionary, got 'base'"),
-    ({"N": 6}, "ModelConfig needs vocab_size"),
-    ({"vocab_size": "many" * 1000}, "vocab_size must be int, got '" + ("many" * 15)[:59]),
-], ids=["list", "text", "nothing", "long"])
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ([1, 2], "the settings of ModelConfig must be a dictionary, got [1, 2]"),
+        ("base", "the settings of ModelConfig must be a dictionary, got 'base'"),
+        ({"N": 6}, "ModelConfig needs vocab_size"),
+        ({"vocab_size": "many" * 1000}, "vocab_size must be int, got '" + ("many" * 15)[:59]),
+    ],
+    ids=["list", "text", "nothing", "long"],
+)
 def test_settings_that_a_stranger_wrote_are_read_with_care(settings, line):
     """A file that is read is checked even where the suite's own checks of shapes and types are off."""
     with pytest.raises(plain.ConfigError) as error:
@@ -161,22 +213,33 @@ def test_the_steepest_length_penalties_are_numbers(alpha):
     assert 0 < length_penalty(1024 + 100_000, alpha) < float("inf")
 
 
-@pytest.mark.parametrize(("config", "name", "text", "value"), [
-    (ModelConfig, "h", "16", 16), (ModelConfig, "d_k", "32", 32), (ModelConfig, "p_drop", "0.3", 0.3),
-    (ModelConfig, "bias", "true", True), (ModelConfig, "bias", "0", False), (ModelConfig, "norm", "pre", "pre"),
-    (TrainConfig, "adam_eps", "1e-9", 1e-9), (TrainConfig, "precision", "bf16", "bf16"),
-])
+@pytest.mark.parametrize(
+    ("config", "name", "text", "value"),
+    [
+        (ModelConfig, "h", "16", 16),
+        (ModelConfig, "d_k", "32", 32),
+        (ModelConfig, "p_drop", "0.3", 0.3),
+        (ModelConfig, "bias", "true", True),
+        (ModelConfig, "bias", "0", False),
+        (ModelConfig, "norm", "pre", "pre"),
+        (TrainConfig, "adam_eps", "1e-9", 1e-9),
+        (TrainConfig, "precision", "bf16", "bf16"),
+    ],
+)
 def test_settings_are_read_from_text(config, name, text, value):
     parsed = config.parse(name, text)
     assert parsed == value and type(parsed) is type(value)
 
 
-@pytest.mark.parametrize(("name", "text", "line"), [
-    ("h", "many", "h must be int, got 'many'"),
-    ("h", "8.0", "h must be int, got '8.0'"),
-    ("bias", "maybe", "bias must be bool, got 'maybe'"),
-    ("norm", "both", "norm must be one of post, pre, got both"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("h", "many", "h must be int, got 'many'"),
+        ("h", "8.0", "h must be int, got '8.0'"),
+        ("bias", "maybe", "bias must be bool, got 'maybe'"),
+        ("norm", "both", "norm must be one of post, pre, got both"),
+    ],
+)
 def test_unreadable_settings_are_named(name, text, line):
     with pytest.raises(ConfigError) as error:
         ModelConfig.parse(name, text)

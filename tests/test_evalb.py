@@ -17,12 +17,33 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer.parsing import bracket_counts, bracket_f1, read_tree, read_trees, sample_trees, write_tree
+from annotated_transformer.parsing import (
+    bracket_counts,
+    bracket_f1,
+    read_tree,
+    read_trees,
+    sample_trees,
+    write_tree,
+)
 
 COUNTS = Path(__file__).with_name("evalb_counts.json")
 EVALB = os.environ.get("EVALB")
 PUNCTUATION = {",": ",", ":": "--", "``": "``", "''": "''", ".": "."}
-LABELS = ["S", "NP", "VP", "PP", "SBAR", "ADVP", "PRT", "ADJP", "NP-SBJ", "NP=2", "PP-LOC-3", "S-TPC-1", "SBAR|X"]
+LABELS = [
+    "S",
+    "NP",
+    "VP",
+    "PP",
+    "SBAR",
+    "ADVP",
+    "PRT",
+    "ADJP",
+    "NP-SBJ",
+    "NP=2",
+    "PP-LOC-3",
+    "S-TPC-1",
+    "SBAR|X",
+]
 
 # Trees are nested lists here, [label, child, ...], words are strings: nothing of the package's is used to make noise.
 
@@ -63,7 +84,10 @@ def decorate(tree, chance):
             node.insert(chance.randint(1, len(node)), [tag, PUNCTUATION[tag]])
         if chance.random() < 0.1:
             trace = ["-NONE-", "*T*-1"]
-            node.insert(chance.randint(1, len(node)), chance.choice([trace, ["NP-SBJ-1", trace], ["S", ["NP", trace]]]))
+            node.insert(
+                chance.randint(1, len(node)),
+                chance.choice([trace, ["NP-SBJ-1", trace], ["S", ["NP", trace]]]),
+            )
         if chance.random() < 0.2:
             node[0] += chance.choice(["-SBJ", "-TMP-2", "=3", "-LOC=1"])
         if chance.random() < 0.05:
@@ -80,18 +104,24 @@ def disturb(tree, chance, n_edits):
             node[0] = chance.choice(LABELS)
         elif edit == "drop" and above is not None:
             place = next(i for i, child in enumerate(above) if child is node)
-            above[place:place + 1] = node[1:]
+            above[place : place + 1] = node[1:]
         elif edit == "add":
             start = chance.randint(1, len(node) - 1)
             end = chance.randint(start + 1, len(node))
             node[start:end] = [[chance.choice(LABELS), *node[start:end]]]
         elif edit == "double":
             node[1:] = [[node[0], *node[1:]]]
-        elif edit == "move" and above is not None and len(node) > 2:  # its last child goes to the phrase above
+        elif (
+            edit == "move" and above is not None and len(node) > 2
+        ):  # its last child goes to the phrase above
             place = next(i for i, child in enumerate(above) if child is node)
             above.insert(place + 1, node.pop())
         elif edit == "tag":
-            leaves = [child for child in node[1:] if is_leaf(child) and child[0] not in (*PUNCTUATION, "-NONE-")]
+            leaves = [
+                child
+                for child in node[1:]
+                if is_leaf(child) and child[0] not in (*PUNCTUATION, "-NONE-")
+            ]
             if leaves:
                 chance.choice(leaves)[0] = chance.choice(["NN", "JJ", "XX", "-LRB-"])
     return tree
@@ -109,11 +139,15 @@ def noisy_pairs(n=1000):
 
 
 PAIRS = noisy_pairs()
-DIGEST = hashlib.sha256("\n".join(f"{gold}\t{predicted}" for gold, predicted in PAIRS).encode()).hexdigest()
+DIGEST = hashlib.sha256(
+    "\n".join(f"{gold}\t{predicted}" for gold, predicted in PAIRS).encode()
+).hexdigest()
 
 
 def ours(pairs):
-    return [list(bracket_counts(read_tree(gold), read_tree(predicted))) for gold, predicted in pairs]
+    return [
+        list(bracket_counts(read_tree(gold), read_tree(predicted))) for gold, predicted in pairs
+    ]
 
 
 def test_the_noise_is_noise():
@@ -122,7 +156,18 @@ def test_the_noise_is_noise():
     wrong = sum(matched < max(gold, predicted) for matched, gold, predicted in stored)
     assert wrong > 600
     text = "".join(predicted for _, predicted in PAIRS)
-    for piece in ("PRT", "ADVP", "-NONE-", "-SBJ", "=2", "``", "(: --)", "(, ,)", "SBAR|X", "(NP (NP"):
+    for piece in (
+        "PRT",
+        "ADVP",
+        "-NONE-",
+        "-SBJ",
+        "=2",
+        "``",
+        "(: --)",
+        "(, ,)",
+        "SBAR|X",
+        "(NP (NP",
+    ):
         assert piece in text
 
 
@@ -133,8 +178,12 @@ def test_counts_are_those_of_evalb():
     assert ours(PAIRS) == stored["counts"]
     gold, predicted = (read_trees("\n".join(side)) for side in zip(*PAIRS, strict=True))
     scores = bracket_f1(gold, predicted)
-    for name, value in (("Recall", scores.recall), ("Precision", scores.precision), ("FMeasure", scores.f1),
-                        ("Complete match", scores.complete)):
+    for name, value in (
+        ("Recall", scores.recall),
+        ("Precision", scores.precision),
+        ("FMeasure", scores.f1),
+        ("Complete match", scores.complete),
+    ):
         assert f"{value:.2f}" == stored["summary"][name]
 
 
@@ -142,18 +191,31 @@ def test_counts_are_those_of_evalb():
 def test_evalb_itself_counts_what_is_stored(tmp_path):
     for i, name in enumerate(("gold", "test")):
         (tmp_path / name).write_text("\n".join(pair[i] for pair in PAIRS) + "\n")
-    run = subprocess.run([f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", tmp_path / "gold", tmp_path / "test"],
-                         capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", tmp_path / "gold", tmp_path / "test"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     rows = [line.split() for line in run.stdout.split("=== Summary ===")[0].splitlines()]
     rows = [row for row in rows if len(row) == 12 and row[0].isdigit()]
     assert [row[2] for row in rows] == ["0"] * len(PAIRS), "EVALB refuses a pair"
     counts = [[int(row[5]), int(row[6]), int(row[7])] for row in rows]
-    summary = dict(re.findall(r"^(?:Bracketing )?(Recall|Precision|FMeasure|Complete match) +=? *([\d.]+)$",
-                              run.stdout.split("-- All --")[1].split("-- len<=40 --")[0], re.M))
+    summary = dict(
+        re.findall(
+            r"^(?:Bracketing )?(Recall|Precision|FMeasure|Complete match) +=? *([\d.]+)$",
+            run.stdout.split("-- All --")[1].split("-- len<=40 --")[0],
+            re.M,
+        )
+    )
     if os.environ.get("WRITE"):
-        rows_of_text = ",\n".join(", ".join(map(json.dumps, counts[i:i + 10])) for i in range(0, len(counts), 10))
-        COUNTS.write_text(f'{{"sha256 of the pairs": "{DIGEST}",\n"summary": {json.dumps(summary)},\n'
-                          f'"counts": [\n{rows_of_text}\n]}}\n')
+        rows_of_text = ",\n".join(
+            ", ".join(map(json.dumps, counts[i : i + 10])) for i in range(0, len(counts), 10)
+        )
+        COUNTS.write_text(
+            f'{{"sha256 of the pairs": "{DIGEST}",\n"summary": {json.dumps(summary)},\n'
+            f'"counts": [\n{rows_of_text}\n]}}\n'
+        )
     stored = json.loads(COUNTS.read_text(encoding="utf-8"))
     assert (counts, summary) == (stored["counts"], stored["summary"])
 
@@ -172,8 +234,7 @@ def collinize(tree):
 
 
 def number_repeats(node, above=()):
-    """NP over NP over the same words becomes NP over NP~1: PYEVALB counts each bracket once, EVALB as often as it is.
-    """
+    """NP over NP over the same words becomes NP over NP~1: PYEVALB counts each bracket once, EVALB as often as it is."""
     if is_leaf(node):
         return node
     label = f"{node[0]}~{above.count(node[0])}"
@@ -188,7 +249,10 @@ def test_counts_are_those_of_pyevalb():
 
     found = []
     for pair in PAIRS:
-        trees = [parser.create_from_bracket_string(as_text(number_repeats(collinize(as_list(text))))) for text in pair]
+        trees = [
+            parser.create_from_bracket_string(as_text(number_repeats(collinize(as_list(text)))))
+            for text in pair
+        ]
         result = scorer.Scorer().score_trees(*trees)
         found.append([result.matched_brackets, result.gold_brackets, result.test_brackets])
     assert ours(PAIRS) == found
@@ -206,7 +270,10 @@ def test_where_pyevalb_departs_from_evalb():
     twice, once = "(S (NP (NP (NN dogs))) (VP (VBP bark)))", "(S (NP (NN dogs)) (VP (VBP bark)))"
     assert counts(twice, twice) == (3, 4, 4)  # a tree against itself is not complete
     assert ours([(twice, twice), (twice, once)]) == [[4, 4, 4], [3, 4, 3]]
-    inside, outside = "(S (NP (NN dogs) (, ,)) (VP (VBP bark)))", "(S (NP (NN dogs)) (, ,) (VP (VBP bark)))"
+    inside, outside = (
+        "(S (NP (NN dogs) (, ,)) (VP (VBP bark)))",
+        "(S (NP (NN dogs)) (, ,) (VP (VBP bark)))",
+    )
     assert counts(inside, outside) == (2, 3, 3)  # punctuation moves brackets
     assert ours([(inside, outside)]) == [[3, 3, 3]]
     assert counts(f"(TOP {once})", f"(TOP {once})") == (4, 4, 4)  # TOP counts
@@ -215,19 +282,30 @@ def test_where_pyevalb_departs_from_evalb():
     assert counts("(S (PRT (RP up)))", "(S (ADVP (RP up)))") == (1, 2, 2)  # and so does PRT
 
 
-@pytest.mark.parametrize(("pair", "counted", "by_evalb"), [
-    # COLLINS.prm names TOP alone; other treebanks call the same bracket ROOT or S1.
-    (("(ROOT (S (NP (NN a)) (VP (VB b))))",) * 2, [3, 3, 3], (4, 4, 4)),
-    # EVALB takes out what either tree calls punctuation, refuses the pair, and leaves it out of its totals.
-    (("(TOP (S (NP (NN a) (, ,)) (NN b)))", "(TOP (S (NP (NN a)) (NN ,) (NN b)))"), [2, 2, 2], "error"),
-    (("(TOP (S (NP (NN a)) (NN b)))", "(TOP (S (NP (. a)) (NN b)))"), [2, 2, 2], "error"),
-])
+@pytest.mark.parametrize(
+    ("pair", "counted", "by_evalb"),
+    [
+        # COLLINS.prm names TOP alone; other treebanks call the same bracket ROOT or S1.
+        (("(ROOT (S (NP (NN a)) (VP (VB b))))",) * 2, [3, 3, 3], (4, 4, 4)),
+        # EVALB takes out what either tree calls punctuation, refuses the pair, and leaves it out of its totals.
+        (
+            ("(TOP (S (NP (NN a) (, ,)) (NN b)))", "(TOP (S (NP (NN a)) (NN ,) (NN b)))"),
+            [2, 2, 2],
+            "error",
+        ),
+        (("(TOP (S (NP (NN a)) (NN b)))", "(TOP (S (NP (. a)) (NN b)))"), [2, 2, 2], "error"),
+    ],
+)
 def test_where_we_depart_from_evalb(pair, counted, by_evalb, tmp_path):
     assert ours([pair]) == [counted]
     if EVALB:
         for name, text in zip(("gold", "test"), pair, strict=True):
             (tmp_path / name).write_text(text + "\n")
-        run = subprocess.run([f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", tmp_path / "gold", tmp_path / "test"],
-                             capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", tmp_path / "gold", tmp_path / "test"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         row = next(line.split() for line in run.stdout.splitlines() if re.match(r" +1 ", line))
         assert ("error" if row[2] == "1" else tuple(map(int, row[5:8]))) == by_evalb

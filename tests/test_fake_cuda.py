@@ -14,16 +14,22 @@ def test_mixed_devices_are_noticed():
     assert waits == []
 
 
-@pytest.mark.parametrize(("wait", "named"), [
-    (lambda x: x.sum().item(), "item"),
-    (lambda x: bool((x > 0).any()), "item"),
-    (lambda x: x.tolist(), "copy to the host"),
-    (lambda x: x.cpu(), "copy to the host"),
-    (lambda x: torch.empty(2, 3).copy_(x), "copy to the host"),
-    (lambda x: torch.cuda.synchronize(), "synchronize"),
-    (lambda x: torch.ones(4).to("cuda", non_blocking=True), "copy of memory that is not pinned"),
-    (lambda x: torch.tensor([1, 2], device="cuda"), "copy of memory that is not pinned"),
-])
+@pytest.mark.parametrize(
+    ("wait", "named"),
+    [
+        (lambda x: x.sum().item(), "item"),
+        (lambda x: bool((x > 0).any()), "item"),
+        (lambda x: x.tolist(), "copy to the host"),
+        (lambda x: x.cpu(), "copy to the host"),
+        (lambda x: torch.empty(2, 3).copy_(x), "copy to the host"),
+        (lambda x: torch.cuda.synchronize(), "synchronize"),
+        (
+            lambda x: torch.ones(4).to("cuda", non_blocking=True),
+            "copy of memory that is not pinned",
+        ),
+        (lambda x: torch.tensor([1, 2], device="cuda"), "copy of memory that is not pinned"),
+    ],
+)
 @pytest.mark.parametrize("inference", [False, True])
 def test_each_wait_is_named_once(wait, named, inference):
     with fake_cuda() as waits, torch.inference_mode(inference):

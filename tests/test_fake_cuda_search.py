@@ -57,7 +57,9 @@ def numbers_of_a_search(*limits):
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("ready", READY)
 def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypatch):
-    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda run: run)  # its own test is in test_cuda_graphs.py
+    monkeypatch.setattr(
+        graphs, "Recorder", lambda device: lambda run: run
+    )  # its own test is in test_cuda_graphs.py
     config = ModelConfig(**{**SMALL, "N": 1, "norm": "pre", "bias": True})
     limits = 7, 9, 8  # further than the first buffers reach
     with fake_cuda(answer=numbers_of_a_search(*limits)) as waits:

@@ -19,8 +19,10 @@ in_figures = pytest.mark.parametrize("name", sorted(FILES))
 
 def luminance(colour: str) -> float:
     """WCAG's relative luminance of #rrggbb."""
-    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = ((part / 12.92) if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (
+        (part / 12.92) if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -64,7 +66,10 @@ def test_words_stand_inside_the_drawing(name: str) -> None:
     width = float(root.attrib["width"])
     for text in root.iter(f"{SVG}text"):
         length = 0.55 * float(text.attrib["font-size"]) * len("".join(text.itertext()))
-        left = float(text.attrib["x"]) - length * {"start": 0, "middle": 0.5, "end": 1}[text.attrib["text-anchor"]]
+        left = (
+            float(text.attrib["x"])
+            - length * {"start": 0, "middle": 0.5, "end": 1}[text.attrib["text-anchor"]]
+        )
         assert left >= 0, "".join(text.itertext())
         assert left + length <= width, "".join(text.itertext())
 
@@ -88,7 +93,10 @@ def test_a_drawing_has_a_light_card_of_its_own(name: str) -> None:
     first = next(iter(ElementTree.fromstring(FILES[name]).iter(f"{SVG}rect")))
     assert first.get("fill") == figures.CARD == "#ffffff"
     for side in ("width", "height"):
-        assert abs(float(first.attrib[side]) - float(ElementTree.fromstring(FILES[name]).attrib[side])) <= 2
+        assert (
+            abs(float(first.attrib[side]) - float(ElementTree.fromstring(FILES[name]).attrib[side]))
+            <= 2
+        )
 
 
 def test_the_sign_on_the_cards_is_the_one_drawn() -> None:
@@ -99,8 +107,9 @@ def test_the_sign_on_the_cards_is_the_one_drawn() -> None:
     assert [row.tobytes() for row in stored] == figures.card_pixels()
 
 
-def test_a_stale_drawing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                     capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stale_drawing_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(figures, "FIGURES", tmp_path / "figures")
     monkeypatch.setattr(figures, "CARD_SIGN", tmp_path / "card.png")
     assert figures.main(["--check"]) == 1

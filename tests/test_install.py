@@ -33,24 +33,37 @@ class Machine:
         return 0
 
 
-def installation(folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: int | type[BaseException]) -> Machine:
+def installation(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: int | type[BaseException]
+) -> Machine:
     machine = Machine(answers)
     monkeypatch.setattr(install, "run", machine)
     status = install.main(folder, PIP)
-    assert (status == 0) == (folder / ".installed").exists() == (not machine.answers and not any(answers))
+    assert (
+        (status == 0)
+        == (folder / ".installed").exists()
+        == (not machine.answers and not any(answers))
+    )
     return machine
 
 
-def test_an_environment_is_made_once_and_then_brought_up_to_date(tmp_path: Path, monkeypatch) -> None:
+def test_an_environment_is_made_once_and_then_brought_up_to_date(
+    tmp_path: Path, monkeypatch
+) -> None:
     first = installation(tmp_path / "venv", monkeypatch)
     assert first.calls == ["venv --clear", "pip install", "pip install"]
-    assert installation(tmp_path / "venv", monkeypatch).calls == ["pip --version", "pip install", "pip install"]
+    assert installation(tmp_path / "venv", monkeypatch).calls == [
+        "pip --version",
+        "pip install",
+        "pip install",
+    ]
 
 
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, -9])
 @pytest.mark.parametrize("n_before", [0, 1])
 def test_a_killed_installation_begins_again_from_nothing(
-        tmp_path: Path, monkeypatch, stopped: int | type[BaseException], n_before: int) -> None:
+    tmp_path: Path, monkeypatch, stopped: int | type[BaseException], n_before: int
+) -> None:
     folder = tmp_path / "venv"
     monkeypatch.setattr(install, "run", Machine([0] * n_before + [stopped]))
     with contextlib.suppress(KeyboardInterrupt):

@@ -49,10 +49,16 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def write_book(root: Path, seconds: float = 0) -> Path:
     """A checkout as small as can be."""
-    files = {"_config.yml": "title: Small", "_toc.yml": "root: book/one", "static/style.css": "p {}",
-             "annotated_transformer/__init__.py": "version = 1", "book/model/config.json": "{}",
-             "book/results/figures.json": "{}", "requirements.txt": "numpy==2.4.6  # for numbers\n",
-             "cache/" + next(iter(tables())): "corpus"}
+    files = {
+        "_config.yml": "title: Small",
+        "_toc.yml": "root: book/one",
+        "static/style.css": "p {}",
+        "annotated_transformer/__init__.py": "version = 1",
+        "book/model/config.json": "{}",
+        "book/results/figures.json": "{}",
+        "requirements.txt": "numpy==2.4.6  # for numbers\n",
+        "cache/" + next(iter(tables())): "corpus",
+    }
     for name in CHAPTERS:
         files[f"book/{name}.py"] = CHAPTER.format(name=name, seconds=seconds)
     for name, text in files.items():
@@ -77,8 +83,14 @@ def run(root: Path, *options: str) -> int:
 def start(root: Path) -> subprocess.Popen:
     """`make book` in a process of its own."""
     command = [sys.executable, "-m", "tools.make_book", "--root", str(root), "--no-pages"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            preexec_fn=hear_ctrl_c)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=hear_ctrl_c,
+    )
 
 
 def hear_ctrl_c() -> None:
@@ -89,7 +101,11 @@ def hear_ctrl_c() -> None:
 def begun(root: Path) -> Counter[str]:
     """How often each chapter was begun."""
     path = root / "begun.txt"
-    return Counter(line.split()[0] for line in path.read_text().splitlines()) if path.exists() else Counter()
+    return (
+        Counter(line.split()[0] for line in path.read_text().splitlines())
+        if path.exists()
+        else Counter()
+    )
 
 
 def copy_of(root: Path, name: str) -> Path:
@@ -106,7 +122,9 @@ def to_run(root: Path) -> dict[str, str]:
     """The chapters that a run would run now, and why."""
     book = root / "_build" / "executed" / "book"
     reuse.mirror(root, book.parent, {Path(f"book/{name}.ipynb") for name in CHAPTERS})
-    found = make_book.plan(sorted((root / "book").glob("*.py")), book, reuse.shared_inputs(root, book))
+    found = make_book.plan(
+        sorted((root / "book").glob("*.py")), book, reuse.shared_inputs(root, book)
+    )
     return {source.stem: reason for source, reason in found.items()}
 
 
@@ -146,15 +164,18 @@ def test_a_second_run_runs_nothing(finished: Path, capsys: pytest.CaptureFixture
     assert "3 chapters reused, none to run" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("file", "reason"), [
-    ("annotated_transformer/__init__.py", "package changed"),
-    ("annotated_transformer/folder/new.html", "package changed"),
-    (f"cache/{tables()[0]}", "corpus changed"),
-    ("book/model/config.json", "model changed"),
-    ("book/results/figures.json", "results changed"),
-    ("book/results/new.json", "results changed"),
-    ("requirements.txt", "versions changed"),
-])
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("annotated_transformer/__init__.py", "package changed"),
+        ("annotated_transformer/folder/new.html", "package changed"),
+        (f"cache/{tables()[0]}", "corpus changed"),
+        ("book/model/config.json", "model changed"),
+        ("book/results/figures.json", "results changed"),
+        ("book/results/new.json", "results changed"),
+        ("requirements.txt", "versions changed"),
+    ],
+)
 def test_a_change_of_what_all_chapters_use_runs_all(finished: Path, file: str, reason: str) -> None:
     path = finished / file
     path.parent.mkdir(exist_ok=True)
@@ -163,7 +184,9 @@ def test_a_change_of_what_all_chapters_use_runs_all(finished: Path, file: str, r
     assert to_run(finished) == dict.fromkeys(CHAPTERS, reason)
 
 
-def test_another_version_installed_runs_all(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_installed_runs_all(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reuse.importlib.metadata, "version", lambda name: "0.1")
     assert to_run(finished) == dict.fromkeys(CHAPTERS, "versions changed")
 
@@ -177,14 +200,18 @@ def test_what_no_chapter_reads_runs_none(finished: Path) -> None:
     assert (finished / "_build/executed/static/style.css").read_text() == "changed"
 
 
-def test_another_address_of_the_repository_runs_none(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_address_of_the_repository_runs_none(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = {**colab.repository(), "url": "https://github.com/somebody/else"}
     monkeypatch.setattr(colab, "repository", lambda: elsewhere)
     assert "somebody/else" in notebooks.read_source(finished / "book/two.py").cells[2].source
     assert to_run(finished) == {}
 
 
-def test_only_the_chapter_whose_code_changed_is_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_chapter_whose_code_changed_is_run(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     edit(finished / "book/two.py", "from two", "now from two")
     assert run(finished) == 0
     assert begun(finished) == Counter([*CHAPTERS, "two"])
@@ -202,7 +229,9 @@ def test_changed_words_are_taken_over_without_a_run(finished: Path) -> None:
     assert words.source == "# The second chapter\n\nIt has more words."
     assert code[-1].outputs[0].text == "from two\n"
     assert own_cells(finished, "one")[1].metadata.tags == ["hide-cell"]
-    edit(finished / "book/one.py", "hide-cell", "raises-exception")  # which changes how the cell is run
+    edit(
+        finished / "book/one.py", "hide-cell", "raises-exception"
+    )  # which changes how the cell is run
     assert to_run(finished) == {"one": "code changed"}
 
 
@@ -213,7 +242,11 @@ def test_a_copy_that_cannot_be_read_is_made_again(finished: Path, damage: bytes)
 
 
 def test_a_chapter_is_not_kept_if_the_package_changed_while_it_ran(finished: Path) -> None:
-    edit(finished / "book/two.py", "time.sleep(0)", 'open("../../../annotated_transformer/new.py", "w").close()')
+    edit(
+        finished / "book/two.py",
+        "time.sleep(0)",
+        'open("../../../annotated_transformer/new.py", "w").close()',
+    )
     assert run(finished) == 0
     assert to_run(finished)["two"] == "not run yet"
     assert "from two" in copy_of(finished, "two").read_text()
@@ -226,14 +259,21 @@ def test_the_copy_of_the_site_holds_what_the_site_holds(finished: Path) -> None:
     assert (copy / "static/old.css").exists()
     (finished / "static/old.css").unlink()
     (finished / "book/three.py").unlink()
-    (copy / "book/.two.ipynb.123.part").write_text("half a notebook")  # of a process that was killed
+    (copy / "book/.two.ipynb.123.part").write_text(
+        "half a notebook"
+    )  # of a process that was killed
     (copy / "book/runs").mkdir()
     (copy / "book/runs/model.bin").write_text("what a chapter left")
     reuse.mirror(finished, copy, {Path("book/one.ipynb"), Path("book/two.ipynb")})
     names = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-    assert names == {"_config.yml", "_toc.yml", "static/style.css", "book/model/config.json",
-                     "book/results/figures.json", *(f"book/{name}{suffix}" for name in ("one", "two")
-                                                    for suffix in (".py", ".ipynb"))}
+    assert names == {
+        "_config.yml",
+        "_toc.yml",
+        "static/style.css",
+        "book/model/config.json",
+        "book/results/figures.json",
+        *(f"book/{name}{suffix}" for name in ("one", "two") for suffix in (".py", ".ipynb")),
+    }
 
 
 # Failures
@@ -241,13 +281,16 @@ def test_the_copy_of_the_site_holds_what_the_site_holds(finished: Path) -> None:
 
 @pytest.mark.slow
 def test_a_failing_chapter_is_named_and_the_others_are_finished(
-        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = write_book(tmp_path)
     edit(root / "book/two.py", 'print("from two")', 'print("so far")\nnumber = 1 / 0')
     assert run(root) == 1
     assert to_run(root) == {"two": "not run yet"}
-    assert re.search(r"two, cell (\d) of \1 \(`time.sleep\(0\)`\): ZeroDivisionError: division by zero",
-                     capsys.readouterr().err)
+    assert re.search(
+        r"two, cell (\d) of \1 \(`time.sleep\(0\)`\): ZeroDivisionError: division by zero",
+        capsys.readouterr().err,
+    )
     cells = own_cells(root, "two")
     assert cells[0].source.startswith("# Chapter two\n\n:::{admonition} This chapter failed")
     assert "ZeroDivisionError: division by zero" in cells[0].source
@@ -274,18 +317,23 @@ def test_a_failed_chapter_shows_the_outputs_that_come_with_the_book(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_dead_kernel_is_recognised_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dead_kernel_is_recognised_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = write_book(tmp_path)
     edit(root / "book/two.py", "time.sleep(0)", "os.kill(os.getpid(), 9)")
     assert run(root) == 1
     assert to_run(root) == {"two": "not run yet"}
-    assert re.search(r"two, cell (\d) of \1 \(`os.kill\(os.getpid\(\), 9\)`\): the kernel died \(killed by SIGKILL",
-                     capsys.readouterr().err)
+    assert re.search(
+        r"two, cell (\d) of \1 \(`os.kill\(os.getpid\(\), 9\)`\): the kernel died \(killed by SIGKILL",
+        capsys.readouterr().err,
+    )
 
 
 @pytest.mark.slow
 def test_a_kernel_that_does_not_start_is_named(
-        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_book(tmp_path)
     (root / "annotated_transformer" / "ipykernel_launcher.py").write_text("raise SystemExit(3)")
     monkeypatch.setenv("PYTHONPATH", str(root / "annotated_transformer"))
@@ -294,7 +342,8 @@ def test_a_kernel_that_does_not_start_is_named(
 
 
 def test_a_kernel_that_does_not_start_at_once_gets_a_second_try(
-        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where another process has taken a port between its choice and its use."""
     root = write_book(tmp_path)
     (root / "annotated_transformer" / "sitecustomize.py").write_text(
@@ -302,8 +351,11 @@ def test_a_kernel_that_does_not_start_at_once_gets_a_second_try(
         f"mark = {str(root / 'tried')!r}\n"
         "if 'ipykernel_launcher' in ' '.join(sys.orig_argv) and not os.path.exists(mark):\n"
         "    open(mark, 'w').close()\n"
-        "    os._exit(1)\n")
-    monkeypatch.setenv("PYTHONPATH", f"{root / 'annotated_transformer'}{os.pathsep}{os.environ['PYTHONPATH']}")
+        "    os._exit(1)\n"
+    )
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{root / 'annotated_transformer'}{os.pathsep}{os.environ['PYTHONPATH']}"
+    )
     assert run(root) == 0, capsys.readouterr().err
     assert (root / "tried").exists()
 
@@ -312,8 +364,13 @@ def test_a_kernel_that_does_not_start_at_once_gets_a_second_try(
 def test_no_clock_stops_a_cell(tmp_path: Path) -> None:
     client = execution.Client(nbformat.v4.new_notebook(), tmp_path, print)
     assert client._get_timeout(nbformat.v4.new_code_cell()) is None
-    assert min(client.startup_timeout, client.iopub_timeout) >= 3600 and not client.raise_on_iopub_timeout
-    root = write_book(tmp_path, seconds=6)  # longer than nbclient waits anywhere by default, but for a start
+    assert (
+        min(client.startup_timeout, client.iopub_timeout) >= 3600
+        and not client.raise_on_iopub_timeout
+    )
+    root = write_book(
+        tmp_path, seconds=6
+    )  # longer than nbclient waits anywhere by default, but for a start
     assert run(root) == 0
 
 
@@ -344,7 +401,9 @@ def test_no_finished_chapter_is_run_again_after_five_kills(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_kernels_and_keeps_what_is_done(tmp_path: Path, signal_number: int) -> None:
+def test_a_signal_ends_all_kernels_and_keeps_what_is_done(
+    tmp_path: Path, signal_number: int
+) -> None:
     root = write_book(tmp_path)
     for name in ("two", "three"):
         edit(root / f"book/{name}.py", "time.sleep(0)", "time.sleep(600)")
@@ -364,7 +423,9 @@ def to_run_quietly(root: Path) -> set[str]:
     """The chapters that are not kept, found without touching the folder in which another process works."""
     book = root / "_build" / "executed" / "book"
     kept = {path.stem: reuse.read_kept(path) for path in book.glob("*.ipynb")}
-    return set(CHAPTERS) - {name for name, notebook in kept.items() if notebook and "run" in notebook.metadata}
+    return set(CHAPTERS) - {
+        name for name, notebook in kept.items() if notebook and "run" in notebook.metadata
+    }
 
 
 def is_alive(process_id: int) -> bool:
@@ -395,9 +456,13 @@ def test_the_second_of_two_runs_waits_and_runs_nothing(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_killed_process_is_open(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    hold = "import sys, time, pathlib; from tools.make_book import alone\nwith alone(pathlib.Path(sys.argv[1])):\n" \
-           "    print('held', flush=True); time.sleep(600)"
-    holder = subprocess.Popen([sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    hold = (
+        "import sys, time, pathlib; from tools.make_book import alone\nwith alone(pathlib.Path(sys.argv[1])):\n"
+        "    print('held', flush=True); time.sleep(600)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     holder.kill()
     holder.wait()
@@ -417,14 +482,17 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         calls.append(command)
         (cwd / "_build/html").mkdir()
         (cwd / "_build/html/index.html").write_text("page")
-        return subprocess.CompletedProcess(command, "bad" in (Path(command[-1]) / "static/style.css").read_text())
+        return subprocess.CompletedProcess(
+            command, "bad" in (Path(command[-1]) / "static/style.css").read_text()
+        )
 
     monkeypatch.setattr(make_book.subprocess, "run", build)
     return calls
 
 
 def test_pages_are_built_from_what_there_is_and_the_status_says_that_a_chapter_failed(
-        finished: Path, builder: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    finished: Path, builder: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     edit(finished / "book/two.py", "time.sleep(0)", "number = 1 / 0")
     assert run(finished, "--root", str(finished)) == 1
     assert [call[-1] for call in builder] == [str(finished / "_build/executed")]
@@ -433,7 +501,9 @@ def test_pages_are_built_from_what_there_is_and_the_status_says_that_a_chapter_f
     assert "_build/html/index.html" in captured.out
 
 
-def test_pages_are_built_again_only_if_something_changed(finished: Path, builder: list[list[str]]) -> None:
+def test_pages_are_built_again_only_if_something_changed(
+    finished: Path, builder: list[list[str]]
+) -> None:
     def build(*options: str) -> int:
         assert run(finished, "--root", str(finished), *options) == 0
         return len(builder)
@@ -481,14 +551,18 @@ class Lines(list):
 
 def test_time_to_go_is_what_is_left_on_two_cores_at_the_pace_of_this_run() -> None:
     clock = Clock()
-    progress = Progress({"a": 60, "b": 60, "c": 60, "d": 120}, n_done=3, slots=2, stream=Lines(), clock=clock)
+    progress = Progress(
+        {"a": 60, "b": 60, "c": 60, "d": 120}, n_done=3, slots=2, stream=Lines(), clock=clock
+    )
     assert progress.seconds_to_go() == 180  # d and c, a and b
     progress.begin("d", 5)
     progress.begin("a", 5)
     clock.now = 90.0
     progress.end("a")  # which took 1.5 times as long as expected
     assert progress.line() == "[4 of 7 chapters] 1:30 so far, about 3 min to go"
-    assert progress.seconds_to_go() == 180  # d has 90 s left; b takes 90 on the other core, and then c
+    assert (
+        progress.seconds_to_go() == 180
+    )  # d has 90 s left; b takes 90 on the other core, and then c
     progress.begin("b", 5)
     progress.begin("c", 5)
     clock.now = 270.0
@@ -505,13 +579,18 @@ def test_a_log_has_a_line_per_event_and_one_per_quiet_minute() -> None:
     for second in range(200):
         clock.now = second
         progress.tick()
-    assert lines == [f"[0 of 1 chapters] {minutes}:00 so far, about {5 - minutes} min to go | "
-                     "at a cell 1/2 import torch\n"
-                     for minutes in (1, 2, 3)]
+    assert lines == [
+        f"[0 of 1 chapters] {minutes}:00 so far, about {5 - minutes} min to go | "
+        "at a cell 1/2 import torch\n"
+        for minutes in (1, 2, 3)
+    ]
     progress.note("a", "step 5\rstep 6\n")
     progress.note("a", "x.py:1: UserWarning: old")
     progress.end("a")
-    assert lines[3:] == ["a, cell 1: x.py:1: UserWarning: old\n", "[1 of 1 chapters] 3:19 so far | a done in 3:19\n"]
+    assert lines[3:] == [
+        "a, cell 1: x.py:1: UserWarning: old\n",
+        "[1 of 1 chapters] 3:19 so far | a done in 3:19\n",
+    ]
 
 
 def test_a_terminal_has_one_line_that_is_rewritten() -> None:
@@ -520,7 +599,9 @@ def test_a_terminal_has_one_line_that_is_rewritten() -> None:
     progress.begin("a", 2)
     for clock.now in range(5):
         progress.tick()
-    assert len(lines) == 6 and all(line.startswith("\r\x1b[K[0 of 1 chapters]") and "\n" not in line for line in lines)
+    assert len(lines) == 6 and all(
+        line.startswith("\r\x1b[K[0 of 1 chapters]") and "\n" not in line for line in lines
+    )
 
 
 def test_the_expected_times_are_of_chapters_that_exist() -> None:

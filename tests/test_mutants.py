@@ -18,13 +18,21 @@ TESTS = Path(__file__).parent
 def run_tests():
     """Run tests of this directory on the package in another, in a fork of a process that has PyTorch loaded."""
     pipe = subprocess.PIPE
-    server = subprocess.Popen([sys.executable, mutants.__file__], stdin=pipe, stdout=pipe, text=True)
+    server = subprocess.Popen(
+        [sys.executable, mutants.__file__], stdin=pipe, stdout=pipe, text=True
+    )
 
     def run(directory, tests):
-        request = [str(directory), [str(TESTS / test) for test in tests], str(directory / "output.txt")]
+        request = [
+            str(directory),
+            [str(TESTS / test) for test in tests],
+            str(directory / "output.txt"),
+        ]
         print(json.dumps(request), file=server.stdin, flush=True)
         outcome = Outcome(*json.loads(server.stdout.readline()))
-        assert outcome.package == str(directory / "annotated_transformer"), Path(outcome.output).read_text()
+        assert outcome.package == str(directory / "annotated_transformer"), Path(
+            outcome.output
+        ).read_text()
         return outcome
 
     yield run
@@ -51,5 +59,7 @@ def test_every_mutant_is_caught(mutant, run_tests, tmp_path):
     mutant.apply(copy_of_the_package(tmp_path))
     outcome = run_tests(tmp_path, mutant.tests)
     assert outcome.exit_status == pytest.ExitCode.TESTS_FAILED, Path(outcome.output).read_text()
-    missed = [test for test in mutant.tests if not any(failed.endswith(test) for failed in outcome.failed)]
+    missed = [
+        test for test in mutant.tests if not any(failed.endswith(test) for failed in outcome.failed)
+    ]
     assert not missed, f"not noticed by {missed}"

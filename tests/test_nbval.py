@@ -15,29 +15,62 @@ ROOT = Path(__file__).parents[1]
 
 def nbval(folder: Path, *cells: tuple[str, str], options: tuple[str, ...] = ()) -> str:
     """What `pytest --nbval` says of a notebook of these cells and what they are to print."""
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python"}})
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python"}}
+    )
     for number, (source, text) in enumerate(cells, 1):
         outputs = [nbformat.v4.new_output("stream", text=text)] if text else []
-        notebook.cells.append(nbformat.v4.new_code_cell(source, outputs=outputs, execution_count=number))
+        notebook.cells.append(
+            nbformat.v4.new_code_cell(source, outputs=outputs, execution_count=number)
+        )
     nbformat.write(notebook, folder / "small.ipynb")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:xdist", "-p", "no:cacheprovider", "--nbval", "-v",
-         "-rs", "--color=no", f"--rootdir={folder}", f"-c{ROOT / 'pyproject.toml'}",
-         f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}", *options, str(folder / "small.ipynb")],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "conftest",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+            "--nbval",
+            "-v",
+            "-rs",
+            "--color=no",
+            f"--rootdir={folder}",
+            f"-c{ROOT / 'pyproject.toml'}",
+            f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}",
+            *options,
+            str(folder / "small.ipynb"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     return done.stdout + done.stderr
 
 
 def test_no_clock_fails_a_slow_cell(tmp_path: Path) -> None:
     """Longer than the limit that is asked for, and than the 5 s after which nbval gives up on an output."""
-    said = nbval(tmp_path, ("import time\ntime.sleep(6)\nprint('done')", "done\n"), ("print('next')", "next\n"),
-                 options=("--nbval-cell-timeout=1",))
+    said = nbval(
+        tmp_path,
+        ("import time\ntime.sleep(6)\nprint('done')", "done\n"),
+        ("print('next')", "next\n"),
+        options=("--nbval-cell-timeout=1",),
+    )
     assert "2 passed" in said, said
 
 
 def test_a_dead_kernel_fails_its_cell_and_the_rest_is_skipped(tmp_path: Path) -> None:
-    said = nbval(tmp_path, ("print('alive')", "alive\n"), ("import os\nos.kill(os.getpid(), 9)", ""),
-                 ("print('after')", "after\n"))
+    said = nbval(
+        tmp_path,
+        ("print('alive')", "alive\n"),
+        ("import os\nos.kill(os.getpid(), 9)", ""),
+        ("print('after')", "after\n"),
+    )
     assert "1 failed, 1 passed, 1 skipped" in said, said
     assert "Cell 1: The kernel died while this cell ran" in said
     assert "the kernel died in cell 1" in said
@@ -50,5 +83,7 @@ def test_a_kernel_that_dies_between_cells_fails_the_next_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("printed", "outcome"), [("right\n", "1 passed"), ("wrong\n", "1 failed")])
-def test_a_cell_is_still_judged_by_what_it_prints(tmp_path: Path, printed: str, outcome: str) -> None:
+def test_a_cell_is_still_judged_by_what_it_prints(
+    tmp_path: Path, printed: str, outcome: str
+) -> None:
     assert outcome in nbval(tmp_path, ("print('right')", printed))

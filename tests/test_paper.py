@@ -7,7 +7,11 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.model.attention import MultiHeadAttention, attention_weights, scaled_dot_product_attention
+from annotated_transformer.model.attention import (
+    MultiHeadAttention,
+    attention_weights,
+    scaled_dot_product_attention,
+)
 from annotated_transformer.model.embedding import positional_encoding
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 from annotated_transformer.model.transformer import Transformer
@@ -32,8 +36,11 @@ def count(config):
         return sum(parameter.numel() for parameter in Transformer(config).parameters())
 
 
-@pytest.mark.parametrize(("changes", "millions"), [row[1:] for row in TABLE_3_PARAMETERS],
-                         ids=[row[0] for row in TABLE_3_PARAMETERS])
+@pytest.mark.parametrize(
+    ("changes", "millions"),
+    [row[1:] for row in TABLE_3_PARAMETERS],
+    ids=[row[0] for row in TABLE_3_PARAMETERS],
+)
 def test_table_3_parameters_with_one_vocabulary(changes, millions):
     assert round(count(ModelConfig.base(vocab_size=41_100, **changes)) / 1e6) == millions
 
@@ -44,12 +51,22 @@ def test_table_3_parameters_of_big_imply_another_vocabulary():
 
 
 def test_37_000_tokens_explain_none_of_table_3():
-    assert not [name for name, changes, millions in TABLE_3_PARAMETERS
-                if round(count(ModelConfig.base(vocab_size=37_000, **changes)) / 1e6) == millions]
+    assert not [
+        name
+        for name, changes, millions in TABLE_3_PARAMETERS
+        if round(count(ModelConfig.base(vocab_size=37_000, **changes)) / 1e6) == millions
+    ]
 
 
 def test_equation_3_values():
-    rates = {1: 1.7469e-7, 100: 1.7469e-5, 1000: 1.7469e-4, 4000: 6.9877e-4, 10_000: 4.4194e-4, 100_000: 1.3975e-4}
+    rates = {
+        1: 1.7469e-7,
+        100: 1.7469e-5,
+        1000: 1.7469e-4,
+        4000: 6.9877e-4,
+        10_000: 4.4194e-4,
+        100_000: 1.3975e-4,
+    }
     for step, rate in rates.items():
         assert float(f"{noam_learning_rate(step, 512, 4000):.4e}") == rate
     assert f"{noam_learning_rate(4000, 1024, 4000):.4e}" == "4.9411e-04"
@@ -59,15 +76,21 @@ def test_positions_shifted_by_k_are_positions_rotated():
     """PE(pos + k) = M_k PE(pos): each pair (sin, cos) turns by k / wavelength, whatever pos is (section 3.5)."""
     d_model, k = 512, 17
     table = positional_encoding(400, d_model).double()
-    angle = torch.tensor([k / 10000 ** (2 * i / d_model) for i in range(d_model // 2)], dtype=torch.float64)
+    angle = torch.tensor(
+        [k / 10000 ** (2 * i / d_model) for i in range(d_model // 2)], dtype=torch.float64
+    )
     sine, cosine = table[:-k, 0::2], table[:-k, 1::2]
-    rotated = torch.stack([sine * angle.cos() + cosine * angle.sin(), cosine * angle.cos() - sine * angle.sin()], -1)
+    rotated = torch.stack(
+        [sine * angle.cos() + cosine * angle.sin(), cosine * angle.cos() - sine * angle.sin()], -1
+    )
     assert_close(table[k:], rotated.flatten(1), atol=1e-6, rtol=0)
 
 
 def test_wavelengths_run_from_2_pi_to_60_611():
     """The printed formula never reaches 10000 * 2 pi = 62,832: its longest wavelength at d_model 512 is 60,611."""
-    steps = torch.asin(positional_encoding(2, 512)[1, 0::2].double())  # the angle from one position to the next
+    steps = torch.asin(
+        positional_encoding(2, 512)[1, 0::2].double()
+    )  # the angle from one position to the next
     wavelengths = (2 * math.pi / steps).tolist()
     assert wavelengths[0] == pytest.approx(2 * math.pi, rel=1e-6)
     assert round(wavelengths[-1]) == 60_611
@@ -76,8 +99,12 @@ def test_wavelengths_run_from_2_pi_to_60_611():
 
 
 def test_the_first_positions_of_a_narrow_table():
-    assert_close(positional_encoding(2, 4).tolist(), [[0.0, 1.0, 0.0, 1.0], [0.84147, 0.54030, 0.01, 0.99995]],
-                 atol=1e-5, rtol=0)
+    assert_close(
+        positional_encoding(2, 4).tolist(),
+        [[0.0, 1.0, 0.0, 1.0], [0.84147, 0.54030, 0.01, 0.99995]],
+        atol=1e-5,
+        rtol=0,
+    )
 
 
 def test_worked_example_of_attention():
@@ -101,36 +128,61 @@ def test_equal_scores_give_the_mean_of_the_values():
 
 def digits(text):
     """The matrix whose rows are the words of `text`, digit by digit."""
-    return torch.tensor([[float(digit) for digit in row] for row in text.split()], dtype=torch.float64)
+    return torch.tensor(
+        [[float(digit) for digit in row] for row in text.split()], dtype=torch.float64
+    )
 
 
 def test_worked_example_of_two_heads():
     """W5 of the book: queries, keys and values of three tokens, from three different matrices."""
-    queries, keys, values = digits("1210 0111 1021"), digits("1102 2110 0111"), digits("1100 0211 1122")
+    queries, keys, values = (
+        digits("1210 0111 1021"),
+        digits("1102 2110 0111"),
+        digits("1100 0211 1122"),
+    )
     attention = MultiHeadAttention(d_model=4, h=2).double()
-    for linear, of_heads in ((attention.W_Q, ("10 01 10 01", "01 10 11 00")),
-                             (attention.W_K, ("10 01 01 10", "01 10 10 11")),
-                             (attention.W_V, ("10 01 10 01", "01 11 01 10")),
-                             (attention.W_O, ("1001 0110 1010 0101",))):
+    for linear, of_heads in (
+        (attention.W_Q, ("10 01 10 01", "01 10 11 00")),
+        (attention.W_K, ("10 01 01 10", "01 10 10 11")),
+        (attention.W_V, ("10 01 10 01", "01 11 01 10")),
+        (attention.W_O, ("1001 0110 1010 0101",)),
+    ):
         linear.weight.data = torch.cat([digits(text) for text in of_heads], dim=1).T
     k, v = attention.keys_and_values(keys[None])[0], attention.keys_and_values(values[None])[1]
-    heads = scaled_dot_product_attention(attention.split_heads(attention.W_Q(queries[None])), k, v)[0]
-    printed = [[[1.2168, 2.1084], [1.4965, 2.5035], [1.0458, 1.4280]],
-               [[1.1622, 2.1354], [1.5326, 2.4447], [1.0834, 2.0555]]]
+    heads = scaled_dot_product_attention(attention.split_heads(attention.W_Q(queries[None])), k, v)[
+        0
+    ]
+    printed = [
+        [[1.2168, 2.1084], [1.4965, 2.5035], [1.0458, 1.4280]],
+        [[1.1622, 2.1354], [1.5326, 2.4447], [1.0834, 2.0555]],
+    ]
     assert_close(heads.tolist(), printed, atol=5e-5, rtol=0)
-    output = [[2.3790, 4.2438, 3.2706, 3.3522], [3.0291, 4.9482, 4.0361, 3.9412], [2.1292, 3.4835, 2.5114, 3.1013]]
+    output = [
+        [2.3790, 4.2438, 3.2706, 3.3522],
+        [3.0291, 4.9482, 4.0361, 3.9412],
+        [2.1292, 3.4835, 2.5114, 3.1013],
+    ]
     assert_close(attention.attend(queries[None], k, v)[0].tolist(), output, atol=5e-5, rtol=0)
 
 
 def test_worked_example_of_the_feed_forward_network():
     """W7 of the book: a rectifier that has nothing to cut off; and a point where it has."""
     network = PositionwiseFeedForward(d_model=2, d_ff=2)
-    network.W_1.weight.data, network.W_1.bias.data = torch.tensor([[1.0, 1.0], [0.0, 1.0]]).T, torch.tensor([0.0, 1.0])
-    network.W_2.weight.data, network.W_2.bias.data = torch.tensor([[1.0, 0.0], [2.0, 1.0]]).T, torch.tensor([1.0, -1.0])
+    network.W_1.weight.data, network.W_1.bias.data = (
+        torch.tensor([[1.0, 1.0], [0.0, 1.0]]).T,
+        torch.tensor([0.0, 1.0]),
+    )
+    network.W_2.weight.data, network.W_2.bias.data = (
+        torch.tensor([[1.0, 0.0], [2.0, 1.0]]).T,
+        torch.tensor([1.0, -1.0]),
+    )
     points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, 0.0]])
     assert network(points).tolist() == [[6.0, 1.0], [5.0, 1.0], [8.0, 2.0], [1.0, -1.0]]
 
 
 def test_feed_forward_sizes_of_the_base_model():
     """Section 3.3: d_model 512 and d_ff 2048, with both biases."""
-    assert sum(p.numel() for p in PositionwiseFeedForward(512, 2048).parameters()) == 2 * 512 * 2048 + 2048 + 512
+    assert (
+        sum(p.numel() for p in PositionwiseFeedForward(512, 2048).parameters())
+        == 2 * 512 * 2048 + 2048 + 512
+    )

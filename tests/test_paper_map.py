@@ -20,24 +20,38 @@ TEXT = (BOOK / "paper_map.md").read_text(encoding="utf-8")
 def rows() -> list[list[str]]:
     """The cells of every table row, without heads and rules."""
     lines = [line for line in TEXT.splitlines() if line.startswith("|")]
-    below_a_rule = [line for line, next_line in zip(lines, [*lines[1:], ""])
-                    if not line.startswith("|---") and not next_line.startswith("|---")]
+    below_a_rule = [
+        line
+        for line, next_line in zip(lines, [*lines[1:], ""])
+        if not line.startswith("|---") and not next_line.startswith("|---")
+    ]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in below_a_rule]
 
 
-MAPPED = [row for row in rows() if len(row) == 4]  # section, equation, table or figure | chapter | symbol | test
+MAPPED = [
+    row for row in rows() if len(row) == 4
+]  # section, equation, table or figure | chapter | symbol | test
 SHOWN = {row[0]: row for row in rows() if len(row) == 5}  # id | what | chapter | symbol | test
-REQUIRED = {f"{letter}{n}" for letter, first, last in [  # each is asserted by a cell of some chapter
-    ("E", 1, 17),  # equations and definitions
-    ("S", 1, 23),  # parts of the system
-    ("H", 1, 8),  # settings
-    ("W", 1, 8),  # worked examples
-    ("Q", 1, 3),  # questions
-    ("F", 1, 13),  # figures
-    ("T", 1, 4),  # tables
-    ("X", 1, 16),  # experiments
-] for n in range(first, last + 1)} | {"L0", "L4"}  # listings of popular walkthroughs, corrected
-CHECKS = {"AssertionError", "assert_close", "catches", "check"}  # called: an error, or what raises one if need be
+REQUIRED = {
+    f"{letter}{n}"
+    for letter, first, last in [  # each is asserted by a cell of some chapter
+        ("E", 1, 17),  # equations and definitions
+        ("S", 1, 23),  # parts of the system
+        ("H", 1, 8),  # settings
+        ("W", 1, 8),  # worked examples
+        ("Q", 1, 3),  # questions
+        ("F", 1, 13),  # figures
+        ("T", 1, 4),  # tables
+        ("X", 1, 16),  # experiments
+    ]
+    for n in range(first, last + 1)
+} | {"L0", "L4"}  # listings of popular walkthroughs, corrected
+CHECKS = {
+    "AssertionError",
+    "assert_close",
+    "catches",
+    "check",
+}  # called: an error, or what raises one if need be
 NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]
 SYMBOLS, TESTS = ({name for cell in cells for name in cell} for cells in (NAMES[0::2], NAMES[1::2]))
 
@@ -91,8 +105,28 @@ def test_a_chapter_that_exists_is_not_called_missing() -> None:
 def test_every_part_of_the_paper_has_a_row() -> None:
     first_words = [row[0].split(",")[0] for row in MAPPED]
     numbers = [word.split()[0] for word in first_words]
-    sections = ["1", "2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "4", "5.1", "5.2", "5.3",
-                "5.4", "6.1", "6.2", "6.3", "7"]
+    sections = [
+        "1",
+        "2",
+        "3",
+        "3.1",
+        "3.2",
+        "3.2.1",
+        "3.2.2",
+        "3.2.3",
+        "3.3",
+        "3.4",
+        "3.5",
+        "4",
+        "5.1",
+        "5.2",
+        "5.3",
+        "5.4",
+        "6.1",
+        "6.2",
+        "6.3",
+        "7",
+    ]
     assert [section for section in sections if section not in numbers] == []
     assert [f"({n})" for n in (1, 2, 3) if f"({n})" not in numbers] == []
     shown = [f"Table {n}" for n in (1, 2, 3, 4)] + [f"Figure {n}" for n in (1, 2, 3, 4, 5)]
@@ -116,9 +150,22 @@ def test_the_word_assert_asserts_nothing() -> None:
 @cache
 def asserted_in(chapter: str) -> frozenset[str]:
     """The ids in the tags `row-ID` of a chapter's cells; such a cell asserts something."""
-    cells = [cell for cell in nbformat.read(BOOK / chapter, as_version=4).cells if cell.cell_type == "code"]
-    tagged = [(cell, {tag.removeprefix("row-") for tag in cell.metadata.get("tags", []) if tag.startswith("row-")})
-              for cell in cells]
+    cells = [
+        cell
+        for cell in nbformat.read(BOOK / chapter, as_version=4).cells
+        if cell.cell_type == "code"
+    ]
+    tagged = [
+        (
+            cell,
+            {
+                tag.removeprefix("row-")
+                for tag in cell.metadata.get("tags", [])
+                if tag.startswith("row-")
+            },
+        )
+        for cell in cells
+    ]
     assert [cell.source for cell, ids in tagged if ids and not asserts(cell.source)] == []
     return frozenset(chain.from_iterable(ids for _, ids in tagged))
 
@@ -136,7 +183,9 @@ def test_a_cell_of_the_chapter_asserts_it(row: list[str]) -> None:
 
 def test_a_tagged_cell_is_on_the_map() -> None:
     tagged = {(i, path.name) for path in BOOK.glob("*.ipynb") for i in asserted_in(path.name)}
-    listed = {(i, link) for i, row in SHOWN.items() for link in re.findall(r"\]\(([^)]+)\)", row[2])}
+    listed = {
+        (i, link) for i, row in SHOWN.items() for link in re.findall(r"\]\(([^)]+)\)", row[2])
+    }
     assert tagged == listed
 
 
@@ -147,7 +196,11 @@ IDEAS = [row for row in rows() if len(row) == 3 and "](" in row[2]]  # idea | wo
 def test_an_idea_is_told_where_the_map_says(row: list[str]) -> None:
     [page] = re.findall(r"\]\(([^)]+)\)", row[2])
     path = BOOK / page
-    text = path.with_suffix(".py" if path.suffix == ".ipynb" else path.suffix).read_text(encoding="utf-8").lower()
+    text = (
+        path.with_suffix(".py" if path.suffix == ".ipynb" else path.suffix)
+        .read_text(encoding="utf-8")
+        .lower()
+    )
     words = [word.strip().lower() for word in row[1].split(",")]
     assert [word for word in words if word not in text] == []
 

@@ -72,19 +72,24 @@ def test_reading_undoes_writing():
 
 def test_white_space_is_free_and_a_nameless_bracket_is_top():
     assert read_tree("( (S\n   (NP (NNP  Ann) )\t(VP (VBD ran))))") == Tree(
-        "TOP", (Tree("S", (Tree("NP", (Tree("NNP", ("Ann",)),)), Tree("VP", (Tree("VBD", ("ran",)),)))),))
+        "TOP",
+        (Tree("S", (Tree("NP", (Tree("NNP", ("Ann",)),)), Tree("VP", (Tree("VBD", ("ran",)),)))),),
+    )
     assert read_trees(" \n") == []
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("(S (NP", "closed, got 2"),
-    ("(S (NN dog)))", r"got '\)' at character 13"),
-    ("dog", "got 'dog' at character 1"),
-    ("(S (NP))", r"got \(NP\)"),
-    ("()", r"got \(TOP\)"),
-    ("(S (NN dog)) (S (NN cat))", "one tree is needed, got 2"),
-    ("", "one tree is needed, got 0"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(S (NP", "closed, got 2"),
+        ("(S (NN dog)))", r"got '\)' at character 13"),
+        ("dog", "got 'dog' at character 1"),
+        ("(S (NP))", r"got \(NP\)"),
+        ("()", r"got \(TOP\)"),
+        ("(S (NN dog)) (S (NN cat))", "one tree is needed, got 2"),
+        ("", "one tree is needed, got 0"),
+    ],
+)
 def test_what_is_no_tree_is_refused_in_one_line(text, message):
     with pytest.raises(ConfigError, match=message) as error:
         read_tree(text)
@@ -126,25 +131,41 @@ def test_a_tree_survives_the_way_to_tokens_and_back():
 
 def test_unknown_leaves_are_refused():
     with pytest.raises(ConfigError, match="words, tags or XX, got none"):
-        linearize.__wrapped__(TREES[0], "none") if hasattr(linearize, "__wrapped__") else linearize(TREES[0], "none")
+        linearize.__wrapped__(TREES[0], "none") if hasattr(linearize, "__wrapped__") else linearize(
+            TREES[0], "none"
+        )
 
 
-@pytest.mark.parametrize(("tokens", "repaired"), [
-    ("(S (NP XX )NP (VP XX XX )VP )S", "(S (NP (XX a)) (VP (XX b) (XX c)))"),  # nothing to repair
-    ("(S (NP XX )NP (VP XX XX", "(S (NP (XX a)) (VP (XX b) (XX c)))"),  # not closed
-    ("(S (NP XX (VP XX )NP XX )S", "(S (NP (XX a) (VP (XX b))) (XX c))"),  # closed from further out
-    ("(S XX )NP XX XX )S )S", "(S (XX a) (XX b) (XX c))"),  # closes what is not open
-    ("(S (NP XX )NP )S", "(S (NP (XX a)) (XX b) (XX c))"),  # words missing
-    ("(S XX (NP )NP XX XX XX XX )S", "(S (XX a) (XX b) (XX c))"),  # words too many, a bracket empty
-    ("(NP XX )NP (VP XX XX )VP", "(TOP (NP (XX a)) (VP (XX b) (XX c)))"),  # two trees
-    ("XX", "(TOP (XX a) (XX b) (XX c))"),
-    ("", "(TOP (XX a) (XX b) (XX c))"),
-    (")S )S (S", "(TOP (XX a) (XX b) (XX c))"),
-])
+@pytest.mark.parametrize(
+    ("tokens", "repaired"),
+    [
+        (
+            "(S (NP XX )NP (VP XX XX )VP )S",
+            "(S (NP (XX a)) (VP (XX b) (XX c)))",
+        ),  # nothing to repair
+        ("(S (NP XX )NP (VP XX XX", "(S (NP (XX a)) (VP (XX b) (XX c)))"),  # not closed
+        (
+            "(S (NP XX (VP XX )NP XX )S",
+            "(S (NP (XX a) (VP (XX b))) (XX c))",
+        ),  # closed from further out
+        ("(S XX )NP XX XX )S )S", "(S (XX a) (XX b) (XX c))"),  # closes what is not open
+        ("(S (NP XX )NP )S", "(S (NP (XX a)) (XX b) (XX c))"),  # words missing
+        (
+            "(S XX (NP )NP XX XX XX XX )S",
+            "(S (XX a) (XX b) (XX c))",
+        ),  # words too many, a bracket empty
+        ("(NP XX )NP (VP XX XX )VP", "(TOP (NP (XX a)) (VP (XX b) (XX c)))"),  # two trees
+        ("XX", "(TOP (XX a) (XX b) (XX c))"),
+        ("", "(TOP (XX a) (XX b) (XX c))"),
+        (")S )S (S", "(TOP (XX a) (XX b) (XX c))"),
+    ],
+)
 def test_a_repair_by_hand(tokens, repaired):
     tokens, words = tokens.split(), ["a", "b", "c"]
     assert write_tree(delinearize(tokens, words)) == repaired
-    assert is_well_formed(tokens, words) == (repaired == "(S (NP (XX a)) (VP (XX b) (XX c)))" and len(tokens) == 9)
+    assert is_well_formed(tokens, words) == (
+        repaired == "(S (NP (XX a)) (VP (XX b) (XX c)))" and len(tokens) == 9
+    )
 
 
 def test_whatever_a_model_writes_becomes_a_tree_over_the_words():
@@ -169,7 +190,9 @@ def test_well_formed_is_what_a_stack_says():
             roots += not stack and not token.startswith(")")
             if token.startswith("("):
                 stack.append(token[1:])
-            elif token[0] == ")" and (not stack or stack.pop() != token[1:] or tokens[i - 1][0] == "("):
+            elif token[0] == ")" and (
+                not stack or stack.pop() != token[1:] or tokens[i - 1][0] == "("
+            ):
                 return False
         return not stack and roots == 1 and sum(token[0] not in "()" for token in tokens) == n_words
 
@@ -196,19 +219,34 @@ def test_depth_is_no_limit():
 
 def test_brackets_of_a_sentence_by_hand():
     assert brackets(read_tree(WITH)) == Counter(
-        [("S", 0, 6), ("NP", 0, 1), ("VP", 1, 6), ("NP", 2, 6), ("NP", 2, 4), ("PP", 4, 6), ("NP", 5, 6)])
+        [
+            ("S", 0, 6),
+            ("NP", 0, 1),
+            ("VP", 1, 6),
+            ("NP", 2, 6),
+            ("NP", 2, 4),
+            ("PP", 4, 6),
+            ("NP", 5, 6),
+        ]
+    )
 
 
-@pytest.mark.parametrize(("one", "other"), [
-    ("(TOP (S (NN a)))", "(S (NN a))"),
-    ("(ROOT (S (NN a)))", "(S1 (S (NN a)))"),
-    ("(S (ADVP (RB a)))", "(S (PRT (RP a)))"),
-    ("(S (NP-SBJ-1 (NN a)) (NP=2 (NN b)))", "(S (NP (NN a)) (NP (NN b)))"),
-    ("(S (NP (NN a) (, ,)) (NN b))", "(S (NP (NN a)) (, ,) (NN b))"),  # where a comma hangs does not count
-    ("(S (NN a) (PRN (: --)))", "(S (NN a) (: --))"),
-    ("(S (NP (-NONE- *)) (NN a))", "(S (-NONE- *) (NN a))"),
-    ("(S (NN a))", "(S (JJ a))"),  # tags do not count
-])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("(TOP (S (NN a)))", "(S (NN a))"),
+        ("(ROOT (S (NN a)))", "(S1 (S (NN a)))"),
+        ("(S (ADVP (RB a)))", "(S (PRT (RP a)))"),
+        ("(S (NP-SBJ-1 (NN a)) (NP=2 (NN b)))", "(S (NP (NN a)) (NP (NN b)))"),
+        (
+            "(S (NP (NN a) (, ,)) (NN b))",
+            "(S (NP (NN a)) (, ,) (NN b))",
+        ),  # where a comma hangs does not count
+        ("(S (NN a) (PRN (: --)))", "(S (NN a) (: --))"),
+        ("(S (NP (-NONE- *)) (NN a))", "(S (-NONE- *) (NN a))"),
+        ("(S (NN a))", "(S (JJ a))"),  # tags do not count
+    ],
+)
 def test_what_evalb_does_not_tell_apart(one, other):
     assert brackets(read_tree(one)) == brackets(read_tree(other)) != Counter()
 
@@ -220,7 +258,9 @@ def test_a_unary_chain_counts_every_link():
 
 
 def test_f1_by_hand_on_one_attachment():
-    flat = "(S (NP (NNP Bob)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN with) (NP (NNP Ann)))) (. .))"
+    flat = (
+        "(S (NP (NNP Bob)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN with) (NP (NNP Ann)))) (. .))"
+    )
     scores = bracket_f1([read_tree(WITH)], [read_tree(flat)])
     assert scores.precision == pytest.approx(100)  # all 6 predicted brackets are there
     assert scores.recall == pytest.approx(100 * 6 / 7)
@@ -232,7 +272,11 @@ def test_f1_agrees_with_pairing_off_by_hand():
     generator = random.Random(9)
     guesses = []
     for tree in TREES:
-        tokens = [token for token in linearize(tree, "tags") if token[0] not in "()" or generator.random() > 0.1]
+        tokens = [
+            token
+            for token in linearize(tree, "tags")
+            if token[0] not in "()" or generator.random() > 0.1
+        ]
         guesses.append(delinearize(tokens, tree_words(tree)))
     scores = bracket_f1(TREES, guesses)
     assert scores.f1 == pytest.approx(f1_by_hand(TREES, guesses))
@@ -268,7 +312,10 @@ def test_a_tree_is_a_perfect_parse_of_its_sentence():
 
 
 def test_a_wrong_tag_moves_no_bracket():
-    gold, guess = read_tree("(S (NP (NN a)) (, ,) (NN b))"), read_tree("(S (NP (. a)) (NN ,) (NN b))")
+    gold, guess = (
+        read_tree("(S (NP (NN a)) (, ,) (NN b))"),
+        read_tree("(S (NP (. a)) (NN ,) (NN b))"),
+    )
     assert bracket_f1([gold], [guess]).f1 == 100
 
 
@@ -303,12 +350,19 @@ def test_sampled_trees_follow_the_grammar_and_repeat():
     def short(symbol):
         return symbol.partition("-")[0]
 
-    rules = {(short(symbol), tuple(map(short, right.split()))) for symbol, right in
-             ((symbol, right) for symbol, options in GRAMMAR.items() for _, right in options)}
+    rules = {
+        (short(symbol), tuple(map(short, right.split())))
+        for symbol, right in (
+            (symbol, right) for symbol, options in GRAMMAR.items() for _, right in options
+        )
+    }
 
     def check(tree):
         if is_tag(tree):
-            assert tree.children[0] in " ".join(w for tag, w in LEXICON.items() if short(tag) == tree.label).split()
+            assert (
+                tree.children[0]
+                in " ".join(w for tag, w in LEXICON.items() if short(tag) == tree.label).split()
+            )
             return
         assert (tree.label, tuple(child.label for child in tree.children)) in rules
         for child in tree.children:
@@ -326,7 +380,9 @@ def test_a_sampled_tree_has_a_depth():
     def depth(tree):
         return 0 if is_tag(tree) else 1 + max(map(depth, tree.children))
 
-    assert max(map(depth, sample_trees(300, seed=0, max_depth=5))) < max(map(depth, sample_trees(300, seed=0)))
+    assert max(map(depth, sample_trees(300, seed=0, max_depth=5))) < max(
+        map(depth, sample_trees(300, seed=0))
+    )
 
 
 def deep_tree(word: str, levels: int = 3000) -> Tree:
@@ -347,5 +403,10 @@ def test_a_tree_is_equal_to_what_a_tuple_of_its_parts_is_equal_to():
     plain = ("S", (("NN", ("dog",)), "barks"))
     tree = Tree("S", (Tree("NN", ("dog",)), "barks"))
     assert tree == plain and plain == tree and hash(tree) == hash(plain) and len({tree, plain}) == 1
-    for different in (("S", (("NN", ("dog",)),)), ("S", "dog"), ("S", (("NN", "dog"), "barks")), None):
+    for different in (
+        ("S", (("NN", ("dog",)),)),
+        ("S", "dog"),
+        ("S", (("NN", "dog"), "barks")),
+        None,
+    ):
         assert tree != different and different != tree

@@ -17,7 +17,9 @@ NAMES = [name for _, names in pdf.contents(TOC) for name in names]
 BUILT = all((HTML / f"{name}.html").exists() for name in NAMES)
 
 built = pytest.mark.skipif(not BUILT, reason="no built book (make html)")
-NEW = BUILT and PRINTED.exists() and PRINTED.stat().st_mtime >= (HTML / "index.html").stat().st_mtime
+NEW = (
+    BUILT and PRINTED.exists() and PRINTED.stat().st_mtime >= (HTML / "index.html").stat().st_mtime
+)
 printed = pytest.mark.skipif(not NEW, reason="no PDF of the built book (make pdf)")
 
 
@@ -25,19 +27,28 @@ def test_the_contents_are_those_of_the_book_in_their_order(tmp_path: Path) -> No
     toc = tmp_path / "_toc.yml"
     toc.write_text(
         "format: jb-book\nroot: book/intro\nparts:\n- caption: One\n  chapters:\n  - file: book/b\n"
-        "    sections:\n    - file: book/c\n- caption: Two\n  chapters:\n  - file: book/a\n", encoding="utf-8")
-    assert pdf.contents(toc) == [("", ["book/intro"]), ("One", ["book/b", "book/c"]), ("Two", ["book/a"])]
+        "    sections:\n    - file: book/c\n- caption: Two\n  chapters:\n  - file: book/a\n",
+        encoding="utf-8",
+    )
+    assert pdf.contents(toc) == [
+        ("", ["book/intro"]),
+        ("One", ["book/b", "book/c"]),
+        ("Two", ["book/a"]),
+    ]
 
 
-@pytest.mark.parametrize(("address", "becomes"), [
-    ("https://arxiv.org/abs/1706.03762", "https://arxiv.org/abs/1706.03762"),
-    ("#exercises", "#book-b--exercises"),
-    ("a.html", "#book-a"),
-    ("a.html#equation-x", "#book-a--equation-x"),
-    ("../book/a.html", "#book-a"),
-    ("../genindex.html", ""),  # not in the PDF: no link
-    ("../_images/x.png", "../html/_images/x.png"),
-])
+@pytest.mark.parametrize(
+    ("address", "becomes"),
+    [
+        ("https://arxiv.org/abs/1706.03762", "https://arxiv.org/abs/1706.03762"),
+        ("#exercises", "#book-b--exercises"),
+        ("a.html", "#book-a"),
+        ("a.html#equation-x", "#book-a--equation-x"),
+        ("../book/a.html", "#book-a"),
+        ("../genindex.html", ""),  # not in the PDF: no link
+        ("../_images/x.png", "../html/_images/x.png"),
+    ],
+)
 def test_links_lead_to_places_in_the_joined_page(address: str, becomes: str) -> None:
     assert pdf.moved(address, "book/b", {"book/a", "book/b"}) == becomes
 
@@ -48,7 +59,11 @@ def test_the_joined_page_has_the_looks_and_the_formulas_of_the_site(page: Beauti
     assert {"theme.css", "pygments.css", "custom.css"} <= {Path(style).name for style in styles}
     scripts = [str(script["src"]) for script in page.select("head script[src]")]
     assert [Path(script).name for script in scripts] == ["tex-chtml-full.js"]
-    assert [address for address in [*styles, *scripts] if not (HTML.parent / "pdf" / address).resolve().exists()] == []
+    assert [
+        address
+        for address in [*styles, *scripts]
+        if not (HTML.parent / "pdf" / address).resolve().exists()
+    ] == []
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +73,12 @@ def page() -> BeautifulSoup:
 
 @built
 def test_every_page_of_the_book_is_a_chapter_of_the_joined_page(page: BeautifulSoup) -> None:
-    assert [section["id"] for section in page.select("section.chapter")] == [pdf.key(name) for name in NAMES]
-    assert [link["href"] for link in page.select(".book-contents a")] == [f"#{pdf.key(name)}" for name in NAMES]
+    assert [section["id"] for section in page.select("section.chapter")] == [
+        pdf.key(name) for name in NAMES
+    ]
+    assert [link["href"] for link in page.select(".book-contents a")] == [
+        f"#{pdf.key(name)}" for name in NAMES
+    ]
 
 
 @built
@@ -69,13 +88,23 @@ def test_every_link_within_the_book_has_its_place(page: BeautifulSoup) -> None:
     inner = [link for link in links if link.startswith("#")]
     assert len(inner) > len(NAMES)
     assert [link for link in inner if link[1:] not in places] == []
-    assert [link for link in links if not link.startswith(("#", "https://", "http://", "mailto:", "../html/"))] == []
+    assert [
+        link
+        for link in links
+        if not link.startswith(("#", "https://", "http://", "mailto:", "../html/"))
+    ] == []
 
 
 @built
 def test_every_picture_is_there(page: BeautifulSoup) -> None:
-    sources = [str(image["src"]) for image in page.find_all("img", src=True) if not image["src"].startswith("data:")]
-    missing = [source for source in sources if not (HTML.parent / "pdf" / source).resolve().exists()]
+    sources = [
+        str(image["src"])
+        for image in page.find_all("img", src=True)
+        if not image["src"].startswith("data:")
+    ]
+    missing = [
+        source for source in sources if not (HTML.parent / "pdf" / source).resolve().exists()
+    ]
     assert missing == []
 
 
@@ -84,7 +113,9 @@ def outline(data: bytes) -> list[str]:
     found = []
     for plain, wide in re.findall(rb"/Title (?:\(((?:[^()\\]|\\.)*)\)|<([0-9A-Fa-f]+)>)", data):
         text = bytes.fromhex(wide.decode()) if wide else re.sub(rb"\\(.)", rb"\1", plain)
-        found.append(text[2:].decode("utf-16-be") if text[:2] == b"\xfe\xff" else text.decode("latin-1"))
+        found.append(
+            text[2:].decode("utf-16-be") if text[:2] == b"\xfe\xff" else text.decode("latin-1")
+        )
     return found
 
 
@@ -96,5 +127,8 @@ def test_the_pdf_has_pages_and_bookmarks_for_every_chapter(page: BeautifulSoup) 
     n_pages = len(re.findall(rb"/Type\s*/Page\b", data))
     assert n_pages >= 3 * len(NAMES)
     titles = {re.sub(r"\s+", " ", title) for title in outline(data)}
-    wanted = [re.sub(r"\s+", " ", section.find("h1").get_text()).strip() for section in page.select("section.chapter")]
+    wanted = [
+        re.sub(r"\s+", " ", section.find("h1").get_text()).strip()
+        for section in page.select("section.chapter")
+    ]
     assert [title for title in wanted if title not in titles] == []

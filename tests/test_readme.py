@@ -36,7 +36,9 @@ def arguments(line: str) -> list[str]:
 def test_its_python_runs_from_first_block_to_last() -> None:
     code = "\n".join(block for kind, block in BLOCKS if kind == "python")
     assert "Translator.from_checkpoint" in code
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=3600
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -49,18 +51,32 @@ def test_its_command_lines_parse(line: str) -> None:
 
 def test_every_verb_is_shown() -> None:
     assert {arguments(line)[0] for line in command_lines()} == {
-        "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export"}
+        "prepare",
+        "train",
+        "average",
+        "translate",
+        "evaluate",
+        "inspect",
+        "variations",
+        "export",
+    }
 
 
 def test_its_make_targets_exist() -> None:
     targets = set(re.findall(r"\bmake ([a-z]+)\b(?= |`)", README))
-    rules = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+    rules = set(
+        re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+    )
     assert targets and targets <= rules
 
 
 def test_the_files_it_names_exist() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    paths = [word for word in re.findall(r"`([\w./-]+/[\w./-]*)`", README) if not word.startswith(MADE_LATER)]
+    paths = [
+        word
+        for word in re.findall(r"`([\w./-]+/[\w./-]*)`", README)
+        if not word.startswith(MADE_LATER)
+    ]
     assert "LICENSE" in links and "book/model" in paths
     assert [name for name in links + paths if not (ROOT / name).exists()] == []
 
@@ -71,7 +87,11 @@ def test_it_credits_tatoeba() -> None:
 
 def test_its_results_are_those_of_the_result_files() -> None:
     rows = re.findall(r"^\|.*\| ([\d.]+) \|.*`(book/results/\w+\.json)`.*\|$", README, flags=re.M)
-    recipes = [path for path in (ROOT / "book" / "results").glob("*.json") if '"recipe":' in path.read_text("utf-8")]
+    recipes = [
+        path
+        for path in (ROOT / "book" / "results").glob("*.json")
+        if '"recipe":' in path.read_text("utf-8")
+    ]
     assert len(rows) == len(recipes) >= 2
     for printed, path in rows:
         record = json.loads((ROOT / path).read_text(encoding="utf-8"))["records"][0]
@@ -79,7 +99,11 @@ def test_its_results_are_those_of_the_result_files() -> None:
 
 
 def test_a_result_of_a_preset_says_where_it_departs_from_it() -> None:
-    rows = re.findall(r"^\| (.*`--preset (\w+)`.*)\| [\d.]+ \|.*`(book/results/\w+\.json)`.*\|$", README, flags=re.M)
+    rows = re.findall(
+        r"^\| (.*`--preset (\w+)`.*)\| [\d.]+ \|.*`(book/results/\w+\.json)`.*\|$",
+        README,
+        flags=re.M,
+    )
     assert rows
     for said, name, path in rows:
         record = json.loads((ROOT / path).read_text(encoding="utf-8"))["records"][0]

@@ -23,15 +23,22 @@ def test_every_module_is_on_the_page_once() -> None:
     names = sorted(filter(None, map(reference.dotted, reference.PACKAGE.rglob("*.py"))))
     assert {"model.attention", "exercises", "experiments.claims"} < set(names)
     assert sorted(module.name for module in MODULES) == names
-    assert re.findall(r"^## `([\w.]+)`$", PAGES["api.md"], flags=re.M) == [module.name for module in MODULES]
+    assert re.findall(r"^## `([\w.]+)`$", PAGES["api.md"], flags=re.M) == [
+        module.name for module in MODULES
+    ]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_public_name_of_a_module_is_on_the_page(module: reference.Module) -> None:
     """By importing it, which the tool does not do: names whose home is the module, functions and classes."""
     loaded = import_module(f"annotated_transformer.{module.name}")
-    at_home = {name for name, value in vars(loaded).items() if not name.startswith("_")
-               and callable(value) and getattr(value, "__module__", "") == loaded.__name__}
+    at_home = {
+        name
+        for name, value in vars(loaded).items()
+        if not name.startswith("_")
+        and callable(value)
+        and getattr(value, "__module__", "") == loaded.__name__
+    }
     assert at_home - {name for name, _ in module.members()} == set()
 
 
@@ -44,9 +51,13 @@ def test_the_package_offers_only_what_is_described() -> None:
 @pytest.mark.slow
 def test_every_public_function_and_class_says_what_it_does() -> None:
     """Except the verbs of the command line, whose --help says it."""
-    silent = [f"{module.name}.{name}" for module in MODULES if module.name not in ("commands", "cli")
-              for name, lines in module.members()
-              if lines and re.search(r"^(class |with |\w+\()", lines[1].splitlines()[1]) and not lines[2]]
+    silent = [
+        f"{module.name}.{name}"
+        for module in MODULES
+        if module.name not in ("commands", "cli")
+        for name, lines in module.members()
+        if lines and re.search(r"^(class |with |\w+\()", lines[1].splitlines()[1]) and not lines[2]
+    ]
     assert silent == []
 
 
@@ -56,18 +67,27 @@ def test_an_equation_in_a_docstring_is_on_the_page_as_written() -> None:
     assert 'q: Float[Tensor, "*B L K"],' in page and ') -> Float[Tensor, "*B L Kv"]' in page
 
 
-def test_a_module_that_is_not_sorted_in_comes_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_not_sorted_in_comes_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "model").mkdir()
     for stem in ("zebra", "model/attention", "config", "__init__"):
         (tmp_path / f"{stem}.py").write_text('"""A module."""\n', encoding="utf-8")
     monkeypatch.setattr(reference, "PACKAGE", tmp_path)
-    assert [path.stem for paths in reference.groups().values() for path in paths] == ["config", "attention", "zebra"]
+    assert [path.stem for paths in reference.groups().values() for path in paths] == [
+        "config",
+        "attention",
+        "zebra",
+    ]
     assert list(reference.groups()) == ["Configuration and files", "The model", "More"]
 
 
 def test_letters_that_markdown_would_take_are_kept() -> None:
     assert reference.prose("a < b, `c < d` and 2 * d $") == r"a \< b, `c < d` and 2 \* d \$"
-    assert reference.prose("Text.\n\n    x = 1\n\n*may look*") == "Text.\n\n```python\nx = 1\n```\n\n*may look*"
+    assert (
+        reference.prose("Text.\n\n    x = 1\n\n*may look*")
+        == "Text.\n\n```python\nx = 1\n```\n\n*may look*"
+    )
 
 
 # The paper's numbers, written down from the paper
@@ -75,9 +95,21 @@ def test_letters_that_markdown_would_take_are_kept() -> None:
 
 def test_base_is_the_papers() -> None:
     base, train = ModelConfig.base(37_000), TrainConfig()
-    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v) == (6, 512, 2048, 8, 64, 64)
+    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v) == (
+        6,
+        512,
+        2048,
+        8,
+        64,
+        64,
+    )
     assert (base.p_drop, train.eps_ls, train.train_steps) == (0.1, 0.1, 100_000)
-    assert (base.norm, base.positions, base.activation, base.bias) == ("post", "sinusoidal", "relu", False)
+    assert (base.norm, base.positions, base.activation, base.bias) == (
+        "post",
+        "sinusoidal",
+        "relu",
+        False,
+    )
     assert (base.attention_dropout, base.ffn_dropout) == (0.0, 0.0)
 
 
@@ -101,7 +133,9 @@ def test_the_parsing_model_can_be_configured() -> None:
 
 
 def row(label: str) -> list[str]:
-    lines = [line for line in PAGES["hyperparameters.md"].splitlines() if line.startswith(f"| {label} |")]
+    lines = [
+        line for line in PAGES["hyperparameters.md"].splitlines() if line.startswith(f"| {label} |")
+    ]
     assert len(lines) == 1, label
     return [cell.strip() for cell in lines[0].strip("|").split(" | ")]
 
@@ -113,8 +147,13 @@ def test_the_page_has_the_papers_rows() -> None:
     assert row("updates")[2:4] == ["100,000", "300,000"]
     assert row("beam, $\\alpha$")[2:] == ["4, 0.6", "4, 0.6", "21, 0.3"]
     assert row("longest output")[4] == "input + 300"
-    assert "last 5" in row("checkpoints averaged")[2] and "last 20" in row("checkpoints averaged")[3]
-    assert "4.5 million" in row("English-German data")[2] and "36 million" in row("English-French data")[2]
+    assert (
+        "last 5" in row("checkpoints averaged")[2] and "last 20" in row("checkpoints averaged")[3]
+    )
+    assert (
+        "4.5 million" in row("English-German data")[2]
+        and "36 million" in row("English-French data")[2]
+    )
     assert row("hardware")[2] == "8 NVIDIA P100"
     assert row("time")[2:4] == ["0.4 s a step, 12 hours", "1.0 s a step, 3.5 days"]
     assert "$10^{-9}$" in row("Adam $\\beta_1$, $\\beta_2$, $\\epsilon$")[2]

@@ -24,13 +24,18 @@ built = pytest.mark.skipif(not BUILT, reason="no built book (make html)")
 def card(name: str) -> dict[str, str]:
     """The Open Graph properties of a built page."""
     page = (HTML / f"{name}.html").read_text(encoding="utf-8")
-    return {key: unescape(value) for key, value in findall(r'<meta property="og:([\w:]+)" content="([^"]*)"', page)}
+    return {
+        key: unescape(value)
+        for key, value in findall(r'<meta property="og:([\w:]+)" content="([^"]*)"', page)
+    }
 
 
 def test_the_site_stands_where_the_repository_says() -> None:
     """GitHub's pages of OWNER/NAME are at OWNER.github.io/NAME; the cards name the same place."""
     owner, name = urlsplit(CONFIG["repository"]["url"]).path.strip("/").split("/")
-    assert BASE == f"https://{owner}.github.io/{name}/" == CONFIG["sphinx"]["config"]["ogp_site_url"]
+    assert (
+        BASE == f"https://{owner}.github.io/{name}/" == CONFIG["sphinx"]["config"]["ogp_site_url"]
+    )
 
 
 @built

@@ -29,21 +29,34 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment in which a wheel of this checkout is installed, beside what it depends on."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", str(folder), str(copy_of_the_sources(folder))], check=True)
+    subprocess.run(
+        [*command, "--wheel-dir", str(folder), str(copy_of_the_sources(folder))], check=True
+    )
     venv.create(folder / "venv", with_pip=False)
     (packages,) = (folder / "venv").glob("**/site-packages")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    return next(path for path in ((folder / "venv") / "bin" / "python", folder / "venv" / "Scripts" / "python.exe")
-                if path.exists())
+    return next(
+        path
+        for path in (
+            (folder / "venv") / "bin" / "python",
+            folder / "venv" / "Scripts" / "python.exe",
+        )
+        if path.exists()
+    )
 
 
 def copy_of_the_sources(folder: Path) -> Path:
     """So that building leaves nothing in the checkout."""
-    listed = subprocess.run(["git", "ls-files", "annotated_transformer", "pyproject.toml", "README.md", "LICENSE"],
-                            cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    listed = subprocess.run(
+        ["git", "ls-files", "annotated_transformer", "pyproject.toml", "README.md", "LICENSE"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
     for name in listed:
         (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
@@ -54,8 +67,19 @@ def checked(code: str, python: Path) -> list[str]:
     """What mypy, strict, says of a program that uses the installed package."""
     folder = python.parents[2]
     (folder / "program.py").write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", str(python),
-               "--cache-dir", str(folder / "cache"), "--no-error-summary", "program.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--python-executable",
+        str(python),
+        "--cache-dir",
+        str(folder / "cache"),
+        "--no-error-summary",
+        "program.py",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.stderr == ""
     return [line.partition(": ")[2] for line in done.stdout.splitlines()]
@@ -75,6 +99,8 @@ def test_the_front_door_shows_classes_and_functions(installed: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readmes_listings_have_no_type_error(installed: Path) -> None:
-    listings = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.S)
+    listings = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.S
+    )
     said = checked("\n".join(listings), installed)
     assert len(listings) == 3 and [line for line in said if line.startswith("error")] == []

@@ -28,8 +28,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 """Every switch that changes what is computed, on the small model."""
 
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5, "activation": "gelu"},
-    {"positions": "learned", "scaled_attention": False}, {"positions": "none", "h": 1},
+    {},
+    {"norm": "pre", "bias": True},
+    {"d_k": 3, "d_v": 5, "activation": "gelu"},
+    {"positions": "learned", "scaled_attention": False},
+    {"positions": "none", "h": 1},
 ]
 """The same for steps, several in one."""
 
@@ -41,7 +44,9 @@ def small_model(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: An
     with torch.no_grad():
         for parameter in model.parameters():
             spread = 0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.copy_(1 + spread if parameter.dim() == 1 and bool((parameter == 1).all()) else 2 * spread)
+            parameter.copy_(
+                1 + spread if parameter.dim() == 1 and bool((parameter == 1).all()) else 2 * spread
+            )
     return model
 
 
@@ -64,7 +69,9 @@ def walk(model: StepModel, source: Tensor) -> Iterator[Tensor]:
     yield model.step(random_tokens(14, 2, 1), state)
 
 
-def random_pairs(seed: int, n: int, longest: int = 12, high: int = 11) -> list[tuple[list[int], list[int]]]:
+def random_pairs(
+    seed: int, n: int, longest: int = 12, high: int = 11
+) -> list[tuple[list[int], list[int]]]:
     """Pairs of id lists with 1 to `longest` ids on each side."""
     generator = random.Random(seed)
 
@@ -91,8 +98,18 @@ def toy_tokenizer() -> Tokenizer:
 def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:
     """A model and a way to train it that take a few milliseconds a step."""
     model = ModelConfig(vocab_size=280, N=1, d_model=8, d_ff=12, h=2, p_drop=0.1)
-    settings = {"train_steps": 12, "max_tokens": 60, "max_length": 40, "warmup_steps": 6, "log_every": 2,
-                "validate_every": 1000, "checkpoint_every": 3, "keep_checkpoints": 5, "precision": "fp32", "seed": 3}
+    settings = {
+        "train_steps": 12,
+        "max_tokens": 60,
+        "max_length": 40,
+        "warmup_steps": 6,
+        "log_every": 2,
+        "validate_every": 1000,
+        "checkpoint_every": 3,
+        "keep_checkpoints": 5,
+        "precision": "fp32",
+        "seed": 3,
+    }
     return model, TrainConfig(**{**settings, **changes})
 
 

@@ -40,7 +40,11 @@ class Failure:
     details: str = ""
 
     def __str__(self) -> str:
-        place = f"cell {self.cell} of {self.n_cells} (`{self.first_line}`)" if self.cell else "before its first cell"
+        place = (
+            f"cell {self.cell} of {self.n_cells} (`{self.first_line}`)"
+            if self.cell
+            else "before its first cell"
+        )
         return f"{self.chapter}, {place}: {self.message}"
 
 
@@ -49,10 +53,16 @@ class Client(nbclient.NotebookClient):
 
     def __init__(self, notebook: NotebookNode, folder: Path, note: Callable[[str], None]):
         super().__init__(
-            notebook, kernel_name="python3", record_timing=False, coalesce_streams=True,
+            notebook,
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # else each kernel warns that it talks over TCP
-            timeout=None, startup_timeout=HOUR,
+            extra_arguments=[
+                "--IPKernelApp.log_level=ERROR"
+            ],  # else each kernel warns that it talks over TCP
+            timeout=None,
+            startup_timeout=HOUR,
             iopub_timeout=HOUR,  # at the default of 4 s, a busy machine loses outputs, and only a warning says so
         )
         self.note = note
@@ -75,14 +85,18 @@ class Client(nbclient.NotebookClient):
             if self.km is not None:  # it is None where the kernel did not start
                 await self._async_cleanup_kernel()
 
-    def process_message(self, msg: dict, cell: NotebookNode, cell_index: int) -> NotebookNode | None:
+    def process_message(
+        self, msg: dict, cell: NotebookNode, cell_index: int
+    ) -> NotebookNode | None:
         if msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
             self.note(msg["content"]["text"])
             return None
         return super().process_message(msg, cell, cell_index)
 
 
-async def run(name: str, notebook: NotebookNode, folder: Path, progress: Progress) -> Failure | None:
+async def run(
+    name: str, notebook: NotebookNode, folder: Path, progress: Progress
+) -> Failure | None:
     """Run `notebook` in `folder`; its cells then hold their outputs, after a failure those up to it.
 
     The caller stores it, and then tells `progress` of its end: what is said to be done can be relied on.
@@ -101,7 +115,10 @@ async def run(name: str, notebook: NotebookNode, folder: Path, progress: Progres
         return Failure(name, reached, len(code), line, message, ANSI_COLOURS.sub("", details))
 
     failure = None
-    for tries_left in (1, 0):  # a kernel's ports are chosen before it takes them: another one may have been quicker
+    for tries_left in (
+        1,
+        0,
+    ):  # a kernel's ports are chosen before it takes them: another one may have been quicker
         client = Client(notebook, folder, lambda text: progress.note(name, text))
         client.on_cell_execute = count
         try:
@@ -177,7 +194,9 @@ def kernel_environment(root: Path) -> None:
     """What kernels inherit: `root` first on the path, and one thread each, as in the tests: same digits."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(root), os.environ.get("PYTHONPATH")))
+    )
 
 
 def write_whole(notebook: NotebookNode, path: Path) -> None:

@@ -46,8 +46,18 @@ class Drawing:
         self.parts: list[str] = []
         self.box((width / 2, height / 2), width - 1, height - 1, "", (CARD, "#c9c9c9"), radius=8)
 
-    def box(self, center: Point, width: float, height: float, label: str = "", colours: Colours = PLAIN,
-            radius: float = 6, size: float = 15, dash: str = "", stroke: float = 1.5) -> None:
+    def box(
+        self,
+        center: Point,
+        width: float,
+        height: float,
+        label: str = "",
+        colours: Colours = PLAIN,
+        radius: float = 6,
+        size: float = 15,
+        dash: str = "",
+        stroke: float = 1.5,
+    ) -> None:
         """A rounded rectangle with its label in the middle; a newline in the label starts a second line."""
         x, y = center[0] - width / 2, center[1] - height / 2
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
@@ -57,13 +67,24 @@ class Drawing:
         )
         lines = label.split("\n") if label else []
         for index, line in enumerate(lines):
-            self.text((center[0], center[1] + (index - (len(lines) - 1) / 2) * size * 1.2), line, size)
+            self.text(
+                (center[0], center[1] + (index - (len(lines) - 1) / 2) * size * 1.2), line, size
+            )
 
-    def text(self, at: Point, words: str, size: float = 15, anchor: str = "middle", bold: bool = False,
-             colour: str = INK) -> None:
+    def text(
+        self,
+        at: Point,
+        words: str,
+        size: float = 15,
+        anchor: str = "middle",
+        bold: bool = False,
+        colour: str = INK,
+    ) -> None:
         """One line whose middle is at height `at[1]`; `*x*` is italic, `_{x}` a subscript and `^{x}` a superscript."""
         pieces, level = [], 0.0  # how far below the line the pen is, in parts of the size
-        for italic, sub, sup, plain in re.findall(r"\*([^*]+)\*|_\{([^}]+)\}|\^\{([^}]+)\}|([^*_^]+|_)", words):
+        for italic, sub, sup, plain in re.findall(
+            r"\*([^*]+)\*|_\{([^}]+)\}|\^\{([^}]+)\}|([^*_^]+|_)", words
+        ):
             wanted = 0.25 if sub else -0.35 if sup else 0.0
             attributes = f' dy="{number((wanted - level) * size)}"' if wanted != level else ""
             attributes += f' font-size="{number(size * 0.75)}"' if wanted else ""
@@ -81,24 +102,41 @@ class Drawing:
         """A line through `points`, with round corners of the pen."""
         path = "M" + " L".join(f"{number(x)} {number(y)}" for x, y in points)
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self.parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{number(stroke)}" '
-                          f'stroke-linejoin="round"{dashed}/>')
+        self.parts.append(
+            f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{number(stroke)}" '
+            f'stroke-linejoin="round"{dashed}/>'
+        )
 
-    def arrow(self, *points: Point, colour: str = RULE, dash: str = "", stroke: float = 1.6) -> None:
+    def arrow(
+        self, *points: Point, colour: str = RULE, dash: str = "", stroke: float = 1.6
+    ) -> None:
         """A line with a head at its last point."""
         (x0, y0), (x1, y1) = points[-2:]
         length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
         ux, uy = (x1 - x0) / length, (y1 - y0) / length
         back = (x1 - 8 * ux, y1 - 8 * uy)
         self.line(*points[:-1], (x1 - 5 * ux, y1 - 5 * uy), colour=colour, dash=dash, stroke=stroke)
-        corners = [(x1, y1), (back[0] - 4 * uy, back[1] + 4 * ux), (back[0] + 4 * uy, back[1] - 4 * ux)]
+        corners = [
+            (x1, y1),
+            (back[0] - 4 * uy, back[1] + 4 * ux),
+            (back[0] + 4 * uy, back[1] - 4 * ux),
+        ]
         outline = " ".join(f"{number(x)},{number(y)}" for x, y in corners)
         self.parts.append(f'<polygon points="{outline}" fill="{colour}"/>')
 
-    def circle(self, center: Point, radius: float, label: str = "", colours: Colours = PLAIN, size: float = 15,
-               bold: bool = False) -> None:
-        self.parts.append(f'<circle cx="{number(center[0])}" cy="{number(center[1])}" r="{number(radius)}" '
-                          f'fill="{colours[0]}" stroke="{colours[1]}" stroke-width="1.5"/>')
+    def circle(
+        self,
+        center: Point,
+        radius: float,
+        label: str = "",
+        colours: Colours = PLAIN,
+        size: float = 15,
+        bold: bool = False,
+    ) -> None:
+        self.parts.append(
+            f'<circle cx="{number(center[0])}" cy="{number(center[1])}" r="{number(radius)}" '
+            f'fill="{colours[0]}" stroke="{colours[1]}" stroke-width="1.5"/>'
+        )
         if label:
             self.text(center, label, size, bold=bold)
 
@@ -113,10 +151,12 @@ class Drawing:
         """A circle with one period of a sine: positions."""
         (x, y), r = center, radius * 0.7
         self.circle(center, radius, colours=SKY)
-        self.parts.append(f'<path d="M{number(x - r)} {number(y)} C{number(x - r / 2)} {number(y - 1.1 * r)} '
-                          f'{number(x - r / 2)} {number(y - 1.1 * r)} {number(x)} {number(y)} '
-                          f'S{number(x + r / 2)} {number(y + 1.1 * r)} {number(x + r)} {number(y)}" '
-                          f'fill="none" stroke="{INK}" stroke-width="1.5"/>')
+        self.parts.append(
+            f'<path d="M{number(x - r)} {number(y)} C{number(x - r / 2)} {number(y - 1.1 * r)} '
+            f"{number(x - r / 2)} {number(y - 1.1 * r)} {number(x)} {number(y)} "
+            f'S{number(x + r / 2)} {number(y + 1.1 * r)} {number(x + r)} {number(y)}" '
+            f'fill="none" stroke="{INK}" stroke-width="1.5"/>'
+        )
 
     def svg(self) -> str:
         """The file's text."""
@@ -143,8 +183,16 @@ ATTENTION, MASKED = "Multi-head\nattention", "Masked multi-head\nattention"
 FEED_FORWARD, ADD_NORM = "Feed-forward", "Add & norm"
 
 
-def add_and_norm(drawing: Drawing, x: float, top: float, label: str, colours: Colours, side: int, entry: float,
-                 start: float | None = None) -> None:
+def add_and_norm(
+    drawing: Drawing,
+    x: float,
+    top: float,
+    label: str,
+    colours: Colours,
+    side: int,
+    entry: float,
+    start: float | None = None,
+) -> None:
     """A sub-layer with its add & norm on it, whose upper edge is at `top`, and the residual arrow around both.
 
     The residual leaves the line through `start` (or `x`) at height `entry`.
@@ -153,7 +201,12 @@ def add_and_norm(drawing: Drawing, x: float, top: float, label: str, colours: Co
     height = 44.0 if "\n" in label else low
     box, norm, around = top + low + 14 + height / 2, top + low / 2, x + side * (width / 2 + 18)
     drawing.arrow((x, box - height / 2), (x, norm + low / 2))
-    drawing.arrow((x if start is None else start, entry), (around, entry), (around, norm), (x + side * width / 2, norm))
+    drawing.arrow(
+        (x if start is None else start, entry),
+        (around, entry),
+        (around, norm),
+        (x + side * width / 2, norm),
+    )
     drawing.box((x, box), width, height, label, colours)
     drawing.box((x, norm), width, low, ADD_NORM, ORANGE)
 
@@ -161,7 +214,9 @@ def add_and_norm(drawing: Drawing, x: float, top: float, label: str, colours: Co
 def architecture() -> Drawing:
     """Figure 1."""
     d = Drawing(
-        480, 752, "The Transformer: encoder on the left, decoder on the right",
+        480,
+        752,
+        "The Transformer: encoder on the left, decoder on the right",
         "Read from below. Left: source tokens are embedded, positions are added, and N equal encoder layers "
         "follow, each multi-head self-attention and a feed-forward network, each of the two with a residual arrow "
         "around it into add and norm. Right: target tokens shifted right are embedded, positions are added, and N "
@@ -177,7 +232,10 @@ def architecture() -> Drawing:
         d.text((x - 9, y), "*N* ×", 15, anchor="end", bold=True)
         d.text((x + 9, y), name, 14, anchor="start")
     # Below the stacks: tokens, embeddings, positions.
-    for x, side, tokens in ((left, -1, "source tokens"), (right, 1, "target tokens, shifted right")):
+    for x, side, tokens in (
+        (left, -1, "source tokens"),
+        (right, 1, "target tokens, shifted right"),
+    ):
         d.text((x, 732), tokens)
         d.arrow((x, 720), (x, 698))
         d.arrow((x, 665), (x, 618))
@@ -188,7 +246,15 @@ def architecture() -> Drawing:
     d.text((234, 617), "encoding", 14)
     # One matrix, three uses.
     d.line((left + 71, 681), (right - 71, 681), colour=GREEN[1], dash="5 3", stroke=2)
-    d.line((right + 71, 681), (464, 681), (464, 119), (right + 71, 119), colour=GREEN[1], dash="5 3", stroke=2)
+    d.line(
+        (right + 71, 681),
+        (464, 681),
+        (464, 119),
+        (right + 71, 119),
+        colour=GREEN[1],
+        dash="5 3",
+        stroke=2,
+    )
     d.text((234, 653), "one matrix *E*", 14)
     d.box((left, 681), width, 32, "Embedding", GREEN)
     d.box((right, 681), width, 32, "Embedding", GREEN)
@@ -224,15 +290,21 @@ def architecture() -> Drawing:
 def scaled_dot_product() -> Drawing:
     """Figure 2, left: with the shape of what each arrow carries."""
     d = Drawing(
-        400, 452, "Scaled dot-product attention",
+        400,
+        452,
+        "Scaled dot-product attention",
         "Read from below. Queries Q, L by d_k, and keys K, S by d_k, are multiplied into scores, L by S; the "
         "scores are divided by the square root of d_k, masked where that is asked for, and put through a softmax, "
         "so that each row of weights sums to one; the weights, L by S, are multiplied with the values V, S by d_v,"
         " into the output, L by d_v.",
     )
     x, width, low = 150, 160, 32
-    stages = [(350, "Multiply", BLUE), (288, "Scale by 1 / √*d*_{k}", ORANGE), (226, "Mask (optional)", PINK),
-              (164, "Softmax over keys", GREEN)]
+    stages = [
+        (350, "Multiply", BLUE),
+        (288, "Scale by 1 / √*d*_{k}", ORANGE),
+        (226, "Mask (optional)", PINK),
+        (164, "Softmax over keys", GREEN),
+    ]
     labels = ["*Q K*^{T}: *L* × *S* scores", "", "not allowed: −∞", "*L* × *S* weights"]
     for (y, _, _), above, label in zip(stages, [288, 226, 164, 86], labels):
         d.arrow((x, y - low / 2), (x, above + low / 2))
@@ -255,7 +327,9 @@ def scaled_dot_product() -> Drawing:
 def multi_head() -> Drawing:
     """Figure 2, right."""
     d = Drawing(
-        420, 430, "Multi-head attention",
+        420,
+        430,
+        "Multi-head attention",
         "Read from below. Queries Q, keys K and values V, each d_model wide, pass through linear maps, a separate "
         "one for every head, into widths d_k, d_k and d_v; h heads of scaled dot-product attention run side by "
         "side; their outputs, d_v wide each, are concatenated to h d_v and a last linear map takes them back to "
@@ -265,11 +339,23 @@ def multi_head() -> Drawing:
     for depth in (2, 1, 0):
         shift = 6 * depth
         for x, name in zip(columns, "QKV"):
-            d.box((x + shift, 312 - shift), 92, 34, f"Linear *W*_{{i}}^{{{name}}}" if depth == 0 else "", GREEN)
+            d.box(
+                (x + shift, 312 - shift),
+                92,
+                34,
+                f"Linear *W*_{{i}}^{{{name}}}" if depth == 0 else "",
+                GREEN,
+            )
         if depth == 0:
             for x in columns:
                 d.arrow((x, 295), (x, 249))
-        d.box((210 + shift, 228 - shift), 352, 42, "Scaled dot-product attention" if depth == 0 else "", BLUE)
+        d.box(
+            (210 + shift, 228 - shift),
+            352,
+            42,
+            "Scaled dot-product attention" if depth == 0 else "",
+            BLUE,
+        )
     for x, name in zip(columns, "QKV"):
         d.arrow((x, 378), (x, 329))
         d.text((x, 390), f"*{name}*", 16, bold=True)
@@ -288,7 +374,9 @@ def multi_head() -> Drawing:
     return d
 
 
-def add_norm_in_full(drawing: Drawing, x: float, bottom: float, label: str, colours: Colours, side: int) -> float:
+def add_norm_in_full(
+    drawing: Drawing, x: float, bottom: float, label: str, colours: Colours, side: int
+) -> float:
     """A sub-layer, dropout, the sum and its LayerNorm, from `bottom` up; returns the height of the upper edge."""
     width, low = 150.0, 28.0
     tall = 42.0 if "\n" in label else low
@@ -312,7 +400,9 @@ def add_norm_in_full(drawing: Drawing, x: float, bottom: float, label: str, colo
 def decoder_layer() -> Drawing:
     """One decoder layer as section 5.4 completes it: dropout, then the sum, then the norm."""
     d = Drawing(
-        440, 634, "One decoder layer in full",
+        440,
+        634,
+        "One decoder layer in full",
         "Read from below. The target's T positions, d_model wide, pass three sub-layers: masked self-attention, "
         "which takes the causal mask; attention over the encoder's output, whose keys and values are the memory of"
         " S source positions and which takes the source's padding mask; and the feed-forward network. After each "
@@ -342,22 +432,28 @@ def decoder_layer() -> Drawing:
 def post_and_pre_norm() -> Drawing:
     """The two orders of sum and norm."""
     d = Drawing(
-        440, 420, "Post-norm and pre-norm",
+        440,
+        420,
+        "Post-norm and pre-norm",
         "Two columns, each read from below. Left, post-norm, the paper's order: x goes through the sub-layer and "
         "dropout, x is added, and a LayerNorm takes the sum, so that every layer's norm stands on the way from "
         "bottom to top. Right, pre-norm: x goes through a LayerNorm, the sub-layer and dropout, and x is added; "
         "the thick line from bottom to top passes sums only, and one LayerNorm follows after the last layer.",
     )
-    for x, name, formula in ((115, "post-norm", "LayerNorm(*x* + Sublayer(*x*))"),
-                             (325, "pre-norm", "*x* + Sublayer(LayerNorm(*x*))")):
+    for x, name, formula in (
+        (115, "post-norm", "LayerNorm(*x* + Sublayer(*x*))"),
+        (325, "pre-norm", "*x* + Sublayer(LayerNorm(*x*))"),
+    ):
         d.text((x, 26), name, 16, bold=True)
         d.text((x, 50), formula, 13)
         d.text((x - 22, 402), "*x*", 16)
     # The sub-layer stands beside the main line, which the residual takes.
     for x in (93, 303):
         d.line((x, 392), (x, 190), colour=INK, stroke=3.5)
-    for x, boxes, plus in ((93, ((312, "Sub-layer", BLUE), (256, "Dropout", PLAIN)), 196),
-                           (303, ((326, "LayerNorm", ORANGE), (270, "Sub-layer", BLUE), (214, "Dropout", PLAIN)), 150)):
+    for x, boxes, plus in (
+        (93, ((312, "Sub-layer", BLUE), (256, "Dropout", PLAIN)), 196),
+        (303, ((326, "LayerNorm", ORANGE), (270, "Sub-layer", BLUE), (214, "Dropout", PLAIN)), 150),
+    ):
         beside = x + 70
         d.arrow((x, 372), (beside, 372), (beside, boxes[0][0] + 15))
         for (low, _, _), (high, _, _) in zip(boxes, boxes[1:]):
@@ -378,7 +474,9 @@ def masks() -> Drawing:
     """Three masks over one sentence with two padded positions."""
     tokens = ("the", "cat", "sat", "pad", "pad")
     d = Drawing(
-        424, 262, "Padding mask, causal mask, and both",
+        424,
+        262,
+        "Padding mask, causal mask, and both",
         "Three grids of five queries, the rows, by five keys, the columns; the tokens are the, cat, sat, pad, pad."
         " A filled cell means that the query may look at the key. Padding mask: the columns of the three words are"
         " filled in every row. Causal mask: each row is filled up to its diagonal. Both: filled where both are, so"
@@ -403,7 +501,12 @@ def masks() -> Drawing:
                 yes = allowed(row, column)
                 d.box(center, cell, cell, "", (BLUE[1] if yes else CARD, RULE), radius=0, stroke=1)
                 if not yes:
-                    d.line((center[0] - 5, center[1] + 5), (center[0] + 5, center[1] - 5), colour="#9a9a9a", stroke=1.2)
+                    d.line(
+                        (center[0] - 5, center[1] + 5),
+                        (center[0] + 5, center[1] - 5),
+                        colour="#9a9a9a",
+                        stroke=1.2,
+                    )
     d.text((212, 202), "rows: queries;  columns: keys", 14)
     d.box((84, 236), 18, 18, "", (BLUE[1], RULE), radius=0, stroke=1)
     d.text((100, 236), "may look", 14, anchor="start")
@@ -441,12 +544,17 @@ def card_pixels() -> list[bytes]:
 
 def png(rows: Sequence[bytes]) -> bytes:
     """A PNG file of `rows` of red, green and blue."""
+
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", len(rows[0]) // 3, len(rows), 8, 2, 0, 0, 0)
     body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    )
 
 
 def files() -> dict[str, str]:
@@ -455,15 +563,25 @@ def files() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a figure is out of date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, exit 1 if a figure is out of date"
+    )
     check = parser.parse_args(arguments).check
     FIGURES.mkdir(parents=True, exist_ok=True)
-    stale = [name for name, text in files().items()
-             if not (FIGURES / name).exists() or (FIGURES / name).read_text(encoding="utf-8") != text]
+    stale = [
+        name
+        for name, text in files().items()
+        if not (FIGURES / name).exists() or (FIGURES / name).read_text(encoding="utf-8") != text
+    ]
     for name in stale:
         if check:
-            print(f"book/figures/{name} is not up to date; run: python tools/figures.py", file=sys.stderr)
+            print(
+                f"book/figures/{name} is not up to date; run: python tools/figures.py",
+                file=sys.stderr,
+            )
         else:
             (FIGURES / name).write_text(files()[name], encoding="utf-8")
     if not check:

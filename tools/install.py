@@ -20,14 +20,24 @@ def main(folder: Path, installs: list[list[str]]) -> int:
     lock.parent.mkdir(exist_ok=True)
     with lock.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with this process and with pip
+            fcntl.flock(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # it ends with this process and with pip
         except BlockingIOError:
-            print(f"make: another process is installing into {folder}; waiting for it to end", file=sys.stderr)
+            print(
+                f"make: another process is installing into {folder}; waiting for it to end",
+                file=sys.stderr,
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
-        has_pip = python.exists() and run([python, "-m", "pip", "--version"], file.fileno(), subprocess.DEVNULL) == 0
+        has_pip = (
+            python.exists()
+            and run([python, "-m", "pip", "--version"], file.fileno(), subprocess.DEVNULL) == 0
+        )
         if begun.exists() or not has_pip:
             if begun.exists():
-                print(f"make: the last installation into {folder} was stopped half-way; beginning again")
+                print(
+                    f"make: the last installation into {folder} was stopped half-way; beginning again"
+                )
             if status := run([sys.executable, "-m", "venv", "--clear", folder], file.fileno()):
                 return status
         begun.touch()

@@ -26,8 +26,14 @@ DONE = re.compile(r"\| (\w+) done in [\d:]+$")
 
 def make_book(kill_after: float | None) -> tuple[set[str], set[str], int]:
     """The chapters that `make book` planned to run and those it finished, and its exit status."""
-    process = subprocess.Popen(["make", "book"], cwd=ROOT, start_new_session=True, text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        ["make", "book"],
+        cwd=ROOT,
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     planned, done = set[str](), set[str]()
     assert process.stdout is not None
     for line in process.stdout:
@@ -48,7 +54,9 @@ def kill(process: subprocess.Popen) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--within", type=float, default=120, help="seconds")
     parser.add_argument("--seed", type=int, default=17)
@@ -61,15 +69,24 @@ def main() -> int:
     for number in range(1, arguments.kills + 2):
         last = number > arguments.kills
         moment = None if last else chance.uniform(1, arguments.within)
-        print(f"run {number}: " + (f"killed {moment:.0f} s after its plan" if moment else "to its end"), flush=True)
+        print(
+            f"run {number}: "
+            + (f"killed {moment:.0f} s after its plan" if moment else "to its end"),
+            flush=True,
+        )
         began = time.monotonic()
         planned, done, status = make_book(moment)
         again |= planned & finished
         finished |= done
-        print(f"run {number}: {len(planned)} chapters to run, {len(done)} done, {len(finished)} done in all, "
-              f"{time.monotonic() - began:.0f} s, exit status {status}", flush=True)
-    print(f"run again although finished: {', '.join(sorted(again)) or 'none'}; the last run "
-          + ("succeeded" if status == 0 else f"FAILED with status {status}"))
+        print(
+            f"run {number}: {len(planned)} chapters to run, {len(done)} done, {len(finished)} done in all, "
+            f"{time.monotonic() - began:.0f} s, exit status {status}",
+            flush=True,
+        )
+    print(
+        f"run again although finished: {', '.join(sorted(again)) or 'none'}; the last run "
+        + ("succeeded" if status == 0 else f"FAILED with status {status}")
+    )
     return 1 if again or status else 0
 
 

@@ -36,8 +36,11 @@ def alone(lock: Path) -> Iterator[int]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            print(f"make book: process {file.read().strip()} is making the book in this folder; waiting for it to end",
-                  file=sys.stderr, flush=True)
+            print(
+                f"make book: process {file.read().strip()} is making the book in this folder; waiting for it to end",
+                file=sys.stderr,
+                flush=True,
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -47,9 +50,15 @@ def alone(lock: Path) -> Iterator[int]:
 
 def plan(sources: Sequence[Path], book: Path, shared: Mapping[str, str]) -> dict[Path, str]:
     """The chapters to run, those expected to take longest first, and why; the others' words are brought up to date."""
-    reasons = {source: reuse.why_to_run(source, book / f"{source.stem}.ipynb", shared) for source in sources}
+    reasons = {
+        source: reuse.why_to_run(source, book / f"{source.stem}.ipynb", shared)
+        for source in sources
+    }
     to_run = [source for source in sources if reasons[source]]
-    return {source: reasons[source] for source in sorted(to_run, key=lambda path: -seconds_of(path, book))}
+    return {
+        source: reasons[source]
+        for source in sorted(to_run, key=lambda path: -seconds_of(path, book))
+    }
 
 
 def seconds_of(source: Path, book: Path) -> float:
@@ -62,18 +71,26 @@ def describe(n_chapters: int, to_run: Mapping[Path, str]) -> str:
     by_reason = defaultdict(list)
     for source in sorted(to_run):
         by_reason[to_run[source]].append(source.stem)
-    lists = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in sorted(by_reason.items()))
+    lists = "; ".join(
+        f"{', '.join(names)} ({reason})" for reason, names in sorted(by_reason.items())
+    )
     n_reused = n_chapters - len(to_run)
     reused = f"{n_reused} chapter{'' if n_reused == 1 else 's'} reused"
     return f"{reused}, {len(to_run)} to run: {lists}" if to_run else f"{reused}, none to run"
 
 
-async def run_chapters(root: Path, book: Path, to_run: Sequence[Path], progress: Progress) -> list[execution.Failure]:
+async def run_chapters(
+    root: Path, book: Path, to_run: Sequence[Path], progress: Progress
+) -> list[execution.Failure]:
     """Run chapters into `book`. Each is stored when it is done."""
     failures = []
 
     async def run_one(source: Path) -> None:
-        target, notebook, began = book / f"{source.stem}.ipynb", read_source(source), time.monotonic()
+        target, notebook, began = (
+            book / f"{source.stem}.ipynb",
+            read_source(source),
+            time.monotonic(),
+        )
         code, before = reuse.code_digest(notebook), reuse.shared_inputs(root, book)
         failure = await execution.run(source.stem, notebook, book, progress)
         if failure is not None:
@@ -83,7 +100,9 @@ async def run_chapters(root: Path, book: Path, to_run: Sequence[Path], progress:
             return
         same = reuse.shared_inputs(root, book) == before  # nobody edited the package meanwhile
         if not same:
-            progress.say(f"{source.stem}: what it is made from changed while it ran, so it will be run again next time")
+            progress.say(
+                f"{source.stem}: what it is made from changed while it ran, so it will be run again next time"
+            )
         inputs = {"code": code, **before} if same else None
         reuse.keep(notebook, target, inputs, execution.seconds_since(began))
         progress.end(source.stem)
@@ -108,17 +127,37 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
     """Build _build/html from the sources in `source`, unless it was built from just these; the status of the build."""
     build = root / "_build"
     stamp = build / "pages.json"
-    files = [path for name in reuse.SITE for path in (
-        reuse.files_below(source / name) if (source / name).is_dir() else [source / name])]
-    made_from = json.dumps({"site": reuse.digest_of(files, source), "versions": reuse.versions(root)})
-    if (build / "html" / "index.html").exists() and stamp.exists() and stamp.read_text() == made_from:
+    files = [
+        path
+        for name in reuse.SITE
+        for path in (
+            reuse.files_below(source / name) if (source / name).is_dir() else [source / name]
+        )
+    ]
+    made_from = json.dumps(
+        {"site": reuse.digest_of(files, source), "versions": reuse.versions(root)}
+    )
+    if (
+        (build / "html" / "index.html").exists()
+        and stamp.exists()
+        and stamp.read_text() == made_from
+    ):
         print("the pages are those of the last build: nothing has changed")
         return 0
     stamp.unlink(missing_ok=True)
     for name in ("html", ".doctrees"):
         shutil.rmtree(build / name, ignore_errors=True)
     program = Path(sys.executable).with_name("jupyter-book")
-    command = [str(program), "build", "-n", "-W", "--keep-going", "--path-output", str(root), str(source)]
+    command = [
+        str(program),
+        "build",
+        "-n",
+        "-W",
+        "--keep-going",
+        "--path-output",
+        str(root),
+        str(source),
+    ]
     # The builder holds the lock too: if this process alone is killed, the next one waits for the builder's end.
     status = subprocess.run(command, pass_fds=(lock,), cwd=root).returncode
     if status == 0:
@@ -127,9 +166,15 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stored", action="store_true", help="run nothing: build from the stored outputs")
-    parser.add_argument("--no-pages", action="store_true", help="run the chapters and build no pages")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--stored", action="store_true", help="run nothing: build from the stored outputs"
+    )
+    parser.add_argument(
+        "--no-pages", action="store_true", help="run the chapters and build no pages"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     arguments = parser.parse_args()
     root = arguments.root.resolve()
@@ -141,15 +186,23 @@ def main() -> int:
             failures = [] if arguments.stored else execute(root, source)
             status = 0 if arguments.no_pages else build_pages(root, source, lock)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print("\nstopped. The chapters that were done are kept: run the same command to go on.", file=sys.stderr)
+        print(
+            "\nstopped. The chapters that were done are kept: run the same command to go on.",
+            file=sys.stderr,
+        )
         return 130
     minutes, seconds = divmod(int(time.monotonic() - began), 60)
     if failures:
-        print(f"\n{len(failures)} chapter{'' if len(failures) == 1 else 's'} failed:", file=sys.stderr)
+        print(
+            f"\n{len(failures)} chapter{'' if len(failures) == 1 else 's'} failed:", file=sys.stderr
+        )
         for failure in failures:
             print(f"  {failure}", file=sys.stderr)
     if status:
-        print(f"\nthe pages have problems: jupyter-book's messages above say which (status {status})", file=sys.stderr)
+        print(
+            f"\nthe pages have problems: jupyter-book's messages above say which (status {status})",
+            file=sys.stderr,
+        )
     if not arguments.no_pages and (root / "_build" / "html" / "index.html").exists():
         print(f"Open _build/html/index.html ({minutes}:{seconds:02d} minutes)")
     return 1 if failures or status else 0

@@ -37,12 +37,18 @@ def read_source(path: Path) -> NotebookNode:
     notebook = jupytext.read(path)
     notebook.cells = [cell for cell in notebook.cells if not colab.is_made_here(cell)]
     kinds = [cell.cell_type for cell in notebook.cells]
-    notebook.cells.insert(kinds.index("code") if "code" in kinds else len(kinds), colab.first_cell())
+    notebook.cells.insert(
+        kinds.index("code") if "code" in kinds else len(kinds), colab.first_cell()
+    )
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem}-{number:03d}"
     notebook.cells.insert(0, colab.badge(path.stem))
     notebook.metadata = NotebookNode(
-        kernelspec={"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+        kernelspec={
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+            "name": "python3",
+        },
         language_info={"name": "python"},
         jupytext={"formats": "ipynb,py:percent"},
         book={"source_hash": source_hash(notebook)},
@@ -53,8 +59,11 @@ def read_source(path: Path) -> NotebookNode:
 
 def source_hash(notebook: NotebookNode) -> str:
     """A fingerprint of the code that made the outputs: the chapter's own code cells, in order."""
-    code = "\0".join(cell.source for cell in notebook.cells
-                     if cell.cell_type == "code" and not colab.is_made_here(cell))
+    code = "\0".join(
+        cell.source
+        for cell in notebook.cells
+        if cell.cell_type == "code" and not colab.is_made_here(cell)
+    )
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
@@ -64,7 +73,9 @@ def is_stale(source: Path) -> bool:
     if not stored.exists():
         return True
     old, new = nbformat.read(stored, as_version=4), read_source(source)
-    return old.metadata != new.metadata or [_text(cell) for cell in old.cells] != [_text(cell) for cell in new.cells]
+    return old.metadata != new.metadata or [_text(cell) for cell in old.cells] != [
+        _text(cell) for cell in new.cells
+    ]
 
 
 def _text(cell: NotebookNode) -> tuple[str, str, str, dict]:
@@ -89,8 +100,11 @@ def take_over_words(source: Path) -> bool:
 
 def take_outputs(old: NotebookNode, new: NotebookNode) -> None:
     """Give the code cells of `new` the outputs of `old`, which has the same code cells in the same order."""
-    for before, after in zip((cell for cell in old.cells if cell.cell_type == "code"),
-                             (cell for cell in new.cells if cell.cell_type == "code"), strict=True):
+    for before, after in zip(
+        (cell for cell in old.cells if cell.cell_type == "code"),
+        (cell for cell in new.cells if cell.cell_type == "code"),
+        strict=True,
+    ):
         after.outputs, after.execution_count = before.outputs, before.execution_count
 
 
@@ -119,13 +133,29 @@ async def run_all(sources: list[Path], folder: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     refresh = verbs.add_parser("refresh", help="run chapters and store their outputs beside them")
-    refresh.add_argument("chapters", nargs="*", type=Path, help="book/x.py (or .ipynb); all chapters if none is named")
-    refresh.add_argument("--check", action="store_true", help="run nothing, exit 1 if a stored notebook is stale")
-    words = verbs.add_parser("words", help="where only words and tags have changed: store them, run nothing")
-    words.add_argument("chapters", nargs="*", type=Path, help="book/x.py (or .ipynb); all chapters if none is named")
+    refresh.add_argument(
+        "chapters",
+        nargs="*",
+        type=Path,
+        help="book/x.py (or .ipynb); all chapters if none is named",
+    )
+    refresh.add_argument(
+        "--check", action="store_true", help="run nothing, exit 1 if a stored notebook is stale"
+    )
+    words = verbs.add_parser(
+        "words", help="where only words and tags have changed: store them, run nothing"
+    )
+    words.add_argument(
+        "chapters",
+        nargs="*",
+        type=Path,
+        help="book/x.py (or .ipynb); all chapters if none is named",
+    )
     arguments = parser.parse_args()
 
     execution.kernel_environment(ROOT)
@@ -140,7 +170,10 @@ def main() -> int:
     if arguments.check:
         stale = [str(path) for path in sources if is_stale(path)]
         for path in stale:
-            print(f"{path}: the stored notebook is stale; run: make refresh CHAPTER={path}", file=sys.stderr)
+            print(
+                f"{path}: the stored notebook is stale; run: make refresh CHAPTER={path}",
+                file=sys.stderr,
+            )
         return bool(stale)
     try:
         return not asyncio.run(run_all(sources, BOOK))

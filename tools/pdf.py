@@ -54,8 +54,10 @@ def contents(toc: Path) -> list[tuple[str, list[str]]]:
         for section in node.get("sections", []):
             yield from files(section)
 
-    parts = [(part.get("caption", ""), [name for chapter in part["chapters"] for name in files(chapter)])
-             for part in tree.get("parts", [])]
+    parts = [
+        (part.get("caption", ""), [name for chapter in part["chapters"] for name in files(chapter)])
+        for part in tree.get("parts", [])
+    ]
     return [("", [tree["root"]]), *parts]
 
 
@@ -69,10 +71,16 @@ def moved(address: str, page: str, pages: set[str]) -> str:
     path, fragment = urldefrag(address)
     if urlsplit(address).scheme or address.startswith("//"):
         return address
-    target = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else f"{page}.html"
+    target = (
+        posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+        if path
+        else f"{page}.html"
+    )
     name = target.removesuffix(".html")
     if target.endswith(".html"):
-        return (f"#{key(name)}--{fragment}" if fragment else f"#{key(name)}") if name in pages else ""
+        return (
+            (f"#{key(name)}--{fragment}" if fragment else f"#{key(name)}") if name in pages else ""
+        )
     return f"../html/{target}"
 
 
@@ -90,7 +98,9 @@ def article(source: str, page: str, pages: set[str]) -> tuple[str, Tag]:
     only = SoupStrainer("article", class_="bd-article")
     found = BeautifulSoup(source, "html.parser", parse_only=only).find("article")
     if not isinstance(found, Tag):
-        raise SystemExit(f"pdf.py: {page}.html has no article; is it a page of this book, built by `make html`?")
+        raise SystemExit(
+            f"pdf.py: {page}.html has no article; is it a page of this book, built by `make html`?"
+        )
     for link in found.select("a.headerlink"):
         link.decompose()
     for element in found.find_all(True):
@@ -98,7 +108,9 @@ def article(source: str, page: str, pages: set[str]) -> tuple[str, Tag]:
             element["id"] = f"{key(page)}--{element['id']}"
         for name in REFERRING:
             if element.get(name):
-                words = element[name] if isinstance(element[name], list) else str(element[name]).split()
+                words = (
+                    element[name] if isinstance(element[name], list) else str(element[name]).split()
+                )
                 element[name] = " ".join(f"{key(page)}--{word}" for word in words)
         for name in ("href", "src"):
             if element.get(name) and element.name != "script":
@@ -117,8 +129,12 @@ def joined(html: Path, toc: Path) -> str:
     pages = {name for _, names in parts for name in names}
     first = parts[0][1][0]
     head = (html / f"{first}.html").read_text(encoding="utf-8").partition("</head>")[0]
-    styles = [moved(urlsplit(address).path, first, pages)
-              for address in re.findall(r'<link (?:rel="stylesheet" type="text/css" )?href="([^"]+\.css[^"]*)"', head)]
+    styles = [
+        moved(urlsplit(address).path, first, pages)
+        for address in re.findall(
+            r'<link (?:rel="stylesheet" type="text/css" )?href="([^"]+\.css[^"]*)"', head
+        )
+    ]
     book = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["title"]
     listing: list[str] = []
     chapters: list[str] = []
@@ -132,10 +148,14 @@ def joined(html: Path, toc: Path) -> str:
             mathjax = mathjax or formula_scripts(source, name, pages)
             page = f"page{len(chapters)}"
             words = title.replace("\\", "").replace('"', "'")
-            rules.append(f'@page {page} {{ @top-right {{ content: "{words}"; font: 9pt sans-serif; color: #555; }} }}')
+            rules.append(
+                f'@page {page} {{ @top-right {{ content: "{words}"; font: 9pt sans-serif; color: #555; }} }}'
+            )
             listing.append(f'<li><a href="#{key(name)}">{escape(title)}</a></li>')
             part = f'<p class="part">{escape(caption)}</p>' if caption and number == 0 else ""
-            chapters.append(f'<section class="chapter" id="{key(name)}" style="page: {page}">{part}{body}</section>')
+            chapters.append(
+                f'<section class="chapter" id="{key(name)}" style="page: {page}">{part}{body}</section>'
+            )
         listing.append("</ul>")
     links = "".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
     style = (ROOT / "tools" / "pdf.css").read_text(encoding="utf-8") + "\n".join(rules)
@@ -153,15 +173,23 @@ def print_pdf(address: str, target: Path) -> None:
     with chromium_page(seconds=900, viewport={"width": TEXT_WIDTH, "height": 1000}) as page:
         page.emulate_media(media="print")
         open_page(page, address)
-        page.evaluate("Promise.all([...document.images].map((image) => { image.loading = 'eager'; "
-                      "return image.decode().catch(() => {}); })).then(() => 0)")
+        page.evaluate(
+            "Promise.all([...document.images].map((image) => { image.loading = 'eager'; "
+            "return image.decode().catch(() => {}); })).then(() => 0)"
+        )
         page.evaluate(f"{SHRINK}; 0")
         # Not by page.pdf(), which holds the whole file in memory, and in one message: it has 56 MB.
         protocol = page.context.new_cdp_session(page)
-        stream = protocol.send("Page.printToPDF", {
-            "printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream",
-            "generateTaggedPDF": True, "generateDocumentOutline": True,
-        })["stream"]
+        stream = protocol.send(
+            "Page.printToPDF",
+            {
+                "printBackground": True,
+                "preferCSSPageSize": True,
+                "transferMode": "ReturnAsStream",
+                "generateTaggedPDF": True,
+                "generateDocumentOutline": True,
+            },
+        )["stream"]
         with target.open("wb") as file:
             while True:
                 chunk = protocol.send("IO.read", {"handle": stream, "size": 1 << 22})
@@ -172,16 +200,25 @@ def print_pdf(address: str, target: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--html", type=Path, default=ROOT / "_build" / "html", help="the built pages")
-    parser.add_argument("--to", type=Path, default=ROOT / "_build" / "pdf", help="folder for the PDF")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--html", type=Path, default=ROOT / "_build" / "html", help="the built pages"
+    )
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "_build" / "pdf", help="folder for the PDF"
+    )
     arguments = parser.parse_args()
     html, folder = arguments.html.resolve(), arguments.to.resolve()
     if not CHROMIUM:
         print("pdf.py: no chromium on this machine (apt-get install chromium)", file=sys.stderr)
         return 2
     if html.name != "html" or folder.parent != html.parent:
-        print(f"pdf.py: the pages must be in a folder html beside the PDF's, got {html} and {folder}", file=sys.stderr)
+        print(
+            f"pdf.py: the pages must be in a folder html beside the PDF's, got {html} and {folder}",
+            file=sys.stderr,
+        )
         return 2
     if not (html / "index.html").exists():
         print(f"pdf.py: there is no built book in {html}; run: make html", file=sys.stderr)

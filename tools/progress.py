@@ -14,11 +14,26 @@ from typing import TextIO
 
 # Seconds on one quiet core, for a first estimate; afterwards the last run's times are used.
 EXPECTED_SECONDS = {
-    "1_introduction": 32, "2_background": 30, "3_1_stacks": 53, "3_2_attention": 14, "3_3_feed_forward": 22,
-    "3_4_embeddings_and_softmax": 25, "3_5_positional_encoding": 41, "4_why_self_attention": 15,
-    "5_1_data_and_batching": 10, "5_2_training": 55, "5_3_optimizer": 57, "5_4_regularization": 60, "6_1_results": 15,
-    "6_1_translation": 200, "6_2_variations": 62, "6_3_parsing": 64, "7_attention_visualizations": 37,
-    "after_the_paper": 35, "claims": 5, "common_mistakes": 6,
+    "1_introduction": 32,
+    "2_background": 30,
+    "3_1_stacks": 53,
+    "3_2_attention": 14,
+    "3_3_feed_forward": 22,
+    "3_4_embeddings_and_softmax": 25,
+    "3_5_positional_encoding": 41,
+    "4_why_self_attention": 15,
+    "5_1_data_and_batching": 10,
+    "5_2_training": 55,
+    "5_3_optimizer": 57,
+    "5_4_regularization": 60,
+    "6_1_results": 15,
+    "6_1_translation": 200,
+    "6_2_variations": 62,
+    "6_3_parsing": 64,
+    "7_attention_visualizations": 37,
+    "after_the_paper": 35,
+    "claims": 5,
+    "common_mistakes": 6,
 }
 USUAL_SECONDS = 30.0
 QUIET = 60.0  # seconds without a line before the next one, where the line is not rewritten
@@ -42,8 +57,14 @@ def expected_seconds(name: str) -> float:
 class Progress:
     """Counts chapters. `expected` has the seconds that each is thought to take, as far as they are known."""
 
-    def __init__(self, expected: Mapping[str, float], n_done: int, slots: int, stream: TextIO | None = None,
-                 clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        expected: Mapping[str, float],
+        n_done: int,
+        slots: int,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.waiting = dict(expected)
         self.expected = dict(expected)
         self.running: dict[str, Running] = {}
@@ -83,15 +104,20 @@ class Progress:
                 self.say(f"    {line}")
         else:
             self.n_done += 1
-        self._event(f"{name} {'FAILED after' if failure else 'done in'} {_minutes(self.took[name])}")
+        self._event(
+            f"{name} {'FAILED after' if failure else 'done in'} {_minutes(self.took[name])}"
+        )
 
     def tick(self) -> None:
         """Rewrite the line; where that cannot be done, write one if there was none for a minute."""
-        places = [f"{name} cell {at.cell}/{at.n_cells} {at.says[:40]}".rstrip() for name, at in self.running.items()]
+        places = [
+            f"{name} cell {at.cell}/{at.n_cells} {at.says[:40]}".rstrip()
+            for name, at in self.running.items()
+        ]
         if self.in_place:
             columns = get_terminal_size().columns
             line = f"{self.line()} | {'; '.join(places)}"
-            self.stream.write("\r\x1b[K" + line[:columns - 1])
+            self.stream.write("\r\x1b[K" + line[: columns - 1])
             self.stream.flush()
         elif self.clock() - self.last >= QUIET:
             self._event(f"at {'; '.join(places)}")
@@ -111,7 +137,9 @@ class Progress:
         """Chapters done of all, time so far, time to go."""
         failed = f", {self.n_failed} failed" if self.n_failed else ""
         left = self.seconds_to_go()
-        to_go = f", about {max(1, round(left / 60))} min to go" if self.waiting or self.running else ""
+        to_go = (
+            f", about {max(1, round(left / 60))} min to go" if self.waiting or self.running else ""
+        )
         so_far = _minutes(self.clock() - self.began)
         return f"[{self.n_done} of {self.n_chapters} chapters{failed}] {so_far} so far{to_go}"
 
@@ -119,8 +147,10 @@ class Progress:
         """An estimate: what is expected of each chapter, at the pace of this run, over as many slots as there are."""
         now = self.clock()
         pace = self._pace(now)
-        slots = [max(pace * self.expected[name] - (now - at.began), 0.1 * (now - at.began))
-                 for name, at in self.running.items()]
+        slots = [
+            max(pace * self.expected[name] - (now - at.began), 0.1 * (now - at.began))
+            for name, at in self.running.items()
+        ]
         slots += [0.0] * (self.slots - len(slots))
         for seconds in sorted(self.waiting.values(), reverse=True):
             first_free = slots.index(min(slots))
@@ -130,8 +160,13 @@ class Progress:
     def _pace(self, now: float) -> float:
         """Seconds taken for a second expected, over the chapters that ended and those that are overdue."""
         taken = dict(self.took)
-        taken.update({name: now - at.began for name, at in self.running.items()
-                      if now - at.began > self.expected[name]})
+        taken.update(
+            {
+                name: now - at.began
+                for name, at in self.running.items()
+                if now - at.began > self.expected[name]
+            }
+        )
         expected = sum(self.expected[name] for name in taken)
         return sum(taken.values()) / expected if expected else 1.0
 

@@ -25,8 +25,14 @@ from tools.notebooks import read_source, take_outputs
 
 SITE = ("_config.yml", "_toc.yml", "static", "book")  # all that a build of the HTML reads
 RUN_TAGS = {"raises-exception", "skip-execution"}  # the tags that change how a cell is run
-REASONS = {"code": "code changed", "package": "package changed", "corpus": "corpus changed", "model": "model changed",
-           "results": "results changed", "versions": "versions changed"}
+REASONS = {
+    "code": "code changed",
+    "package": "package changed",
+    "corpus": "corpus changed",
+    "model": "model changed",
+    "results": "results changed",
+    "versions": "versions changed",
+}
 
 
 def digest_of(files: Iterable[Path], root: Path) -> str:
@@ -41,8 +47,11 @@ def digest_of(files: Iterable[Path], root: Path) -> str:
 
 def files_below(folder: Path) -> list[Path]:
     """All files, without what Python and editors leave."""
-    return [path for path in folder.rglob("*") if path.is_file()
-            and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)]
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)
+    ]
 
 
 def versions(root: Path) -> dict[str, str]:
@@ -76,8 +85,11 @@ def code_digest(notebook: NotebookNode) -> str:
 
     The first cell is for Colab and does nothing elsewhere: another address of the repository runs no chapter again.
     """
-    cells = [[cell.source, sorted(RUN_TAGS & set(cell.metadata.get("tags", [])))]
-             for cell in notebook.cells if cell.cell_type == "code" and not colab.is_made_here(cell)]
+    cells = [
+        [cell.source, sorted(RUN_TAGS & set(cell.metadata.get("tags", [])))]
+        for cell in notebook.cells
+        if cell.cell_type == "code" and not colab.is_made_here(cell)
+    ]
     return hashlib.sha256(json.dumps(cells).encode()).hexdigest()[:16]
 
 
@@ -111,7 +123,9 @@ def why_to_run(source: Path, path: Path, shared: Mapping[str, str]) -> str:
     return ""
 
 
-def keep(notebook: NotebookNode, path: Path, inputs: Mapping[str, str] | None, seconds: float) -> None:
+def keep(
+    notebook: NotebookNode, path: Path, inputs: Mapping[str, str] | None, seconds: float
+) -> None:
     """Store an executed chapter; without `inputs` it is shown, and run again the next time."""
     notebook.metadata.run = {"seconds": seconds, **({"inputs": dict(inputs)} if inputs else {})}
     write_whole(notebook, path)
@@ -127,19 +141,34 @@ def keep_failed(notebook: NotebookNode, stored: Path, path: Path, failure: Failu
     from_stored = old is not None and code_digest(old) == code_digest(notebook)
     if old is not None and from_stored:
         take_outputs(old, notebook)
-    shown = ("The outputs below come with the book: an earlier run of the same code made them." if from_stored else
-             "Below stand the outputs up to that cell.")
-    place = f"cell {failure.cell} of {failure.n_cells}" if failure.cell else "its first cell had not begun"
+    shown = (
+        "The outputs below come with the book: an earlier run of the same code made them."
+        if from_stored
+        else "Below stand the outputs up to that cell."
+    )
+    place = (
+        f"cell {failure.cell} of {failure.n_cells}"
+        if failure.cell
+        else "its first cell had not begun"
+    )
     message = failure.message.replace("~~~", "~ ~ ~")
     line = failure.first_line.replace("~~~", "~ ~ ~")
-    warning = (f":::{{admonition}} This chapter failed when this copy of the book was made ({place})\n"
-               f":class: warning\n~~~text\n{line}\n{message}\n~~~\n{shown}\n:::\n")
-    first = next((cell for cell in notebook.cells if re.search(r"^# ", cell.source, flags=re.M)
-                  and cell.cell_type == "markdown"), None)
+    warning = (
+        f":::{{admonition}} This chapter failed when this copy of the book was made ({place})\n"
+        f":class: warning\n~~~text\n{line}\n{message}\n~~~\n{shown}\n:::\n"
+    )
+    first = next(
+        (
+            cell
+            for cell in notebook.cells
+            if re.search(r"^# ", cell.source, flags=re.M) and cell.cell_type == "markdown"
+        ),
+        None,
+    )
     if first is not None:
         title = re.search(r"^# .*$", first.source, flags=re.M)
         assert title is not None
-        first.source = f"{first.source[:title.end()]}\n\n{warning}{first.source[title.end():]}"
+        first.source = f"{first.source[: title.end()]}\n\n{warning}{first.source[title.end() :]}"
     write_whole(notebook, path)
 
 
@@ -148,8 +177,11 @@ def mirror(root: Path, folder: Path, kept: set[Path]) -> None:
 
     What is there and not in the sources goes, the partial files of dead processes too.
     """
-    wanted = {path.relative_to(root): path for name in SITE
-              for path in (files_below(root / name) if (root / name).is_dir() else [root / name])}
+    wanted = {
+        path.relative_to(root): path
+        for name in SITE
+        for path in (files_below(root / name) if (root / name).is_dir() else [root / name])
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
         name = path.relative_to(folder)

@@ -26,56 +26,146 @@ def as_percent(share: float | None) -> str:
 
 
 def origin(result: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in
-                         {"torch": result["versions"]["torch"], **result.get("peers", {})}.items())
-    return (f"`{result['command']}` on {result['hardware']}, {result['date']}, commit {result['commit'][:7]}; "
-            f"{versions}.\n")
+    versions = ", ".join(
+        f"{name} {version}"
+        for name, version in {
+            "torch": result["versions"]["torch"],
+            **result.get("peers", {}),
+        }.items()
+    )
+    return (
+        f"`{result['command']}` on {result['hardware']}, {result['date']}, commit {result['commit'][:7]}; "
+        f"{versions}.\n"
+    )
 
 
 def training(result: dict[str, Any]) -> str:
     steps = [r for r in result["records"] if r["measure"] == "training step"]
     memory = [r for r in result["records"] if r["measure"] == "peak memory"]
-    return "\n".join([
-        "**Training steps**\n", origin(result),
-        table(["model", "data", "implementation", "target tokens/s", "share of the matrix rate", "time in products",
-               "ours is"],
-              [[r["model"], r["data"], r["implementation"], f"{r['target_tokens_per_s']:,.0f}",
-                f"{r['share_of_product']:.2f}", as_percent(r.get("share_in_products")), f"{r['ours_is_faster']:.2f} x"]
-               for r in steps]),
-        "**Memory at its highest**, base, vocabulary 37,000, 4,096 tokens a side\n",
-        table(["implementation", "MB", "ours over it"],
-              [[r["implementation"], f"{r['peak_megabytes']:,.0f}", f"{r['ours_over_it']:.2f}"] for r in memory])])
+    return "\n".join(
+        [
+            "**Training steps**\n",
+            origin(result),
+            table(
+                [
+                    "model",
+                    "data",
+                    "implementation",
+                    "target tokens/s",
+                    "share of the matrix rate",
+                    "time in products",
+                    "ours is",
+                ],
+                [
+                    [
+                        r["model"],
+                        r["data"],
+                        r["implementation"],
+                        f"{r['target_tokens_per_s']:,.0f}",
+                        f"{r['share_of_product']:.2f}",
+                        as_percent(r.get("share_in_products")),
+                        f"{r['ours_is_faster']:.2f} x",
+                    ]
+                    for r in steps
+                ],
+            ),
+            "**Memory at its highest**, base, vocabulary 37,000, 4,096 tokens a side\n",
+            table(
+                ["implementation", "MB", "ours over it"],
+                [
+                    [r["implementation"], f"{r['peak_megabytes']:,.0f}", f"{r['ours_over_it']:.2f}"]
+                    for r in memory
+                ],
+            ),
+        ]
+    )
 
 
 def decoding(result: dict[str, Any]) -> str:
-    return "\n".join([
-        "**Decoding**\n", origin(result),
-        table(["model", "beam", "batch", "implementation", "same outputs", "tokens/s", "ours is", "ours in int8 is"],
-              [[r["model"], str(r["beam_size"]), str(r["batch_size"]), r["implementation"], f"{r['same_outputs']:.0%}",
-                f"{r['tokens_per_s']:,.0f}", f"{r['ours_is_faster']:.2f} x", f"{r['our_int8_is_faster']:.2f} x"]
-               for r in result["records"] if r["measure"] == "decoding"]),
-        "**What 8 bits cost**, beam 4 on the test split of the default corpus\n",
-        table(["model", "implementation", "sentences", "BLEU"],
-              [[r["model"], r["implementation"], str(r["sentences"]), f"{r['bleu']:.2f}"]
-               for r in result["records"] if r["measure"] == "BLEU"])])
+    return "\n".join(
+        [
+            "**Decoding**\n",
+            origin(result),
+            table(
+                [
+                    "model",
+                    "beam",
+                    "batch",
+                    "implementation",
+                    "same outputs",
+                    "tokens/s",
+                    "ours is",
+                    "ours in int8 is",
+                ],
+                [
+                    [
+                        r["model"],
+                        str(r["beam_size"]),
+                        str(r["batch_size"]),
+                        r["implementation"],
+                        f"{r['same_outputs']:.0%}",
+                        f"{r['tokens_per_s']:,.0f}",
+                        f"{r['ours_is_faster']:.2f} x",
+                        f"{r['our_int8_is_faster']:.2f} x",
+                    ]
+                    for r in result["records"]
+                    if r["measure"] == "decoding"
+                ],
+            ),
+            "**What 8 bits cost**, beam 4 on the test split of the default corpus\n",
+            table(
+                ["model", "implementation", "sentences", "BLEU"],
+                [
+                    [r["model"], r["implementation"], str(r["sentences"]), f"{r['bleu']:.2f}"]
+                    for r in result["records"]
+                    if r["measure"] == "BLEU"
+                ],
+            ),
+        ]
+    )
 
 
 def growth(result: dict[str, Any]) -> str:
     records = result["records"]
-    return "\n".join([
-        "**Growth**\n", origin(result),
-        table(["pairs", "microseconds a token", "over the fewest"],
-              [[f"{r['pairs']:,}", f"{r['us_a_token']:.1f}", f"{r['over_smallest']:.3f}"]
-               for r in records if r["measure"] == "training"]),
-        table(["lines translated", "MB at the highest", "MB before"],
-              [[f"{r['lines']:,}", f"{r['peak_megabytes']:.1f}", f"{r['megabytes_before']:.1f}"]
-               for r in records if r["measure"] == "translating"])])
+    return "\n".join(
+        [
+            "**Growth**\n",
+            origin(result),
+            table(
+                ["pairs", "microseconds a token", "over the fewest"],
+                [
+                    [f"{r['pairs']:,}", f"{r['us_a_token']:.1f}", f"{r['over_smallest']:.3f}"]
+                    for r in records
+                    if r["measure"] == "training"
+                ],
+            ),
+            table(
+                ["lines translated", "MB at the highest", "MB before"],
+                [
+                    [
+                        f"{r['lines']:,}",
+                        f"{r['peak_megabytes']:.1f}",
+                        f"{r['megabytes_before']:.1f}",
+                    ]
+                    for r in records
+                    if r["measure"] == "translating"
+                ],
+            ),
+        ]
+    )
 
 
 def tables() -> str:
     """Of the machine of the last runs, then of the one before it."""
-    return "\n".join([training(load("training_cpu")), decoding(load("decoding_cpu")), growth(load("growth")),
-                      training(load("training_cpu_intel")), decoding(load("decoding_cpu_intel"))])
+    return "\n".join(
+        [
+            training(load("training_cpu")),
+            decoding(load("decoding_cpu")),
+            growth(load("growth")),
+            training(load("training_cpu_intel")),
+            decoding(load("decoding_cpu_intel")),
+        ]
+    )
 
 
 def page() -> str:

@@ -17,13 +17,17 @@ def main(folder: Path) -> None:
     """Replace `folder` by MathJax's script, fonts and licence; the wheel is found, never imported."""
     spec = importlib.util.find_spec("mathjax")
     if spec is None or not spec.submodule_search_locations:
-        sys.exit("vendor_mathjax.py: package django-static-mathjax is missing; run: pip install -r requirements.txt")
+        sys.exit(
+            "vendor_mathjax.py: package django-static-mathjax is missing; run: pip install -r requirements.txt"
+        )
     mathjax = Path(next(iter(spec.submodule_search_locations))) / "static" / "mathjax"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(mathjax / "es5" / FONTS, folder / FONTS)
     shutil.copy(mathjax / "LICENSE", folder)
     shutil.copy(mathjax / "es5" / SCRIPT, folder / f"{SCRIPT}.part")
-    os.replace(folder / f"{SCRIPT}.part", folder / SCRIPT)  # last, and whole: the Makefile looks for it
+    os.replace(
+        folder / f"{SCRIPT}.part", folder / SCRIPT
+    )  # last, and whole: the Makefile looks for it
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ def check(exercise: str, answer: Callable[..., Any]) -> None:
     `answer` is called in several cases, with small inputs of unequal sizes (tensors in float64), which it must not
     change. The global random state stays as it is. Raises ConfigError for an id that is not in EXERCISES.
     """
-    require(exercise in EXERCISES, f"there is no exercise {exercise!r}; there are {', '.join(sorted(EXERCISES))}")
+    require(
+        exercise in EXERCISES,
+        f"there is no exercise {exercise!r}; there are {', '.join(sorted(EXERCISES))}",
+    )
     diagnosis = judge(EXERCISES[exercise](), answer)
     print(f"{exercise}: right." if diagnosis is None else f"{exercise}: not yet. {diagnosis}")

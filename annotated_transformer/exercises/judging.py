@@ -51,14 +51,18 @@ def judge(exercise: Exercise, answer: Any) -> str | None:
         expected[case] = exercise.right(*copy.deepcopy(arguments))
         passed = copy.deepcopy(arguments)
         given[case] = _call(answer, passed)
-        for name, before, after in zip(inspect.signature(exercise.right).parameters, arguments, passed):
+        for name, before, after in zip(
+            inspect.signature(exercise.right).parameters, arguments, passed
+        ):
             if not callable(before) and not _same(before, after):
                 return f"Your function changes its argument {name}; make a new value and leave the old one as it is."
     faults = {case: _fault(expected[case], given[case]) for case in exercise.cases}
     wrong = [case for case, fault in faults.items() if fault]
     if not wrong:
         return None
-    return _known_mistake(exercise, expected, given, wrong[0]) or _unknown_mistake(exercise, given, faults, wrong[0])
+    return _known_mistake(exercise, expected, given, wrong[0]) or _unknown_mistake(
+        exercise, given, faults, wrong[0]
+    )
 
 
 class _Raised(NamedTuple):
@@ -70,7 +74,9 @@ def _call(function: Function, arguments: tuple[Any, ...]) -> Any:
     """What the function returns, or what it raised."""
     try:
         return function(*arguments)
-    except Exception as error:  # The function is a reader's: it may fail in any way, and is told how in one line.
+    except (
+        Exception
+    ) as error:  # The function is a reader's: it may fail in any way, and is told how in one line.
         return _Raised(type(error).__name__, (str(error).strip().splitlines() or [""])[0][:150])
 
 
@@ -80,8 +86,15 @@ def _known_mistake(
     """The sentence of the mistake that explains every case, or else of the only one that explains the first wrong."""
     explain_first = []
     for sentence, mistaken in exercise.mistakes.items():
-        made = {case: _call(mistaken, copy.deepcopy(arguments)) for case, arguments in exercise.cases.items()}
-        shows = [case for case in made if not isinstance(made[case], _Raised) and not _same(expected[case], made[case])]
+        made = {
+            case: _call(mistaken, copy.deepcopy(arguments))
+            for case, arguments in exercise.cases.items()
+        }
+        shows = [
+            case
+            for case in made
+            if not isinstance(made[case], _Raised) and not _same(expected[case], made[case])
+        ]
         if shows and all(_same(made[case], given[case]) for case in made):
             return sentence
         if first_wrong in shows and _same(made[first_wrong], given[first_wrong]):
@@ -91,12 +104,24 @@ def _known_mistake(
 
 def _is_telling(value: Any) -> bool:
     """Whether two such results are hardly equal by chance: an array of floats, or something that holds one."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
-    return any(isinstance(part, Tensor) and part.is_floating_point() and part.numel() > 2 for part in parts)
+    parts = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, (list, tuple))
+        else [value]
+    )
+    return any(
+        isinstance(part, Tensor) and part.is_floating_point() and part.numel() > 2 for part in parts
+    )
 
 
-def _unknown_mistake(exercise: Exercise, given: dict[str, Any], faults: dict[str, str | None], case: str) -> str:
-    if faults[case] == _NUMBERS and (broken := exercise.law(*copy.deepcopy(exercise.cases[case]), given[case])):
+def _unknown_mistake(
+    exercise: Exercise, given: dict[str, Any], faults: dict[str, str | None], case: str
+) -> str:
+    if faults[case] == _NUMBERS and (
+        broken := exercise.law(*copy.deepcopy(exercise.cases[case]), given[case])
+    ):
         return broken
     right = next((f" ({case}, it is right)" for case, fault in faults.items() if not fault), "")
     return f"{case[0].upper()}{case[1:]}, {faults[case]}{right}."
@@ -132,12 +157,22 @@ def _collection_fault(expected: Any, given: Any, what: str) -> str | None:
     if isinstance(expected, dict):
         if expected.keys() != given.keys():
             return f"the names in {what} must be those that came in, yours are {', '.join(map(str, given))}"
-        return next((fault for key in expected if (fault := _fault(expected[key], given[key], f"entry {key}"))), None)
+        return next(
+            (
+                fault
+                for key in expected
+                if (fault := _fault(expected[key], given[key], f"entry {key}"))
+            ),
+            None,
+        )
     if any(isinstance(part, (Tensor, list, dict)) for part in expected):
         if len(given) != len(expected):
             return f"{what} must have {len(expected)} parts, yours has {len(given)}"
         parts = [f"part {i} of {what}" for i in range(len(expected))]
-        return next((fault for e, g, part in zip(expected, given, parts) if (fault := _fault(e, g, part))), None)
+        return next(
+            (fault for e, g, part in zip(expected, given, parts) if (fault := _fault(e, g, part))),
+            None,
+        )
     return None if expected == given else f"{what} is not {given!r}"
 
 

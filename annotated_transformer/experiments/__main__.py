@@ -12,16 +12,26 @@ from annotated_transformer.experiments.table_1 import measurement as table_1
 from annotated_transformer.experiments.table_3 import miniature_run as table_3
 from annotated_transformer.experiments.table_4 import parser as parsing
 
-PARTS = {"table_1": table_1.main, "table_3": table_3.main, "parsing": parsing.main,
-         "figures_3_to_5": figures_3_to_5.main}
+PARTS = {
+    "table_1": table_1.main,
+    "table_3": table_3.main,
+    "parsing": parsing.main,
+    "figures_3_to_5": figures_3_to_5.main,
+}
 """Each writes the result file of its name; what is finished is not run again, except the timings of Table 1."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the parts, one after the other, and say where each result file lies."""
-    parser = argparse.ArgumentParser(prog="python -m annotated_transformer.experiments", description=__doc__)
-    parser.add_argument("--small", action="store_true", help="toy size, in minutes, into a temporary folder")
-    parser.add_argument("--out", type=Path, help="folder of the result files (default: book/results)")
+    parser = argparse.ArgumentParser(
+        prog="python -m annotated_transformer.experiments", description=__doc__
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="toy size, in minutes, into a temporary folder"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder of the result files (default: book/results)"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs of Table 3 at a time")
     parser.add_argument("--only", choices=PARTS, action="append", help="this one; may be repeated")
     args = parser.parse_args(arguments)

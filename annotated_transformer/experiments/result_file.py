@@ -28,11 +28,15 @@ def commit() -> str:
     here = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], check=True, capture_output=True, text=True, cwd=here.parent)
+        done = subprocess.run(
+            ["git", *words], check=True, capture_output=True, text=True, cwd=here.parent
+        )
         return done.stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", f"{here.name}/experiments/{Path(__file__).name}")  # no copy elsewhere
+        git(
+            "ls-files", "--error-unmatch", f"{here.name}/experiments/{Path(__file__).name}"
+        )  # no copy elsewhere
         changed = git("status", "--porcelain", "--", here.name, "benchmarks")
         return git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
@@ -61,12 +65,17 @@ def origin(command: str, device: str = "cpu") -> dict[str, Any]:
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "hardware": hardware(device),
-        "versions": {package: version(package) for package in PACKAGES} | {"python": platform.python_version()},
+        "versions": {package: version(package) for package in PACKAGES}
+        | {"python": platform.python_version()},
     }
 
 
 def write_result(
-    path: str | Path, command: str, records: Sequence[dict[str, Any]], device: str = "cpu", **more: Any
+    path: str | Path,
+    command: str,
+    records: Sequence[dict[str, Any]],
+    device: str = "cpu",
+    **more: Any,
 ) -> None:
     """Write the records, with `origin(command, device)` and what `more` says of all of them, to the file `path`."""
     path = Path(path)

@@ -40,7 +40,9 @@ class SentenceScores(NamedTuple):
 
 
 @torch.inference_mode()
-def sentence_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> Float[Tensor, "N 2"]:
+def sentence_nll(
+    model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096
+) -> Float[Tensor, "N 2"]:
     """Nats and tokens of each target given its source, as `evaluation.perplexity` sums them. The model must be in
     eval mode."""
     require(not model.training, "sentence_nll needs a model in eval mode")
@@ -48,8 +50,12 @@ def sentence_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
     found = torch.zeros(len(pairs), 2, dtype=torch.float64)
     pad_id = model.config.pad_id
-    for group in group_by_length(lengths, max(max_tokens, max(map(max, lengths))), random.Random(0)):
-        batch = make_batch([pairs[i] for i in group], pad_id, model.config.bos_id, model.config.eos_id)
+    for group in group_by_length(
+        lengths, max(max_tokens, max(map(max, lengths))), random.Random(0)
+    ):
+        batch = make_batch(
+            [pairs[i] for i in group], pad_id, model.config.bos_id, model.config.eos_id
+        )
         logits = model(batch.source, batch.target_in).transpose(1, 2)
         nll_BT = F.cross_entropy(logits, batch.target_out, ignore_index=pad_id, reduction="none")
         found[group, 0] = nll_BT.sum(1).double()
@@ -67,11 +73,16 @@ def ppl_of_sums(sums: Float[Tensor, "2"]) -> float:
     return math.exp(sums[0] / sums[1])
 
 
-def sentence_bleu_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> Float[Tensor, "N 10"]:
+def sentence_bleu_statistics(
+    hypotheses: Sequence[str], references: Sequence[str]
+) -> Float[Tensor, "N 10"]:
     """The counts that corpus BLEU is made of, for each sentence (sacreBLEU's defaults)."""
     from annotated_transformer.translation.evaluation import bleu_counts
 
-    return torch.tensor([bleu_counts(*pair) for pair in zip(hypotheses, references, strict=True)], dtype=torch.float64)
+    return torch.tensor(
+        [bleu_counts(*pair) for pair in zip(hypotheses, references, strict=True)],
+        dtype=torch.float64,
+    )
 
 
 def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
@@ -111,7 +122,10 @@ def estimate(
     its interval says nothing of other seeds. Raises ConfigError unless all runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
-    require(against is None or len(against) == len(runs), "a paired test needs as many runs on either side")
+    require(
+        against is None or len(against) == len(runs),
+        "a paired test needs as many runs on either side",
+    )
     sizes = {len(run) for run in [*runs, *(against or ())]}
     require(len(sizes) == 1, f"all runs must score the same sentences, got {sorted(sizes)} of them")
 
@@ -123,7 +137,9 @@ def estimate(
     n = sizes.pop()
     generator = torch.Generator().manual_seed(0)
     drawn = (torch.randint(n, (n,), generator=generator) for _ in range(n_samples))
-    means = [statistics.fmean(values(torch.bincount(sample, minlength=n).double())) for sample in drawn]
+    means = [
+        statistics.fmean(values(torch.bincount(sample, minlength=n).double())) for sample in drawn
+    ]
     seeds = values(torch.ones(n, dtype=torch.float64))
     half = NORMAL_95 * statistics.stdev(means)
     if len(seeds) > 1:

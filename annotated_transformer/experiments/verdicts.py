@@ -31,7 +31,9 @@ def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | N
 
 def _said(name: str, measure: str, difference: dict[str, Any], n_digits: int = 2) -> str:
     low, mean, high = (f"{difference[key]:+.{n_digits}f}" for key in ("low", "mean", "high"))
-    label = {"bleu": "BLEU", "ppl": "perplexity"}.get(measure, measure.replace("_", " ").replace("ppl", "perplexity"))
+    label = {"bleu": "BLEU", "ppl": "perplexity"}.get(
+        measure, measure.replace("_", " ").replace("ppl", "perplexity")
+    )
     return f"{name}: {label} {mean} ({low} to {high}, {len(difference['seeds'])} seeds)"
 
 
@@ -52,8 +54,12 @@ def _all_differ(results: Results, names: tuple[str, ...], measure: str, sign: in
     if any(len(difference["seeds"]) < 2 for difference in found.values() if difference):
         return CANNOT_TELL, ONE_SEED
     signs = [difference["sign"] for difference in found.values() if difference]
-    verdict = HOLDS if all(s == sign for s in signs) else DOES_NOT if -sign in signs else CANNOT_TELL
-    return verdict, "; ".join(_said(name, measure, difference) for name, difference in found.items() if difference)
+    verdict = (
+        HOLDS if all(s == sign for s in signs) else DOES_NOT if -sign in signs else CANNOT_TELL
+    )
+    return verdict, "; ".join(
+        _said(name, measure, difference) for name, difference in found.items() if difference
+    )
 
 
 def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
@@ -69,8 +75,13 @@ def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
         if measure == "ppl":
             margin *= _row(results, _row(results, name)["against"])["ppl"]["mean"]
         within = max(abs(difference["low"]), abs(difference["high"])) <= margin
-        beyond = difference["sign"] != 0 and min(abs(difference["low"]), abs(difference["high"])) > margin
-        return HOLDS if within else DOES_NOT if beyond else CANNOT_TELL, _said(name, measure, difference)
+        beyond = (
+            difference["sign"] != 0
+            and min(abs(difference["low"]), abs(difference["high"])) > margin
+        )
+        return HOLDS if within else DOES_NOT if beyond else CANNOT_TELL, _said(
+            name, measure, difference
+        )
 
     return judge
 
@@ -80,7 +91,10 @@ def costs_as_printed(_: Results) -> Finding:
     base = training_cost(12.0, 8)
     big = training_cost(3.5 * 24, 8)
     right = [f"{cost:.1e}" for cost in (base, big)] == ["3.3e+18", "2.3e+19"]
-    return HOLDS if right else DOES_NOT, f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}"
+    return (
+        HOLDS if right else DOES_NOT,
+        f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}",
+    )
 
 
 def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
@@ -89,16 +103,25 @@ def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
     def judge(_: Results) -> Finding:
         low, high = vocabulary_interval(TABLE_3[:-1])
         fits = low <= high if vocab_size is None else low <= vocab_size <= high
-        return HOLDS if fits else DOES_NOT, f"all ten printed numbers need {low:,} to {high:,} tokens"
+        return (
+            HOLDS if fits else DOES_NOT,
+            f"all ten printed numbers need {low:,} to {high:,} tokens",
+        )
 
     return judge
 
 
 def big_has_the_same_vocabulary(_: Results) -> Finding:
     """The vocabularies that give big's printed parameters and those that give the other ten have one in common."""
-    (low, high), (low_big, high_big) = vocabulary_interval(TABLE_3[:-1]), vocabulary_interval(TABLE_3[-1:])
+    (low, high), (low_big, high_big) = (
+        vocabulary_interval(TABLE_3[:-1]),
+        vocabulary_interval(TABLE_3[-1:]),
+    )
     overlap = max(low, low_big) <= min(high, high_big)
-    return HOLDS if overlap else DOES_NOT, f"the ten need {low:,} to {high:,} tokens, big {low_big:,} to {high_big:,}"
+    return (
+        HOLDS if overlap else DOES_NOT,
+        f"the ten need {low:,} to {high:,} tokens, big {low_big:,} to {high_big:,}",
+    )
 
 
 def one_head_costs_the_same(_: Results) -> Finding:
@@ -108,14 +131,19 @@ def one_head_costs_the_same(_: Results) -> Finding:
     heads = sorted(row.model_config().h for row in TABLE_3 if row.letter == "A" or row.id == "base")
     counts = [8 * n * D**2 + 4 * n**2 * D + 5 * h * n**2 for h in heads]
     said = ", ".join(f"{h}: {count:,}" for h, count in zip(heads, counts, strict=True))
-    return HOLDS if max(counts) <= 1.05 * min(counts) else DOES_NOT, f"operations by the number of heads: {said}"
+    return HOLDS if max(counts) <= 1.05 * min(
+        counts
+    ) else DOES_NOT, f"operations by the number of heads: {said}"
 
 
 def _table_1(results: Results, measure: str, layer: str) -> list[dict[str, Any]]:
     """The records of Table 1 that the claims are judged by; those with a `reason` show where a formula breaks down."""
     records = results.get("table_1", {}).get("records", [])
-    return [r for r in records if (r["measure"], r.get("layer", "")) == (measure, layer)
-            and not r.get("reason")]
+    return [
+        r
+        for r in records
+        if (r["measure"], r.get("layer", "")) == (measure, layer) and not r.get("reason")
+    ]
 
 
 def grows_as(layer: str) -> Callable[[Results], Finding]:
@@ -125,10 +153,16 @@ def grows_as(layer: str) -> Callable[[Results], Finding]:
         fits = _table_1(results, "time", layer)
         if {fit["over"] for fit in fits} != {"n", "d"}:
             return CANNOT_TELL, "not measured"
-        close = all(abs(fit["time"]["exponent"] - fit["theory"]) <= 0.15
-                    and abs(fit["counted"]["exponent"] - fit["theory"]) <= 0.01 for fit in fits)
-        said = (f"time ~ {fit['over']}^{fit['time']['exponent']:.2f} ({fit['time']['low']:.2f} to "
-                f"{fit['time']['high']:.2f}; formula: {fit['theory']})" for fit in fits)
+        close = all(
+            abs(fit["time"]["exponent"] - fit["theory"]) <= 0.15
+            and abs(fit["counted"]["exponent"] - fit["theory"]) <= 0.01
+            for fit in fits
+        )
+        said = (
+            f"time ~ {fit['over']}^{fit['time']['exponent']:.2f} ({fit['time']['low']:.2f} to "
+            f"{fit['time']['high']:.2f}; formula: {fit['theory']})"
+            for fit in fits
+        )
         return HOLDS if close else DOES_NOT, "; ".join(said)
 
     return judge
@@ -142,7 +176,10 @@ def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Find
         if len(records) != len(layers):
             return CANNOT_TELL, "not measured"
         right = all(record[key] == record["theory"] for record in records)
-        said = (f"{r['layer']}: {', '.join(map(str, r[key]))} for n = {', '.join(map(str, r['n']))}" for r in records)
+        said = (
+            f"{r['layer']}: {', '.join(map(str, r[key]))} for n = {', '.join(map(str, r['n']))}"
+            for r in records
+        )
         return HOLDS if right else DOES_NOT, "; ".join(said)
 
     return judge
@@ -151,17 +188,28 @@ def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Find
 def faster_while_n_is_below_d(results: Results) -> Finding:
     """Self-attention takes less time than a recurrent layer at every measured n below d."""
     crossings = _table_1(results, "crossover", "recurrent")
-    ratios = [(c["d"], n, attention / recurrent) for c in crossings
-              for n, attention, recurrent in zip(c["n"], c["seconds_self_attention"], c["seconds"], strict=True)
-              if n < c["d"]]
+    ratios = [
+        (c["d"], n, attention / recurrent)
+        for c in crossings
+        for n, attention, recurrent in zip(
+            c["n"], c["seconds_self_attention"], c["seconds"], strict=True
+        )
+        if n < c["d"]
+    ]
     if not ratios:
         return CANNOT_TELL, "not measured"
-    said = "; ".join(f"d = {d}, n = {n}: {ratio:.2f} of the recurrence's time" for d, n, ratio in ratios)
+    said = "; ".join(
+        f"d = {d}, n = {n}: {ratio:.2f} of the recurrence's time" for d, n, ratio in ratios
+    )
     return HOLDS if all(ratio < 1 for _, _, ratio in ratios) else DOES_NOT, said
 
 
 def _seeds(results: Results) -> list[dict[str, Any]]:
-    return [record for record in results.get("figures_3_to_5", {}).get("records", []) if "ablation" in record]
+    return [
+        record
+        for record in results.get("figures_3_to_5", {}).get("records", [])
+        if "ablation" in record
+    ]
 
 
 def a_head_looks_there(link: str) -> Callable[[Results], Finding]:
@@ -171,7 +219,9 @@ def a_head_looks_there(link: str) -> Callable[[Results], Finding]:
         shares = [seed["shares"][link] for seed in _seeds(results)]
         if not shares:
             return CANNOT_TELL, "not measured"
-        said = ", ".join(f"{share['weight']:.0%} ({share['low']:.0%} to {share['high']:.0%})" for share in shares)
+        said = ", ".join(
+            f"{share['weight']:.0%} ({share['low']:.0%} to {share['high']:.0%})" for share in shares
+        )
         there = [share["low"] >= 3 * share["untrained"] for share in shares]
         untrained = ", ".join(f"{share['untrained']:.0%}" for share in shares)
         verdict = HOLDS if all(there) else CANNOT_TELL if any(there) else DOES_NOT
@@ -188,16 +238,28 @@ def a_head_tells_the_antecedent(results: Results) -> Finding:
     seeds = [seed["places"] for seed in _seeds(results)]
     if not seeds:
         return CANNOT_TELL, "not measured"
-    tells = [all(place["more than the rival"]["low"] > 0 for place in seed.values()) for seed in seeds]
-    said = ", ".join(" and ".join(f"{place['weight beside a rival']:.0%} against {place['rival']:.0%} ({name})"
-                                  for name, place in seed.items()) for seed in seeds)
+    tells = [
+        all(place["more than the rival"]["low"] > 0 for place in seed.values()) for seed in seeds
+    ]
+    said = ", ".join(
+        " and ".join(
+            f"{place['weight beside a rival']:.0%} against {place['rival']:.0%} ({name})"
+            for name, place in seed.items()
+        )
+        for seed in seeds
+    )
     return HOLDS if all(tells) else CANNOT_TELL if any(tells) else DOES_NOT, f"in each seed: {said}"
 
 
 def learns_to_parse(results: Results) -> Finding:
     """F1's interval is above both baselines and most outputs are trees, after each treebank's longest training."""
-    whole = [record for record in results.get("parsing", {}).get("records", []) if record["share"] == 1]
-    runs = {record["corpus"]: record for record in sorted(whole, key=lambda record: record["train"]["train_steps"])}
+    whole = [
+        record for record in results.get("parsing", {}).get("records", []) if record["share"] == 1
+    ]
+    runs = {
+        record["corpus"]: record
+        for record in sorted(whole, key=lambda record: record["train"]["train_steps"])
+    }
     if not runs:
         return CANNOT_TELL, "not measured"
     above, well_formed, said = [], [], []
@@ -207,9 +269,13 @@ def learns_to_parse(results: Results) -> Finding:
         above.append(test["F1 interval"][0] > floor)
         well_formed.append(test["well_formed"] > 50)
         low, high = test["F1 interval"]
-        said.append(f"{corpus}: F1 {test['f1']:.1f} ({low:.1f} to {high:.1f}), baselines up to {floor:.1f}, "
-                    f"{test['well_formed']:.0f} % trees as written")
-    verdict = HOLDS if all(above) and all(well_formed) else DOES_NOT if not any(above) else CANNOT_TELL
+        said.append(
+            f"{corpus}: F1 {test['f1']:.1f} ({low:.1f} to {high:.1f}), baselines up to {floor:.1f}, "
+            f"{test['well_formed']:.0f} % trees as written"
+        )
+    verdict = (
+        HOLDS if all(above) and all(well_formed) else DOES_NOT if not any(above) else CANNOT_TELL
+    )
     return verdict, "; ".join(said)
 
 

@@ -19,8 +19,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x_ND: Tensor, weight_VD: Tensor, target_N: Tensor, eps_ls: float, pad_id: int,
-        block_rows: int, learns: bool,
+        ctx: Any,
+        x_ND: Tensor,
+        weight_VD: Tensor,
+        target_N: Tensor,
+        eps_ls: float,
+        pad_id: int,
+        block_rows: int,
+        learns: bool,
     ) -> tuple[Tensor, Tensor]:
         precision = torch.promote_types(x_ND.dtype, torch.float32)
         real_R = (target_N != pad_id).nonzero()[:, 0]
@@ -44,7 +50,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 continue
             p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
             p_MV = p_MV.to(x_ND.dtype)
-            grad_x_ND[rows] = (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share).to(x_ND.dtype)
+            grad_x_ND[rows] = (
+                (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share).to(x_ND.dtype)
+            )
             grad_weight_VD.addmm_(p_MV.T, x_MD)
         if learns:
             grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)

@@ -26,7 +26,9 @@ from annotated_transformer.config import require
 from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 
-FIRST_CAPACITY = 128  # tokens of a sentence that the first buffers hold, those of all its hypotheses
+FIRST_CAPACITY = (
+    128  # tokens of a sentence that the first buffers hold, those of all its hypotheses
+)
 MOST_UNUSED = 2**32  # bytes of buffers that are kept, with their graphs, for later sentences
 
 
@@ -38,7 +40,10 @@ class GraphedModel:
     """
 
     def __init__(self, made_ready: InferenceModel) -> None:
-        require(not made_ready.copy_halves, "graphs need weights that stay where they are: no copy_halves")
+        require(
+            not made_ready.copy_halves,
+            "graphs need weights that stay where they are: no copy_halves",
+        )
         self.made_ready, self.config = made_ready, made_ready.config
         self.record = Recorder(made_ready.embedding_VD.device)
         self.unused: list[_Buffers] = []
@@ -61,7 +66,9 @@ class GraphedModel:
         graph = state.buffers.graph(n_sentences, state.width, self.made_ready)
         graph.fill(tokens, position, state)
         is_first = state.position == 1  # how wide the beam is shows in the next one
-        logits = (graph.run() if is_first else graph.replay(self.record))[:n_sentences, :n_hypotheses].clone()
+        logits = (graph.run() if is_first else graph.replay(self.record))[
+            :n_sentences, :n_hypotheses
+        ].clone()
         for layer_cache in state.caches:
             layer_cache.length += n_hypotheses
         return logits
@@ -96,7 +103,9 @@ class _HeldState(DecodingState):
     def __init__(self, state: DecodingState, model: GraphedModel) -> None:
         mask, source_length = state.memory_mask, state.caches[0].memory_keys.size(2)
         if mask is None:
-            mask = state.caches[0].memory_keys.new_zeros(len(state.caches[0].memory_keys), 1, 1, source_length)
+            mask = state.caches[0].memory_keys.new_zeros(
+                len(state.caches[0].memory_keys), 1, 1, source_length
+            )
         mask = F.pad(mask, (0, _round_up(source_length, 64) - source_length), value=-torch.inf)
         super().__init__(state.caches, mask, state.target_mask, state.position)
         self.model, self.width = model, 1
@@ -104,7 +113,9 @@ class _HeldState(DecodingState):
 
     def _move(self, capacity: int) -> None:
         self.buffers = self.model.take(self.caches, capacity)
-        self.caches = [_HeldCache(*both) for both in zip(self.caches, self.buffers.layers, strict=True)]
+        self.caches = [
+            _HeldCache(*both) for both in zip(self.caches, self.buffers.layers, strict=True)
+        ]
         self.release = weakref.finalize(self, self.model.give_back, self.buffers)
         self.release.atexit = False
 
@@ -146,20 +157,29 @@ class _HeldCache(_BufferedCache):
         parts = *self.buffers, self.memory_keys, self.memory_values
         for part in parts:
             part[: len(sentences)] = part.index_select(0, sentences)
-        *self.buffers, self.memory_keys, self.memory_values = (part[: len(sentences)] for part in parts)
+        *self.buffers, self.memory_keys, self.memory_values = (
+            part[: len(sentences)] for part in parts
+        )
 
 
 class _Buffers:
     """Memory for the caches of n sentences, with the graphs that were recorded on it."""
 
-    def __init__(self, caches: list[LayerCache], n_sentences: int, source_length: int, capacity: int) -> None:
+    def __init__(
+        self, caches: list[LayerCache], n_sentences: int, source_length: int, capacity: int
+    ) -> None:
         self.sizes = n_sentences, source_length, capacity
         lengths = capacity, capacity, source_length, source_length
         with torch.inference_mode(False):
             self.layers = [
-                [part.new_zeros(n_sentences, part.size(1), length, part.size(3))
-                 for part, length in zip((*x.buffers, x.memory_keys, x.memory_values), lengths, strict=True)]
-                for x in caches]
+                [
+                    part.new_zeros(n_sentences, part.size(1), length, part.size(3))
+                    for part, length in zip(
+                        (*x.buffers, x.memory_keys, x.memory_values), lengths, strict=True
+                    )
+                ]
+                for x in caches
+            ]
         self.n_bytes = sum(part.nbytes for parts in self.layers for part in parts)
         self.graphs: dict[tuple[int, int], _Graph] = {}
 
@@ -179,12 +199,16 @@ class _Buffers:
 class _Graph:
     """The step of n sentences with W hypotheses each; it is recorded when it is first replayed."""
 
-    def __init__(self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel) -> None:
+    def __init__(
+        self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel
+    ) -> None:
         _, source_length, capacity = buffers.sizes
         floats, self.made_ready = made_ready.embedding_VD, made_ready
         self.recorded: Callable[[], Tensor] | None = None
         with torch.inference_mode(False):
-            self.tokens = torch.zeros(n_sentences, n_hypotheses, dtype=torch.long, device=floats.device)
+            self.tokens = torch.zeros(
+                n_sentences, n_hypotheses, dtype=torch.long, device=floats.device
+            )
             self.slots = torch.zeros(n_hypotheses, dtype=torch.long, device=floats.device)
             self.position = floats.new_zeros(1, floats.size(1))
             self.target_mask = floats.new_zeros(n_sentences, 1, n_hypotheses, capacity)
@@ -193,14 +217,18 @@ class _Graph:
 
     def run(self) -> Tensor:
         """The logits of what was filled in."""
-        return self.made_ready.logits_after(self.tokens, self.position, self.caches, self.target_mask, self.memory_mask)
+        return self.made_ready.logits_after(
+            self.tokens, self.position, self.caches, self.target_mask, self.memory_mask
+        )
 
     def replay(self, record: Recorder) -> Tensor:
         """What `run` gives, as a graph."""
         self.recorded = self.recorded or record(self.run)
         return self.recorded()
 
-    def fill(self, tokens: Int[Tensor, "B W"], position: Tensor | float, state: DecodingState) -> None:
+    def fill(
+        self, tokens: Int[Tensor, "B W"], position: Tensor | float, state: DecodingState
+    ) -> None:
         """Fill what the graph reads. Rows that are not in use see all tokens, so that none is NaN.
 
         What hypotheses beyond `tokens` write is seen by none, and written over in the next step.
@@ -274,7 +302,10 @@ class Recorder:
         gc.disable()
         torch._C._cuda_clearCublasWorkspaces()  # PyTorch has no public one, and needs none from its #194109 on
         try:
-            with torch.cuda.device(self.device), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            with (
+                torch.cuda.device(self.device),
+                torch.cuda.graph(graph, pool=self.pool, stream=self.stream),
+            ):
                 yield
         finally:
             torch._C._cuda_clearCublasWorkspaces()

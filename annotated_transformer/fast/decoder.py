@@ -56,9 +56,14 @@ class InferenceModel:
     bytes, and multiplies faster. Logits come in that type too, and are turned into probabilities in float32.
     """
 
-    def __init__(self, model: Transformer, copy_halves: bool = False, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, model: Transformer, copy_halves: bool = False, dtype: torch.dtype | None = None
+    ) -> None:
         is_int8 = isinstance(model.embedding, Int8Embedding)
-        require(not (is_int8 and dtype not in (None, torch.float32)), f"a model in 8 bits cannot be in {dtype} as well")
+        require(
+            not (is_int8 and dtype not in (None, torch.float32)),
+            f"a model in 8 bits cannot be in {dtype} as well",
+        )
         self.model, self.config, self.copy_halves = model, model.config, copy_halves
         self.dtype = dtype or model.embedding.weight.dtype
         self.weights = list(model.parameters())
@@ -76,10 +81,16 @@ class InferenceModel:
         of_memory = [linear for attention in cross for linear in (attention.W_K, attention.W_V)]
         self.memory_sizes = [linear.out_features for linear in of_memory]
         self.W_KV_of_memory = products.joined(of_memory)
-        self.embedding_VD, self.positions = products.parameter(model.embedding.weight), model.positions.forward
+        self.embedding_VD, self.positions = (
+            products.parameter(model.embedding.weight),
+            model.positions.forward,
+        )
         is_int8 = isinstance(model.embedding, Int8Embedding)
-        self.logits = (products.of(model.embedding.projection) if is_int8
-                       else float_product(self.embedding_VD, None, self.copy_halves))
+        self.logits = (
+            products.of(model.embedding.projection)
+            if is_int8
+            else float_product(self.embedding_VD, None, self.copy_halves)
+        )
         self.copies = products.copies
         self.versions = [parameter._version for parameter in self.weights]
 
@@ -94,12 +105,18 @@ class InferenceModel:
         self.versions = [parameter._version for parameter in self.weights]
 
     def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool, torch.dtype]]:
-        return InferenceModel, (self.model, self.copy_halves, self.dtype)  # a copy belongs to a copy of the model
+        return InferenceModel, (
+            self.model,
+            self.copy_halves,
+            self.dtype,
+        )  # a copy belongs to a copy of the model
 
     @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
         """`Transformer.start`, without gradients. Raises ConfigError for a model in training mode."""
-        require(not self.model.training, "search needs a model in evaluation mode: call model.eval()")
+        require(
+            not self.model.training, "search needs a model in evaluation mode: call model.eval()"
+        )
         if self.versions != [parameter._version for parameter in self.weights]:
             self._follow_the_model()
         if not source.numel():
@@ -109,11 +126,15 @@ class InferenceModel:
         for layer in self.encoder_layers:
             x_RD = layer.forward(x_RD, b, mask)
         projected = self.W_KV_of_memory(self.memory_norm(x_RD) if self.memory_norm else x_RD)
-        heads = [_heads(part, b, self.config.h) for part in projected.split(self.memory_sizes, dim=-1)]
+        heads = [
+            _heads(part, b, self.config.h) for part in projected.split(self.memory_sizes, dim=-1)
+        ]
         batched = is_batched(source)  # then K^T is stored
         caches = []
         for keys, values in zip(heads[::2], heads[1::2], strict=True):
-            keys = keys.transpose(2, 3).contiguous().transpose(2, 3) if batched else keys.contiguous()
+            keys = (
+                keys.transpose(2, 3).contiguous().transpose(2, 3) if batched else keys.contiguous()
+            )
             caches.append(LayerCache(keys[:, :, :0], values[:, :, :0], keys, values.contiguous()))
         return DecodingState(caches, mask)
 
@@ -124,7 +145,9 @@ class InferenceModel:
             return self.model.step(tokens, state)
         position = self.positions(1, state.position)
         state.advance(tokens.size(1))
-        return self.logits_after(tokens, position, state.caches, state.target_mask, state.memory_mask)
+        return self.logits_after(
+            tokens, position, state.caches, state.target_mask, state.memory_mask
+        )
 
     def logits_after(
         self,
@@ -135,11 +158,16 @@ class InferenceModel:
         memory_mask: Float[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B W V"]:
         """A step's arithmetic: all that depends on the values of tensors, and on nothing else."""
-        x_RD = F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model) + position
+        x_RD = (
+            F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model)
+            + position
+        )
         x_RD = x_RD.to(self.dtype)
         for layer, layer_cache in zip(self.layers, caches, strict=True):
             x_RD = layer.step(x_RD, layer_cache, target_mask, memory_mask)
-        return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(*tokens.shape, -1)
+        return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(
+            *tokens.shape, -1
+        )
 
 
 class _Layer:
@@ -156,18 +184,33 @@ class _Layer:
         self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
 
     def add_norm(
-        self, x_RD: Tensor, norm: Callable[[Tensor], Tensor], sublayer: Callable[..., Tensor], *of: Any
+        self,
+        x_RD: Tensor,
+        norm: Callable[[Tensor], Tensor],
+        sublayer: Callable[..., Tensor],
+        *of: Any,
     ) -> Tensor:
-        return norm(x_RD + sublayer(x_RD, *of)) if self.is_post_norm else x_RD + sublayer(norm(x_RD), *of)
+        return (
+            norm(x_RD + sublayer(x_RD, *of))
+            if self.is_post_norm
+            else x_RD + sublayer(norm(x_RD), *of)
+        )
 
     def queries_keys_values(self, x_RD: Tensor, b: int) -> list[Tensor]:
         return [_heads(part, b, self.h) for part in self.W_QKV(x_RD).split(self.sizes, dim=-1)]
 
     def attention(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, fused: bool = False
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        fused: bool = False,
     ) -> Tensor:
         if fused or not is_batched(queries):
-            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
+            heads = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=mask, scale=self.scale
+            )
         else:
             scores = queries * (self.scale or queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
             heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ values
@@ -198,10 +241,17 @@ class _DecoderLayer(_Layer):
         super().__init__(layer, products)
         cross = layer.cross_attention
         self.cross_W_Q, self.cross_W_O = products.of(cross.W_Q), products.of(cross.W_O)
-        self.norms = [products.norm(each.norm) for each in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)]
+        self.norms = [
+            products.norm(each.norm)
+            for each in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)
+        ]
 
     def step(
-        self, x_RD: Tensor, layer_cache: LayerCache, target_mask: Tensor | None, memory_mask: Tensor | None
+        self,
+        x_RD: Tensor,
+        layer_cache: LayerCache,
+        target_mask: Tensor | None,
+        memory_mask: Tensor | None,
     ) -> Tensor:
         x_RD = self.add_norm(x_RD, self.norms[0], self.self_attention, layer_cache, target_mask)
         x_RD = self.add_norm(x_RD, self.norms[1], self.cross_attention, layer_cache, memory_mask)
@@ -214,7 +264,9 @@ class _DecoderLayer(_Layer):
 
     def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         keys, values = layer_cache.memory_keys, layer_cache.memory_values
-        return self.cross_W_O(self.attention(_heads(self.cross_W_Q(x_RD), len(keys), self.h), keys, values, mask))
+        return self.cross_W_O(
+            self.attention(_heads(self.cross_W_Q(x_RD), len(keys), self.h), keys, values, mask)
+        )
 
 
 def _heads(rows: Tensor, b: int, h: int) -> Tensor:
@@ -246,7 +298,13 @@ class _Products:
 
     def norm(self, norm: Any) -> Callable[[Tensor], Tensor]:
         weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
-        return partial(F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
+        return partial(
+            F.layer_norm,
+            normalized_shape=norm.normalized_shape,
+            weight=weight,
+            bias=bias,
+            eps=norm.eps,
+        )
 
     def of(self, layer: Any) -> Callable[[Tensor], Tensor]:
         if isinstance(layer, Int8Linear):
@@ -258,7 +316,11 @@ class _Products:
         """The products of several layers side by side, from a copy of their matrices: x is read, and rounded, once."""
         with torch.no_grad():
             weight = torch.cat([layer.weight for layer in layers]).to(self.dtype)
-            bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers]).to(self.dtype)
+            bias = (
+                None
+                if layers[0].bias is None
+                else torch.cat([layer.bias for layer in layers]).to(self.dtype)
+            )
         if isinstance(layers[0], Int8Linear):
             return self.of(Int8Linear(weight, bias))
         if weight.device.type == "cpu":
@@ -270,7 +332,9 @@ class _Products:
         return float_product(weight, bias, self.copy_halves)
 
 
-def float_product(weight: Tensor, bias: Tensor | None, copy_halves: bool) -> Callable[[Tensor], Tensor]:
+def float_product(
+    weight: Tensor, bias: Tensor | None, copy_halves: bool
+) -> Callable[[Tensor], Tensor]:
     """x W^T + b from W or, for few rows, from a copy of W in float16 where that has the same numbers: half the bytes.
 
     A call of the copy's kernel, FBGEMM's, costs some 20 microseconds more, so W must not be small. With vectors of 512
@@ -281,7 +345,10 @@ def float_product(weight: Tensor, bias: Tensor | None, copy_halves: bool) -> Cal
         return product
     halves = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
     linear = torch.ops.quantized.linear_dynamic_fp16.default
-    least, most = 2**19 // weight.numel(), 16 if "512" in torch.backends.cpu.get_cpu_capability() else sys.maxsize
+    least, most = (
+        2**19 // weight.numel(),
+        16 if "512" in torch.backends.cpu.get_cpu_capability() else sys.maxsize,
+    )
     return lambda x: linear(x, halves) if least <= len(x) <= most else product(x)
 
 

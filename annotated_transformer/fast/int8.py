@@ -24,16 +24,22 @@ class Int8Linear(nn.Module):
     little on what else is in the batch. The kernels are PyTorch's own.
     """
 
-    def __init__(self, weight: Float[Tensor, "O I"], bias: Float[Tensor, "O"] | None = None) -> None:
+    def __init__(
+        self, weight: Float[Tensor, "O I"], bias: Float[Tensor, "O"] | None = None
+    ) -> None:
         super().__init__()
         self.out_features = weight.size(0)
         weight = weight.detach().contiguous()
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
+            warnings.filterwarnings(
+                "ignore", message=".*quantized tensor creation functions.*deprecated"
+            )
             rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach())
+        self.packed = torch.ops.quantized.linear_prepack(
+            rounded, None if bias is None else bias.detach()
+        )
 
     def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         if x.numel() == 0:
@@ -42,7 +48,11 @@ class Int8Linear(nn.Module):
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """`forward` for one row or more, without what it costs to call a module."""
-        packed, reduce_range, linear = self.packed, not sums_are_exact(), torch.ops.quantized.linear_dynamic.default
+        packed, reduce_range, linear = (
+            self.packed,
+            not sums_are_exact(),
+            torch.ops.quantized.linear_dynamic.default,
+        )
         return lambda x: linear(x, packed, reduce_range)
 
     @property
@@ -62,7 +72,12 @@ class Int8Linear(nn.Module):
 def sums_are_exact() -> bool:
     """Whether this CPU adds products of 8 bits without overflow; those without VNNI add pairs of them in 16 bits."""
     layer = Int8Linear(torch.ones(1, 64))
-    return torch.ops.quantized.linear_dynamic.default(torch.ones(1, 64), layer.packed, reduce_range=False).item() > 63
+    return (
+        torch.ops.quantized.linear_dynamic.default(
+            torch.ones(1, 64), layer.packed, reduce_range=False
+        ).item()
+        > 63
+    )
 
 
 class Int8Embedding(SharedEmbedding):
@@ -84,10 +99,18 @@ def quantize(model: Transformer) -> Transformer:
     PyTorch has no such kernels, and unless the model is in float32, on the CPU and not in 8 bits already.
     """
     weight = model.embedding.weight
-    require(weight.device.type == "cpu" and weight.dtype == torch.float32, "int8 needs a model in float32 on the CPU")
+    require(
+        weight.device.type == "cpu" and weight.dtype == torch.float32,
+        "int8 needs a model in float32 on the CPU",
+    )
     require(not isinstance(model.embedding, Int8Embedding), "the model is in 8 bits already")
-    engines = {"x86", "fbgemm", "onednn", "qnnpack"} & set(torch.backends.quantized.supported_engines)
-    require(bool(engines) and hasattr(torch, "quantize_per_channel"), "this PyTorch has no 8-bit kernels for its CPU")
+    engines = {"x86", "fbgemm", "onednn", "qnnpack"} & set(
+        torch.backends.quantized.supported_engines
+    )
+    require(
+        bool(engines) and hasattr(torch, "quantize_per_channel"),
+        "this PyTorch has no 8-bit kernels for its CPU",
+    )
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):

@@ -40,7 +40,9 @@ class Packing:
         self.rows = torch.zeros(real.numel(), dtype=torch.long, device=real.device)
         self.rows[self.positions] = torch.arange(len(self.positions), device=real.device)
         lengths = real.sum(dim=1)
-        self.starts = F.pad(lengths.cumsum(dim=0), (1, 0)).int()  # sentence i has the rows starts[i] to starts[i + 1]
+        self.starts = F.pad(
+            lengths.cumsum(dim=0), (1, 0)
+        ).int()  # sentence i has the rows starts[i] to starts[i + 1]
         self.longest = int(lengths.max())
 
     def to(self, device: torch.device | str) -> Packing:
@@ -49,11 +51,17 @@ class Packing:
         on_gpu = torch.device(device).type == "cuda"
         for name in ("positions", "rows", "starts"):
             tensor = getattr(self, name)
-            setattr(moved, name, (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu))
+            setattr(
+                moved,
+                name,
+                (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu),
+            )
         return moved
 
     @classmethod
-    def where_it_pays(cls, real: Bool[Tensor, "B L"], least_padding: float = 0.04) -> Packing | None:
+    def where_it_pays(
+        cls, real: Bool[Tensor, "B L"], least_padding: float = 0.04
+    ) -> Packing | None:
         """None where less than `least_padding` of the positions are padding: packing costs some copies."""
         n_padding = real.numel() - int(real.sum())
         return cls(real) if n_padding > least_padding * real.numel() else None
@@ -103,9 +111,13 @@ Packings = tuple[Packing | None, Packing | None]
 """Of the source and of the target; None for a side that is padded."""
 
 
-def packings_where_they_pay(model: Transformer, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]) -> Packings:
+def packings_where_they_pay(
+    model: Transformer, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]
+) -> Packings:
     """The packing of each side of which more than a little is padding."""
-    source_packing, packing = (Packing.where_it_pays(side != model.config.pad_id) for side in (source, target_in))
+    source_packing, packing = (
+        Packing.where_it_pays(side != model.config.pad_id) for side in (source, target_in)
+    )
     return source_packing, packing
 
 
@@ -146,7 +158,10 @@ class Packed(Way):
     """
 
     def __init__(
-        self, packing: Packing | None, memory_packing: Packing | None, mask: Bool[Tensor, "B 1 1 S"] | None = None
+        self,
+        packing: Packing | None,
+        memory_packing: Packing | None,
+        mask: Bool[Tensor, "B 1 1 S"] | None = None,
     ) -> None:
         self.packing, self.memory_packing, self.mask = packing, memory_packing, mask
 
@@ -158,8 +173,12 @@ class Packed(Way):
         if packing and of_memory and fits_kernel(attention, rows[0]):
             heads = varlen_attn(
                 *(each.unflatten(-1, (attention.h, -1)) for each in rows),
-                packing.starts, of_memory.starts, packing.longest, of_memory.longest,
-                scale=attention.scale, window_size=(-1, 0) if causal else (-1, -1),
+                packing.starts,
+                of_memory.starts,
+                packing.longest,
+                of_memory.longest,
+                scale=attention.scale,
+                window_size=(-1, 0) if causal else (-1, -1),
             )
             return attention.W_O(heads.flatten(-2))
         queries, keys, values = (
@@ -172,7 +191,11 @@ class Packed(Way):
 
 def has_kernel(device: torch.device) -> bool:
     """Whether this PyTorch and this GPU (Ampere or newer) have attention for sentences of different lengths."""
-    return varlen_attn is not None and device.type == "cuda" and torch.cuda.get_device_properties(device).major >= 8
+    return (
+        varlen_attn is not None
+        and device.type == "cuda"
+        and torch.cuda.get_device_properties(device).major >= 8
+    )
 
 
 def fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -> bool:

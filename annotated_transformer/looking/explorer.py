@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from annotated_transformer.model.transformer import Transformer
     from annotated_transformer.text.tokenizer import Tokenizer
 
-KINDS = {"encoder": ("Encoder self-attention", "encoder.layers.{}.self_attention"),
-         "decoder": ("Decoder self-attention", "decoder.layers.{}.self_attention"),
-         "cross": ("Encoder-decoder attention", "decoder.layers.{}.cross_attention")}
+KINDS = {
+    "encoder": ("Encoder self-attention", "encoder.layers.{}.self_attention"),
+    "decoder": ("Decoder self-attention", "decoder.layers.{}.self_attention"),
+    "cross": ("Encoder-decoder attention", "decoder.layers.{}.cross_attention"),
+}
 """The model's three attentions (section 3.2.3): their names for the reader, and where `record_attention` has them."""
 
 
@@ -47,11 +49,15 @@ class AttentionMaps:
 
     def __post_init__(self) -> None:
         n_queries, n_keys = self.weights.shape[-2:]
-        require((len(self.queries), len(self.keys)) == (n_queries, n_keys),
-                f"the weights are {n_queries} queries by {n_keys} keys, got {len(self.queries)} query tokens "
-                f"and {len(self.keys)} key tokens")
-        require(len(self.predicts) in (0, n_queries),
-                f"there must be a predicted token for each of {n_queries} queries, got {len(self.predicts)}")
+        require(
+            (len(self.queries), len(self.keys)) == (n_queries, n_keys),
+            f"the weights are {n_queries} queries by {n_keys} keys, got {len(self.queries)} query tokens "
+            f"and {len(self.keys)} key tokens",
+        )
+        require(
+            len(self.predicts) in (0, n_queries),
+            f"there must be a predicted token for each of {n_queries} queries, got {len(self.predicts)}",
+        )
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -70,8 +76,10 @@ class AttentionExplorer:
     def __post_init__(self) -> None:
         require(bool(self.maps), "there is no attention to show")
         N, h, n_queries = self.maps[0].weights.shape[:3]
-        require(all(tuple(m.weights.shape[:2]) == (N, h) for m in self.maps),
-                "every kind of attention must have the same layers and heads")
+        require(
+            all(tuple(m.weights.shape[:2]) == (N, h) for m in self.maps),
+            "every kind of attention must have the same layers and heads",
+        )
         require(1 <= self.layer <= N, f"layer must be 1 to {N}, got {self.layer}")
         require(1 <= self.head <= h, f"head must be 1 to {h}, got {self.head}")
         require(1 <= self.query <= n_queries, f"query must be 1 to {n_queries}, got {self.query}")
@@ -88,29 +96,48 @@ class AttentionExplorer:
 
     def _data(self) -> str:
         """What the script reads: JSON in which no text can end the script element."""
-        maps = [{"name": m.name, "queries": list(m.queries), "keys": list(m.keys), "predicts": list(m.predicts)}
-                for m in self.maps]
+        maps = [
+            {
+                "name": m.name,
+                "queries": list(m.queries),
+                "keys": list(m.keys),
+                "predicts": list(m.predicts),
+            }
+            for m in self.maps
+        ]
         first = {"layer": self.layer - 1, "head": self.head - 1, "query": self.query - 1}
         text = json.dumps({**first, "maps": maps}, ensure_ascii=False)
         weights = ",".join(_numbers(m.weights.tolist()) for m in self.maps)
-        return f"{text[:-1]}, \"weights\": [{weights}]}}".replace("<", "\\u003c")
+        return f'{text[:-1]}, "weights": [{weights}]}}'.replace("<", "\\u003c")
 
     def _table(self) -> str:
         """The first head as a table, a row for each query."""
         first = self.maps[0]
-        caption = (f"{first.name}, layer {self.layer}, head {self.head}: a row for each query, a column for each key; "
-                   "each row adds up to 1.")
+        caption = (
+            f"{first.name}, layer {self.layer}, head {self.head}: a row for each query, a column for each key; "
+            "each row adds up to 1."
+        )
         head = "".join(f'<th scope="col">{escape(token)}</th>' for token in first.keys)
         weights = first.weights[self.layer - 1, self.head - 1].tolist()
-        rows = [f'<tr><th scope="row">{escape(token)}</th>{"".join(map(_cell, row))}</tr>'
-                for token, row in zip(first.queries, weights, strict=True)]
-        return (f'<table class="ax-matrix"><caption>{escape(caption)}</caption><thead><tr><td></td>{head}</tr></thead>'
-                f"<tbody>{''.join(rows)}</tbody></table>")
+        rows = [
+            f'<tr><th scope="row">{escape(token)}</th>{"".join(map(_cell, row))}</tr>'
+            for token, row in zip(first.queries, weights, strict=True)
+        ]
+        return (
+            f'<table class="ax-matrix"><caption>{escape(caption)}</caption><thead><tr><td></td>{head}</tr></thead>'
+            f"<tbody>{''.join(rows)}</tbody></table>"
+        )
 
 
 def explore_attention(
-    model: Transformer, tokenizer: Tokenizer, source: str, target: str | None = None,
-    kinds: Sequence[str] = ("encoder", "decoder", "cross"), layer: int = 1, head: int = 1, query: int = 1,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    source: str,
+    target: str | None = None,
+    kinds: Sequence[str] = ("encoder", "decoder", "cross"),
+    layer: int = 1,
+    head: int = 1,
+    query: int = 1,
 ) -> AttentionExplorer:
     """Every head's weights while `model` reads `source` and is told `target`; by default its own translation.
 
@@ -119,7 +146,10 @@ def explore_attention(
     With "encoder" alone no target is needed, and none is made. The weights are those of one forward pass, in which each
     target position sees the true tokens before it. Raises ConfigError for an unknown kind and for an empty source.
     """
-    require(bool(kinds) and set(kinds) <= set(KINDS), f"kinds must be some of {', '.join(KINDS)}, got {list(kinds)}")
+    require(
+        bool(kinds) and set(kinds) <= set(KINDS),
+        f"kinds must be some of {', '.join(KINDS)}, got {list(kinds)}",
+    )
     require(bool(source.strip()), "source must have a word in it")
     ids, device = model.config, model.embedding.weight.device
     source_ids = [*tokenizer.encode(source), ids.eos_id]
@@ -131,16 +161,33 @@ def explore_attention(
             if set(kinds) == {"encoder"}:
                 model.encode(source_tensor)
             else:
-                output = beam_search(model, source_tensor)[0][0].tokens if target is None else tokenizer.encode(target)
+                output = (
+                    beam_search(model, source_tensor)[0][0].tokens
+                    if target is None
+                    else tokenizer.encode(target)
+                )
                 title = f"{source} \u2192 {tokenizer.decode(output)}"
                 model(source_tensor, torch.tensor([[ids.bos_id, *output]], device=device))
     finally:
         model.train(was_training)
-    read, predicted = tokenizer.pieces([ids.bos_id, *output]), tokenizer.pieces([*output, ids.eos_id])
+    read, predicted = (
+        tokenizer.pieces([ids.bos_id, *output]),
+        tokenizer.pieces([*output, ids.eos_id]),
+    )
     sources = tokenizer.pieces(source_ids)
-    tokens = {"encoder": (sources, sources), "decoder": (read, read, predicted), "cross": (read, sources, predicted)}
-    maps = [AttentionMaps(KINDS[kind][0], torch.cat([found[KINDS[kind][1].format(i)] for i in range(ids.N)]),
-                          *tokens[kind]) for kind in kinds]
+    tokens = {
+        "encoder": (sources, sources),
+        "decoder": (read, read, predicted),
+        "cross": (read, sources, predicted),
+    }
+    maps = [
+        AttentionMaps(
+            KINDS[kind][0],
+            torch.cat([found[KINDS[kind][1].format(i)] for i in range(ids.N)]),
+            *tokens[kind],
+        )
+        for kind in kinds
+    ]
     return AttentionExplorer(title, maps, layer, head, query)
 
 

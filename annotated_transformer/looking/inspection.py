@@ -47,8 +47,11 @@ def knocked_out(*heads: Head, even: bool = False) -> Iterator[None]:
     """
     for module, i in heads:
         require(0 <= i < module.h, f"head must be 0 to {module.h - 1}, got {i}")
-    changed = {parameter for module, _ in heads
-               for parameter in ([*module.W_Q.parameters()] if even else [module.W_O.weight])}
+    changed = {
+        parameter
+        for module, _ in heads
+        for parameter in ([*module.W_Q.parameters()] if even else [module.W_O.weight])
+    }
     kept: dict[Tensor, Tensor] = {parameter: parameter.detach().clone() for parameter in changed}
     try:
         with torch.no_grad():
@@ -103,11 +106,18 @@ def head_statistics(model: Transformer, batches: Sequence[Batch]) -> dict[str, H
         queries, (keys, _) = module.split_heads(module.W_Q(x)), module.keys_and_values(memory)
         scale = queries.size(-1) ** -0.5 if module.scale is None else module.scale
         seen = answers[:, None, None, :] if mask is None else mask & answers[:, None, None, :]
-        sums[name] = sums.get(name, 0) + _sums(queries @ keys.mT * scale, seen & asks[:, None, :, None])
+        sums[name] = sums.get(name, 0) + _sums(
+            queries @ keys.mT * scale, seen & asks[:, None, :, None]
+        )
 
-    hooks = [module.register_forward_pre_hook(
-        lambda module, args, kwargs, name=name: note(name, module, args, kwargs), with_kwargs=True)
-        for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)]
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda module, args, kwargs, name=name: note(name, module, args, kwargs),
+            with_kwargs=True,
+        )
+        for name, module in model.named_modules()
+        if isinstance(module, MultiHeadAttention)
+    ]
     was_training = model.training
     model.eval()
     try:
@@ -127,20 +137,34 @@ def _sums(scores: Float[Tensor, "B H L S"], seen: Bool[Tensor, "B #H L S"]) -> F
     n_keys = seen.sum(dim=-1)
     last = (n_keys - 1).clamp_min(0)[..., None].expand(*weights.shape[:-1], 1)
     entropy = -torch.special.xlogy(weights, weights).sum(dim=-1) / torch.log(torch.tensor(2.0))
-    per_query = [entropy, n_keys.clamp_min(1).double().log2() * asked, weights[..., 0],
-                 weights.gather(-1, last)[..., 0], asked.double()]
+    per_query = [
+        entropy,
+        n_keys.clamp_min(1).double().log2() * asked,
+        weights[..., 0],
+        weights.gather(-1, last)[..., 0],
+        asked.double(),
+    ]
     kept = scores * seen
     per_score = [kept, kept**2, seen.double()]
     h = scores.size(1)
-    return torch.stack([*(each.expand(-1, h, -1).sum(dim=(0, 2)) for each in per_query),
-                        *(each.expand(-1, h, -1, -1).sum(dim=(0, 2, 3)) for each in per_score)])
+    return torch.stack(
+        [
+            *(each.expand(-1, h, -1).sum(dim=(0, 2)) for each in per_query),
+            *(each.expand(-1, h, -1, -1).sum(dim=(0, 2, 3)) for each in per_score),
+        ]
+    )
 
 
 def _statistics(sums: Float[Tensor, "8 H"]) -> HeadStatistics:
     entropy, uniform, first, last, n_queries, s, squares, n_scores = sums
     variance = squares / n_scores - (s / n_scores) ** 2
-    return HeadStatistics(entropy / n_queries, (uniform / n_queries)[0].item(), first / n_queries, last / n_queries,
-                          variance.clamp_min(0).sqrt())
+    return HeadStatistics(
+        entropy / n_queries,
+        (uniform / n_queries)[0].item(),
+        first / n_queries,
+        last / n_queries,
+        variance.clamp_min(0).sqrt(),
+    )
 
 
 def inspect(
@@ -167,7 +191,9 @@ def inspect(
         found = {"nll": mean_nll(model, encoded)}
         if scores_bleu:
             translator = Translator(model, tokenizer, device)
-            translations = translator.translate([source for source, _ in texts], beam_size=beam_size)
+            translations = translator.translate(
+                [source for source, _ in texts], beam_size=beam_size
+            )
             found["bleu"] = bleu(translations, [target for _, target in texts]).score
         return found
 
@@ -179,7 +205,10 @@ def inspect(
 
     longest = max(max(map(len, pair)) for pair in encoded) + 1
     ids = {name: getattr(config, name) for name in ("pad_id", "bos_id", "eos_id")}
-    batches = [batch.to(device) for batch in token_batches(encoded, max(max_tokens, longest), shuffle=False, **ids)]
+    batches = [
+        batch.to(device)
+        for batch in token_batches(encoded, max(max_tokens, longest), shuffle=False, **ids)
+    ]
     found = head_statistics(model, batches)
     was_training = model.training
     model.eval()
@@ -188,13 +217,21 @@ def inspect(
         for attention, name in ATTENTION_MODULES.items():
             heads = heads_of(model, attention)
             for i, of_layer in enumerate(heads):
-                numbers = {field: value if isinstance(value, float) else value.tolist()
-                           for field, value in found[name.format(i)]._asdict().items()}
+                numbers = {
+                    field: value if isinstance(value, float) else value.tolist()
+                    for field, value in found[name.format(i)]._asdict().items()
+                }
                 layers.append({"attention": attention, "layer": i + 1, **numbers, **lost(of_layer)})
             without[attention] = lost([head for of_layer in heads for head in of_layer])
     finally:
         model.train(was_training)
-    return {"sentences": len(texts), "beam_size": beam_size, "whole": whole, "layers": layers, "without": without}
+    return {
+        "sentences": len(texts),
+        "beam_size": beam_size,
+        "whole": whole,
+        "layers": layers,
+        "without": without,
+    }
 
 
 def as_table(report: dict[str, Any]) -> str:
@@ -208,13 +245,18 @@ def as_table(report: dict[str, Any]) -> str:
         return torch.tensor(values).median().item()
 
     first = f"{report['sentences']} sentences: {whole['nll']:.4f} nats a token"
-    lines = [first + (f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']})" if has_bleu else ""), "",
-             f"{'':15}{'entropy':>9}{'of at most':>12}{'on first':>10}{'on last':>9}{'spread':>8}   without: nats"
-             + ("     BLEU" if has_bleu else "")]
+    lines = [
+        first + (f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']})" if has_bleu else ""),
+        "",
+        f"{'':15}{'entropy':>9}{'of at most':>12}{'on first':>10}{'on last':>9}{'spread':>8}   without: nats"
+        + ("     BLEU" if has_bleu else ""),
+    ]
     for row in report["layers"]:
-        lines.append(f"{row['attention']:>8} layer {row['layer']}{median(row['entropy']):9.2f}"
-                     f"{row['uniform']:7.2f} bits{median(row['on_first']):10.2f}{median(row['on_last']):9.2f}"
-                     f"{median(row['spread']):8.2f}"
-                     f"      {losses(row)}")
+        lines.append(
+            f"{row['attention']:>8} layer {row['layer']}{median(row['entropy']):9.2f}"
+            f"{row['uniform']:7.2f} bits{median(row['on_first']):10.2f}{median(row['on_last']):9.2f}"
+            f"{median(row['spread']):8.2f}"
+            f"      {losses(row)}"
+        )
     lines += [f"{name:>8} all{'':52}      {losses(row)}" for name, row in report["without"].items()]
     return "\n".join(lines)

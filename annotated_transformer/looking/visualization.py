@@ -47,14 +47,18 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     try:
         for name, module in model.named_modules():
             if isinstance(module, MultiHeadAttention):
-                hooks.append(module.register_forward_pre_hook(_recorder(name, found), with_kwargs=True))
+                hooks.append(
+                    module.register_forward_pre_hook(_recorder(name, found), with_kwargs=True)
+                )
         yield found
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _recorder(name: str, found: dict[str, Tensor]) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
+def _recorder(
+    name: str, found: dict[str, Tensor]
+) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
     def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = inspect.signature(module.forward).bind(*args, **kwargs)
         call.apply_defaults()
@@ -66,7 +70,9 @@ def _recorder(name: str, found: dict[str, Tensor]) -> Callable[[Any, tuple[Any, 
             if causal:
                 mask = causal_mask(x.size(1), x.device)
             queries = module.split_heads(module.W_Q(x))
-            if module.scale is not None:  # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not
+            if (
+                module.scale is not None
+            ):  # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not
                 queries = queries * (module.scale * queries.size(-1) ** 0.5)
             found[name] = attention_weights(queries, keys, mask)
 
@@ -86,16 +92,20 @@ def plot_attention(
     when the numbers of tokens and of weights differ.
     """
     n_queries, n_keys = weights.shape
-    require((len(query_tokens), len(key_tokens)) == (n_queries, n_keys),
-            f"the weights are {n_queries} queries by {n_keys} keys, got {len(query_tokens)} query tokens "
-            f"and {len(key_tokens)} key tokens")
+    require(
+        (len(query_tokens), len(key_tokens)) == (n_queries, n_keys),
+        f"the weights are {n_queries} queries by {n_keys} keys, got {len(query_tokens)} query tokens "
+        f"and {len(key_tokens)} key tokens",
+    )
     own_figure = ax is None
     if ax is None:
         from matplotlib import pyplot as plt
 
         size = (max(2.5, 0.32 * n_keys + 1.6), max(2.2, 0.32 * n_queries + 1.2))
         ax = plt.subplots(figsize=size, layout="constrained")[1]
-    image = ax.imshow(weights.detach().float().cpu().numpy(), cmap=HEAT_MAP, vmin=0.0, aspect="auto")
+    image = ax.imshow(
+        weights.detach().float().cpu().numpy(), cmap=HEAT_MAP, vmin=0.0, aspect="auto"
+    )
     ax.set_xticks(range(n_keys), labels=list(key_tokens), rotation=90, parse_math=False)
     ax.set_yticks(range(n_queries), labels=list(query_tokens), parse_math=False)
     ax.set_xlabel("key (attended to)")
@@ -112,16 +122,18 @@ def use_style() -> None:
     import matplotlib
     from cycler import cycler
 
-    matplotlib.rcParams.update({
-        "axes.prop_cycle": cycler(color=list(PALETTE)),
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "figure.figsize": (5.5, 3.2),
-        "figure.dpi": 100,
-        "savefig.dpi": 100,
-        "font.size": 9,
-        "image.cmap": HEAT_MAP,
-    })
+    matplotlib.rcParams.update(
+        {
+            "axes.prop_cycle": cycler(color=list(PALETTE)),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "figure.figsize": (5.5, 3.2),
+            "figure.dpi": 100,
+            "savefig.dpi": 100,
+            "font.size": 9,
+            "image.cmap": HEAT_MAP,
+        }
+    )
 
 
 def show(symbol: Any) -> None:
@@ -132,4 +144,6 @@ def show(symbol: Any) -> None:
     try:
         print(textwrap.dedent(inspect.getsource(symbol)).rstrip())
     except (TypeError, OSError):
-        raise ConfigError(f"show needs a function, class, method or module with source, got {symbol!r}") from None
+        raise ConfigError(
+            f"show needs a function, class, method or module with source, got {symbol!r}"
+        ) from None

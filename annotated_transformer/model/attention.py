@@ -79,7 +79,10 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         require(h >= 1, f"h must be at least 1, got {h}")
-        require(bool(d_k and d_v) or d_model % h == 0, f"d_model must be a multiple of h, got {d_model} and {h}")
+        require(
+            bool(d_k and d_v) or d_model % h == 0,
+            f"d_model must be a multiple of h, got {d_model} and {h}",
+        )
         self.h = h
         self.dropout = dropout
         self.scale = None if scaled else 1.0  # None is the kernel's default, 1/sqrt(d_k)

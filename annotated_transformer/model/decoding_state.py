@@ -105,7 +105,9 @@ class CachedMemory(Way):
     def __call__(
         self, attention: MultiHeadAttention, x: Tensor, memory: Tensor, causal: bool = False
     ) -> Tensor:
-        return attention.attend(x, self.cache.memory_keys, self.cache.memory_values, self.memory_mask)
+        return attention.attend(
+            x, self.cache.memory_keys, self.cache.memory_values, self.memory_mask
+        )
 
 
 @dataclass
@@ -118,14 +120,19 @@ class DecodingState:
     """
 
     caches: list[LayerCache]
-    memory_mask: Float[Tensor, "B 1 1 S"] | None  # 0 and, at padding, minus infinity; None without it
+    memory_mask: (
+        Float[Tensor, "B 1 1 S"] | None
+    )  # 0 and, at padding, minus infinity; None without it
     target_mask: Float[Tensor, "B 1 W T"] | None = None
     position: int = 0
 
     def advance(self, n_hypotheses: int) -> None:
         """Before a step: one more position, and each hypothesis sees its own new token. ConfigError if W is another."""
         mask = self.target_mask
-        require(n_hypotheses == (1 if mask is None else mask.size(2)), "a step takes the hypotheses that reorder made")
+        require(
+            n_hypotheses == (1 if mask is None else mask.size(2)),
+            "a step takes the hypotheses that reorder made",
+        )
         self.position += 1
         if mask is not None:
             own = mask.new_full((n_hypotheses, n_hypotheses), -torch.inf).fill_diagonal_(0)
@@ -152,7 +159,9 @@ class DecodingState:
         is_needed = (target_mask == 0).any(dim=2)[:, 0]
         n_kept = int(is_needed.sum(dim=1).max())
         positions = is_needed.byte().argsort(dim=1, descending=True, stable=True)[:, :n_kept]
-        self.target_mask = target_mask.gather(3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1))
+        self.target_mask = target_mask.gather(
+            3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1)
+        )
         for cache in self.caches:
             cache.forget_all_but(positions)
 
@@ -166,10 +175,14 @@ class DecodingState:
             self.target_mask = self.target_mask[sentences]
 
 
-def added_mask(mask: Bool[Tensor, "B 1 1 S"], dtype: torch.dtype) -> Float[Tensor, "B 1 1 S"] | None:
+def added_mask(
+    mask: Bool[Tensor, "B 1 1 S"], dtype: torch.dtype
+) -> Float[Tensor, "B 1 1 S"] | None:
     """What is added to scores instead: 0 where `mask` is True, else minus infinity.
 
     None if all of it is True; a GPU, for whose answer the host would have to wait, is not asked.
     """
     is_visible = mask.device.type == "cpu" and bool(mask.all())
-    return None if is_visible else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    return (
+        None if is_visible else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    )

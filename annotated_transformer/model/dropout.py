@@ -21,7 +21,9 @@ class Dropout(nn.Dropout):
         n_dropped = round(self.p * 2**16)
         if x.device.type != "cpu" or n_dropped in (0, 2**16) or torch.compiler.is_compiling():
             return super().forward(x)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(
+            -(2**63), None
+        )
         bits = draws.view(torch.int16)
         keep = torch.empty_like(x, requires_grad=False, memory_format=torch.contiguous_format)
         torch.ge(bits[: x.numel()].view_as(x), n_dropped - 2**15, out=keep)

@@ -41,21 +41,27 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 
 
-def concatenated_positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
+def concatenated_positional_encoding(
+    length: int, d_model: int
+) -> Float[Tensor, "{length} {d_model}"]:
     """All sines, then all cosines, at wavelengths 2 pi 10000^(i / (d_model / 2 - 1)), the authors' own code.
 
     So tensor2tensor computes positions, where the paper prints interleaved columns and the exponent 2i / d_model. The
     order of the columns makes no difference to a model; the exponent does: here the longest wavelength is 10000 * 2 pi,
     as the text says. Raises ConfigError for an odd d_model.
     """
-    angle = _angles(length, d_model, torch.arange(d_model // 2, dtype=torch.float64) / max(d_model // 2 - 1, 1))
+    angle = _angles(
+        length, d_model, torch.arange(d_model // 2, dtype=torch.float64) / max(d_model // 2 - 1, 1)
+    )
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
-def _angles(length: int, d_model: int, exponents: Float[Tensor, "K"]) -> Float[Tensor, "{length} K"]:
+def _angles(
+    length: int, d_model: int, exponents: Float[Tensor, "K"]
+) -> Float[Tensor, "{length} K"]:
     require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
     position = torch.arange(length, dtype=torch.float64)[:, None]
-    return position / 10000.0 ** exponents
+    return position / 10000.0**exponents
 
 
 class SinusoidalPositions(nn.Module):
@@ -64,7 +70,10 @@ class SinusoidalPositions(nn.Module):
     table: Tensor
 
     def __init__(
-        self, d_model: int, length: int = 256, encoding: Callable[[int, int], Tensor] = positional_encoding
+        self,
+        d_model: int,
+        length: int = 256,
+        encoding: Callable[[int, int], Tensor] = positional_encoding,
     ) -> None:
         super().__init__()
         self.encoding = encoding
@@ -86,7 +95,9 @@ class LearnedPositions(nn.Module):
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
         if start + length > self.weight.size(0):
-            raise ConfigError(f"learned positions end at max_len {self.weight.size(0)}, got length {start + length}")
+            raise ConfigError(
+                f"learned positions end at max_len {self.weight.size(0)}, got length {start + length}"
+            )
         return self.weight[start : start + length]
 
 
@@ -103,5 +114,9 @@ def positions_of(config: ModelConfig) -> nn.Module:
         return LearnedPositions(config.d_model, config.max_len)
     if config.positions == "none":
         return NoPositions()
-    encoding = concatenated_positional_encoding if config.positions == "concatenated" else positional_encoding
+    encoding = (
+        concatenated_positional_encoding
+        if config.positions == "concatenated"
+        else positional_encoding
+    )
     return SinusoidalPositions(config.d_model, encoding=encoding)

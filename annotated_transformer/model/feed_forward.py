@@ -17,7 +17,9 @@ class PositionwiseFeedForward(nn.Module):
     The paper's activation is the ReLU and it drops nothing inside; the others and `dropout` are options.
     """
 
-    def __init__(self, d_model: int, d_ff: int, activation: Activation = "relu", dropout: float = 0.0) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, activation: Activation = "relu", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.W_1 = nn.Linear(d_model, d_ff)
         self.activation = ACTIVATIONS[activation]()

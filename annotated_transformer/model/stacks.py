@@ -35,13 +35,20 @@ class AddNorm(nn.Module):
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:
     return MultiHeadAttention(
-        config.d_model, config.h, config.d_k, config.d_v, config.bias, config.attention_dropout,
+        config.d_model,
+        config.h,
+        config.d_k,
+        config.d_v,
+        config.bias,
+        config.attention_dropout,
         config.scaled_attention,
     )
 
 
 def _feed_forward(config: ModelConfig) -> PositionwiseFeedForward:
-    return PositionwiseFeedForward(config.d_model, config.d_ff, config.activation, config.ffn_dropout)
+    return PositionwiseFeedForward(
+        config.d_model, config.d_ff, config.activation, config.ffn_dropout
+    )
 
 
 def _add_norm(config: ModelConfig) -> AddNorm:

@@ -79,7 +79,9 @@ class Transformer(nn.Module):
         """x E^T: the scores whose softmax is the distribution of the next token."""
         return self.embedding.logits(x)
 
-    def forward(self, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+    def forward(
+        self, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
         """Logits of the token after each position of `target_in`, given the source and the target up to there."""
         mask = self.source_mask(source)
         return self.logits(self.decode(target_in, self.encode(source, mask), mask))
@@ -101,9 +103,14 @@ class Transformer(nn.Module):
         token is bos_id, of one hypothesis; then W is what the last `reorder` made it.
         """
         n_hypotheses = tokens.size(1)
-        x = self.embed(tokens.reshape(-1, 1), start=state.position).view(-1, n_hypotheses, self.config.d_model)
+        x = self.embed(tokens.reshape(-1, 1), start=state.position).view(
+            -1, n_hypotheses, self.config.d_model
+        )
         state.advance(n_hypotheses)
         for layer, cache in zip(self.decoder.layers, state.caches, strict=True):
-            memory, past = CachedMemory(cache, state.memory_mask), CachedPast(cache, state.target_mask)
+            memory, past = (
+                CachedMemory(cache, state.memory_mask),
+                CachedPast(cache, state.target_mask),
+            )
             x = layer(x, x[:, :0], memory, past)
         return self.logits(self.decoder.norm(x))

@@ -24,7 +24,9 @@ def longest_chain(y: Tensor) -> int:
     seen as one step, so build that on the device `meta`, where nothing is fused. Raises ConfigError for a tensor
     without a graph.
     """
-    require(y.grad_fn is not None, "longest_chain needs a tensor that was computed with gradients on")
+    require(
+        y.grad_fn is not None, "longest_chain needs a tensor that was computed with gradients on"
+    )
     depth: dict[Any, int] = {None: 0}
     stack: list[Any] = [y.grad_fn]
     while stack:
@@ -33,7 +35,9 @@ def longest_chain(y: Tensor) -> int:
             stack += waiting
             continue
         node = stack.pop()
-        product = node.name().startswith(("Mm", "Mv", "Bmm", "Addmm", "Addmv", "Baddbmm", "Convolution"))
+        product = node.name().startswith(
+            ("Mm", "Mv", "Bmm", "Addmm", "Addmv", "Baddbmm", "Convolution")
+        )
         product += 2 * node.name().startswith("ScaledDotProduct")
         depth[node] = product + max([depth[parent] for parent in parents] or [0])
     return depth[y.grad_fn]
@@ -62,7 +66,13 @@ def count_parameters(config: ModelConfig) -> int:
     return embedding + positions + config.N * (encoder_layer + decoder_layer) + final_norms
 
 
-LAYERS = ("self-attention", "recurrent", "convolutional", "restricted self-attention", "separable convolutional")
+LAYERS = (
+    "self-attention",
+    "recurrent",
+    "convolutional",
+    "restricted self-attention",
+    "separable convolutional",
+)
 """The rows of Table 1 in its order, and the one that section 4's text adds."""
 
 
@@ -76,7 +86,13 @@ def layer_operations(layer: str, n: int, d: int, k: int = 3, r: int = 3, gates: 
     layer that is not in `LAYERS`.
     """
     require(min(n, d, k, r) >= 1, f"n, d, k and r must be at least 1, got {n}, {d}, {k} and {r}")
-    operations = (4 * n * n * d, 4 * gates * n * d * d, 2 * k * n * d * d, 4 * r * n * d, 2 * (k * n * d + n * d * d))
+    operations = (
+        4 * n * n * d,
+        4 * gates * n * d * d,
+        2 * k * n * d * d,
+        4 * r * n * d,
+        2 * (k * n * d + n * d * d),
+    )
     if layer not in LAYERS:
         raise ConfigError(f"layer must be one of {', '.join(LAYERS)}, got {layer}")
     return operations[LAYERS.index(layer)]
@@ -122,7 +138,10 @@ def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
     """
     if gpu not in SUSTAINED_FLOPS:
         raise ConfigError(f"gpu must be one of {', '.join(SUSTAINED_FLOPS)}, got {gpu}")
-    require(hours >= 0 and n_gpus >= 1, f"hours must not be negative and n_gpus at least 1, got {hours} and {n_gpus}")
+    require(
+        hours >= 0 and n_gpus >= 1,
+        f"hours must not be negative and n_gpus at least 1, got {hours} and {n_gpus}",
+    )
     return hours * 3600 * n_gpus * SUSTAINED_FLOPS[gpu]
 
 
@@ -133,7 +152,10 @@ def training_time(operations: float, rate: float, utilisation: float = 1.0) -> f
     share of it that a run reaches; with a measured rate leave it at 1. Times n_gpus, hours and a price this is a bill.
     Raises ConfigError unless the rate is positive and the utilisation in (0, 1].
     """
-    require(operations >= 0 and rate > 0, f"operations / rate needs 0 or more / above 0, got {operations} / {rate}")
+    require(
+        operations >= 0 and rate > 0,
+        f"operations / rate needs 0 or more / above 0, got {operations} / {rate}",
+    )
     require(0 < utilisation <= 1, f"utilisation must be above 0 and at most 1, got {utilisation}")
     return operations / (rate * utilisation)
 

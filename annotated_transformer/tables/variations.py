@@ -46,7 +46,9 @@ class Row:
 
     def count(self, vocab_size: int | None = None) -> int:
         """Parameters with `vocab_size`, or with the one that the printed number implies."""
-        return count_parameters(self.model_config(vocab_size or (VOCAB_SIZE_BIG if self.name == "big" else VOCAB_SIZE)))
+        return count_parameters(
+            self.model_config(vocab_size or (VOCAB_SIZE_BIG if self.name == "big" else VOCAB_SIZE))
+        )
 
 
 def _heads(h: int, d: int, ppl: float, bleu: float) -> Row:
@@ -74,7 +76,15 @@ TABLE_3 = (
     Row("eps_ls=0.0", "D", 4.67, 25.3, train={"eps_ls": 0.0}),
     Row("eps_ls=0.2", "D", 5.47, 25.7, train={"eps_ls": 0.2}),
     Row("learned positions", "E", 4.92, 25.7, model={"positions": "learned"}),
-    Row("big", "", 4.33, 26.4, 213, {"d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3}, {"train_steps": 300_000}),
+    Row(
+        "big",
+        "",
+        4.33,
+        26.4,
+        213,
+        {"d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3},
+        {"train_steps": 300_000},
+    ),
 )
 
 
@@ -105,6 +115,8 @@ def table(rows: Iterable[Row] = TABLE_3, vocab_size: int | None = None) -> str:
     lines = [f"{'':2}{'row':18}{'parameters':>14}  | in the paper: 1e6{'PPL':>7}{'BLEU':>7}  | set"]
     for row in rows:
         printed = "" if row.parameters is None else str(row.parameters)
-        lines.append(f"{row.letter:2}{row.name:18}{row.count(vocab_size):14,}  | {printed:>17}{row.ppl:7.2f}"
-                     f"{row.bleu:7.1f}  | {changes(row)}".rstrip())
+        lines.append(
+            f"{row.letter:2}{row.name:18}{row.count(vocab_size):14,}  | {printed:>17}{row.ppl:7.2f}"
+            f"{row.bleu:7.1f}  | {changes(row)}".rstrip()
+        )
     return "\n".join(lines)

@@ -45,7 +45,11 @@ class Batch(NamedTuple):
 
 
 def encode_pairs(
-    tokenizer: Tokenizer, pairs: TextPairs, max_length: int, bpe_dropout: float = 0.0, seed: int = 0,
+    tokenizer: Tokenizer,
+    pairs: TextPairs,
+    max_length: int,
+    bpe_dropout: float = 0.0,
+    seed: int = 0,
     at_once: int = 10_000,
 ) -> list[TokenPair]:
     """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.
@@ -56,9 +60,15 @@ def encode_pairs(
     seeds = random.Random(seed)
     rest = iter(pairs)
     while some := list(islice(rest, at_once)):
-        sides = (tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31)) for texts in zip(*some, strict=True))
-        encoded += [(array("i", x), array("i", y)) for x, y in zip(*sides, strict=True)
-                    if 0 < len(x) < max_length and 0 < len(y) < max_length]
+        sides = (
+            tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
+            for texts in zip(*some, strict=True)
+        )
+        encoded += [
+            (array("i", x), array("i", y))
+            for x, y in zip(*sides, strict=True)
+            if 0 < len(x) < max_length and 0 < len(y) < max_length
+        ]
     return encoded
 
 
@@ -74,7 +84,11 @@ def fingerprint(pairs: TextPairs) -> str:
 
 
 def pad(
-    rows: Sequence[Ids], pad_id: int = PAD_ID, before: Ids = (), after: Ids = (), multiple_of: int = 1
+    rows: Sequence[Ids],
+    pad_id: int = PAD_ID,
+    before: Ids = (),
+    after: Ids = (),
+    multiple_of: int = 1,
 ) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
 
@@ -84,7 +98,9 @@ def pad(
     """
     require(len(rows) > 0, "a batch needs at least one sentence, got none")
     longest = len(before) + max(map(len, rows)) + len(after)
-    end = array("i", after) + array("i", [pad_id]) * (_rounded_up(longest, multiple_of) - len(after))
+    end = array("i", after) + array("i", [pad_id]) * (
+        _rounded_up(longest, multiple_of) - len(after)
+    )
     ids = array("i")
     for row in rows:
         for part in (before, row, end[: len(end) - len(before) - len(row)]):
@@ -104,7 +120,10 @@ def pad_source(
 
 
 def make_batch(
-    pairs: Sequence[TokenPair], pad_id: int = PAD_ID, bos_id: int = BOS_ID, eos_id: int = EOS_ID,
+    pairs: Sequence[TokenPair],
+    pad_id: int = PAD_ID,
+    bos_id: int = BOS_ID,
+    eos_id: int = EOS_ID,
     multiple_of: int = 1,
 ) -> Batch:
     """The batch of these pairs of ids (given without bos and eos), at least one."""
@@ -117,18 +136,24 @@ def make_batch(
     )
 
 
-def concatenated(pairs: Sequence[TokenPair], share: float, generator: random.Random) -> list[TokenPair]:
+def concatenated(
+    pairs: Sequence[TokenPair], share: float, generator: random.Random
+) -> list[TokenPair]:
     """share * N joined pairs for N `pairs`: x_i x_j with y_i y_j, for random i and j.
 
     Where sentences are short, a model learns to stop early and sees little of positions far from bos. Two sentences in
     a row are a long one (Nguyen, Murray and Chiang 2021, https://aclanthology.org/2021.iwslt-1.33).
     """
     first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
-    return [(array("i", [*x_i, *x_j]), array("i", [*y_i, *y_j]))
-            for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)]
+    return [
+        (array("i", [*x_i, *x_j]), array("i", [*y_i, *y_j]))
+        for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)
+    ]
 
 
-def group_by_length(lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random) -> list[list[int]]:
+def group_by_length(
+    lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random
+) -> list[list[int]]:
     """Indices of pairs in groups of similar length; no side of a group exceeds `max_tokens` when padded.
 
     `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties in random order,
@@ -144,7 +169,10 @@ def group_by_length(lengths: Sequence[tuple[int, int]], max_tokens: int, generat
         if not groups or longest * (len(groups[-1]) + 1) > max_tokens:
             groups.append([])
             longest = max(lengths[i])
-            require(longest <= max_tokens, f"max_tokens must hold the longest sentence, got {max_tokens} and {longest}")
+            require(
+                longest <= max_tokens,
+                f"max_tokens must hold the longest sentence, got {max_tokens} and {longest}",
+            )
         groups[-1].append(i)
     return groups
 

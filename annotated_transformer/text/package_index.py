@@ -44,8 +44,10 @@ def download_sdist(package: str, archive: str, sha256: str, directory: Path) -> 
             raise
         except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
             failures.append(f"{_shown(page)}: {error}")
-    raise ConfigError(f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory and "
-                      f"name the directory in {DATA_VARIABLE}")
+    raise ConfigError(
+        f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory and "
+        f"name the directory in {DATA_VARIABLE}"
+    )
 
 
 def pip_settings() -> dict[str, str]:
@@ -58,7 +60,13 @@ def pip_settings() -> dict[str, str]:
             name, equals, value = line.partition("=")
             if equals and name.startswith(f"{section}."):
                 found[name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
-    for name in ("index-url", "extra-index-url", "find-links", "no-index", "cert"):  # for a Python without pip
+    for name in (
+        "index-url",
+        "extra-index-url",
+        "find-links",
+        "no-index",
+        "cert",
+    ):  # for a Python without pip
         variable = "PIP_" + name.upper().replace("-", "_")
         if variable in os.environ:
             found[name] = os.environ[variable]
@@ -71,7 +79,10 @@ def _pages(settings: dict[str, str], package: str) -> Iterator[str]:
         is_address = urlsplit(place).scheme in ("http", "https", "file")
         yield place if is_address else Path(place).expanduser().absolute().as_uri()
     if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
-        for index in (settings.get("index-url", PYPI), *settings.get("extra-index-url", "").split()):
+        for index in (
+            settings.get("index-url", PYPI),
+            *settings.get("extra-index-url", "").split(),
+        ):
             yield f"{index.rstrip('/')}/{package}/"
 
 
@@ -96,7 +107,9 @@ def _address(page: str, archive: str, settings: dict[str, str]) -> str | None:
         links = [(file["filename"], file["url"]) for file in json.loads(content)["files"]]
     else:
         links = _Links.of(content)
-    return next((urldefrag(urljoin(base, link)).url for name, link in links if name == archive), None)
+    return next(
+        (urldefrag(urljoin(base, link)).url for name, link in links if name == archive), None
+    )
 
 
 class _Links(html.parser.HTMLParser):

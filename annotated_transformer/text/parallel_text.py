@@ -59,18 +59,25 @@ def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterat
             is_gzip = raw.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
             file = gzip.GzipFile(fileobj=raw) if is_gzip else raw
             for number, (line, is_whole) in enumerate(bounded_lines(file, see), 1):
-                require(is_whole, f"{path}, line {number} has more than {LONGEST_LINE:,} bytes: "
-                                  "text has one sentence a line")
+                require(
+                    is_whole,
+                    f"{path}, line {number} has more than {LONGEST_LINE:,} bytes: "
+                    "text has one sentence a line",
+                )
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8") from None
+        raise ConfigError(
+            f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8"
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{path} is a damaged gzip file") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
 
-def bounded_lines(file: Lines, see: Callable[[bytes], object] = len) -> Iterator[tuple[bytes, bool]]:
+def bounded_lines(
+    file: Lines, see: Callable[[bytes], object] = len
+) -> Iterator[tuple[bytes, bool]]:
     """The lines of a binary file with their ends, and whether each is whole.
 
     A byte order mark at the beginning, which Windows writes and no sentence begins with, is dropped.
@@ -80,7 +87,9 @@ def bounded_lines(file: Lines, see: Callable[[bytes], object] = len) -> Iterator
     mark = codecs.BOM_UTF8
     while line := file.readline(LONGEST_LINE):
         see(line)
-        rest = file.readline(LONGEST_LINE) if len(line) == LONGEST_LINE and line[-1:] != b"\n" else b""
+        rest = (
+            file.readline(LONGEST_LINE) if len(line) == LONGEST_LINE and line[-1:] != b"\n" else b""
+        )
         yield line.removeprefix(mark), not rest
         mark = b""
         while rest:
@@ -91,12 +100,22 @@ def bounded_lines(file: Lines, see: Callable[[bytes], object] = len) -> Iterator
 def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]]) -> list[Pair]:
     """The pairs of two lists of lines, without those that have a blank side. `files` are named in errors."""
     counts = tuple(len(side) for side in sides)
-    require(counts[0] == counts[1],
-            f"parallel files must have equally many lines, got {counts[0]} in {files[0]} and {counts[1]} in {files[1]}")
-    pairs = [(source, target) for source, target in zip(*sides, strict=True) if source.strip() and target.strip()]
-    require(bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side")
+    require(
+        counts[0] == counts[1],
+        f"parallel files must have equally many lines, got {counts[0]} in {files[0]} and {counts[1]} in {files[1]}",
+    )
+    pairs = [
+        (source, target)
+        for source, target in zip(*sides, strict=True)
+        if source.strip() and target.strip()
+    ]
+    require(
+        bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side"
+    )
     if len(pairs) < counts[0]:
-        say(f"{counts[0] - len(pairs)} of {counts[0]} pairs in {files[0]} and {files[1]} have a blank side: left out")
+        say(
+            f"{counts[0] - len(pairs)} of {counts[0]} pairs in {files[0]} and {files[1]} have a blank side: left out"
+        )
     return pairs
 
 
@@ -128,7 +147,9 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
 
     chosen: dict[str, list[int]] = {split: [] for split in SPLITS}
     for group in sorted(groups.values(), key=order):
-        room = (split for split in ("test", "valid") if len(chosen[split]) + len(group) <= n_held_out)
+        room = (
+            split for split in ("test", "valid") if len(chosen[split]) + len(group) <= n_held_out
+        )
         chosen[next(room, "train")] += group
     return {split: [pairs[index] for index in sorted(indices)] for split, indices in chosen.items()}
 

@@ -49,12 +49,24 @@ class Tokenizer:
         self.model_bytes = model_bytes
         """The serialized model, byte for byte what `train` made: a checkpoint stores it."""
         p = self._processor
-        ids, expected = (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id()), (PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-        require(ids == expected, f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}")
+        ids, expected = (
+            (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id()),
+            (PAD_ID, BOS_ID, EOS_ID, UNK_ID),
+        )
+        require(
+            ids == expected,
+            f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}",
+        )
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocab_size: int, path: str | os.PathLike[str] | None = None,
-              model_type: str = "bpe", symbols: Iterable[str] = ()) -> Tokenizer:
+    def train(
+        cls,
+        sentences: Iterable[str],
+        vocab_size: int,
+        path: str | os.PathLike[str] | None = None,
+        model_type: str = "bpe",
+        symbols: Iterable[str] = (),
+    ) -> Tokenizer:
         """A tokenizer learned from `sentences`, written to `path` (usually tokenizer.model) if one is given.
 
         For the shared vocabulary of the paper, pass the sentences of both languages, of the training split only.
@@ -68,11 +80,22 @@ class Tokenizer:
         written = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_not_blank(sentences), model_writer=written, vocab_size=vocab_size,
-                model_type=model_type, byte_fallback=True, normalization_rule_name="nfkc",
-                remove_extra_whitespaces=False, character_coverage=0.9999,
-                pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, unk_id=UNK_ID,
-                user_defined_symbols=[f"\u2581{symbol}" for symbol in symbols], num_threads=1, minloglevel=2)
+                sentence_iterator=_not_blank(sentences),
+                model_writer=written,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                byte_fallback=True,
+                normalization_rule_name="nfkc",
+                remove_extra_whitespaces=False,
+                character_coverage=0.9999,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                user_defined_symbols=[f"\u2581{symbol}" for symbol in symbols],
+                num_threads=1,
+                minloglevel=2,
+            )
         except RuntimeError as error:
             raise ConfigError(_explain(str(error), vocab_size)) from None
         tokenizer = cls(written.getvalue())
@@ -113,7 +136,9 @@ class Tokenizer:
         """
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Iterable[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
+    def encode_batch(
+        self, texts: Iterable[str], dropout: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
         """`encode` of each text, in order, in one call of the library (about 100,000 short sentences a second).
 
         With `dropout`, each merge is left out with this probability, so that one word comes apart in many ways
@@ -155,7 +180,9 @@ class Tokenizer:
     def _check(self, ids: list[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
             wrong = next(i for i in ids if not 0 <= i < self.vocab_size)
-            raise ConfigError(f"a token id must be at least 0 and below vocab_size {self.vocab_size}, got {wrong}")
+            raise ConfigError(
+                f"a token id must be at least 0 and below vocab_size {self.vocab_size}, got {wrong}"
+            )
 
 
 def _not_blank(sentences: Iterable[str]) -> Iterator[str]:
@@ -169,11 +196,15 @@ def _without_surrogates(text: str) -> str:
 def _explain(error: str, vocab_size: int) -> str:
     """SentencePiece's complaint about its training text in one line of ours."""
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
-        return (f"vocab_size must be at most {found[1]} for this text, got {vocab_size}: "
-                "there is too little to learn from")
+        return (
+            f"vocab_size must be at most {found[1]} for this text, got {vocab_size}: "
+            "there is too little to learn from"
+        )
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        return (f"vocab_size must be at least {found[1]} for this text, got {vocab_size}: "
-                "4 special ids, 256 bytes and every common character have a place")
+        return (
+            f"vocab_size must be at least {found[1]} for this text, got {vocab_size}: "
+            "4 special ids, 256 bytes and every common character have a place"
+        )
     if "sentences_.empty()" in error:
         return "cannot train a tokenizer: the text has no sentences"
     return f"cannot train a tokenizer: {error}"

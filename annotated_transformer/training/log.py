@@ -21,17 +21,23 @@ from annotated_transformer.training.run import TrainingRun
 class TrainingLog:
     """Sums stay on the device until a line is written: then, and only then, the host waits for it."""
 
-    def __init__(self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool) -> None:
+    def __init__(
+        self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool
+    ) -> None:
         self.run, self.progress, self.tensorboard = run, progress, tensorboard
         self.path = out / "log.jsonl"
         self.validated = 0
         """The step of the last validation that the log holds."""
-        if self.path.exists():  # a killed run may have logged steps that its last checkpoint does not have
+        if (
+            self.path.exists()
+        ):  # a killed run may have logged steps that its last checkpoint does not have
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             records = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
             kept = [(line, record) for line, record in records if record["step"] <= run.steps]
             text = "".join(line for line, _ in kept)
-            checkpoint.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
+            checkpoint.write_atomically(
+                self.path, lambda new: new.write_text(text, encoding="utf-8")
+            )
             self.validated = max((r["step"] for _, r in kept if "loss" not in r), default=0)
 
     def __enter__(self) -> TrainingLog:
@@ -42,9 +48,15 @@ class TrainingLog:
             from torch.utils.tensorboard import SummaryWriter
 
             self.writer = SummaryWriter(str(self.tensorboard))
-        self.bar = tqdm(total=self.run.config.train_steps, initial=self.run.steps,
-                        disable=not self.progress, file=sys.stderr, unit="step", mininterval=1.0,
-                        dynamic_ncols=True)
+        self.bar = tqdm(
+            total=self.run.config.train_steps,
+            initial=self.run.steps,
+            disable=not self.progress,
+            file=sys.stderr,
+            unit="step",
+            mininterval=1.0,
+            dynamic_ncols=True,
+        )
         self.since, self.tokens_before = time.perf_counter(), self.run.n_tokens
         return self
 

@@ -67,9 +67,11 @@ def train(
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)
     learned = model_config.positions == "learned" and not resume
-    require(not learned or train_config.max_length <= model_config.max_len,
-            "max_length must not exceed max_len, where learned positions end, got "
-            f"{train_config.max_length} and {model_config.max_len}")
+    require(
+        not learned or train_config.max_length <= model_config.max_len,
+        "max_length must not exceed max_len, where learned positions end, got "
+        f"{train_config.max_length} and {model_config.max_len}",
+    )
     run = TrainingRun(model_config, train_config, device)
     run.fingerprint = fingerprint(train_pairs)
     if resume:
@@ -88,7 +90,9 @@ def train(
     def epoch_pairs(epoch: int) -> list[TokenPair]:
         seed, max_length = train_config.seed * 100_003 + epoch, train_config.max_length
         if not pairs or train_config.bpe_dropout:
-            pairs[:] = encode_pairs(tokenizer, train_pairs, max_length, train_config.bpe_dropout, seed)
+            pairs[:] = encode_pairs(
+                tokenizer, train_pairs, max_length, train_config.bpe_dropout, seed
+            )
             require(bool(pairs), f"no training pair has 1 to {max_length} tokens on each side")
         joined = concatenated(pairs, train_config.concatenate, random.Random(f"{seed} concatenate"))
         return pairs + [(x, y) for x, y in joined if max(len(x), len(y)) < max_length]

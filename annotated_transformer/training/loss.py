@@ -17,10 +17,16 @@ class SmoothedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, target_N: Tensor, eps_ls: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits_NV: Tensor, target_N: Tensor, eps_ls: float
+    ) -> tuple[Tensor, Tensor]:
         log_z_N = logits_NV.logsumexp(dim=-1)
         nll_N = log_z_N - logits_NV.gather(-1, target_N[:, None])[:, 0]
-        loss_N = (1 - eps_ls) * nll_N + eps_ls * (log_z_N - logits_NV.mean(dim=-1)) if eps_ls else nll_N.clone()
+        loss_N = (
+            (1 - eps_ls) * nll_N + eps_ls * (log_z_N - logits_NV.mean(dim=-1))
+            if eps_ls
+            else nll_N.clone()
+        )
         ctx.save_for_backward(logits_NV, log_z_N, target_N)
         ctx.eps_ls = eps_ls
         ctx.mark_non_differentiable(nll_N)
@@ -32,12 +38,17 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         grad_NV = (logits_NV - log_z_N[:, None]).exp_()
         if ctx.eps_ls:
             grad_NV -= ctx.eps_ls / logits_NV.size(-1)
-        grad_NV.scatter_add_(-1, target_N[:, None], torch.full_like(log_z_N[:, None], ctx.eps_ls - 1))
+        grad_NV.scatter_add_(
+            -1, target_N[:, None], torch.full_like(log_z_N[:, None], ctx.eps_ls - 1)
+        )
         return grad_NV.mul_(grad_loss_N[:, None]), None, None
 
 
 def label_smoothed_cross_entropy(
-    logits: Float[Tensor, "*B V"], target_out: Int[Tensor, "*B"], eps_ls: float = 0.1, pad_id: int = 0
+    logits: Float[Tensor, "*B V"],
+    target_out: Int[Tensor, "*B"],
+    eps_ls: float = 0.1,
+    pad_id: int = 0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(loss, nll): cross-entropy against (1 - eps_ls) onehot(target) + eps_ls / V, and against the target alone.
 

@@ -21,5 +21,9 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int, factor: float
 def make_adam(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:
     """Adam with beta1 0.9, beta2 0.98, eps 1e-9 (section 5.3), fused. The rate is set before every step."""
     return torch.optim.Adam(
-        model.parameters(), lr=0.0, betas=(config.beta1, config.beta2), eps=config.adam_eps, fused=True
+        model.parameters(),
+        lr=0.0,
+        betas=(config.beta1, config.beta2),
+        eps=config.adam_eps,
+        fused=True,
     )

@@ -26,9 +26,11 @@ def product_type(precision: str, device: torch.device) -> torch.dtype:
         return torch.float32 if precision == "auto" else TYPES[precision]
     capability = torch.cuda.get_device_capability(device)
     has_bf16 = capability >= (8, 0)
-    require(has_bf16 or precision != "bf16",
-            "precision bf16 needs a GPU of compute capability 8.0 or later, this one has "
-            f"{capability[0]}.{capability[1]} and would emulate it: take fp16 (or auto)")
+    require(
+        has_bf16 or precision != "bf16",
+        "precision bf16 needs a GPU of compute capability 8.0 or later, this one has "
+        f"{capability[0]}.{capability[1]} and would emulate it: take fp16 (or auto)",
+    )
     return TYPES[("bf16" if has_bf16 else "fp16") if precision == "auto" else precision]
 
 

@@ -107,8 +107,13 @@ class TrainingRun:
         ids = {name: getattr(self.model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
         while True:
             for batch in token_batches(
-                epoch_pairs(self.epoch), self.config.max_tokens, seed=self.config.seed,
-                epoch=self.epoch, start=self.n_batches, multiple_of=self.multiple_of, **ids
+                epoch_pairs(self.epoch),
+                self.config.max_tokens,
+                seed=self.config.seed,
+                epoch=self.epoch,
+                start=self.n_batches,
+                multiple_of=self.multiple_of,
+                **ids,
             ):
                 self.n_batches += 1
                 yield batch
@@ -148,7 +153,9 @@ class TrainingRun:
         if self.on_eager_cpu:
             return packings_where_they_pay(self.model, batch.source, batch.target_in)
         pad_id = self.model.config.pad_id
-        return Packing(batch.source != pad_id).to(self.device), Packing(batch.target_in != pad_id).to(self.device)
+        return Packing(batch.source != pad_id).to(self.device), Packing(
+            batch.target_in != pad_id
+        ).to(self.device)
 
     def adam_steps(self) -> Tensor:
         """How many steps Adam has made, on the device: each parameter has the same count."""

@@ -12,8 +12,14 @@ from annotated_transformer import checkpoint
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.training.run import TrainingRun
 
-CAN_CHANGE = ("train_steps", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints",
-              "compile")
+CAN_CHANGE = (
+    "train_steps",
+    "log_every",
+    "validate_every",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "compile",
+)
 """The settings that may differ when a run is resumed; any other would make it another run."""
 STATE_FILE = "training.safetensors"
 
@@ -49,10 +55,19 @@ def _tensors(run: TrainingRun) -> dict[str, Tensor]:
 
 def _metadata(run: TrainingRun) -> dict[str, str]:
     epoch, n_batches = run.position
-    counters = {"step": run.steps, "epoch": epoch, "n_batches": n_batches,
-                "multiple_of": run.multiple_of, "n_tokens": run.n_tokens}
-    return {"counters": json.dumps(counters), "train": json.dumps(run.config.to_dict()),
-            "scaler": json.dumps(run.scaler.state_dict()), "pairs": run.fingerprint}
+    counters = {
+        "step": run.steps,
+        "epoch": epoch,
+        "n_batches": n_batches,
+        "multiple_of": run.multiple_of,
+        "n_tokens": run.n_tokens,
+    }
+    return {
+        "counters": json.dumps(counters),
+        "train": json.dumps(run.config.to_dict()),
+        "scaler": json.dumps(run.scaler.state_dict()),
+        "pairs": run.fingerprint,
+    }
 
 
 def restore(run: TrainingRun, out: Path) -> None:
@@ -65,22 +80,32 @@ def restore(run: TrainingRun, out: Path) -> None:
     before = {**model_config.to_dict(), **train_config.to_dict()}
     now = {**run.model.config.to_dict(), **run.config.to_dict()}
     changed = [name for name in now if now[name] != before[name] and name not in CAN_CHANGE]
-    require(not changed, f"{out} was trained with another {', '.join(changed)}: "
-            "it cannot go on with this one")
+    require(
+        not changed,
+        f"{out} was trained with another {', '.join(changed)}: it cannot go on with this one",
+    )
     known = metadata.get("pairs")  # runs of version 0.1.0 have none
-    require(not known or known == run.fingerprint,
-            f"{out} was trained on other pairs, or in another order: it cannot go on with these")
+    require(
+        not known or known == run.fingerprint,
+        f"{out} was trained on other pairs, or in another order: it cannot go on with these",
+    )
     counters = json.loads(metadata["counters"])
-    require(counters["step"] <= run.config.train_steps,
-            f"{out} has made {counters['step']} steps: train_steps must not be less, "
-            f"got {run.config.train_steps}")
-    weights = {name.removeprefix("model."): tensor for name, tensor in tensors.items()
-               if name.startswith("model.")}
+    require(
+        counters["step"] <= run.config.train_steps,
+        f"{out} has made {counters['step']} steps: train_steps must not be less, "
+        f"got {run.config.train_steps}",
+    )
+    weights = {
+        name.removeprefix("model."): tensor
+        for name, tensor in tensors.items()
+        if name.startswith("model.")
+    }
     checkpoint.load_weights(run.model, weights, path)
     names = [name for name, _ in run.model.named_parameters()]
     keys = ("step", "exp_avg", "exp_avg_sq")
-    state = {i: {key: tensors[f"adam.{key}.{name}"] for key in keys}
-             for i, name in enumerate(names)}
+    state = {
+        i: {key: tensors[f"adam.{key}.{name}"] for key in keys} for i, name in enumerate(names)
+    }
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": state})
     scaler = json.loads(metadata.get("scaler", "{}"))
     if scaler and run.scaler.is_enabled():  # "auto" may mean another type on this device

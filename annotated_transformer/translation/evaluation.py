@@ -49,9 +49,11 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 def _corpus_score(metric: object, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     n_hypotheses, n_references = len(hypotheses), len(references)
-    require(n_hypotheses == n_references,
-            f"there must be one reference for each translation, got {n_hypotheses} translations "
-            f"and {n_references} references")
+    require(
+        n_hypotheses == n_references,
+        f"there must be one reference for each translation, got {n_hypotheses} translations "
+        f"and {n_references} references",
+    )
     require(n_hypotheses > 0, "there is nothing to score: no translations were given")
     result = metric.corpus_score(list(hypotheses), [list(references)])  # type: ignore[attr-defined]
     return Score(result.score, str(metric.get_signature()))  # type: ignore[attr-defined]
@@ -70,7 +72,11 @@ def bleu_from_counts(counts: Sequence[int]) -> float:
     from sacrebleu.metrics import BLEU
 
     words, reference_words, *n_grams = counts
-    return float(BLEU.compute_bleu(n_grams[:4], n_grams[4:], words, reference_words, smooth_method="exp").score)
+    return float(
+        BLEU.compute_bleu(
+            n_grams[:4], n_grams[4:], words, reference_words, smooth_method="exp"
+        ).score
+    )
 
 
 def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
@@ -82,8 +88,12 @@ def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
     longest = min(LONGEST, config.max_len) if config.positions == "learned" else LONGEST
     kept = [i for i, pair in enumerate(pairs) if max(map(len, pair)) < longest]
     if len(kept) < len(pairs):
-        log.warning("%d of %d pairs have more than %d tokens on a side and are left out of the perplexity",
-                    len(pairs) - len(kept), len(pairs), longest)
+        log.warning(
+            "%d of %d pairs have more than %d tokens on a side and are left out of the perplexity",
+            len(pairs) - len(kept),
+            len(pairs),
+            longest,
+        )
     return kept
 
 

@@ -69,11 +69,15 @@ def argmax(x: Float[Tensor, "B W V"]) -> Int[Tensor, "B W"]:
         return x.argmax(dim=-1)
     blocks = x.unflatten(-1, (-1, 64))
     best = blocks.amax(dim=-1).argmax(dim=-1)
-    return 64 * best + blocks.take_along_dim(best[..., None, None], dim=-2)[..., 0, :].argmax(dim=-1)
+    return 64 * best + blocks.take_along_dim(best[..., None, None], dim=-2)[..., 0, :].argmax(
+        dim=-1
+    )
 
 
 @torch.inference_mode()
-def greedy_search(model: StepModel, source: Int[Tensor, "B S"], max_extra: int = 50) -> list[list[int]]:
+def greedy_search(
+    model: StepModel, source: Int[Tensor, "B S"], max_extra: int = 50
+) -> list[list[int]]:
     """The most probable token at every step; for each sentence its ids without bos and eos.
 
     A sentence leaves the batch when it ends.
@@ -107,7 +111,9 @@ class _Beam:
         self.ended: list[Hypothesis] = []
 
     def _end(self, tokens: list[int], log_p: float, length: int) -> None:
-        self.ended.append(Hypothesis(tokens, log_p / length_penalty(length, self.config.alpha), log_p))
+        self.ended.append(
+            Hypothesis(tokens, log_p / length_penalty(length, self.config.alpha), log_p)
+        )
 
     def extend(self, candidates: list[tuple[int, int, float]], eos_id: int) -> list[int]:
         """Take candidates (parent, token, log P), best first; the parents of the new live hypotheses.
@@ -142,7 +148,9 @@ class _Beam:
         nth_best = sorted((h.score for h in self.ended), reverse=True)[self.config.n_best - 1]
         tokens, log_p = self.alive[0]
         lengths = (len(tokens) + 1, self.limit)
-        return nth_best >= max(log_p / length_penalty(length, self.config.alpha) for length in lengths)
+        return nth_best >= max(
+            log_p / length_penalty(length, self.config.alpha) for length in lengths
+        )
 
     def n_best(self) -> list[Hypothesis]:
         return sorted(self.ended, key=lambda h: -h.score)[: self.config.n_best]
@@ -166,7 +174,9 @@ def beam_search(
     `n_best` outside 1 to beam_size.
     """
     config = DecodeConfig(beam_size, alpha, n_best, max_extra)
-    beams = [_Beam(config, limit, early_stopping) for limit in _length_limits(model, source, max_extra)]
+    beams = [
+        _Beam(config, limit, early_stopping) for limit in _length_limits(model, source, max_extra)
+    ]
     running = list(range(len(beams)))
     state = model.start(source)
     tokens = source.new_full((len(beams), 1), model.config.bos_id)
@@ -179,16 +189,24 @@ def beam_search(
             next_token = argmax(logits_BWV)[..., None]
             next_log_p = log_p_BWV.gather(-1, next_token)
         else:
-            next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)  # of each hypothesis
+            next_log_p, next_token = log_p_BWV.topk(
+                min(beam_size, log_p_BWV.size(-1)), dim=-1
+            )  # of each hypothesis
         n_next = next_token.size(-1)
         n_candidates = min(beam_size, next_token[0].numel())
         best_log_p, best = (next_log_p + log_p_BW[:, :, None]).flatten(1).topk(n_candidates, dim=-1)
         best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
-        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)  # one wait for a GPU
+        found = torch.stack(
+            [best // n_next, best_token, best_log_p.double()], dim=-1
+        )  # one wait for a GPU
         for row, found_in_row in enumerate(found.tolist()):
-            candidates = [(int(i), int(token), log_p) for i, token, log_p in found_in_row if log_p > -float("inf")]
+            candidates = [
+                (int(i), int(token), log_p)
+                for i, token, log_p in found_in_row
+                if log_p > -float("inf")
+            ]
             rows = beams[running[row]].extend(candidates, model.config.eos_id)
             if rows:
                 parents.append(rows)
@@ -197,7 +215,9 @@ def beam_search(
             running = [running[row] for row in going_on]
             state.keep(_on_device(going_on, torch.long, source.device))
         if running:
-            parents_BW, tokens, log_p_BW = _next_inputs(parents, [beams[i].alive for i in running], source.device)
+            parents_BW, tokens, log_p_BW = _next_inputs(
+                parents, [beams[i].alive for i in running], source.device
+            )
             state.reorder(parents_BW)
             log_p_BW = log_p_BW.to(precision)
     return [beam.n_best() for beam in beams]
@@ -209,7 +229,10 @@ def _next_inputs(
     """Parents, last tokens and log P of the live hypotheses; a place that has ended gets log P of minus infinity."""
     width, rows = max(map(len, parents)), []
     for parents_in_row, hypotheses in zip(parents, alive, strict=True):
-        row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)]
+        row = [
+            (i, tokens[-1], log_p)
+            for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)
+        ]
         rows.append(row + [(0, 0, -float("inf"))] * (width - len(row)))
     parents_BW, tokens, log_p_BW = _on_device(rows, torch.float64, device).unbind(dim=-1)
     return parents_BW.long(), tokens.long(), log_p_BW
@@ -218,4 +241,8 @@ def _next_inputs(
 def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
     """The host's numbers as a tensor there; from pinned memory a GPU gets them without a wait."""
     tensor = torch.tensor(values, dtype=dtype)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )

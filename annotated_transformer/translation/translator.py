@@ -42,23 +42,38 @@ class Translator:
     """
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, device: torch.device | str = "cpu", max_source: int = 1024,
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        device: torch.device | str = "cpu",
+        max_source: int = 1024,
         searched: StepModel | None = None,
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode; `searched` makes its steps, by default itself.
 
         Raises ConfigError for a max_source below 2.
         """
-        require(max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}")
-        self.model, self.tokenizer, self.device = model.to(device).eval(), tokenizer, torch.device(device)
+        require(
+            max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}"
+        )
+        self.model, self.tokenizer, self.device = (
+            model.to(device).eval(),
+            tokenizer,
+            torch.device(device),
+        )
         self.search_model: StepModel = searched or self.model
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
     @classmethod
     def from_checkpoint(
-        cls, directory: str | Path, device: torch.device | str = "cpu", max_source: int = 1024, int8: bool = False,
-        graphs: bool = False, dtype: torch.dtype | str | None = None,
+        cls,
+        directory: str | Path,
+        device: torch.device | str = "cpu",
+        max_source: int = 1024,
+        int8: bool = False,
+        graphs: bool = False,
+        dtype: torch.dtype | str | None = None,
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
@@ -77,19 +92,28 @@ class Translator:
         on_gpu = torch.device(device).type == "cuda"
         require(on_gpu or not graphs, "graphs need a GPU: give device='cuda'")
         name = str(dtype or ("float16" if on_gpu else "float32")).removeprefix("torch.")
-        require(name in ("float32", "float16", "bfloat16"), f"dtype must be float32, float16 or bfloat16, got {name}")
+        require(
+            name in ("float32", "float16", "bfloat16"),
+            f"dtype must be float32, float16 or bfloat16, got {name}",
+        )
         model, tokenizer = load_model(directory, device)
         if int8:
             quantize(model)
         elif torch.device(device).type == "cpu":
             lay_out(model)
         translator = cls(model, tokenizer, device, max_source)
-        made_ready = InferenceModel(translator.model, copy_halves=not on_gpu, dtype=getattr(torch, name))
+        made_ready = InferenceModel(
+            translator.model, copy_halves=not on_gpu, dtype=getattr(torch, name)
+        )
         translator.search_model = GraphedModel(made_ready) if graphs else made_ready
         return translator
 
     def translate(
-        self, sentences: Sequence[str], beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        self,
+        sentences: Sequence[str],
+        beam_size: int = 4,
+        alpha: float = 0.6,
+        max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> list[str]:
         """The best translation of each sentence. The paper's search by default; beam 1 is greedy search.
@@ -97,27 +121,52 @@ class Translator:
         `max_tokens` bounds a batch: beam_size hypotheses, each as long as its padded source. Raises ConfigError for
         settings that cannot be.
         """
-        return list(self.translate_stream(sentences, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens))
+        return list(
+            self.translate_stream(
+                sentences, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens
+            )
+        )
 
     def n_best(
-        self, sentences: Sequence[str], n_best: int = 4, beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        self,
+        sentences: Sequence[str],
+        n_best: int = 4,
+        beam_size: int = 4,
+        alpha: float = 0.6,
+        max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence, best first; fewer where the search found fewer."""
-        return list(self.n_best_stream(sentences, n_best, max(1, len(sentences)), beam_size, alpha, max_extra,
-                                       max_tokens))
+        return list(
+            self.n_best_stream(
+                sentences, n_best, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens
+            )
+        )
 
     def translate_stream(
-        self, lines: Iterable[str], window: int = 512, beam_size: int = 4, alpha: float = 0.6, max_extra: int = 50,
+        self,
+        lines: Iterable[str],
+        window: int = 512,
+        beam_size: int = 4,
+        alpha: float = 0.6,
+        max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> Iterator[str]:
         """One line out for each line in, in order; no more than `window` lines are held at a time."""
-        for translations in self.n_best_stream(lines, 1, window, beam_size, alpha, max_extra, max_tokens):
+        for translations in self.n_best_stream(
+            lines, 1, window, beam_size, alpha, max_extra, max_tokens
+        ):
             yield translations[0].text
 
     def n_best_stream(
-        self, lines: Iterable[str], n_best: int = 4, window: int = 512, beam_size: int = 4, alpha: float = 0.6,
-        max_extra: int = 50, max_tokens: int = 4096,
+        self,
+        lines: Iterable[str],
+        n_best: int = 4,
+        window: int = 512,
+        beam_size: int = 4,
+        alpha: float = 0.6,
+        max_extra: int = 50,
+        max_tokens: int = 4096,
     ) -> Iterator[list[Translation]]:
         """`n_best` of each line, as they come."""
         config = DecodeConfig(beam_size, alpha, n_best, max_extra)
@@ -128,34 +177,47 @@ class Translator:
             yield from self._window(held, first, config, max_tokens)
             first += len(held)
 
-    def _window(self, lines: list[str], first: int, config: DecodeConfig, max_tokens: int) -> list[list[Translation]]:
+    def _window(
+        self, lines: list[str], first: int, config: DecodeConfig, max_tokens: int
+    ) -> list[list[Translation]]:
         """Translations of lines numbered from `first`: encoded, sorted by length, batched, put back in order."""
         sources = self.tokenizer.encode_batch([line.strip() for line in lines])
         for i, ids in enumerate(sources):
             if len(ids) >= self.max_source:
-                log.warning("line %d has %d tokens, only the first %d are translated",
-                            first + i, len(ids), self.max_source - 1)
+                log.warning(
+                    "line %d has %d tokens, only the first %d are translated",
+                    first + i,
+                    len(ids),
+                    self.max_source - 1,
+                )
                 sources[i] = ids[: self.max_source - 1]
         answers = [[Translation("", 0.0, 0.0)] for _ in lines]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_tokens // config.beam_size):
             found = self._search([sources[i] for i in batch], config)
             for i, translations in zip(batch, found, strict=True):
-                answers[i] = translations or answers[i]  # a model whose scores are NaN has no hypothesis
+                answers[i] = (
+                    translations or answers[i]
+                )  # a model whose scores are NaN has no hypothesis
         return answers
 
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
         ids = self.model.config
         source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
         found = beam_search(self.search_model, source, **config.to_dict())
-        return [[Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses] for hypotheses in found]
+        return [
+            [Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses]
+            for hypotheses in found
+        ]
 
     def _text(self, ids: list[int]) -> str:
         """The text of `ids` on one line: every mark that Python, or a terminal, takes for a line's end is a space."""
         return " ".join(self.tokenizer.decode(ids).splitlines())
 
 
-def batches_by_length(order: list[int], sources: list[list[int]], max_tokens: int) -> Iterator[list[int]]:
+def batches_by_length(
+    order: list[int], sources: list[list[int]], max_tokens: int
+) -> Iterator[list[int]]:
     """Cut `order` (short to long) into batches of at most `max_tokens` padded source tokens, or a single sentence."""
     batch: list[int] = []
     for i in order:

@@ -21,7 +21,11 @@ class Validation:
     """
 
     def __init__(
-        self, config: ModelConfig, tokenizer: Tokenizer, pairs: TextPairs, device: torch.device | None = None
+        self,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        pairs: TextPairs,
+        device: torch.device | None = None,
     ) -> None:
         self.tokenizer, self.device = tokenizer, device
         self.pairs, self.encoded = scorable(config, tokenizer, pairs)
@@ -40,4 +44,8 @@ class Validation:
             translations = translator.translate(sources, beam_size=1)
         finally:
             model.train(was_training)
-        return {"valid_nll": nll, "valid_ppl": exp_of_nll(nll), "valid_bleu": bleu(translations, references).score}
+        return {
+            "valid_nll": nll,
+            "valid_ppl": exp_of_nll(nll),
+            "valid_bleu": bleu(translations, references).score,
+        }

@@ -36,7 +36,9 @@ def attention(q, k, v, mask=None):
 
 
 def multi_head(x, memory, W_Q, W_K, W_V, W_O, h):
-    projected = zip((x @ W_Q).chunk(h, -1), (memory @ W_K).chunk(h, -1), (memory @ W_V).chunk(h, -1))
+    projected = zip(
+        (x @ W_Q).chunk(h, -1), (memory @ W_K).chunk(h, -1), (memory @ W_V).chunk(h, -1)
+    )
     return torch.cat([attention(q, k, v) for q, k, v in projected], -1) @ W_O
 
 
@@ -56,10 +58,19 @@ def positional_encoding(length, d_model):
 
 def encoding_with(exponent: Callable[[int], float], transposed: bool = False) -> Callable[..., Any]:
     """Column j has the angle pos / 10000^(exponent(j) / d_model)."""
+
     def encoding(length, d_model):
-        rows = [[(math.cos if j % 2 else math.sin)(pos / 10000 ** (exponent(j) / d_model)) for j in range(d_model)]
-                for pos in range(length)]
-        return torch.tensor(rows)[:, [*range(0, d_model, 2), *range(1, d_model, 2)] if transposed else slice(None)]
+        rows = [
+            [
+                (math.cos if j % 2 else math.sin)(pos / 10000 ** (exponent(j) / d_model))
+                for j in range(d_model)
+            ]
+            for pos in range(length)
+        ]
+        return torch.tensor(rows)[
+            :, [*range(0, d_model, 2), *range(1, d_model, 2)] if transposed else slice(None)
+        ]
+
     return encoding
 
 
@@ -76,8 +87,13 @@ def path_length(n, k, dilated):
 
 
 def pair_counts(words, weigh=lambda n: n):
-    return Counter({pair: sum(weigh(n) * list(zip(word, word[1:])).count(pair) for word, n in words.items())
-                    for word in words for pair in zip(word, word[1:])})
+    return Counter(
+        {
+            pair: sum(weigh(n) * list(zip(word, word[1:])).count(pair) for word, n in words.items())
+            for word in words
+            for pair in zip(word, word[1:])
+        }
+    )
 
 
 def most_frequent_pair(words):
@@ -97,7 +113,11 @@ def adam_step(w, g, m, v, step, rate, beta1, beta2, eps):
     weight = torch.nn.Parameter(w.clone())
     weight.grad = g.clone()
     adam = torch.optim.Adam([weight], lr=rate, betas=(beta1, beta2), eps=eps)
-    adam.state[weight] = {"step": torch.tensor(step - 1.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
+    adam.state[weight] = {
+        "step": torch.tensor(step - 1.0),
+        "exp_avg": m.clone(),
+        "exp_avg_sq": v.clone(),
+    }
     adam.step()
     return weight, adam.state[weight]["exp_avg"], adam.state[weight]["exp_avg_sq"]
 
@@ -127,15 +147,27 @@ def smoothed_harvard(target, V, eps, pad_id):
 
 
 def smoothed_loss(logits, target, eps, pad_id):
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=pad_id,
-                                             label_smoothing=eps, reduction="sum")
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1),
+        target.flatten(),
+        ignore_index=pad_id,
+        label_smoothing=eps,
+        reduction="sum",
+    )
 
 
 def beam_step(log_p, scores, beam_size):
-    every = [(-(log_p[w, t] + scores[w]).item(), w, t) for w in range(len(log_p)) for t in range(log_p.shape[1])]
+    every = [
+        (-(log_p[w, t] + scores[w]).item(), w, t)
+        for w in range(len(log_p))
+        for t in range(log_p.shape[1])
+    ]
     best = sorted(every)[:beam_size]
-    return (torch.tensor([w for _, w, _ in best]), torch.tensor([t for _, _, t in best]),
-            torch.tensor([-s for s, _, _ in best]))
+    return (
+        torch.tensor([w for _, w, _ in best]),
+        torch.tensor([t for _, _, t in best]),
+        torch.tensor([-s for s, _, _ in best]),
+    )
 
 
 def beam_without_scores(log_p, scores, beam_size):
@@ -164,7 +196,11 @@ def linearize(tree):
 
 
 def without_brackets(tree):
-    return [tree] if isinstance(tree, str) else ["(" + tree[0], *sum(map(without_brackets, tree[1]), []), ")"]
+    return (
+        [tree]
+        if isinstance(tree, str)
+        else ["(" + tree[0], *sum(map(without_brackets, tree[1]), []), ")"]
+    )
 
 
 RIGHT = {
@@ -174,7 +210,9 @@ RIGHT = {
     "3.2.2": multi_head,
     "3.2.3-causal": lambda length: torch.arange(length)[:, None] >= torch.arange(length)[None, :],
     "3.2.3-padding": lambda tokens, pad_id: tokens.ne(pad_id).unsqueeze(1).unsqueeze(1),
-    "3.2-additive": lambda q, k, W_q, W_k, v: torch.stack([torch.tanh(one @ W_q + k @ W_k) @ v for one in q]),
+    "3.2-additive": lambda q, k, W_q, W_k, v: torch.stack(
+        [torch.tanh(one @ W_q + k @ W_k) @ v for one in q]
+    ),
     "3.3": lambda x, W_1, b_1, W_2, b_2: (x @ W_1 + b_1).clamp(min=0) @ W_2 + b_2,
     "3.4": lambda tokens, E: torch.nn.functional.embedding(tokens, E) * E.shape[1] ** 0.5,
     "3.5": positional_encoding,
@@ -185,11 +223,14 @@ RIGHT = {
     "5.1-shift": lambda target, bos_id, eos_id: ([bos_id] + target, target + [eos_id]),
     "5.3": lambda step, d_model, warmup_steps: (
         (step / warmup_steps if step < warmup_steps else math.sqrt(warmup_steps / step))
-        / math.sqrt(d_model * warmup_steps)),
+        / math.sqrt(d_model * warmup_steps)
+    ),
     "5.3-adam": adam_step,
     "5.4": smoothed,
     "5.4-loss": smoothed_loss,
-    "6.1-average": lambda weights: {name: sum(w[name] for w in weights) / len(weights) for name in weights[0]},
+    "6.1-average": lambda weights: {
+        name: sum(w[name] for w in weights) / len(weights) for name in weights[0]
+    },
     "6.1-penalty": lambda length, alpha: math.exp(alpha * (math.log(5 + length) - math.log(6))),
     "6.1-beam": beam_step,
     "6.1-bleu": clipped_precision,
@@ -197,42 +238,113 @@ RIGHT = {
     "6.3": linearize,
 }
 
-WRONG: list[tuple[str, Callable[..., Any], str]] = [  # exercise, a usual wrong answer, words of its diagnosis
-    ("3.1", lambda x, gain, bias, eps=1e-5: gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps)
-     + bias, "one less than the number"),
-    ("3.1", lambda x, gain, bias, eps=1e-5: gain * (x - x.mean(-1, keepdim=True))
-     / (x.std(-1, keepdim=True, correction=0) + eps) + bias, "wrong place"),
-    ("3.1", lambda x, gain, bias, eps=1e-5: layer_norm(x.transpose(-2, -1), 1, 0, eps).transpose(-2, -1) * gain + bias,
-     "over the positions"),
-    ("3.1", lambda x, gain, bias, eps=1e-5: layer_norm(x, 1, 0, 0) * gain + bias, "what is eps for"),
+WRONG: list[
+    tuple[str, Callable[..., Any], str]
+] = [  # exercise, a usual wrong answer, words of its diagnosis
+    (
+        "3.1",
+        lambda x, gain, bias, eps=1e-5: (
+            gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + eps) + bias
+        ),
+        "one less than the number",
+    ),
+    (
+        "3.1",
+        lambda x, gain, bias, eps=1e-5: (
+            gain * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True, correction=0) + eps)
+            + bias
+        ),
+        "wrong place",
+    ),
+    (
+        "3.1",
+        lambda x, gain, bias, eps=1e-5: (
+            layer_norm(x.transpose(-2, -1), 1, 0, eps).transpose(-2, -1) * gain + bias
+        ),
+        "over the positions",
+    ),
+    (
+        "3.1",
+        lambda x, gain, bias, eps=1e-5: layer_norm(x, 1, 0, 0) * gain + bias,
+        "what is eps for",
+    ),
     ("3.1", lambda x, gain, bias: layer_norm(x, gain, bias), "raises TypeError"),
     ("3.1-add-norm", lambda x, sublayer, norm: x + sublayer(norm(x)), "pre-norm"),
     ("3.1-add-norm", lambda x, sublayer, norm: norm(sublayer(x)), "no residual"),
-    ("3.2.1", lambda q, k, v, mask=None: attention(q * math.sqrt(q.shape[-1]), k, v, mask), "nothing scales"),
-    ("3.2.1", lambda q, k, v, mask=None: attention(q / math.sqrt(q.shape[-1]), k, v, mask), "too much"),
-    ("3.2.1", lambda q, k, v, mask=None: (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-2) @ v, "over the queries"),
-    ("3.2.1", lambda q, k, v, mask=None: attention(q, k, v, None if mask is None else ~mask), "upside down"),
+    (
+        "3.2.1",
+        lambda q, k, v, mask=None: attention(q * math.sqrt(q.shape[-1]), k, v, mask),
+        "nothing scales",
+    ),
+    (
+        "3.2.1",
+        lambda q, k, v, mask=None: attention(q / math.sqrt(q.shape[-1]), k, v, mask),
+        "too much",
+    ),
+    (
+        "3.2.1",
+        lambda q, k, v, mask=None: (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-2) @ v,
+        "over the queries",
+    ),
+    (
+        "3.2.1",
+        lambda q, k, v, mask=None: attention(q, k, v, None if mask is None else ~mask),
+        "upside down",
+    ),
     ("3.2.1", lambda q, k, v, mask=None: attention(q, k, v), "you do not use it"),
-    ("3.2.1", lambda q, k, v, mask=None: (q @ k.mT).sigmoid() @ v, "sum to 1 over the keys; yours do not"),
+    (
+        "3.2.1",
+        lambda q, k, v, mask=None: (q @ k.mT).sigmoid() @ v,
+        "sum to 1 over the keys; yours do not",
+    ),
     ("3.2.1", lambda q, k, v, mask=None: attention(q, k, v[..., :1], mask), "shape"),
     ("3.2.2", heads_by_view, "cut out of the positions"),
     ("3.2.2", lambda x, memory, *rest: multi_head(x, x, *rest), "memory is not used"),
-    ("3.2.2", lambda x, memory, W_Q, W_K, W_V, W_O, h: multi_head(x, memory, W_Q, W_K, W_V, torch.eye(len(W_O)), h),
-     "raises RuntimeError"),
-    ("3.2.2", lambda x, memory, W_Q, W_K, W_V, W_O, h: multi_head(x, memory, W_Q, W_K, W_V, W_O, 1), "attend once"),
+    (
+        "3.2.2",
+        lambda x, memory, W_Q, W_K, W_V, W_O, h: multi_head(
+            x, memory, W_Q, W_K, W_V, torch.eye(len(W_O)), h
+        ),
+        "raises RuntimeError",
+    ),
+    (
+        "3.2.2",
+        lambda x, memory, W_Q, W_K, W_V, W_O, h: multi_head(x, memory, W_Q, W_K, W_V, W_O, 1),
+        "attend once",
+    ),
     ("3.2.3-causal", lambda length: torch.ones(length, length).bool().triu(), "Rows and columns"),
     ("3.2.3-causal", lambda length: torch.ones(length, length).tril(), "holds numbers"),
     ("3.2.3-causal", lambda length: torch.ones(length, length).bool().triu(1), "upside down"),
-    ("3.2.3-causal", lambda length: torch.ones(length, length).bool().tril(-1), "does not see itself"),
+    (
+        "3.2.3-causal",
+        lambda length: torch.ones(length, length).bool().tril(-1),
+        "does not see itself",
+    ),
     ("3.2.3-padding", lambda tokens, pad_id: tokens == pad_id, "shape (3, 1, 1, 5)"),
     ("3.2.3-padding", lambda tokens, pad_id: tokens != pad_id, "broadcast"),
     ("3.2.3-padding", lambda tokens, pad_id: (tokens == pad_id)[:, None, None], "upside down"),
     ("3.2.3-padding", lambda tokens, pad_id: (tokens > 0)[:, None, None], "only there"),
-    ("3.2-additive", lambda q, k, W_q, W_k, v: torch.tanh(q @ W_q + k @ W_k) @ v, "Query 0 meets key 0 only"),
-    ("3.2-additive", lambda q, k, W_q, W_k, v: torch.tanh((q @ W_q)[None] + (k @ W_k)[:, None]) @ v, "exchanged"),
+    (
+        "3.2-additive",
+        lambda q, k, W_q, W_k, v: torch.tanh(q @ W_q + k @ W_k) @ v,
+        "Query 0 meets key 0 only",
+    ),
+    (
+        "3.2-additive",
+        lambda q, k, W_q, W_k, v: torch.tanh((q @ W_q)[None] + (k @ W_k)[:, None]) @ v,
+        "exchanged",
+    ),
     ("3.3", lambda x, W_1, b_1, W_2, b_2: (x @ W_1 + b_1) @ W_2 + b_2, "one linear map"),
-    ("3.3", lambda x, W_1, b_1, W_2, b_2: ((x @ W_1 + b_1).relu() @ W_2 + b_2).relu(), "once too often"),
-    ("3.3", lambda x, W_1, b_1, W_2, b_2: (x @ W_1.T + b_1).relu() @ W_2 + b_2, "raises RuntimeError"),
+    (
+        "3.3",
+        lambda x, W_1, b_1, W_2, b_2: ((x @ W_1 + b_1).relu() @ W_2 + b_2).relu(),
+        "once too often",
+    ),
+    (
+        "3.3",
+        lambda x, W_1, b_1, W_2, b_2: (x @ W_1.T + b_1).relu() @ W_2 + b_2,
+        "raises RuntimeError",
+    ),
     ("3.4", lambda tokens, E: E[tokens], "as they are"),
     ("3.4", lambda tokens, E: E[tokens] * math.sqrt(len(E)), "size of the vocabulary"),
     ("3.5", encoding_with(lambda j: j // 2), "too slowly"),
@@ -243,48 +355,111 @@ WRONG: list[tuple[str, Callable[..., Any], str]] = [  # exercise, a usual wrong 
     ("3.5-rotation", lambda k, d_model: rotation(-k, d_model), "backwards"),
     ("3.5-rotation", lambda k, d_model: rotation(1, d_model), "whatever k is"),
     ("3.5-rotation", lambda k, d_model: 2 * rotation(k, d_model), "PE[0] does not lead to PE[0]"),
-    ("4", lambda n, k, dilated: math.ceil(math.log(n) / math.log(k)) if dilated else math.ceil((n - 1) / (k - 1)),
-     "floats are rounded"),
+    (
+        "4",
+        lambda n, k, dilated: (
+            math.ceil(math.log(n) / math.log(k)) if dilated else math.ceil((n - 1) / (k - 1))
+        ),
+        "floats are rounded",
+    ),
     ("4", lambda n, k, dilated: path_length(n, k, False), "as if it were contiguous"),
-    ("4", lambda n, k, dilated: path_length(n, k, dilated) if dilated else math.ceil(n / k), "overlaps"),
-    ("5.1-pair", lambda words: min(pair_counts(words, bool).items(), key=lambda item: (-item[1], item[0]))[0],
-     "each word once"),
+    (
+        "4",
+        lambda n, k, dilated: path_length(n, k, dilated) if dilated else math.ceil(n / k),
+        "overlaps",
+    ),
+    (
+        "5.1-pair",
+        lambda words: min(pair_counts(words, bool).items(), key=lambda item: (-item[1], item[0]))[
+            0
+        ],
+        "each word once",
+    ),
     ("5.1-pair", lambda words: pair_counts(words).most_common(1)[0][0], "met first"),
     ("5.1-pair", lambda words: "".join(most_frequent_pair(words)), "glued"),
     ("5.1-merge", lambda word, pair: list(merge(word, pair)), "in a list"),
-    ("5.1-merge", lambda word, pair: tuple(" ".join(word).replace(" ".join(pair), "".join(pair)).split(" ")),
-     "only ends like"),
-    ("5.1-shift", lambda target, bos_id, eos_id: (target + [eos_id], [bos_id] + target), "changed places"),
-    ("5.1-shift", lambda target, bos_id, eos_id: ([bos_id] + target[:-1], target), "Nobody learns to stop"),
-    ("5.1-shift", lambda target, bos_id, eos_id: (target.insert(0, bos_id), target), "changes its argument target"),
-    ("5.3", lambda step, d_model, w: d_model**-0.5 * max(step**-0.5, step * w**-1.5), "which of the two terms"),
+    (
+        "5.1-merge",
+        lambda word, pair: tuple(" ".join(word).replace(" ".join(pair), "".join(pair)).split(" ")),
+        "only ends like",
+    ),
+    (
+        "5.1-shift",
+        lambda target, bos_id, eos_id: (target + [eos_id], [bos_id] + target),
+        "changed places",
+    ),
+    (
+        "5.1-shift",
+        lambda target, bos_id, eos_id: ([bos_id] + target[:-1], target),
+        "Nobody learns to stop",
+    ),
+    (
+        "5.1-shift",
+        lambda target, bos_id, eos_id: (target.insert(0, bos_id), target),
+        "changes its argument target",
+    ),
+    (
+        "5.3",
+        lambda step, d_model, w: d_model**-0.5 * max(step**-0.5, step * w**-1.5),
+        "which of the two terms",
+    ),
     ("5.3", lambda step, d_model, w: min(step**-0.5, step * w**-1.5), "depend on d_model"),
-    ("5.3", lambda step, d_model, w: d_model**-0.5 * min((step + 1) ** -0.5, (step + 1) * w**-1.5), "from 0"),
+    (
+        "5.3",
+        lambda step, d_model, w: d_model**-0.5 * min((step + 1) ** -0.5, (step + 1) * w**-1.5),
+        "from 0",
+    ),
     ("5.3-adam", plain_adam, "nothing makes up for it"),
     ("5.3-adam", adam_eps_inside, "under the root"),
     ("5.3-adam", lambda w, g, m, v, *rest: (w.sub_(g), m, v), "changes its argument w"),
     ("5.4", smoothed_harvard, "true token and padding"),
-    ("5.4", lambda target, V, eps, pad_id: smoothed(target, V, eps, -1), "padding has a distribution"),
+    (
+        "5.4",
+        lambda target, V, eps, pad_id: smoothed(target, V, eps, -1),
+        "padding has a distribution",
+    ),
     ("5.4", lambda target, V, eps, pad_id: smoothed(target, V, eps, pad_id) * 0.5, "sums to 0.5"),
-    ("5.4-loss", lambda logits, target, eps, pad_id: torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=eps), "mean over the tokens"),
-    ("5.4-loss", lambda logits, target, eps, pad_id: smoothed_loss(logits, target, eps, -1), "Padding adds"),
-    ("6.1-average", lambda weights: {name: sum(w[name] for w in weights) for name in weights[0]}, "the sum"),
+    (
+        "5.4-loss",
+        lambda logits, target, eps, pad_id: torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), target.flatten(), ignore_index=pad_id, label_smoothing=eps
+        ),
+        "mean over the tokens",
+    ),
+    (
+        "5.4-loss",
+        lambda logits, target, eps, pad_id: smoothed_loss(logits, target, eps, -1),
+        "Padding adds",
+    ),
+    (
+        "6.1-average",
+        lambda weights: {name: sum(w[name] for w in weights) for name in weights[0]},
+        "the sum",
+    ),
     ("6.1-average", lambda weights: weights[-1], "last of the models"),
     ("6.1-average", lambda weights: [w["W"] for w in weights], "must be a dict"),
     ("6.1-penalty", lambda length, alpha: ((6 + length) / 6) ** alpha, "of length 1 is to be 1"),
     ("6.1-penalty", lambda length, alpha: (6 / (5 + length)) ** alpha, "turned round"),
     ("6.1-beam", beam_without_scores, "next tokens only"),
     ("6.1-beam", beam_cut_wrongly, "cut by the beam"),
-    ("6.1-bleu", lambda hypothesis, reference, n: sum(gram in n_grams(reference, n) for gram in n_grams(hypothesis, n))
-     / len(n_grams(hypothesis, n)), "repeated seven times"),
-    ("6.1-bleu", lambda hypothesis, reference, n: clipped_precision(reference, hypothesis, n), "recall"),
+    (
+        "6.1-bleu",
+        lambda hypothesis, reference, n: (
+            sum(gram in n_grams(reference, n) for gram in n_grams(hypothesis, n))
+            / len(n_grams(hypothesis, n))
+        ),
+        "repeated seven times",
+    ),
+    (
+        "6.1-bleu",
+        lambda hypothesis, reference, n: clipped_precision(reference, hypothesis, n),
+        "recall",
+    ),
     ("6.1-cost", lambda hours, n_gpus, flops_per_s: hours * n_gpus * flops_per_s, "per second"),
     ("6.1-cost", lambda hours, n_gpus, flops_per_s: hours * 3600 * flops_per_s, "one of the GPUs"),
     ("6.3", without_brackets, "bare"),
     ("6.3", lambda tree: " ".join(linearize(tree)), "one string"),
 ]
-
 
 
 @cache
@@ -293,12 +468,17 @@ def task(exercise: str) -> Exercise:
 
 
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES)
-each_wrong = pytest.mark.parametrize(("exercise", "answer", "words"), WRONG,
-                                     ids=[f"{exercise}: {words}" for exercise, _, words in WRONG])
+each_wrong = pytest.mark.parametrize(
+    ("exercise", "answer", "words"),
+    WRONG,
+    ids=[f"{exercise}: {words}" for exercise, _, words in WRONG],
+)
 
 
 @each_exercise
-def test_an_answer_without_the_package_is_right(exercise: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_without_the_package_is_right(
+    exercise: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check(exercise, RIGHT[exercise]) is None
     assert capsys.readouterr().out == f"{exercise}: right.\n"
 
@@ -321,7 +501,9 @@ def test_there_are_two_mistakes_to_each_exercise(exercise: str) -> None:
 @each_exercise
 def test_each_known_mistake_has_its_own_sentence(exercise: str) -> None:
     known = task(exercise).mistakes
-    assert {sentence: judge(task(exercise), wrong) for sentence, wrong in known.items()} == {s: s for s in known}
+    assert {sentence: judge(task(exercise), wrong) for sentence, wrong in known.items()} == {
+        s: s for s in known
+    }
 
 
 @each_exercise
@@ -330,12 +512,20 @@ def test_a_diagnosis_is_a_sentence_and_not_the_answer(exercise: str) -> None:
     for sentence in task(exercise).mistakes:
         assert sentence[0].isupper() or sentence.startswith(("eps", "alpha", "beta1"))
         assert sentence[-1] in ".?" and "\n" not in sentence
-        assert not re.search(r"\*\*|==|!=|\w\(|torch|tril|arange|sqrt|unsqueeze|None| / [0-9(]", sentence), sentence
+        assert not re.search(
+            r"\*\*|==|!=|\w\(|torch|tril|arange|sqrt|unsqueeze|None| / [0-9(]", sentence
+        ), sentence
     for arguments in task(exercise).cases.values():
         result = task(exercise).right(*copy.deepcopy(arguments))
-        for strange in (lambda *_: object(), lambda *_: 123.456, lambda *_, result=result: spoiled(result)):
+        for strange in (
+            lambda *_: object(),
+            lambda *_: 123.456,
+            lambda *_, result=result: spoiled(result),
+        ):
             diagnosis = judge(task(exercise), strange)
-            assert diagnosis and not any(number in diagnosis for number in decimals(result)), diagnosis
+            assert diagnosis and not any(number in diagnosis for number in decimals(result)), (
+                diagnosis
+            )
 
 
 def spoiled(result: Any) -> Any:
@@ -368,7 +558,9 @@ def test_what_fails_in_an_answer_is_told_in_one_line(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == line
     check("3.2.1", lambda q, k, v, mask=None: q @ k)
     line, rest = capsys.readouterr().out.split("\n", 1)
-    assert line.startswith("3.2.1: not yet. With the identity matrix as values, your function raises RuntimeError: ")
+    assert line.startswith(
+        "3.2.1: not yet. With the identity matrix as values, your function raises RuntimeError: "
+    )
     assert rest == ""
 
 
@@ -380,13 +572,19 @@ def test_ctrl_c_is_not_an_answer() -> None:
         check("5.3", interrupted)
 
 
-@pytest.mark.parametrize(("answer", "words"), [
-    (3.5, "Hand over the function itself, without calling it; this is a float."),
-    (None, "Hand over the function itself, without calling it; this is nothing (is there a return?)."),
-    (lambda *_: None, "the result must be a tensor, yours is nothing (is there a return?)"),
-    (lambda *_: [1.0], "the result must be a tensor, yours is a list"),
-    (lambda length: torch.ones(length), "the result must have shape (5, 5), yours has (5,)"),
-])
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (3.5, "Hand over the function itself, without calling it; this is a float."),
+        (
+            None,
+            "Hand over the function itself, without calling it; this is nothing (is there a return?).",
+        ),
+        (lambda *_: None, "the result must be a tensor, yours is nothing (is there a return?)"),
+        (lambda *_: [1.0], "the result must be a tensor, yours is a list"),
+        (lambda length: torch.ones(length), "the result must have shape (5, 5), yours has (5,)"),
+    ],
+)
 def test_types_and_shapes_come_first(answer: Any, words: str) -> None:
     assert words in (judge(task("3.2.3-causal"), answer) or "")
 
@@ -402,7 +600,8 @@ def test_what_is_right_is_said_beside_what_is_wrong() -> None:
         return RIGHT["3.3"](x, W_1, b_1, W_2, b_2) if x.dim() == 2 else 7 * x
 
     assert judge(task("3.3"), without_batch) == (
-        "With a batch, the result has the right shape and wrong numbers (with one sentence, it is right).")
+        "With a batch, the result has the right shape and wrong numbers (with one sentence, it is right)."
+    )
 
 
 def test_an_answer_may_be_a_module_with_gradients() -> None:
@@ -414,7 +613,9 @@ def test_an_answer_may_be_a_module_with_gradients() -> None:
 
 
 def test_an_unknown_exercise_is_refused_by_a_list_of_the_known() -> None:
-    with pytest.raises(ConfigError, match=r"no exercise '3.9'; there are 3.1, 3.1-add-norm, 3.2-additive, 3.2.1"):
+    with pytest.raises(
+        ConfigError, match=r"no exercise '3.9'; there are 3.1, 3.1-add-norm, 3.2-additive, 3.2.1"
+    ):
         check("3.9", print)
 
 
@@ -433,5 +634,7 @@ assert random.getstate() == states[0] and torch.equal(torch.get_rng_state(), sta
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "6.1-cost: right.", "3.4: not yet. These are rows of E as they are; section 3.4 does something to them."]
+        "6.1-cost: right.",
+        "3.4: not yet. These are rows of E as they are; section 3.4 does something to them.",
+    ]
     assert done.stderr == ""

@@ -34,7 +34,11 @@ def words_of(sentence, link):
     side = sentence.english if link.attention != "decoder" else sentence.german
     shift = 0 if link.attention != "decoder" else 1
     row = (sentence.english if link.attention == "encoder" else sentence.german)[link.row]
-    return row.text, [side[key - shift].text for key in link.keys], [side[key - shift].text for key in link.rival]
+    return (
+        row.text,
+        [side[key - shift].text for key in link.keys],
+        [side[key - shift].text for key in link.rival],
+    )
 
 
 def test_links_join_the_pronoun_and_the_noun_that_it_refers_to():
@@ -54,7 +58,9 @@ def test_links_join_the_pronoun_and_the_noun_that_it_refers_to():
         er, (noun, article), (other, _) = words_of(sentence, link)
         german = sentence.texts[1].split()
         assert er == german[link.row] in ("er", "sie", "es") and link.visible == link.row + 1
-        assert german[german.index(noun) - 1] == article or german[german.index(noun) - 2] == article
+        assert (
+            german[german.index(noun) - 1] == article or german[german.index(noun) - 2] == article
+        )
         assert {noun, other} == {word.text for word in sentence.german if word.tag == "NOUN"}
         checked.add(big)
     assert checked == {True, False}
@@ -68,9 +74,20 @@ def test_links_join_a_verb_and_its_distant_particle():
         (link,) = each["verb to particle, encoder"]
         verb, (particle,), _ = words_of(sentence, link)
         assert verb in ("put", "took", "picked", "brought")
-        assert particle in ("away", "down", "back", "along", "out", "up") and link.keys[0] - link.row >= 3
+        assert (
+            particle in ("away", "down", "back", "along", "out", "up")
+            and link.keys[0] - link.row >= 3
+        )
         (link,) = each["particle to verb, decoder"]
-        assert words_of(sentence, link)[0] in ("weg", "hin", "zurück", "mit", "heraus", "auf", "aus")
+        assert words_of(sentence, link)[0] in (
+            "weg",
+            "hin",
+            "zurück",
+            "mit",
+            "heraus",
+            "auf",
+            "aus",
+        )
         assert sentence.german[link.keys[0] - 1].tag == "VERB" and link.keys[0] <= link.row
 
 
@@ -79,7 +96,10 @@ def test_articles_are_joined_to_their_own_nouns_in_both_languages():
         for name, each in links(sentence).items():
             for link in each if name.startswith("article") else ():
                 row, (noun,), _ = words_of(sentence, link)
-                assert row.lower() in ("the", "a", "an", "der", "die", "das", "den", "dem") or row.lower()[:3] == "ein"
+                assert (
+                    row.lower() in ("the", "a", "an", "der", "die", "das", "den", "dem")
+                    or row.lower()[:3] == "ein"
+                )
                 assert next(word for word in sentence.english if word.text == noun).tag == "NOUN"
 
 
@@ -94,14 +114,19 @@ def test_shares_are_the_models_own_weights_batch_by_batch(monkeypatch):
         for name, each in links(sentence).items():
             by_hand = torch.zeros(2, 3).double()
             for link in each:
-                place = {"encoder": "encoder.layers.{}.self_attention", "decoder": "decoder.layers.{}.self_attention",
-                         "cross": "decoder.layers.{}.cross_attention"}[link.attention]
+                place = {
+                    "encoder": "encoder.layers.{}.self_attention",
+                    "decoder": "decoder.layers.{}.self_attention",
+                    "cross": "decoder.layers.{}.cross_attention",
+                }[link.attention]
                 for layer in range(2):
                     for key in link.keys:
                         by_hand[layer] += weights[place.format(layer)][0, :, link.row, key]
             assert_close(found[name].weight[number], by_hand, atol=1e-6, rtol=1e-5)
             assert found[name].n_links[number] == len(each)
-            assert_close(found[name].even[number].item(), sum(len(link.keys) / link.visible for link in each))
+            assert_close(
+                found[name].even[number].item(), sum(len(link.keys) / link.visible for link in each)
+            )
 
 
 def test_every_target_word_is_asked_for_once_and_in_its_kind():
@@ -129,7 +154,10 @@ def test_an_answer_is_right_where_the_largest_logit_is_the_words():
         batch = make_batch([encode(tokens, sentence.texts)])
         with torch.no_grad():
             guesses = net(batch.source, batch.target_in)[0].argmax(-1).tolist()
-        right = [guess == token for guess, token in zip(guesses, batch.target_out[0].tolist(), strict=True)]
+        right = [
+            guess == token
+            for guess, token in zip(guesses, batch.target_out[0].tolist(), strict=True)
+        ]
         where = next(i for i, word in enumerate(sentence.german) if word.role == "pronoun")
         assert found["pronoun"][number, 0] == right[where]
         assert sum(each[number, 0] for each in found.values()) == sum(right)

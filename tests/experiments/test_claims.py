@@ -37,13 +37,22 @@ def difference(low, high):
 
 def results(**differences):
     """A table_3.json in which these variations differ in BLEU from base, whose perplexity is 20."""
-    rows = [{"id": name.replace("_", "-"), "against": "base", "bleu_difference": difference(*one),
-             "ppl_difference": difference(*one)} for name, one in differences.items()]
+    rows = [
+        {
+            "id": name.replace("_", "-"),
+            "against": "base",
+            "bleu_difference": difference(*one),
+            "ppl_difference": difference(*one),
+        }
+        for name, one in differences.items()
+    ]
     return {"table_3": {"summary": [{"id": "base", "ppl": {"mean": 20.0}}, *rows]}}
 
 
-@pytest.mark.parametrize(("low", "high", "verdict"), [
-    (-2.0, -0.1, HOLDS), (-2.0, 0.1, CANNOT_TELL), (0.1, 2.0, DOES_NOT)])
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(-2.0, -0.1, HOLDS), (-2.0, 0.1, CANNOT_TELL), (0.1, 2.0, DOES_NOT)],
+)
 def test_worse_in_bleu_is_below_and_in_perplexity_above(low, high, verdict):
     assert worse("A1")(results(A1=(low, high)))[0] == verdict
     assert worse("A1", measure="ppl")(results(A1=(-high, -low)))[0] == verdict
@@ -58,9 +67,16 @@ def test_a_claim_on_two_variations_needs_both():
     assert rule(results(B1=(-2, -1))) == (CANNOT_TELL, "not measured")
 
 
-@pytest.mark.parametrize(("low", "high", "bleu", "ppl"), [
-    (-0.4, 0.9, HOLDS, HOLDS), (-0.4, 1.2, CANNOT_TELL, CANNOT_TELL), (1.1, 1.9, DOES_NOT, DOES_NOT),
-    (-1.9, -1.1, DOES_NOT, DOES_NOT), (0.5, 1.5, CANNOT_TELL, CANNOT_TELL)])
+@pytest.mark.parametrize(
+    ("low", "high", "bleu", "ppl"),
+    [
+        (-0.4, 0.9, HOLDS, HOLDS),
+        (-0.4, 1.2, CANNOT_TELL, CANNOT_TELL),
+        (1.1, 1.9, DOES_NOT, DOES_NOT),
+        (-1.9, -1.1, DOES_NOT, DOES_NOT),
+        (0.5, 1.5, CANNOT_TELL, CANNOT_TELL),
+    ],
+)
 def test_nearly_the_same_is_within_the_margin(low, high, bleu, ppl):
     """One BLEU; five percent of a perplexity of 20, which is one too."""
     assert nearly_the_same("E1", "bleu")(results(E1=(low, high)))[0] == bleu
@@ -76,11 +92,20 @@ def test_the_evidence_names_the_numbers():
 def fit(over, theory, exponent, reason=""):
     one = {"exponent": exponent, "low": exponent - 0.1, "high": exponent + 0.1}
     exact = {"exponent": float(theory), "low": theory, "high": theory}
-    return {"measure": "time", "layer": "recurrent", "over": over, "theory": theory, "time": one, "counted": exact,
-            "reason": reason}
+    return {
+        "measure": "time",
+        "layer": "recurrent",
+        "over": over,
+        "theory": theory,
+        "time": one,
+        "counted": exact,
+        "reason": reason,
+    }
 
 
-@pytest.mark.parametrize(("exponent", "verdict"), [(2.14, HOLDS), (1.86, HOLDS), (2.16, DOES_NOT), (1.8, DOES_NOT)])
+@pytest.mark.parametrize(
+    ("exponent", "verdict"), [(2.14, HOLDS), (1.86, HOLDS), (2.16, DOES_NOT), (1.8, DOES_NOT)]
+)
 def test_an_exponent_may_miss_by_fifteen_hundredths(exponent, verdict):
     records = [fit("n", 1, 1.0), fit("d", 2, exponent), fit("d", 2, 2.5, "limited by memory")]
     assert grows_as("recurrent")({"table_1": {"records": records}})[0] == verdict
@@ -88,57 +113,112 @@ def test_an_exponent_may_miss_by_fifteen_hundredths(exponent, verdict):
 
 
 def test_counts_must_be_the_formulas_at_every_size():
-    record = {"measure": "path", "layer": "recurrent", "n": [9, 27], "steps": [8, 26], "theory": [8, 26]}
+    record = {
+        "measure": "path",
+        "layer": "recurrent",
+        "n": [9, 27],
+        "steps": [8, 26],
+        "theory": [8, 26],
+    }
     rule = counted_as("path", "steps", "recurrent")
     assert rule({"table_1": {"records": [record]}})[0] == HOLDS
     assert rule({"table_1": {"records": [{**record, "steps": [8, 25]}]}})[0] == DOES_NOT
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [
-    ([[1.0, 1.0, 9.0]], HOLDS), ([[1.0, 3.0, 9.0]], DOES_NOT), ([[1.0, 1.0, 9.0], [3.0, 1.0, 1.0]], DOES_NOT)])
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ([[1.0, 1.0, 9.0]], HOLDS),
+        ([[1.0, 3.0, 9.0]], DOES_NOT),
+        ([[1.0, 1.0, 9.0], [3.0, 1.0, 1.0]], DOES_NOT),
+    ],
+)
 def test_self_attention_must_be_faster_wherever_n_is_below_d(seconds, verdict):
     """At every width; what happens at n = d and above does not matter."""
-    crossings = [{"measure": "crossover", "layer": "recurrent", "d": 64, "n": [16, 32, 64], "seconds": [2.0, 2.0, 2.0],
-                  "seconds_self_attention": some} for some in seconds]
+    crossings = [
+        {
+            "measure": "crossover",
+            "layer": "recurrent",
+            "d": 64,
+            "n": [16, 32, 64],
+            "seconds": [2.0, 2.0, 2.0],
+            "seconds_self_attention": some,
+        }
+        for some in seconds
+    ]
     assert faster_while_n_is_below_d({"table_1": {"records": crossings}})[0] == verdict
 
 
-@pytest.mark.parametrize(("lows", "p_values", "looks", "fails"), [
-    ([0.4, 0.5], [0.001, 0.002], HOLDS, HOLDS), ([0.4, 0.2], [0.001, 0.2], CANNOT_TELL, CANNOT_TELL),
-    ([0.1, 0.2], [0.3, 0.2], DOES_NOT, DOES_NOT)])
+@pytest.mark.parametrize(
+    ("lows", "p_values", "looks", "fails"),
+    [
+        ([0.4, 0.5], [0.001, 0.002], HOLDS, HOLDS),
+        ([0.4, 0.2], [0.001, 0.2], CANNOT_TELL, CANNOT_TELL),
+        ([0.1, 0.2], [0.3, 0.2], DOES_NOT, DOES_NOT),
+    ],
+)
 def test_a_claim_on_heads_needs_every_seed(lows, p_values, looks, fails):
-    records = [{"shares": {"link": {"weight": low, "low": low, "high": low, "untrained": 0.1}},
-                "ablation": {"best: link": {"before": 0.99, "after": 0.6, "p": p}}}
-               for low, p in zip(lows, p_values, strict=True)]
+    records = [
+        {
+            "shares": {"link": {"weight": low, "low": low, "high": low, "untrained": 0.1}},
+            "ablation": {"best: link": {"before": 0.99, "after": 0.6, "p": p}},
+        }
+        for low, p in zip(lows, p_values, strict=True)
+    ]
     assert a_head_looks_there("link")({"figures_3_to_5": {"records": records}})[0] == looks
     assert without_it_words_go_wrong("link")({"figures_3_to_5": {"records": records}})[0] == fails
 
 
-@pytest.mark.parametrize(("second", "other_seed", "verdict"), [
-    (0.3, 0.3, HOLDS), (0.3, 0.5, CANNOT_TELL), (0.3, 0.38, CANNOT_TELL), (0.5, 0.5, DOES_NOT)])
-def test_a_head_tells_the_antecedent_where_its_rival_gets_less_in_either_place(second, other_seed, verdict):
+@pytest.mark.parametrize(
+    ("second", "other_seed", "verdict"),
+    [(0.3, 0.3, HOLDS), (0.3, 0.5, CANNOT_TELL), (0.3, 0.38, CANNOT_TELL), (0.5, 0.5, DOES_NOT)],
+)
+def test_a_head_tells_the_antecedent_where_its_rival_gets_less_in_either_place(
+    second, other_seed, verdict
+):
     def seed(rival):
         places = {"first": (0.9, 0.1), "second": (0.4, rival)}
-        return {"ablation": {}, "places": {
-            name: {"weight beside a rival": weight, "rival": other,
-                   "more than the rival": {"low": weight - other - 0.05}}
-            for name, (weight, other) in places.items()}}
+        return {
+            "ablation": {},
+            "places": {
+                name: {
+                    "weight beside a rival": weight,
+                    "rival": other,
+                    "more than the rival": {"low": weight - other - 0.05},
+                }
+                for name, (weight, other) in places.items()
+            },
+        }
 
-    assert a_head_tells_the_antecedent({"figures_3_to_5": {"records": [seed(second), seed(other_seed)]}})[0] == verdict
+    assert (
+        a_head_tells_the_antecedent(
+            {"figures_3_to_5": {"records": [seed(second), seed(other_seed)]}}
+        )[0]
+        == verdict
+    )
 
 
-@pytest.mark.parametrize(("low", "well_formed", "verdict"), [
-    (40.0, 80.0, HOLDS), (40.0, 20.0, CANNOT_TELL), (8.0, 80.0, DOES_NOT)])
+@pytest.mark.parametrize(
+    ("low", "well_formed", "verdict"),
+    [(40.0, 80.0, HOLDS), (40.0, 20.0, CANNOT_TELL), (8.0, 80.0, DOES_NOT)],
+)
 def test_a_parser_must_beat_the_baselines_and_write_trees(low, well_formed, verdict):
-    records = [parsed("craft", share, steps, one, well_formed)
-               for share, steps, one in ((0.5, 90, 0.0), (1, 50, low), (1, 10, 0.0))]
+    records = [
+        parsed("craft", share, steps, one, well_formed)
+        for share, steps, one in ((0.5, 90, 0.0), (1, 50, low), (1, 10, 0.0))
+    ]
     assert learns_to_parse({"parsing": {"records": records}})[0] == verdict
 
 
 def parsed(corpus, share, steps, low, well_formed):
     test = {"f1": low + 1, "F1 interval": [low, low + 2], "well_formed": well_formed}
-    return {"corpus": corpus, "share": share, "test": [test], "train": {"train_steps": steps},
-            "baselines": {"flat": {"f1": 8.0}, "right-branching": {"f1": 9.0}}}
+    return {
+        "corpus": corpus,
+        "share": share,
+        "test": [test],
+        "train": {"train_steps": steps},
+        "baselines": {"flat": {"f1": 8.0}, "right-branching": {"f1": 9.0}},
+    }
 
 
 def test_every_treebank_must_be_learned():
@@ -148,11 +228,23 @@ def test_every_treebank_must_be_learned():
 
 def test_a_head_is_judged_by_its_interval_and_a_fall_by_p_and_direction():
     for low, before, after, p, looks, falls in (
-            (0.31, 0.9, 0.6, 0.009, HOLDS, HOLDS),
-            (0.29, 0.9, 0.6, 0.02, DOES_NOT, DOES_NOT),  # the weight is above three times the untrained one's
-            (0.31, 0.6, 0.9, 0.001, HOLDS, DOES_NOT)):  # significantly more often right is no fall
-        records = [{"shares": {"link": {"weight": 0.4, "low": low, "high": 0.5, "untrained": 0.1}},
-                    "ablation": {"best: link": {"before": before, "after": after, "p": p}}}]
+        (0.31, 0.9, 0.6, 0.009, HOLDS, HOLDS),
+        (
+            0.29,
+            0.9,
+            0.6,
+            0.02,
+            DOES_NOT,
+            DOES_NOT,
+        ),  # the weight is above three times the untrained one's
+        (0.31, 0.6, 0.9, 0.001, HOLDS, DOES_NOT),
+    ):  # significantly more often right is no fall
+        records = [
+            {
+                "shares": {"link": {"weight": 0.4, "low": low, "high": 0.5, "untrained": 0.1}},
+                "ablation": {"best: link": {"before": before, "after": after, "p": p}},
+            }
+        ]
         found = {"figures_3_to_5": {"records": records}}
         assert a_head_looks_there("link")(found)[0] == looks
         assert without_it_words_go_wrong("link")(found)[0] == falls
@@ -160,7 +252,9 @@ def test_a_head_is_judged_by_its_interval_and_a_fall_by_p_and_direction():
 
 def test_counted_operations_must_follow_the_formula_too():
     counted = {**fit("d", 2, 2.0), "counted": {"exponent": 1.98}}
-    assert grows_as("recurrent")({"table_1": {"records": [fit("n", 1, 1.0), counted]}})[0] == DOES_NOT
+    assert (
+        grows_as("recurrent")({"table_1": {"records": [fit("n", 1, 1.0), counted]}})[0] == DOES_NOT
+    )
 
 
 def test_seeds_that_disagree_and_single_seeds_say_nothing():
@@ -172,19 +266,26 @@ def test_seeds_that_disagree_and_single_seeds_say_nothing():
 
 
 BY_ROW = {  # the claims that read a row of Table 3
-    "A1": {"A single head is worse than eight."}, "A2": {"Four heads are worse than eight."},
-    "A3": {"Sixteen heads do as well as eight."}, "A4": {"Quality also drops with too many heads."},
+    "A1": {"A single head is worse than eight."},
+    "A2": {"Four heads are worse than eight."},
+    "A3": {"Sixteen heads do as well as eight."},
+    "A4": {"Quality also drops with too many heads."},
     "B1": {"Narrower keys hurt.", "Narrower keys hurt, in perplexity too."},
     "B2": {"Narrower keys hurt.", "Narrower keys hurt, in perplexity too."},
-    "C1": {"Fewer layers are worse."}, "C2": {"Fewer layers are worse."},
-    "C3": {"More layers lower the perplexity."}, "C4": {"A narrower model is worse."},
-    "C5": {"A wider model is better."}, "C6": {"A narrower feed-forward network is worse."},
-    "C7": {"A wider feed-forward network is better."}, "D1": {"Dropout is very helpful against overfitting."},
+    "C1": {"Fewer layers are worse."},
+    "C2": {"Fewer layers are worse."},
+    "C3": {"More layers lower the perplexity."},
+    "C4": {"A narrower model is worse."},
+    "C5": {"A wider model is better."},
+    "C6": {"A narrower feed-forward network is worse."},
+    "C7": {"A wider feed-forward network is better."},
+    "D1": {"Dropout is very helpful against overfitting."},
     "D2": {"A dropout of 0.2 is worse for base than 0.1."},
     "D3": {"Label smoothing hurts perplexity.", "Label smoothing improves BLEU."},
     "D4": {"Twice the label smoothing does nearly as well in BLEU."},
     "E1": {"Learned positions give nearly the same result as sinusoids."},
-    "big": {"The big model is better than base."}}
+    "big": {"The big model is better than base."},
+}
 SAME = {"A3", "D4", "E1"}  # rows that the paper moves by no more than 0.1
 
 
@@ -193,16 +294,30 @@ def of_the_paper(turned=""):
     base, rows = TABLE_3[0], [{"id": "base", "ppl": {"mean": TABLE_3[0].ppl}}]
     for row in TABLE_3[1:]:
         sign, shift = (-1, -1.5 * (row.id in SAME)) if row.id == turned else (1, 0.0)
-        by = {name: sign * (getattr(row, name) - getattr(base, name)) + shift for name in ("bleu", "ppl")}
-        rows.append({"id": row.id, "against": "base", **{
-            f"{name}_difference": difference(d - 0.001, d + 0.001) for name, d in by.items()}})
-    return {claim.statement: claim.verdict for claim in judge_claims({"table_3": {"summary": rows}})}
+        by = {
+            name: sign * (getattr(row, name) - getattr(base, name)) + shift
+            for name in ("bleu", "ppl")
+        }
+        rows.append(
+            {
+                "id": row.id,
+                "against": "base",
+                **{
+                    f"{name}_difference": difference(d - 0.001, d + 0.001) for name, d in by.items()
+                },
+            }
+        )
+    return {
+        claim.statement: claim.verdict for claim in judge_claims({"table_3": {"summary": rows}})
+    }
 
 
 def test_the_papers_own_numbers_bear_out_every_claim_on_table_3():
     found = of_the_paper()
     assert set(BY_ROW) == {row.id for row in TABLE_3[1:]}
-    assert {found[statement] for statements in BY_ROW.values() for statement in statements} == {HOLDS}
+    assert {found[statement] for statements in BY_ROW.values() for statement in statements} == {
+        HOLDS
+    }
 
 
 @pytest.mark.parametrize("row", BY_ROW)
@@ -213,9 +328,17 @@ def test_a_row_that_turns_round_changes_the_claims_on_it_and_no_others(row):
 
 def test_every_rule_in_words_is_the_rule_in_code():
     """All variations worse than what they are compared with, in BLEU and in perplexity."""
-    rows = [{"id": name, "against": "base", "ppl": {"mean": 20.0}, "bleu_difference": difference(-2, -1),
-             "ppl_difference": difference(1, 2), "ppl_beyond_difference": difference(1, 2)}
-            for name in (*VARIATIONS, *DECODINGS)]
+    rows = [
+        {
+            "id": name,
+            "against": "base",
+            "ppl": {"mean": 20.0},
+            "bleu_difference": difference(-2, -1),
+            "ppl_difference": difference(1, 2),
+            "ppl_beyond_difference": difference(1, 2),
+        }
+        for name in (*VARIATIONS, *DECODINGS)
+    ]
     told = 0
     for claim in judge_claims({"table_3": {"summary": rows}}):
         down = re.search("BLEU is lower|lower BLEU|perplexity .*is higher", claim.rule)

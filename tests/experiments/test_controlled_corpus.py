@@ -21,16 +21,20 @@ from annotated_transformer.experiments.figures_3_to_5.controlled_corpus import (
     text_pairs,
 )
 
-GENDER = {noun: gender for gender, nouns in {
-    "m": """Apfel Ball Besen Brief Eimer Gürtel Hammer Handschuh Hut Kamm Koffer Korb Kuchen Löffel Mantel Nagel Ring
+GENDER = {
+    noun: gender
+    for gender, nouns in {
+        "m": """Apfel Ball Besen Brief Eimer Gürtel Hammer Handschuh Hut Kamm Koffer Korb Kuchen Löffel Mantel Nagel Ring
             Rock Schirm Schlüssel Schrank Schuh Spiegel Stein Stock Stuhl Teller Teppich Tisch Topf
             Mann Junge Arzt Onkel Lehrer Preis Rand""",
-    "f": """Birne Blume Bürste Decke Feder Flasche Flöte Gabel Geige Jacke Karte Kerze Kette Kiste Lampe Leiter Münze
+        "f": """Birne Blume Bürste Decke Feder Flasche Flöte Gabel Geige Jacke Karte Kerze Kette Kiste Lampe Leiter Münze
             Mütze Pfanne Puppe Schachtel Schaufel Schüssel Säge Tasche Tasse Trommel Uhr Zeitung Zwiebel
             Frau Tante Königin Farbe Form""",
-    "n": """Bett Bild Blatt Boot Brett Buch Ei Fahrrad Fass Glas Handtuch Heft Hemd Kissen Klavier Kleid Messer Netz
+        "n": """Bett Bild Blatt Boot Brett Buch Ei Fahrrad Fass Glas Handtuch Heft Hemd Kissen Klavier Kleid Messer Netz
             Paket Rad Radio Regal Schwert Seil Sieb Sofa Spielzeug Telefon Tuch Zelt Kind Mädchen Muster Ende""",
-}.items() for noun in nouns.split()}
+    }.items()
+    for noun in nouns.split()
+}
 
 
 def words(text):
@@ -61,8 +65,8 @@ def adjective_ending(article, gender, case, plural):
 def finite(word, joined):
     """(particle, verb) if this is a finite verb; in a clause with the verb last, a particle is joined to it."""
     for particle in ["", *(PARTICLES if joined else [])]:
-        if word.startswith(particle) and word[len(particle):] in SINGULAR + PLURAL:
-            return particle, word[len(particle):]
+        if word.startswith(particle) and word[len(particle) :] in SINGULAR + PLURAL:
+            return particle, word[len(particle) :]
     return None
 
 
@@ -99,25 +103,40 @@ def judge(text):
                 break
             i += preposition
             word = clause[i]
-            if word in ("der", "die", "das", "den", "dem") or re.fullmatch("(ein|sein|ihr)(e|en|em|er)?", word):
-                adjective = clause[i + 1] if re.fullmatch(f"({STEMS})e[nrs]?", clause[i + 1]) else None
+            if word in ("der", "die", "das", "den", "dem") or re.fullmatch(
+                "(ein|sein|ihr)(e|en|em|er)?", word
+            ):
+                adjective = (
+                    clause[i + 1] if re.fullmatch(f"({STEMS})e[nrs]?", clause[i + 1]) else None
+                )
                 noun = clause[i + 1 + bool(adjective)]
-                plural = noun not in GENDER or (noun in PLURALS and word == "die" and GENDER[noun] != "f")
+                plural = noun not in GENDER or (
+                    noun in PLURALS and word == "die" and GENDER[noun] != "f"
+                )
                 assert noun in (PLURALS if plural else GENDER), clause
-                case = ("accusative" if verb == "passte" else "dative") if preposition else cases.pop(0)
+                case = (
+                    ("accusative" if verb == "passte" else "dative")
+                    if preposition
+                    else cases.pop(0)
+                )
                 if plural:
                     assert (word, case) == ("die", "nominative")
                 else:
                     k, gender = CASES.index(case), GENDER[noun]
                     possessive = re.sub("^(sein|ihr)", "ein", word)
-                    assert word == DECLENSION[gender][k] or possessive == EIN[gender][k], (clause, noun)
+                    assert word == DECLENSION[gender][k] or possessive == EIN[gender][k], (
+                        clause,
+                        noun,
+                    )
                 if adjective:
                     ending = adjective_ending(word, GENDER.get(noun), case, plural)
                     assert re.fullmatch(f"({STEMS}){ending}", adjective), (clause, adjective)
                 i += 2 + bool(adjective)
             elif word in ("er", "sie", "es", "ihn"):
                 case = cases.pop(0)
-                assert (word != "er" or case == "nominative") and (word != "ihn" or case == "accusative"), clause
+                assert (word != "er" or case == "nominative") and (
+                    word != "ihn" or case == "accusative"
+                ), clause
                 plural, i = None, i + 1
             else:
                 assert not preposition
@@ -127,7 +146,9 @@ def judge(text):
             if not preposition and case == "nominative":
                 subject, subject_is_plural = clause[start:i], plural
                 constituents.append(("subject", start))
-            elif preposition and constituents and constituents[-1][1] < verbs[0] and start < verbs[0]:
+            elif (
+                preposition and constituents and constituents[-1][1] < verbs[0] and start < verbs[0]
+            ):
                 pass  # "der Tisch neben der Lampe": part of the phrase before
             else:
                 constituents.append(("other", start))
@@ -137,7 +158,9 @@ def judge(text):
         if joined:
             assert verbs[0] == len(clause) - 1, clause
         else:
-            assert sum(start < verbs[0] for _, start in constituents) == 1, clause  # the verb is second
+            assert sum(start < verbs[0] for _, start in constituents) == 1, (
+                clause
+            )  # the verb is second
             assert not particle
         subjects.append((subject, verb in PLURAL))
     return subjects
@@ -146,8 +169,11 @@ def judge(text):
 def antecedent(english):
     """The thing that it refers to, by the rule, from the English text."""
     sentence = words(english.lower())
-    start = min(sentence.index(conjunction) for conjunction in ("because", "although", "when", "but", "and")
-                if conjunction in sentence)
+    start = min(
+        sentence.index(conjunction)
+        for conjunction in ("because", "although", "when", "but", "and")
+        if conjunction in sentence
+    )
     things = []
     for i, word in enumerate(sentence[:start]):
         if word in THINGS:
@@ -160,7 +186,11 @@ def antecedent(english):
 
 
 PREPOSITIONS = ("beside", "behind", "under", "on", "into")
-SAMPLE = {"valid": sentences("valid"), "test": sentences("test"), "train": sentences("train")[:4000]}
+SAMPLE = {
+    "valid": sentences("valid"),
+    "test": sentences("test"),
+    "train": sentences("train")[:4000],
+}
 EVERY = [sentence for some in SAMPLE.values() for sentence in some]
 
 
@@ -178,31 +208,51 @@ def test_cases_endings_verbs_and_their_places_are_right():
 def test_the_judge_refuses_wrong_german():
     right = "Der Mann räumte die alte Tasse unter dem Tisch weg , weil sie schmutzig war ."
     judge(right)
-    for old, new in (("Der Mann", "Die Mann"), ("die alte", "der alte"), ("alte", "alten"), ("dem Tisch", "den Tisch"),
-                     ("räumte", "räumten"), ("schmutzig war", "war schmutzig"), ("Mann räumte", "Mann die räumte"),
-                     ("sie", "ihn"), (" , weil", " , aber")):
+    for old, new in (
+        ("Der Mann", "Die Mann"),
+        ("die alte", "der alte"),
+        ("alte", "alten"),
+        ("dem Tisch", "den Tisch"),
+        ("räumte", "räumten"),
+        ("schmutzig war", "war schmutzig"),
+        ("Mann räumte", "Mann die räumte"),
+        ("sie", "ihn"),
+        (" , weil", " , aber"),
+    ):
         assert new != old and old in right
         with pytest.raises((AssertionError, KeyError)):
             judge(right.replace(old, new))
 
 
 def test_both_sides_name_the_same_things_with_the_same_words_round_them():
-    english_of = {german: english for english, (german, _) in THINGS.items()} | dict(zip(
-        words("neben hinter unter weil obwohl dass aber"), words("beside behind under because although that but")))
+    english_of = {german: english for english, (german, _) in THINGS.items()} | dict(
+        zip(
+            words("neben hinter unter weil obwohl dass aber"),
+            words("beside behind under because although that but"),
+        )
+    )
     for sentence in EVERY:
         assert [word.tag for word in sentence.english if word.tag in ("DET", "NOUN")] == [
-            word.tag for word in sentence.german if word.tag in ("DET", "NOUN")]
+            word.tag for word in sentence.german if word.tag in ("DET", "NOUN")
+        ]
         for tag in ("NOUN", "PREP", "CONJ", "ADJ"):
-            english, german = ([word.text for word in side if word.tag == tag]
-                               for side in (sentence.english, sentence.german))
+            english, german = (
+                [word.text for word in side if word.tag == tag]
+                for side in (sentence.english, sentence.german)
+            )
             assert len(english) == len(german)
             for one, other in zip(english, german):
-                assert english_of.get(other.lower() if tag == "PREP" else other, one.lower()) == one.lower()
+                assert (
+                    english_of.get(other.lower() if tag == "PREP" else other, one.lower())
+                    == one.lower()
+                )
 
 
 def test_the_verbs_number_follows_the_english_subject():
     for sentence in EVERY:
-        english = re.split(r" because | although | when | but | and | that ", sentence.texts[0].lower())
+        english = re.split(
+            r" because | although | when | but | and | that ", sentence.texts[0].lower()
+        )
         for clause, (subject, plural) in zip(english, judge(sentence.texts[1]), strict=True):
             if subject == ["sie"]:
                 assert plural == ("they" in clause.split())
@@ -212,7 +262,9 @@ def test_the_pronoun_agrees_with_what_the_rule_says_it_refers_to():
     for sentence in EVERY:
         found = position(sentence.english, "pronoun"), position(sentence.german, "pronoun")
         if not sentence.gender:
-            assert found == (-1, -1) and not {"it", "its"} & {word.text for word in sentence.english}
+            assert found == (-1, -1) and not {"it", "its"} & {
+                word.text for word in sentence.english
+            }
             continue
         english, german = sentence.english[found[0]].text, sentence.german[found[1]].text
         noun = antecedent(sentence.texts[0])
@@ -242,14 +294,20 @@ def test_in_the_test_the_distractor_would_take_another_pronoun():
 def test_the_antecedent_is_second_after_a_fronted_phrase_or_where_it_is_too_small():
     for sentence in sentences("test"):
         small = words(sentence.texts[0])[-2] in ("small", "thin", "narrow", "short")
-        second = sentence.template.startswith("fronted") or (sentence.template.startswith("fit") and small)
+        second = sentence.template.startswith("fronted") or (
+            sentence.template.startswith("fit") and small
+        )
         assert antecedent_is_first(sentence) == (not second)
-    assert not any(antecedent_is_first(sentence) for sentence in sentences("valid") if not sentence.gender)
+    assert not any(
+        antecedent_is_first(sentence) for sentence in sentences("valid") if not sentence.gender
+    )
 
 
 def test_a_particle_stands_at_the_end_or_is_joined_to_the_verb():
     for sentence in EVERY:
-        english, german = (position(side, "particle") for side in (sentence.english, sentence.german))
+        english, german = (
+            position(side, "particle") for side in (sentence.english, sentence.german)
+        )
         assert (english >= 0) == (german >= 0)
         if english >= 0:
             verb = sentence.english[position(sentence.english, "verb")].text
@@ -265,12 +323,14 @@ def test_held_out_nouns_and_templates_are_in_no_training_sentence_with_a_pronoun
                 assert not HELD_OUT_NOUNS & {word.text for word in sentence.english}
     size = SIZE["test"] // len(PARTS)
     for number, expected in enumerate(PARTS.values()):
-        part = sentences("test")[number * size:(number + 1) * size]
+        part = sentences("test")[number * size : (number + 1) * size]
         assert {is_held_out(sentence) for sentence in part} == {expected}
 
 
 def test_every_word_and_each_half_of_a_held_out_template_occurs_in_training():
-    known = {word for sentence in sentences("train") for text in sentence.texts for word in words(text)}
+    known = {
+        word for sentence in sentences("train") for text in sentence.texts for word in words(text)
+    }
     assert {word for sentence in EVERY for text in sentence.texts for word in words(text)} <= known
     trained = [sentence.template.split(" + ") for sentence in sentences("train") if sentence.gender]
     for template in HELD_OUT_TEMPLATES:

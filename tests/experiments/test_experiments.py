@@ -17,7 +17,14 @@ pytestmark = pytest.mark.slow
 def results(tmp_path_factory):
     """The folder that `python -m annotated_transformer.experiments --small` fills."""
     out = tmp_path_factory.mktemp("results")
-    command = [sys.executable, "-m", "annotated_transformer.experiments", "--small", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "annotated_transformer.experiments",
+        "--small",
+        "--out",
+        str(out),
+    ]
     subprocess.run(command, check=True)
     return out
 
@@ -32,6 +39,9 @@ def test_it_leaves_a_result_file_that_says_where_it_comes_from(results, name):
 def test_the_claims_can_be_judged_from_the_files(results):
     """Toy sizes say nothing of the claims themselves, but there is a verdict with numbers where a row was run."""
     found = {claim.statement: claim.evidence for claim in judge_claims(load_results(results))}
-    for claim in ("A single head is worse than eight.", "A recurrent layer costs O(n d^2).",
-                  "Some head finds what a pronoun refers to."):
+    for claim in (
+        "A single head is worse than eight.",
+        "A recurrent layer costs O(n d^2).",
+        "Some head finds what a pronoun refers to.",
+    ):
         assert found[claim] != "not measured"

@@ -31,10 +31,14 @@ def each_head(module, x, memory, mask):
     """The outputs of the heads, from the book's own formula and slices of the matrices by hand."""
     outputs = []
     for i in range(H):
-        W_Q, W_K, W_V = (matrix.weight[i * width:(i + 1) * width]
-                         for matrix, width in ((module.W_Q, K), (module.W_K, K), (module.W_V, KV)))
-        W_O = module.W_O.weight[:, i * KV:(i + 1) * KV]
-        outputs.append(scaled_dot_product_attention(x @ W_Q.T, memory @ W_K.T, memory @ W_V.T, mask) @ W_O.T)
+        W_Q, W_K, W_V = (
+            matrix.weight[i * width : (i + 1) * width]
+            for matrix, width in ((module.W_Q, K), (module.W_K, K), (module.W_V, KV))
+        )
+        W_O = module.W_O.weight[:, i * KV : (i + 1) * KV]
+        outputs.append(
+            scaled_dot_product_attention(x @ W_Q.T, memory @ W_K.T, memory @ W_V.T, mask) @ W_O.T
+        )
     return outputs
 
 
@@ -43,8 +47,10 @@ def test_the_output_is_the_sum_of_the_heads_that_stay(gone):
     module, x, memory = attention(), torch.randn(B, T, D).double(), torch.randn(B, S, D).double()
     with torch.no_grad(), knocked_out(*((module, i) for i in gone)):
         found = module(x, memory)
-        by_hand = sum((each_head(attention(), x, memory, None)[i] for i in range(H) if i not in gone),
-                      torch.zeros(B, T, D).double())
+        by_hand = sum(
+            (each_head(attention(), x, memory, None)[i] for i in range(H) if i not in gone),
+            torch.zeros(B, T, D).double(),
+        )
     assert_close(found, by_hand)
 
 
@@ -68,11 +74,16 @@ def test_an_even_head_gives_every_visible_key_the_same():
     source[1, 4:] = PAD_ID
     with torch.no_grad(), record_attention(model) as before:
         model(source, target_in)
-    heads = [(model.encoder.layers[0].self_attention, 1), (model.decoder.layers[0].self_attention, 0)]
+    heads = [
+        (model.encoder.layers[0].self_attention, 1),
+        (model.decoder.layers[0].self_attention, 0),
+    ]
     with torch.no_grad(), knocked_out(*heads, even=True), record_attention(model) as after:
         model(source, target_in)
     visible = padding_mask(source, PAD_ID)[:, 0].double().expand(B, S, S)
-    assert_close(after["encoder.layers.0.self_attention"][:, 1], visible / visible.sum(-1, keepdim=True))
+    assert_close(
+        after["encoder.layers.0.self_attention"][:, 1], visible / visible.sum(-1, keepdim=True)
+    )
     seen = causal_mask(T)[0].double().expand(B, T, T)
     assert_close(after["decoder.layers.0.self_attention"][:, 0], seen / seen.sum(-1, keepdim=True))
     name = "encoder.layers.0.self_attention"
@@ -91,17 +102,29 @@ def test_search_goes_without_the_head_too():
 def test_everything_comes_back_also_by_an_error(even):
     model = small_model(bias=True)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    heads = [(model.encoder.layers[0].self_attention, 0), (model.decoder.layers[1].cross_attention, 1)]
+    heads = [
+        (model.encoder.layers[0].self_attention, 0),
+        (model.decoder.layers[1].cross_attention, 1),
+    ]
     with pytest.raises(RuntimeError, match="inside"), knocked_out(*heads, even=even):
-        changed = [name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])]
+        changed = [
+            name
+            for name, parameter in model.named_parameters()
+            if not torch.equal(parameter, before[name])
+        ]
         assert {name.split(".W_")[0] for name in changed} == {
-            "encoder.layers.0.self_attention", "decoder.layers.1.cross_attention"}
+            "encoder.layers.0.self_attention",
+            "decoder.layers.1.cross_attention",
+        }
         raise RuntimeError("inside")
     assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
 
 
 def test_a_head_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match="head must be 0 to 2, got 3"), knocked_out((attention(), 3)):
+    with (
+        pytest.raises(ConfigError, match="head must be 0 to 2, got 3"),
+        knocked_out((attention(), 3)),
+    ):
         pass
 
 

@@ -61,7 +61,10 @@ def test_the_widest_window_is_self_attention(shape):
 def test_windows_are_neither_copied_nor_computed_twice():
     """Memory grows with n as n does, and stays far below the n r d of copied windows and the n^2 of all scores."""
     r, d = 33, 64
-    sizes = {n: peak_bytes(lambda x: restricted_self_attention(x, r), torch.randn(1, n, d)) for n in (256, 512, 1024)}
+    sizes = {
+        n: peak_bytes(lambda x: restricted_self_attention(x, r), torch.randn(1, n, d))
+        for n in (256, 512, 1024)
+    }
     assert 1.9 < sizes[512] / sizes[256] < 2.05 and 1.9 < sizes[1024] / sizes[512] < 2.05
     assert sizes[1024] < 4 * 1024 * r * d / 4 and sizes[1024] < 4 * 1024**2 / 2
 
@@ -100,7 +103,9 @@ def test_only_a_recurrence_has_to_wait(layer):
     chains = []
     for n in (5, 10):
         with torch.device("meta"):
-            chains.append(longest_chain(make_layer(layer, D)(torch.randn(B, n, D, requires_grad=True))))
+            chains.append(
+                longest_chain(make_layer(layer, D)(torch.randn(B, n, D, requires_grad=True)))
+            )
     assert chains == ([5, 10] if "recurrent" in layer else [chains[0]] * 2) and chains[0] > 0
 
 
@@ -113,7 +118,10 @@ def test_a_batch_is_its_sentences(layer):
 
 def test_a_dilated_layer_has_gaps_of_k():
     torch.manual_seed(3)
-    layer, x = make_layer("convolutional, dilated", D, k=2), torch.randn(1, L, D, requires_grad=True)
+    layer, x = (
+        make_layer("convolutional, dilated", D, k=2),
+        torch.randn(1, L, D, requires_grad=True),
+    )
     [gradient] = torch.autograd.grad(layer(x)[0, -1].sum(), x)
     assert gradient[0].any(dim=-1).nonzero().flatten().tolist() == [L - 3, L - 1]
 
@@ -139,5 +147,7 @@ def test_what_is_no_layer_type_is_refused():
         make_layer("dense", 4)
     with pytest.raises(ConfigError, match="r must be odd, so that a window has a middle, got 4"):
         restricted_self_attention(torch.ones(3, 2), 4)
-    with pytest.raises(ConfigError, match="5 layers must connect the first of 5 positions to the last"):
+    with pytest.raises(
+        ConfigError, match="5 layers must connect the first of 5 positions to the last"
+    ):
         layers_to_connect(lambda x, depth: restricted_self_attention(x, 1), 5)

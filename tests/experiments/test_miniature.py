@@ -43,7 +43,7 @@ def task(name, out, seed=1, steps=5):
 
 def few(name, split, data_dir=None):
     """The corpus `name` with few sentences, so that a run takes a second."""
-    return REAL_LOAD(name, split, data_dir)[:{"train": 400}.get(split, 20)]
+    return REAL_LOAD(name, split, data_dir)[: {"train": 400}.get(split, 20)]
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,16 @@ def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(r
     for name in ("d_model", "d_ff", "d_k", "d_v"):
         assert 8 * getattr(small, name) == getattr(full, name)
     assert 2 * small.N == full.N
-    kept = ("h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention", "initialization")
+    kept = (
+        "h",
+        "p_drop",
+        "norm",
+        "positions",
+        "activation",
+        "bias",
+        "scaled_attention",
+        "initialization",
+    )
     assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
     steps = row.train_config().train_steps
     assert training.train_steps == miniature.STEPS * steps // 100_000
@@ -93,13 +102,27 @@ def test_rows_that_keep_the_number_of_parameters_still_do():
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
 def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
-    (model, training), (other, other_training) = (VARIATIONS[name].configs(1) for name in (claim.id, claim.against))
-    ours, theirs = ({**one.to_dict(), **two.to_dict()} for one, two in ((model, training), (other, other_training)))
+    (model, training), (other, other_training) = (
+        VARIATIONS[name].configs(1) for name in (claim.id, claim.against)
+    )
+    ours, theirs = (
+        {**one.to_dict(), **two.to_dict()}
+        for one, two in ((model, training), (other, other_training))
+    )
     changed = {name for name in ours if ours[name] != theirs[name]}
-    assert changed == {"unscaled": {"scaled_attention"}, "unscaled-A1": {"scaled_attention"},
-                       "no-positions": {"positions"}, "no-warm-up": {"warm_up"}, "pre-norm": {"norm"},
-                       "pre-norm-no-warm-up": {"warm_up"}, "short": {"max_length"},
-                       "short-learned": {"positions"}}[claim.id]
+    assert (
+        changed
+        == {
+            "unscaled": {"scaled_attention"},
+            "unscaled-A1": {"scaled_attention"},
+            "no-positions": {"positions"},
+            "no-warm-up": {"warm_up"},
+            "pre-norm": {"norm"},
+            "pre-norm-no-warm-up": {"warm_up"},
+            "short": {"max_length"},
+            "short-learned": {"positions"},
+        }[claim.id]
+    )
 
 
 def test_groups_and_ids_name_variations():
@@ -122,23 +145,36 @@ def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
 
 def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
     model, tokenizer = load_model(out / "reverse" / "base-1")
-    pairs = [(tokenizer.encode(source), tokenizer.encode(target)) for source, target in few("reverse", "valid")]
+    pairs = [
+        (tokenizer.encode(source), tokenizer.encode(target))
+        for source, target in few("reverse", "valid")
+    ]
     record = collect(out, "reverse")["base"][1]
-    assert ppl_of_sums(read_scores(record).nll.sum(0)) == pytest.approx(perplexity(model, pairs), rel=1e-5)
-    assert read_scores(record, "averaged").nll[:, 0].tolist() != read_scores(record).nll[:, 0].tolist()
+    assert ppl_of_sums(read_scores(record).nll.sum(0)) == pytest.approx(
+        perplexity(model, pairs), rel=1e-5
+    )
+    assert (
+        read_scores(record, "averaged").nll[:, 0].tolist() != read_scores(record).nll[:, 0].tolist()
+    )
     assert read_scores(record, "beam-1").nll.tolist() == read_scores(record).nll.tolist()
 
 
 def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_are_averaged(out):
     base = out / "reverse" / "base-1"
     texts = (side for pair in few("reverse", "train") for side in pair)
-    assert Tokenizer.load(base / "tokenizer.model").model_bytes == Tokenizer.train(texts, VOCAB_SIZE).model_bytes
+    assert (
+        Tokenizer.load(base / "tokenizer.model").model_bytes
+        == Tokenizer.train(texts, VOCAB_SIZE).model_bytes
+    )
     assert len(json.loads((base / "averaged" / "config.json").read_text())["averaged"]) == 5
 
 
 def test_a_finished_run_with_other_settings_is_refused(out):
-    for other in (task("A1", out, steps=6), task("A1", out)._replace(vocab_size=280),
-                  task("A1", out)._replace(n_sentences=3)):
+    for other in (
+        task("A1", out, steps=6),
+        task("A1", out)._replace(vocab_size=280),
+        task("A1", out)._replace(n_sentences=3),
+    ):
         with pytest.raises(ConfigError, match="other settings"):
             run_task(other)
 
@@ -162,8 +198,13 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkey
     whole = run_task(task("A2", tmp_path / "whole", steps=6))
     with monkeypatch.context() as patched:
         patched.setattr(miniature, "scored_sentences", stop)
-        patched.setattr(miniature, "train", lambda model, config, *args, **kwargs: REAL_TRAIN(
-            model, config.replace(train_steps=3), *args, **kwargs))
+        patched.setattr(
+            miniature,
+            "train",
+            lambda model, config, *args, **kwargs: REAL_TRAIN(
+                model, config.replace(train_steps=3), *args, **kwargs
+            ),
+        )
         with pytest.raises(KeyboardInterrupt):
             run_task(task("A2", tmp_path / "stopped", steps=6))
     resumed = run_task(task("A2", tmp_path / "stopped", steps=6))
@@ -192,18 +233,30 @@ def made_up_record(name, seed, matched, nats, train_loss):
     counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
 
     def scores(nats):
-        return {"signature": "none", "nll": [[nats * n, n] for n in (5, 9, 14, 20)], "bleu_counts": [counts] * 4}
+        return {
+            "signature": "none",
+            "nll": [[nats * n, n] for n in (5, 9, 14, 20)],
+            "bleu_counts": [counts] * 4,
+        }
 
     found = {"": scores(nats)}
     if name == "base":
         found |= {decoding: scores(nats + i) for i, decoding in enumerate(DECODINGS, 1)}
-    return {"id": name, "seed": seed, "steps": 5, "train_loss": train_loss, "scores": found,
-            "model": VARIATIONS[name].configs(seed)[0].to_dict()}
+    return {
+        "id": name,
+        "seed": seed,
+        "steps": 5,
+        "train_loss": train_loss,
+        "scores": found,
+        "model": VARIATIONS[name].configs(seed)[0].to_dict(),
+    }
 
 
 def made_up_runs():
-    return {name: {seed: made_up_record(name, seed, matched, nats, 2.0 * seed) for seed in (1, 2)}
-            for name, matched, nats in (("base", 8, 1.0), ("A1", 6, 0.5), ("unscaled-A1", 7, 0.25))}
+    return {
+        name: {seed: made_up_record(name, seed, matched, nats, 2.0 * seed) for seed in (1, 2)}
+        for name, matched, nats in (("base", 8, 1.0), ("A1", 6, 0.5), ("unscaled-A1", 7, 0.25))
+    }
 
 
 def test_each_way_to_search_has_its_own_scores():
@@ -217,7 +270,9 @@ def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
     rows = summarize(made_up_runs(), n_samples=20)
     assert [row["train_loss"] for row in rows[:3]] == [3.0, 3.0, 3.0]
     lines = {line.split()[0]: line for line in as_text(rows).splitlines()[1:]}
-    assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]  # A1 has fewer words right than base
+    assert (
+        "below" in lines["A1"] and "above" in lines["unscaled-A1"]
+    )  # A1 has fewer words right than base
     assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
 
 
@@ -230,7 +285,9 @@ def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(o
     nll = {name: read_scores(records[name][1]).nll for name in rows}
     beyond = nll["short"][:, 1] > 12
     assert 0 < beyond.sum() < len(beyond)
-    assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(ppl_of_sums(nll["short"][beyond].sum(0)))
+    assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(
+        ppl_of_sums(nll["short"][beyond].sum(0))
+    )
     difference = rows["short-learned"]["ppl_within_difference"]["mean"]
     within = [ppl_of_sums(nll[name][~beyond].sum(0)) for name in ("short-learned", "short")]
     assert difference == pytest.approx(within[0] - within[1])
@@ -240,7 +297,11 @@ def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(o
 def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
     """Other processes know nothing of the small corpus, so this one takes the whole."""
     monkeypatch.setattr(miniature.corpus, "load", REAL_LOAD)
-    files = list(run_tasks([task("C1", tmp_path / "both", 1, 1), task("C1", tmp_path / "both", 2, 1)], jobs=2))
+    files = list(
+        run_tasks(
+            [task("C1", tmp_path / "both", 1, 1), task("C1", tmp_path / "both", 2, 1)], jobs=2
+        )
+    )
     assert len(files) == 2
     alone = run_task(task("C1", tmp_path / "alone", 2, 1))
     together = tmp_path / "both" / "reverse" / "C1-2" / "scores.json"
@@ -250,8 +311,19 @@ def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_path):
     where = ("--corpus", "reverse", "--out", out)
-    status, printed, said = run(capsys, "variations", "run", "A1", "--seeds", 2, "--steps", 5, "--vocab-size",
-                                VOCAB_SIZE, *where)
+    status, printed, said = run(
+        capsys,
+        "variations",
+        "run",
+        "A1",
+        "--seeds",
+        2,
+        "--steps",
+        5,
+        "--vocab-size",
+        VOCAB_SIZE,
+        *where,
+    )
     assert status == 0
     assert "A1" in printed
     assert "5.29, 24.9" in printed
@@ -261,14 +333,26 @@ def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_
     content = read_result(result)
     assert f"variations run table --seeds 2 --corpus reverse --out {out} && " in content["command"]
     assert {(record["row"], record["seed"]) for record in content["records"]} == {
-        ("base", 1), ("base", 2), ("A1", 1), ("A1", 2)}
+        ("base", 1),
+        ("base", 2),
+        ("A1", 1),
+        ("A1", 2),
+    }
     assert {row["id"] for row in content["summary"]} >= {"base", "A1", "averaged"}
 
 
-@pytest.mark.parametrize(("arguments", "line"), [
-    (["run"], "name the rows"), (["run", "Z1"], "no variation Z1"), (["table", "A1"], "takes no rows"),
-    (["run", "A1", "--seeds", "0"], "seeds"), (["run", "A1", "--steps", "0"], "steps"),
-    (["run", "A1", "--jobs", "0"], "jobs"), (["table", "--out", "nowhere"], "no finished run")])
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run"], "name the rows"),
+        (["run", "Z1"], "no variation Z1"),
+        (["table", "A1"], "takes no rows"),
+        (["run", "A1", "--seeds", "0"], "seeds"),
+        (["run", "A1", "--steps", "0"], "steps"),
+        (["run", "A1", "--jobs", "0"], "jobs"),
+        (["table", "--out", "nowhere"], "no finished run"),
+    ],
+)
 def test_a_mistake_gets_one_line(capsys, arguments, line):
     status, out, said = run(capsys, "variations", *arguments)
     assert (status, out) == (2, "")

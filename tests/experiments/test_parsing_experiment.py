@@ -19,23 +19,35 @@ from annotated_transformer.parsing import (
 )
 
 TREES = sample_trees(120, seed=3)
-FLAT = [treebank.flat(tree) if i % 3 else tree for i, tree in enumerate(TREES)]  # every third parse is perfect
+FLAT = [
+    treebank.flat(tree) if i % 3 else tree for i, tree in enumerate(TREES)
+]  # every third parse is perfect
 
 
 def test_a_power_law_is_found_again():
-    assert power_law([(n, 5 + 300 * n**-0.4) for n in (100, 300, 1000)], floor=5.0) == pytest.approx((300, 0.4))
+    assert power_law(
+        [(n, 5 + 300 * n**-0.4) for n in (100, 300, 1000)], floor=5.0
+    ) == pytest.approx((300, 0.4))
 
 
 def test_the_curve_leads_where_the_law_does():
     sizes = [1600, 6400, 10_000]
     errors = np.array([round(2000 * n**-0.5, 1) for n in sizes])  # percent
-    records = [{"training": {"sentences": n}, "counts": [[round(1000 - 10 * error), 1000, 1000]] * 3,
-                "test": [{"f1": 100 - error}]} for n, error in zip(sizes, errors, strict=True)]
+    records = [
+        {
+            "training": {"sentences": n},
+            "counts": [[round(1000 - 10 * error), 1000, 1000]] * 3,
+            "test": [{"f1": 100 - error}],
+        }
+        for n, error in zip(sizes, errors, strict=True)
+    ]
     found = learning_curve(records, n_resamples=10)
     for key, floor in (("f1 there", 0.0), ("f1 there with_floor", errors.min() / 2)):
         slope, offset = np.polyfit(np.log(sizes), np.log(errors - floor), 1)
         assert found[key] == pytest.approx(100 - floor - np.exp(offset) * 40_000**slope)
-    assert found["f1 there interval"] == pytest.approx([found["f1 there"]] * 2)  # all sentences are alike
+    assert found["f1 there interval"] == pytest.approx(
+        [found["f1 there"]] * 2
+    )  # all sentences are alike
 
 
 def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_sentences():
@@ -44,7 +56,9 @@ def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_se
     assert scored["f1"] == bracket_f1(TREES, FLAT).f1 and low < scored["f1"] < high
     counts = list(map(bracket_counts, TREES, FLAT))
     # Linearized: the ratio of two sums, whose residuals are matched - f1 / 200 (gold + predicted).
-    residuals = [count.matched - scored["f1"] / 200 * (count.gold + count.predicted) for count in counts]
+    residuals = [
+        count.matched - scored["f1"] / 200 * (count.gold + count.predicted) for count in counts
+    ]
     total = sum(count.gold + count.predicted for count in counts)
     error = 200 * statistics.pstdev(residuals) * len(TREES) ** 0.5 / total
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
@@ -66,7 +80,9 @@ def test_a_run_with_other_settings_is_refused(tmp_path):
 
 
 def test_a_smaller_share_is_part_of_a_larger_one(monkeypatch):
-    monkeypatch.setattr(parsing, "trees_of", lambda corpus, split, data_dir: {"train": TREES}[split])
+    monkeypatch.setattr(
+        parsing, "trees_of", lambda corpus, split, data_dir: {"train": TREES}[split]
+    )
     runs = {run.share: training_trees(run, None) for run in FULL.runs if run.is_on_the_curve}
     assert [len(runs[share]) for share in (1 / 8, 1 / 4, 1 / 2, 1.0)] == [15, 30, 60, 120]
     assert runs[1 / 4][:15] == runs[1 / 8] and runs[1.0][:60] == runs[1 / 2]

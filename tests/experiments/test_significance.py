@@ -19,7 +19,12 @@ from annotated_transformer.experiments.significance import (
 from annotated_transformer.translation.evaluation import bleu, perplexity
 
 HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table", "", "no"]
-REFERENCES = ["the cat sat on the red mat", "a dog is asleep under the old table today", "yes", "no"]
+REFERENCES = [
+    "the cat sat on the red mat",
+    "a dog is asleep under the old table today",
+    "yes",
+    "no",
+]
 
 
 def mean(sums):
@@ -32,7 +37,9 @@ def rows(*values):
 
 
 def normal(seed, n=400, shift=0.0, spread=1.0):
-    return rows(*(shift + spread * torch.randn(n, generator=torch.Generator().manual_seed(seed))).tolist())
+    return rows(
+        *(shift + spread * torch.randn(n, generator=torch.Generator().manual_seed(seed))).tolist()
+    )
 
 
 def test_nats_of_sentences_add_up_to_perplexity():
@@ -56,7 +63,9 @@ def test_no_pairs_are_refused():
 @pytest.mark.parametrize("of", [[0, 1, 2, 3], [1, 0], [2], [3, 3, 1]])
 def test_counts_of_sentences_add_up_to_bleu(of):
     counts = sentence_bleu_statistics(HYPOTHESES, REFERENCES)[of].sum(0)
-    assert bleu_of_sums(counts) == pytest.approx(bleu([HYPOTHESES[i] for i in of], [REFERENCES[i] for i in of]).score)
+    assert bleu_of_sums(counts) == pytest.approx(
+        bleu([HYPOTHESES[i] for i in of], [REFERENCES[i] for i in of]).score
+    )
 
 
 def test_the_interval_of_a_mean_is_the_textbooks():
@@ -87,7 +96,10 @@ def test_the_same_seeds_are_compared():
 
 
 def test_seeds_that_differ_widen_the_interval_by_students_t():
-    same, apart = [normal(3)] * 3, [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
+    same, apart = (
+        [normal(3)] * 3,
+        [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)],
+    )
     narrow, wide = estimate(mean, same), estimate(mean, apart)
     assert wide.mean == pytest.approx(narrow.mean)
     of_sentences = (narrow.high - narrow.low) / 2
@@ -101,15 +113,21 @@ def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_c
     """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""
     generator = torch.Generator().manual_seed(n_seeds)
     draws = torch.randn(1000, n_seeds, generator=generator).tolist()
-    found = [estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws]
+    found = [
+        estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws
+    ]
     held = sum(one.low <= 0 <= one.high for one in found) / len(found)
-    assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)  # beyond ten seeds the factor is that of ten, a bit wide
+    assert (
+        0.935 < held < (0.965 if n_seeds < 12 else 0.98)
+    )  # beyond ten seeds the factor is that of ten, a bit wide
 
 
 def test_students_factors_solve_its_distribution():
     """The density of t, integrated numerically from minus the factor to the factor, is 0.95."""
     for degrees, factor in enumerate(STUDENT_95, 1):
-        constant = math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
+        constant = (
+            math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
+        )
         t = torch.linspace(-factor, factor, 20_001, dtype=torch.float64)
         density = constant * (1 + t**2 / degrees) ** (-(degrees + 1) / 2)
         assert torch.trapezoid(density, t).item() == pytest.approx(0.95, abs=1e-4)

@@ -35,10 +35,13 @@ FILES = tuple(f"{number:02}.tree" for number in range(10))
 
 def content(number: int) -> bytes:
     """A file of twelve trees in the form of treebanks, the first with the last sentence of the file before, shouted."""
-    trees = TREES[12 * number:12 * number + 12]
+    trees = TREES[12 * number : 12 * number + 12]
     if number:
         before = TREES[12 * number - 1]
-        trees = [delinearize(linearize(before, "tags"), [word.upper() for word in tree_words(before)]), *trees]
+        trees = [
+            delinearize(linearize(before, "tags"), [word.upper() for word in tree_words(before)]),
+            *trees,
+        ]
     return "\n".join(f"( {write_tree(tree)} )" for tree in trees).encode()
 
 
@@ -70,25 +73,30 @@ def stand_in(monkeypatch, name: str, web: Path) -> None:
     """Let `name` be a small treebank that is fetched as the real one is."""
     url = (web / "treebank.zip" if name == "ptb-sample" else web).as_uri()
     digest = hashlib.sha256(b"".join(CONTENTS)).hexdigest()
-    entry = dataclasses.replace(treebank.TREEBANKS[name], files=FILES, step=5, sha256=digest, url=url)
+    entry = dataclasses.replace(
+        treebank.TREEBANKS[name], files=FILES, step=5, sha256=digest, url=url
+    )
     monkeypatch.setattr(treebank, "TREEBANKS", {**treebank.TREEBANKS, name: entry})
 
 
 # Cleaning
 
 
-@pytest.mark.parametrize(("tree", "cleaned"), [
-    ("( (S (NP-SBJ (NNP Ann)) (VP (VBD slept))))", "(S (NP (NNP Ann)) (VP (VBD slept)))"),
-    ("(S (NP-SBJ-1 (-NONE- *)) (VP (VB go)))", "(S (VP (VB go)))"),
-    ("(S (SBAR (-NONE- 0) (S (NP (-NONE- *T*-1)))) (VP=2 (VB go)))", "(S (VP (VB go)))"),
-    ("(NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
-    ("(NP (PRP$ her) (NN dog))", "(NP (PRP$ her) (NN dog))"),
-    ("(VP (VB go) (ADVP|PRT (RB|RP on)))", "(VP (VB go) (ADVP (RB on)))"),
-    ("( (NN dog))", "(NN dog)"),
-    ("( (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
-    ("(NP (NN Xpd TTD) (NN b))", "(NP (NN Xpd) (NN TTD) (NN b))"),
-    ("(NP a (NN b))", "(NP (XX a) (NN b))"),
-])
+@pytest.mark.parametrize(
+    ("tree", "cleaned"),
+    [
+        ("( (S (NP-SBJ (NNP Ann)) (VP (VBD slept))))", "(S (NP (NNP Ann)) (VP (VBD slept)))"),
+        ("(S (NP-SBJ-1 (-NONE- *)) (VP (VB go)))", "(S (VP (VB go)))"),
+        ("(S (SBAR (-NONE- 0) (S (NP (-NONE- *T*-1)))) (VP=2 (VB go)))", "(S (VP (VB go)))"),
+        ("(NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
+        ("(NP (PRP$ her) (NN dog))", "(NP (PRP$ her) (NN dog))"),
+        ("(VP (VB go) (ADVP|PRT (RB|RP on)))", "(VP (VB go) (ADVP (RB on)))"),
+        ("( (NN dog))", "(NN dog)"),
+        ("( (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
+        ("(NP (NN Xpd TTD) (NN b))", "(NP (NN Xpd) (NN TTD) (NN b))"),
+        ("(NP a (NN b))", "(NP (XX a) (NN b))"),
+    ],
+)
 def test_cleaning_by_hand(tree, cleaned):
     assert write_tree(treebank.clean(read_tree(tree))) == cleaned
 
@@ -107,7 +115,9 @@ def with_functions_and_traces(tree: Tree, chance: random.Random) -> Tree:
         children.append(with_functions_and_traces(child, chance))
         if chance.random() < 0.2:
             trace = Tree("-NONE-", ("*",))
-            children.append(chance.choice([trace, Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))]))
+            children.append(
+                chance.choice([trace, Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))])
+            )
     return Tree(tree.label + chance.choice(["", "", "-SBJ", "=2", "-TMP-1"]), tuple(children))
 
 
@@ -129,9 +139,14 @@ def test_files_are_split_by_their_place():
         splits = {split: entry.split_files(split) for split in entry.n_trees}
         assert sorted(file for files in splits.values() for file in files) == sorted(entry.files)
         assert len(set(entry.files)) == len(entry.files)
-    assert treebank.TREEBANKS["ptb-sample"].split_files("test")[:2] == ("wsj_0005.mrg", "wsj_0015.mrg")
+    assert treebank.TREEBANKS["ptb-sample"].split_files("test")[:2] == (
+        "wsj_0005.mrg",
+        "wsj_0015.mrg",
+    )
     assert treebank.TREEBANKS["ptb-sample"].split_files("valid")[-1] == "wsj_0180.mrg"
-    assert [len(treebank.TREEBANKS["craft"].split_files(split)) for split in ("train", "valid", "test")] == [80, 3, 4]
+    assert [
+        len(treebank.TREEBANKS["craft"].split_files(split)) for split in ("train", "valid", "test")
+    ] == [80, 3, 4]
 
 
 def folded(trees):
@@ -142,7 +157,9 @@ def test_no_held_out_sentence_is_trained_on(tmp_path, monkeypatch, web):
     stand_in(monkeypatch, "craft", web)
     splits = {split: treebank.load("craft", split, web) for split in ("train", "valid", "test")}
     everything = [treebank.clean(tree) for text in CONTENTS for tree in read_trees(text.decode())]
-    assert folded(everything) == folded(splits["train"]) | folded(splits["valid"]) | folded(splits["test"])
+    assert folded(everything) == folded(splits["train"]) | folded(splits["valid"]) | folded(
+        splits["test"]
+    )
     assert not folded(splits["train"]) & folded(splits["valid"])
     assert not folded(splits["train"] + splits["valid"]) & folded(splits["test"])
     for place in (1, 6):  # the test files are whole, with the sentence that another file has too
@@ -202,12 +219,23 @@ def test_a_changed_byte_is_refused_and_not_kept(name, monkeypatch, web, empty_ca
     assert not empty_cache.exists()
 
 
-@pytest.mark.parametrize(("name", "damage", "words"), [
-    ("ptb-sample", lambda web: (web / "treebank.zip").unlink(), "cannot download"),
-    ("craft", lambda web: (web / "03.tree").unlink(), "cannot download"),
-    ("ptb-sample", lambda web: (web / "treebank.zip").write_bytes(b"PK"), "is not the archive expected"),
-    ("ptb-sample", lambda web: zipfile.ZipFile(web / "treebank.zip", "w").close(), "is not the archive expected"),
-])
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("ptb-sample", lambda web: (web / "treebank.zip").unlink(), "cannot download"),
+        ("craft", lambda web: (web / "03.tree").unlink(), "cannot download"),
+        (
+            "ptb-sample",
+            lambda web: (web / "treebank.zip").write_bytes(b"PK"),
+            "is not the archive expected",
+        ),
+        (
+            "ptb-sample",
+            lambda web: zipfile.ZipFile(web / "treebank.zip", "w").close(),
+            "is not the archive expected",
+        ),
+    ],
+)
 def test_what_cannot_be_fetched_is_one_line(name, damage, words, monkeypatch, web):
     stand_in(monkeypatch, name, web)
     damage(web)
@@ -223,11 +251,14 @@ def test_a_damaged_file_is_one_line(monkeypatch, web):
         treebank.load("craft", "test", web)
 
 
-@pytest.mark.parametrize(("name", "split", "data_dir", "words"), [
-    ("penn", "train", None, "^there is no treebank penn; there are ptb-sample, craft$"),
-    ("craft", "dev", None, "^split must be one of train, valid, test, got dev$"),
-    ("craft", "train", "nowhere", "^the data directory nowhere does not exist$"),
-])
+@pytest.mark.parametrize(
+    ("name", "split", "data_dir", "words"),
+    [
+        ("penn", "train", None, "^there is no treebank penn; there are ptb-sample, craft$"),
+        ("craft", "dev", None, "^split must be one of train, valid, test, got dev$"),
+        ("craft", "train", "nowhere", "^the data directory nowhere does not exist$"),
+    ],
+)
 def test_what_does_not_exist_is_refused(name, split, data_dir, words):
     with pytest.raises(ConfigError, match=words):
         treebank.load(name, split, data_dir)
@@ -239,7 +270,9 @@ def test_what_does_not_exist_is_refused(name, split, data_dir, words):
 @pytest.mark.slow
 def test_a_pair_is_text_that_a_tokenizer_keeps_whole():
     pairs = [treebank.to_pair(tree) for tree in TREES]
-    tokenizer = Tokenizer.train((side for pair in pairs for side in pair), 400, symbols=treebank.symbols(TREES))
+    tokenizer = Tokenizer.train(
+        (side for pair in pairs for side in pair), 400, symbols=treebank.symbols(TREES)
+    )
     for tree, (sentence, target) in zip(TREES, pairs, strict=True):
         assert len(tokenizer.encode(target)) == len(linearize(tree, "tags"))
         written = tokenizer.decode(tokenizer.encode(target)).split()
@@ -259,7 +292,10 @@ def test_trees_that_nobody_has_learned():
     branching = treebank.right_branching(tree, "NP")
     assert write_tree(branching) == "(S (XX Ann) (NP (XX saw) (NP (XX the) (NP (XX dog)))) (XX .))"
     assert bracket_counts(tree, branching) == (2, 4, 4)  # S and (NP the dog), by hand
-    assert write_tree(treebank.right_branching(read_tree("(NP (NN a) (NN b))"), "NP")) == "(S (XX a) (NP (XX b)))"
+    assert (
+        write_tree(treebank.right_branching(read_tree("(NP (NN a) (NN b))"), "NP"))
+        == "(S (XX a) (NP (XX b)))"
+    )
     for one in ("(NP (NN a))", "(. .)"):
         word = tree_words(read_tree(one))[0]
         assert write_tree(treebank.right_branching(read_tree(one), "NP")) == f"(S (XX {word}))"

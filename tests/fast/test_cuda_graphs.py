@@ -32,11 +32,20 @@ class Graph(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        assert "_local_scalar_dense" not in str(func), "a number is asked for while the stream is captured"
+        assert "_local_scalar_dense" not in str(func), (
+            "a number is asked for while the stream is captured"
+        )
         found = func(*args, **kwargs)
-        old = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
-        new = [x if x.untyped_storage().data_ptr() not in old else None
-               for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+        old = {
+            x.untyped_storage().data_ptr()
+            for x in tree_leaves((args, kwargs))
+            if isinstance(x, torch.Tensor)
+        }
+        new = [
+            x if x.untyped_storage().data_ptr() not in old else None
+            for x in tree_leaves(found)
+            if isinstance(x, torch.Tensor)
+        ]
         self.operations.append((func, args, kwargs, new))
         return found
 
@@ -57,10 +66,14 @@ class PretendedCuda:
         self.CUDAGraph, self.graph_pool_handle, self.device = Graph, lambda: "pool", nullcontext
 
     def Stream(self, device):
-        return SimpleNamespace(name="side", wait_stream=lambda other: self.log.append(f"side waits for {other.name}"))
+        return SimpleNamespace(
+            name="side", wait_stream=lambda other: self.log.append(f"side waits for {other.name}")
+        )
 
     def current_stream(self, device):
-        return SimpleNamespace(name="main", wait_stream=lambda other: self.log.append(f"main waits for {other.name}"))
+        return SimpleNamespace(
+            name="main", wait_stream=lambda other: self.log.append(f"main waits for {other.name}")
+        )
 
     @contextmanager
     def stream(self, stream):
@@ -70,7 +83,9 @@ class PretendedCuda:
     @contextmanager
     def graph(self, graph, pool=None, stream=None):
         assert not gc.isenabled()
-        self.log.append(f"recorded on {stream.name if stream else 'another stream'} in {pool or 'a pool of its own'}")
+        self.log.append(
+            f"recorded on {stream.name if stream else 'another stream'} in {pool or 'a pool of its own'}"
+        )
         self.captured.append(graph)
         with graph:
             yield
@@ -85,7 +100,15 @@ class PretendedCuda:
 def cuda(monkeypatch):
     """The real recorder on a pretended `torch.cuda`; buffers are full at 16 tokens."""
     pretended, recorder = PretendedCuda(), graphs.Recorder
-    for name in ("CUDAGraph", "graph_pool_handle", "device", "Stream", "current_stream", "stream", "graph"):
+    for name in (
+        "CUDAGraph",
+        "graph_pool_handle",
+        "device",
+        "Stream",
+        "current_stream",
+        "stream",
+        "graph",
+    ):
         monkeypatch.setattr(torch.cuda, name, getattr(pretended, name))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     monkeypatch.setattr(graphs, "Recorder", lambda device: recorder(torch.device("cuda")))
@@ -97,7 +120,9 @@ def graphed(model):
     return GraphedModel(InferenceModel(model))
 
 
-@pytest.mark.parametrize("changes, padding", [({}, 0), *((changes, 2) for changes in OPTIONS)], ids=str)
+@pytest.mark.parametrize(
+    "changes, padding", [({}, 0), *((changes, 2) for changes in OPTIONS)], ids=str
+)
 def test_recorded_steps_are_the_models_own(changes, padding, cuda):
     model, source = small_model(**changes), random_tokens(1, 3, 7)
     source[1, 7 - padding :] = 0
@@ -117,9 +142,16 @@ def test_search_finds_the_same_in_batches_one_after_the_other(cuda):
     for n, length in [(8, 9), (3, 70), (8, 9)]:
         source = random_tokens(n, n, length)
         source[2:5, 3:] = 0
-        found, expected = beam_search(made_ready, source, 3, n_best=3), beam_search(model, source, 3, n_best=3)
-        assert [[h.tokens for h in hs] for hs in found] == [[h.tokens for h in hs] for hs in expected]
-        assert_close([h.score for hs in found for h in hs], [h.score for hs in expected for h in hs])
+        found, expected = (
+            beam_search(made_ready, source, 3, n_best=3),
+            beam_search(model, source, 3, n_best=3),
+        )
+        assert [[h.tokens for h in hs] for hs in found] == [
+            [h.tokens for h in hs] for hs in expected
+        ]
+        assert_close(
+            [h.score for hs in found for h in hs], [h.score for hs in expected for h in hs]
+        )
         assert greedy_search(made_ready, source) == greedy_search(model, source)
         numbers.append(len(cuda.steps))
     assert numbers[0] < numbers[1] == numbers[2]  # the shapes of the last batch had all occurred
@@ -166,12 +198,16 @@ class RandomLogits:
 def test_a_file_of_any_length_makes_a_handful_of_graphs(cuda, monkeypatch):
     """300 sentences, two windows, beam 4: to record a graph takes as long as five steps or so, so few must do."""
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 128)
-    monkeypatch.setattr(Graph, "replay", lambda graph: setattr(graph, "n_replays", graph.n_replays + 1))
+    monkeypatch.setattr(
+        Graph, "replay", lambda graph: setattr(graph, "n_replays", graph.n_replays + 1)
+    )
     generator = random.Random(1)
     lengths = [min(50, max(1, round(15 * generator.lognormvariate(0, 0.5)))) for _ in range(300)]
     model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size, N=1)
     translator = Translator(model, toy_tokenizer())
-    monkeypatch.setattr(translator.tokenizer, "encode_batch", lambda lines: [[5] * int(line) for line in lines])
+    monkeypatch.setattr(
+        translator.tokenizer, "encode_batch", lambda lines: [[5] * int(line) for line in lines]
+    )
     translator.search_model = RandomLogits(graphed(model))
     list(translator.translate_stream(map(str, lengths), 150, max_extra=4, max_tokens=2048))
     n_replays = sum(graph.n_replays for graph in cuda.steps)
@@ -183,7 +219,9 @@ def test_a_step_is_recorded_after_one_that_is_not_and_all_share_a_stream_and_a_p
     model, source = small_model(), random_tokens(1, 3, 7)
     beam_search(graphed(model), source, 3, max_extra=3)
     recorded = "recorded on side in pool"
-    assert cuda.log[0] == recorded and not cuda.captured[0].operations  # an empty graph keeps the pool
+    assert (
+        cuda.log[0] == recorded and not cuda.captured[0].operations
+    )  # an empty graph keeps the pool
     one = ["side waits for main", "a step on side", "main waits for side", recorded]
     assert cuda.log[1:] == one * len(cuda.steps) and cuda.steps
     assert gc.isenabled()
@@ -202,21 +240,28 @@ def test_weights_that_are_loaded_count(cuda):
 
 def test_what_a_broken_model_left_in_the_buffers_is_gone(cuda):
     model, source = small_model(), random_tokens(1, 3, 7)
-    made_ready, weights = graphed(model), {name: t.clone() for name, t in model.state_dict().items()}
+    made_ready, weights = (
+        graphed(model),
+        {name: t.clone() for name, t in model.state_dict().items()},
+    )
     for parameter in model.parameters():
         parameter.data.fill_(torch.nan)
     state = made_ready.start(source)
     for seed in range(3):
         made_ready.step(random_tokens(seed, 3, 1), state)
     del state
-    assert made_ready.unused[0].layers[0][0][:, :, 1:3].isnan().any()  # where the next search has not written yet
+    assert (
+        made_ready.unused[0].layers[0][0][:, :, 1:3].isnan().any()
+    )  # where the next search has not written yet
     model.load_state_dict(weights)
     assert greedy_search(made_ready, source) == greedy_search(small_model(), source)
 
 
 def test_a_beam_that_is_wider_than_the_first_buffers(cuda):
     made_ready, model, source = graphed(small_model()), small_model(), random_tokens(1, 2, 3)
-    for ours, theirs in zip(*(beam_search(m, source, 100, max_extra=4) for m in (made_ready, model)), strict=True):
+    for ours, theirs in zip(
+        *(beam_search(m, source, 100, max_extra=4) for m in (made_ready, model)), strict=True
+    ):
         assert [h.tokens for h in ours] == [h.tokens for h in theirs]
 
 
@@ -233,7 +278,11 @@ def test_the_logits_of_a_step_stay_as_they_were(cuda):
     made_ready.step(random_tokens(4, 3, 1), state)
     assert cuda.steps and all(map(torch.equal, logits, kept))
     state.keep(torch.tensor([], dtype=torch.long))
-    assert made_ready.step(random_tokens(2, 0, 1), state).shape == (0, 1, made_ready.config.vocab_size)
+    assert made_ready.step(random_tokens(2, 0, 1), state).shape == (
+        0,
+        1,
+        made_ready.config.vocab_size,
+    )
 
 
 def test_graphs_are_for_a_gpu(tmp_path):

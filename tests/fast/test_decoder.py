@@ -47,7 +47,9 @@ def test_steps_made_for_search_are_the_models_own(changes, padding, is_batched, 
     model = small_model(**changes)
     source = random_tokens(1, 3, 7)
     source[1, 7 - padding :] = 0
-    for ours, expected in zip(walk(InferenceModel(lay_out(deepcopy(model))), source), walk(model, source), strict=True):
+    for ours, expected in zip(
+        walk(InferenceModel(lay_out(deepcopy(model))), source), walk(model, source), strict=True
+    ):
         assert_close(ours, expected)
 
 
@@ -62,8 +64,15 @@ def test_many_sentences_have_attention_as_two_products():
         assert (state.caches[0].memory_keys.stride(-1) == 1) == (n == 15)  # or K^T is stored
 
 
-@pytest.mark.parametrize("ready", [InferenceModel, lambda model: InferenceModel(quantize(model)),
-                                   lambda model: GraphedModel(InferenceModel(model))], ids=["float", "int8", "graphs"])
+@pytest.mark.parametrize(
+    "ready",
+    [
+        InferenceModel,
+        lambda model: InferenceModel(quantize(model)),
+        lambda model: GraphedModel(InferenceModel(model)),
+    ],
+    ids=["float", "int8", "graphs"],
+)
 def test_no_sentences_have_no_outputs(ready):
     made_ready, none = ready(small_model(dtype=torch.float32)), torch.zeros(0, 3, dtype=torch.long)
     assert beam_search(made_ready, none) == greedy_search(made_ready, none) == []
@@ -84,8 +93,13 @@ def test_search_finds_the_same_hypotheses():
     model, source = small_model(seed=1), random_tokens(1, 8, 7)
     source[2:5, 4:] = 0
     noted = Widths(InferenceModel(model))
-    found, expected = beam_search(noted, source, 3, n_best=3), beam_search(model, source, 3, n_best=3)
-    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [[h.tokens for h in hs] for hs in expected]
+    found, expected = (
+        beam_search(noted, source, 3, n_best=3),
+        beam_search(model, source, 3, n_best=3),
+    )
+    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [
+        [h.tokens for h in hs] for hs in expected
+    ]
     assert_close([h.score for hs in found for h in hs], [h.score for hs in expected for h in hs])
     n_sentences, widths = zip(*noted.shapes, strict=True)
     assert len(set(n_sentences)) > 2 and any(later < earlier for earlier, later in pairwise(widths))
@@ -93,7 +107,10 @@ def test_search_finds_the_same_hypotheses():
 
 
 def where_parameters_are(model):
-    return {name: (p.data_ptr(), p.stride(), p.untyped_storage().nbytes()) for name, p in model.named_parameters()}
+    return {
+        name: (p.data_ptr(), p.stride(), p.untyped_storage().nbytes())
+        for name, p in model.named_parameters()
+    }
 
 
 def test_a_model_made_ready_is_left_as_it_is():
@@ -107,7 +124,10 @@ def test_only_the_matrices_of_one_product_are_held_twice():
     """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source: 5 of a decoder layer, 3 of others."""
     made_ready = InferenceModel(small_model(N=3, d_model=8, h=2))
     copied = sum(parameter.numel() for _, parameter in made_ready.copies)
-    held = {copy.untyped_storage().data_ptr(): copy.untyped_storage().nbytes() for copy, _ in made_ready.copies}
+    held = {
+        copy.untyped_storage().data_ptr(): copy.untyped_storage().nbytes()
+        for copy, _ in made_ready.copies
+    }
     assert copied == 3 * (3 + 5) * 8 * 8 and sum(held.values()) == 8 * copied  # float64
 
 
@@ -120,8 +140,11 @@ def learn(model, _):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"copy_halves": True}, {"dtype": torch.float32}], ids=str)
-@pytest.mark.parametrize("change", [lambda model, other: model.load_state_dict(other.state_dict()), learn],
-                         ids=["load", "learn"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda model, other: model.load_state_dict(other.state_dict()), learn],
+    ids=["load", "learn"],
+)
 def test_weights_that_change_count_in_every_model_made_ready(change, settings):
     model, other = (small_model(seed, bias=True, norm="pre") for seed in (0, 5))
     source = random_tokens(1, 3, 7)
@@ -141,14 +164,22 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
     made_ready = InferenceModel(model, dtype=dtype)
     for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
         assert ours.dtype == dtype
-        assert 0 < (ours.float() - expected).norm() < (0.01 if dtype == torch.float16 else 0.08) * expected.norm()
+        assert (
+            0
+            < (ours.float() - expected).norm()
+            < (0.01 if dtype == torch.float16 else 0.08) * expected.norm()
+        )
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert deepcopy(made_ready).dtype == dtype
 
 
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # by PyTorch's own pickling of 8-bit weights
+@pytest.mark.filterwarnings(
+    "ignore:TypedStorage is deprecated"
+)  # by PyTorch's own pickling of 8-bit weights
 @pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
-@pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
+)
 def test_a_copy_is_a_whole(copied, int8):
     model, source = small_model(dtype=torch.float32), random_tokens(1, 3, 7)
     made_ready = InferenceModel(quantize(model) if int8 else model)
@@ -158,7 +189,9 @@ def test_a_copy_is_a_whole(copied, int8):
         assert torch.equal(ours, expected)
 
 
-HALVES = pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="no kernel for this CPU")
+HALVES = pytest.mark.skipif(
+    "fbgemm" not in torch.backends.quantized.supported_engines, reason="no kernel for this CPU"
+)
 
 
 def read_from_the_copy(shape, weight_of=Tensor.round, copy_halves=True):
@@ -166,9 +199,14 @@ def read_from_the_copy(shape, weight_of=Tensor.round, copy_halves=True):
     torch.manual_seed(0)
     weight = weight_of(torch.randn(shape))
     rows, bias = torch.randn(65, shape[1]).type_as(weight), torch.randn(shape[0]).type_as(weight)
-    product, expected = inference.float_product(weight, bias, copy_halves), nn.functional.linear(rows, weight, bias)
+    product, expected = (
+        inference.float_product(weight, bias, copy_halves),
+        nn.functional.linear(rows, weight, bias),
+    )
     for n in range(66):
-        assert_close(product(rows[:n]), expected[:n], rtol=0, atol=1e-5 * expected.abs().max().item())
+        assert_close(
+            product(rows[:n]), expected[:n], rtol=0, atol=1e-5 * expected.abs().max().item()
+        )
     weight.zero_()
     return {n for n in range(1, 66) if not torch.equal(product(rows[:n]), bias.expand(n, -1))}
 
@@ -188,7 +226,9 @@ def test_only_numbers_that_float16_holds_have_a_copy():
     assert read_from_the_copy((1024, 512), copy_halves=False) == set()
     assert read_from_the_copy((1024, 512), lambda weight: weight) == set()
     assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 1e5) == set()
-    assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 2**-24)  # float16's smallest numbers
+    assert read_from_the_copy(
+        (1024, 512), lambda weight: weight.round() * 2**-24
+    )  # float16's smallest numbers
     assert read_from_the_copy((1024, 512), lambda weight: weight.round().double()) == set()
 
 
@@ -201,12 +241,18 @@ def wide_model_of_halves(**changes):
 
 @pytest.mark.slow
 def test_weights_that_are_loaded_after_the_copy_count():
-    model, other, source = wide_model_of_halves(), wide_model_of_halves(seed=5), random_tokens(1, 3, 7)
+    model, other, source = (
+        wide_model_of_halves(),
+        wide_model_of_halves(seed=5),
+        random_tokens(1, 3, 7),
+    )
     made_ready = InferenceModel(lay_out(model), copy_halves=True)
     before = greedy_search(made_ready, source)
     model.load_state_dict(other.state_dict())
     assert greedy_search(made_ready, source) == greedy_search(other, source) != before
-    model.load_state_dict(other.state_dict())  # parameters are still the model's own, and can be loaded again
+    model.load_state_dict(
+        other.state_dict()
+    )  # parameters are still the model's own, and can be loaded again
     assert all(not parameter.is_inference() for parameter in model.parameters())
 
 
@@ -216,7 +262,9 @@ def test_steps_that_read_16_bits_are_the_models_own(changes):
     model, source = wide_model_of_halves(**changes), random_tokens(1, 3, 7)
     made_ready = InferenceModel(lay_out(deepcopy(model)), copy_halves=True)
     for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
-        assert_close(ours, expected, rtol=0, atol=0.03)  # of logits to 36, which float32 itself gives to 0.001
+        assert_close(
+            ours, expected, rtol=0, atol=0.03
+        )  # of logits to 36, which float32 itself gives to 0.001
     assert deepcopy(made_ready).copy_halves
 
 
@@ -233,10 +281,14 @@ def test_no_search_with_dropout():
     assert made_ready.step(random_tokens(2, 0, 1), state).shape == (0, 1, model.config.vocab_size)
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}], ids=str
+)
 def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
     model, source = quantize(small_model(dtype=torch.float32, **changes)), random_tokens(1, 3, 7)
-    for ours, expected in zip(walk(InferenceModel(model), source), walk(model, source), strict=True):
+    for ours, expected in zip(
+        walk(InferenceModel(model), source), walk(model, source), strict=True
+    ):
         assert_close(ours, expected, rtol=0, atol=1e-6)
 
 
@@ -261,7 +313,11 @@ def test_the_8_bit_product_is_the_product_of_the_rounded_factors(shape, bits, mo
     x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24)
     assert_close(Int8Linear(weight, bias)(x), by_hand(x, weight, bias, bits), rtol=0, atol=0.02)
     exact = nn.functional.linear(x, weight, bias)
-    assert 0 < (Int8Linear(weight, bias)(x) - exact).norm() < (0.02 if bits == 8 else 0.04) * exact.norm()
+    assert (
+        0
+        < (Int8Linear(weight, bias)(x) - exact).norm()
+        < (0.02 if bits == 8 else 0.04) * exact.norm()
+    )
 
 
 def test_no_rows_and_rows_of_zeros():
@@ -284,7 +340,11 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
 def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
     """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
     model = quantize(small_model(dtype=torch.float32, **changes))
-    source, past, parents = random_tokens(1, 2, 7), random_tokens(2, 2, 2, 5), torch.tensor([[1, 0], [1, 1]])
+    source, past, parents = (
+        random_tokens(1, 2, 7),
+        random_tokens(2, 2, 2, 5),
+        torch.tensor([[1, 0], [1, 1]]),
+    )
     state = model.start(source)
     state.reorder(torch.zeros(2, 2, dtype=torch.long))
     for t in range(5):
@@ -341,7 +401,9 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     assert len(eight.translate(sources)) == 3
 
 
-@pytest.mark.parametrize("model", [small_model(), small_model(dtype=torch.float32).to("meta")], ids=["float64", "meta"])
+@pytest.mark.parametrize(
+    "model", [small_model(), small_model(dtype=torch.float32).to("meta")], ids=["float64", "meta"]
+)
 def test_8_bits_are_for_float32_on_the_cpu(model):
     with pytest.raises(ConfigError, match="int8 needs a model in float32 on the CPU"):
         quantize(model)
@@ -352,7 +414,11 @@ def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
     model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
     checkpoint.write_directory(tmp_path, model.config, tokenizer)
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
-    for asked, dtype in ((None, torch.float32), (torch.float16, torch.float16), ("bfloat16", torch.bfloat16)):
+    for asked, dtype in (
+        (None, torch.float32),
+        (torch.float16, torch.float16),
+        ("bfloat16", torch.bfloat16),
+    ):
         translator = Translator.from_checkpoint(tmp_path, dtype=asked)
         state = translator.search_model.start(random_tokens(1, 2, 5))
         assert translator.search_model.step(random_tokens(2, 2, 1), state).dtype == dtype
@@ -369,9 +435,26 @@ def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
     (tmp_path / "in").write_text("tea\n")
     types, start = [], InferenceModel.start
-    monkeypatch.setattr(InferenceModel, "start", lambda self, source: types.append(self.dtype) or start(self, source))
+    monkeypatch.setattr(
+        InferenceModel,
+        "start",
+        lambda self, source: types.append(self.dtype) or start(self, source),
+    )
     for asked in (["--dtype", "bfloat16"], []):
-        assert main(["translate", str(tmp_path), "--device", "cpu", "--input", str(tmp_path / "in"), *asked]) == 0
+        assert (
+            main(
+                [
+                    "translate",
+                    str(tmp_path),
+                    "--device",
+                    "cpu",
+                    "--input",
+                    str(tmp_path / "in"),
+                    *asked,
+                ]
+            )
+            == 0
+        )
     assert types == [torch.bfloat16, torch.float32]
     assert main(["translate", str(tmp_path), "--int8", "--dtype", "float16"]) == 2
     assert "a model in 8 bits cannot be in torch.float16 as well" in capsys.readouterr().err

@@ -31,7 +31,9 @@ def test_packing_knows_where_sentences_start_on_every_device():
     assert packing.starts.tolist() == [0, 2, 3, 6] and packing.longest == 3
     assert packing.starts.dtype == torch.int32  # the kernel's
     moved = packing.to("meta")
-    assert {moved.positions.device, moved.rows.device, moved.starts.device} == {torch.device("meta")}
+    assert {moved.positions.device, moved.rows.device, moved.starts.device} == {
+        torch.device("meta")
+    }
     assert moved.shape == REAL.shape and packing.starts.device.type == "cpu"
 
 
@@ -43,7 +45,9 @@ def test_the_gradients_of_packing_are_those_of_indexing():
     (indexed,) = torch.autograd.grad((x[REAL] * weight).sum(), x)
     assert torch.equal(packed, indexed)
     rows = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]  # what comes back from padding is nothing
+    weight = (
+        torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]
+    )  # what comes back from padding is nothing
     (unpacked,) = torch.autograd.grad((packing.unpack(rows) * weight).sum(), rows)
     assert torch.equal(unpacked, weight[REAL])
 
@@ -54,8 +58,12 @@ def test_packing_is_left_out_where_little_is_padding(n_padding, is_packed):
     assert (Packing.where_it_pays(real) is not None) == is_packed
 
 
-LENGTHS = {"both sides": [(3, 9), (12, 2), (7, 5)], "the source alone": [(3, 6), (12, 6), (7, 6)],
-           "the target alone": [(7, 2), (7, 9), (7, 4)], "neither": [(5, 6), (5, 6)]}
+LENGTHS = {
+    "both sides": [(3, 9), (12, 2), (7, 5)],
+    "the source alone": [(3, 6), (12, 6), (7, 6)],
+    "the target alone": [(7, 2), (7, 9), (7, 4)],
+    "neither": [(5, 6), (5, 6)],
+}
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -64,18 +72,27 @@ def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, 
     torch.manual_seed(0)
     config = ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0, norm=norm)
     model = Transformer(config).double().train()
-    batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
+    batch = make_batch(
+        [
+            (torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist())
+            for s, t in lengths
+        ]
+    )
     x, positions = packed_decode(model, batch.source, batch.target_in)
     target = batch.target_out.flatten()[positions]
     assert (target != 0).sum() == batch.n_tokens
     packed = linear_cross_entropy(x, model.embedding.weight, target)
     padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
     torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
-    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
+    packed, padded = (
+        torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded)
+    )
     torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
 
 
-def one_sentence_at_a_time(queries, keys, values, starts, memory_starts, *longest, scale, window_size):
+def one_sentence_at_a_time(
+    queries, keys, values, starts, memory_starts, *longest, scale, window_size
+):
     """What `varlen_attn` computes on a GPU, by equation 1."""
     assert scale is None and window_size in [(-1, -1), (-1, 0)]
     assert longest == (starts.diff().max(), memory_starts.diff().max())
@@ -90,24 +107,43 @@ def one_sentence_at_a_time(queries, keys, values, starts, memory_starts, *longes
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_a_kernel_for_different_lengths_gets_what_it_needs(lengths, monkeypatch):
     torch.manual_seed(0)
-    model = Transformer(ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0)).double().train()
-    batch = make_batch([(torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist()) for s, t in lengths])
+    model = (
+        Transformer(ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0))
+        .double()
+        .train()
+    )
+    batch = make_batch(
+        [
+            (torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist())
+            for s, t in lengths
+        ]
+    )
     padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
     calls = []
-    monkeypatch.setattr(packing, "varlen_attn", lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw))
+    monkeypatch.setattr(
+        packing,
+        "varlen_attn",
+        lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw),
+    )
     monkeypatch.setattr(packing, "fits_kernel", lambda attention, queries: True)
-    x, positions = packed_decode(model, *batch[:2], (Packing(batch.source != 0), Packing(batch.target_in != 0)))
+    x, positions = packed_decode(
+        model, *batch[:2], (Packing(batch.source != 0), Packing(batch.target_in != 0))
+    )
     packed = label_smoothed_cross_entropy(model.logits(x), batch.target_out.flatten()[positions])
     assert len(calls) == 6 and len(x) == batch.n_tokens
     torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
-    packed, padded = (torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded))
+    packed, padded = (
+        torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded)
+    )
     torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
 
 
 def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
     def fits(dtype=torch.bfloat16, **changes):
         model = Transformer(ModelConfig(40, N=1, d_model=32, d_ff=32, h=4, **changes))
-        return packing.fits_kernel(model.encoder.layers[0].self_attention, torch.zeros(3, 32, dtype=dtype))
+        return packing.fits_kernel(
+            model.encoder.layers[0].self_attention, torch.zeros(3, 32, dtype=dtype)
+        )
 
     assert not fits() and not packing.has_kernel(torch.device("cpu"))
     monkeypatch.setattr(packing, "has_kernel", lambda device: True)
@@ -118,7 +154,9 @@ def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
 
 @pytest.mark.parametrize("major, has", [(7, False), (8, True), (9, True)])
 def test_the_kernel_is_for_ampere_and_newer(major, has, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major)
+    )
     assert packing.has_kernel(torch.device("cuda")) == (has and packing.varlen_attn is not None)
 
 
@@ -126,7 +164,9 @@ def test_rows_of_padding_are_not_computed():
     model = Transformer(ModelConfig(40, N=1, d_model=16, d_ff=32, h=4))
     seen = []
     for layers in (model.encoder.layers, model.decoder.layers):
-        layers[0].feed_forward.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
+        layers[0].feed_forward.register_forward_pre_hook(
+            lambda _, inputs: seen.append(inputs[0].shape)
+        )
     batch = make_batch([([5] * 3, [6] * 9), ([5] * 12, [6] * 2)])
     packed_decode(model, batch.source, batch.target_in)
     assert seen == [(4 + 13, 16), (10 + 3, 16)]
@@ -137,9 +177,13 @@ def gradients(model, batch, fast, **autocast):
     with torch.autocast("cpu", **autocast):
         if fast:
             x, positions = packed_decode(model, batch.source, batch.target_in)
-            loss, _ = linear_cross_entropy(x, model.embedding.weight, batch.target_out.flatten()[positions])
+            loss, _ = linear_cross_entropy(
+                x, model.embedding.weight, batch.target_out.flatten()[positions]
+            )
         else:
-            loss, _ = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+            loss, _ = label_smoothed_cross_entropy(
+                model(batch.source, batch.target_in), batch.target_out
+            )
     found = torch.autograd.grad(loss, list(model.parameters()))
     return torch.cat([gradient.double().flatten() for gradient in found])
 
@@ -150,10 +194,16 @@ def test_the_fast_path_is_as_exact_as_the_plain_one(norm):
     torch.manual_seed(0)
     model = Transformer(ModelConfig(300, N=2, d_model=64, d_ff=128, h=4, p_drop=0.0, norm=norm))
     lengths = [(3, 9), (12, 2), (7, 5), (20, 21)] * 4
-    batch = make_batch([(torch.randint(3, 300, (s,)).tolist(), torch.randint(3, 300, (t,)).tolist())
-                        for s, t in lengths])
+    batch = make_batch(
+        [
+            (torch.randint(3, 300, (s,)).tolist(), torch.randint(3, 300, (t,)).tolist())
+            for s, t in lengths
+        ]
+    )
     exact = gradients(deepcopy(model).double(), batch, fast=False, enabled=False)
     plain, fast = (gradients(model, batch, fast, enabled=False) for fast in (False, True))
-    assert (fast - plain).norm() < 1e-5 * plain.norm() and (fast - exact).norm() < 1e-5 * exact.norm()
+    assert (fast - plain).norm() < 1e-5 * plain.norm() and (
+        fast - exact
+    ).norm() < 1e-5 * exact.norm()
     plain, fast = (gradients(model, batch, fast, dtype=torch.bfloat16) for fast in (False, True))
     assert 1e-4 * exact.norm() < (fast - exact).norm() < 1.2 * (plain - exact).norm()

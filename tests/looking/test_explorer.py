@@ -12,23 +12,39 @@ from playwright.sync_api import ConsoleMessage, Page as Tab
 from toys import small_model, toy_tokenizer
 
 from annotated_transformer.config import ConfigError
-from annotated_transformer.looking.explorer import AttentionExplorer, AttentionMaps, explore_attention
+from annotated_transformer.looking.explorer import (
+    AttentionExplorer,
+    AttentionMaps,
+    explore_attention,
+)
 from annotated_transformer.looking.visualization import record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.translation.search import beam_search
 from tools.browser import CHROMIUM, chromium_page, open_page
 
 N, H, L, S = 2, 3, 4, 5
-NAMES = ["encoder.layers.{}.self_attention", "decoder.layers.{}.self_attention", "decoder.layers.{}.cross_attention"]
+NAMES = [
+    "encoder.layers.{}.self_attention",
+    "decoder.layers.{}.self_attention",
+    "decoder.layers.{}.cross_attention",
+]
 
 
 def toy_model(**changes: object) -> Transformer:
     return small_model(vocab_size=280, dtype=torch.float32, **changes)
 
 
-def random_maps(name: str = "Attention", queries: int = L, keys: int = S, n: int = N, h: int = H) -> AttentionMaps:
-    weights = torch.randn(n, h, queries, keys, generator=torch.Generator().manual_seed(queries)).mul(2).softmax(-1)
-    return AttentionMaps(name, weights, [f"▁q{i}" for i in range(queries)], [f"▁k{i}" for i in range(keys)])
+def random_maps(
+    name: str = "Attention", queries: int = L, keys: int = S, n: int = N, h: int = H
+) -> AttentionMaps:
+    weights = (
+        torch.randn(n, h, queries, keys, generator=torch.Generator().manual_seed(queries))
+        .mul(2)
+        .softmax(-1)
+    )
+    return AttentionMaps(
+        name, weights, [f"▁q{i}" for i in range(queries)], [f"▁k{i}" for i in range(keys)]
+    )
 
 
 class Page(HTMLParser):
@@ -62,6 +78,7 @@ def page(explorer: AttentionExplorer) -> Page:
 
 # What is shown
 
+
 def test_it_shows_what_the_model_used() -> None:
     model, tokenizer = toy_model(), toy_tokenizer()
     source, target = tokenizer.encode("tea bad cab"), tokenizer.encode("deaf ebb")
@@ -77,11 +94,18 @@ def test_it_shows_what_the_model_used() -> None:
 def test_a_decoders_query_has_the_token_it_reads_and_the_one_it_predicts() -> None:
     tokenizer = toy_tokenizer()
     encoder, decoder, cross = explore_attention(toy_model(), tokenizer, "tea bad", "cab").maps
-    source, target = tokenizer.pieces(tokenizer.encode("tea bad")), tokenizer.pieces(tokenizer.encode("cab"))
+    source, target = (
+        tokenizer.pieces(tokenizer.encode("tea bad")),
+        tokenizer.pieces(tokenizer.encode("cab")),
+    )
     assert encoder.queries == encoder.keys == [*source, "</s>"]
     assert encoder.predicts == ()
     for maps, keys in ((decoder, ["<s>", *target]), (cross, [*source, "</s>"])):
-        assert (maps.queries, maps.predicts, maps.keys) == (["<s>", *target], [*target, "</s>"], keys)
+        assert (maps.queries, maps.predicts, maps.keys) == (
+            ["<s>", *target],
+            [*target, "</s>"],
+            keys,
+        )
 
 
 def test_without_a_target_it_shows_the_models_own_translation() -> None:
@@ -102,15 +126,22 @@ def test_the_encoder_alone_asks_the_decoder_nothing(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_while_it_looks_and_the_mode_stays(training: bool) -> None:
     model = toy_model(p_drop=0.5).train(training)
-    one, two = (explore_attention(model, toy_tokenizer(), "tea", "bad").maps[2].weights for _ in range(2))
+    one, two = (
+        explore_attention(model, toy_tokenizer(), "tea", "bad").maps[2].weights for _ in range(2)
+    )
     assert torch.equal(one, two)
     assert model.training is training
 
 
 def test_the_kinds_and_the_first_head_can_be_chosen() -> None:
-    explorer = explore_attention(toy_model(), toy_tokenizer(), "tea", "bad", ["cross", "encoder"], 2, 1, 2)
+    explorer = explore_attention(
+        toy_model(), toy_tokenizer(), "tea", "bad", ["cross", "encoder"], 2, 1, 2
+    )
     shown = page(explorer)
-    assert [maps["name"] for maps in shown.data["maps"]] == ["Encoder-decoder attention", "Encoder self-attention"]
+    assert [maps["name"] for maps in shown.data["maps"]] == [
+        "Encoder-decoder attention",
+        "Encoder self-attention",
+    ]
     assert (shown.data["layer"], shown.data["head"], shown.data["query"]) == (1, 0, 1)
     first_row = [f"{weight:.2f}" for weight in explorer.maps[0].weights[1, 0, 0].tolist()]
     width = len(first_row)
@@ -119,10 +150,13 @@ def test_the_kinds_and_the_first_head_can_be_chosen() -> None:
 
 # The page it makes
 
+
 def test_it_is_self_contained_and_the_same_each_time() -> None:
     html = AttentionExplorer("title", [random_maps()])._repr_html_()
     assert html == AttentionExplorer("title", [random_maps()])._repr_html_()
-    assert re.findall(r"https?://[^\"' ]+", html) == ["http://www.w3.org/2000/svg"]  # a name, not an address
+    assert re.findall(r"https?://[^\"' ]+", html) == [
+        "http://www.w3.org/2000/svg"
+    ]  # a name, not an address
     attributes = [name for _, attrs in Page(html).tags for name in attrs]
     assert not {"src", "href", "id"} & set(attributes)  # ids would clash where it stands twice
 
@@ -133,14 +167,21 @@ def test_any_token_and_any_title_stay_text() -> None:
     html = AttentionExplorer("<b>title", [maps])._repr_html_()
     shown, plain = Page(html), page(AttentionExplorer("title", [random_maps()]))
     assert [tag for tag, _ in shown.tags] == [tag for tag, _ in plain.tags]
-    assert [shown.data["maps"][0][side] for side in ("queries", "keys", "predicts")] == [nasty[:L], nasty, nasty[:L]]
-    assert "<p class=\"ax-title\">&lt;b&gt;title</p>" in html
+    assert [shown.data["maps"][0][side] for side in ("queries", "keys", "predicts")] == [
+        nasty[:L],
+        nasty,
+        nasty[:L],
+    ]
+    assert '<p class="ax-title">&lt;b&gt;title</p>' in html
 
 
 def test_zeros_are_decimals_too() -> None:
     """nbval compares decimals closely and words exactly: 0 against 0.001 would be two words."""
     maps = AttentionMaps("A", torch.tensor([[[[1.0, 0.0], [0.0004, 0.9996]]]]), "ab", "cd")
-    assert '"weights": [[[[[1.000,0.000],[0.000,1.000]]]]]' in AttentionExplorer("t", [maps])._repr_html_()
+    assert (
+        '"weights": [[[[[1.000,0.000],[0.000,1.000]]]]]'
+        in AttentionExplorer("t", [maps])._repr_html_()
+    )
 
 
 def test_a_sentence_of_a_dozen_tokens_is_a_small_page() -> None:
@@ -155,9 +196,13 @@ def test_its_text_form_is_one_line() -> None:
 
 def contrast(one: str, two: str) -> float:
     def luminance(colour: str) -> float:
-        parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        ]
+        return sum(
+            weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
+        )
 
     low, high = sorted(map(luminance, (one, two)))
     return (high + 0.05) / (low + 0.05)
@@ -170,23 +215,33 @@ def test_text_stands_out_on_the_strongest_heat() -> None:
     assert contrast(dark, "#ced6dd") > 4.5
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"kinds": ["encoder", "both"]}, "kinds must be some of encoder, decoder, cross, got"),
-    ({"kinds": []}, "kinds must be some of"),
-    ({"layer": 0}, "layer must be 1 to 2, got 0"),
-    ({"head": 3}, "head must be 1 to 2, got 3"),
-    ({"query": 99}, "query must be 1 to "),
-    ({"source": "  "}, "source must have a word in it"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kinds": ["encoder", "both"]}, "kinds must be some of encoder, decoder, cross, got"),
+        ({"kinds": []}, "kinds must be some of"),
+        ({"layer": 0}, "layer must be 1 to 2, got 0"),
+        ({"head": 3}, "head must be 1 to 2, got 3"),
+        ({"query": 99}, "query must be 1 to "),
+        ({"source": "  "}, "source must have a word in it"),
+    ],
+)
 def test_what_cannot_be_shown_is_refused(changes: dict, message: str) -> None:
-    arguments = {"model": toy_model(), "tokenizer": toy_tokenizer(), "source": "tea", "target": "bad"} | changes
+    arguments = {
+        "model": toy_model(),
+        "tokenizer": toy_tokenizer(),
+        "source": "tea",
+        "target": "bad",
+    } | changes
     with pytest.raises(ConfigError, match=message):
         explore_attention(**arguments)
 
 
 def test_maps_that_do_not_fit_are_refused() -> None:
     weights = random_maps().weights
-    with pytest.raises(ConfigError, match="4 queries by 5 keys, got 3 query tokens and 5 key tokens"):
+    with pytest.raises(
+        ConfigError, match="4 queries by 5 keys, got 3 query tokens and 5 key tokens"
+    ):
         AttentionMaps("A", weights, "abc", "abcde")
     with pytest.raises(ConfigError, match="a predicted token for each of 4 queries, got 1"):
         AttentionMaps("A", weights, "abcd", "abcde", "a")
@@ -212,9 +267,13 @@ CHOSEN = """(() => {
 })()"""
 SHOWN = """['.ax-live', '.ax-table'].map((part) =>
   getComputedStyle(document.querySelector('.attention-explorer ' + part)).display !== 'none')"""
-SECOND_ROW = "[...document.querySelectorAll('tbody tr:nth-child(2) td')].map((cell) => cell.textContent)"
+SECOND_ROW = (
+    "[...document.querySelectorAll('tbody tr:nth-child(2) td')].map((cell) => cell.textContent)"
+)
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-in_browser = pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)")
+in_browser = pytest.mark.skipif(
+    not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -225,12 +284,19 @@ def tab() -> Iterator[Tab]:
 
 def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]:
     """An explorer of `length` queries, and a page in which it stands `copies` times."""
-    cross = AttentionMaps("Cross", random_maps(queries=length).weights, [f"▁q{i}" for i in range(length)],
-                          [f"▁k{i}" for i in range(S)], [f"▁p{i}" for i in range(length)])
+    cross = AttentionMaps(
+        "Cross",
+        random_maps(queries=length).weights,
+        [f"▁q{i}" for i in range(length)],
+        [f"▁k{i}" for i in range(S)],
+        [f"▁p{i}" for i in range(length)],
+    )
     explorer = AttentionExplorer("A sentence", [random_maps("Self", S, S), cross], layer=2, head=3)
-    return explorer, ("<!doctype html><html lang='en'><meta charset='utf-8'><title>t</title>"
-                      "<meta name='viewport' content='width=device-width, initial-scale=1'><body>"
-                      + "<p>and</p>".join([explorer._repr_html_()] * copies))
+    return explorer, (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>t</title>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'><body>"
+        + "<p>and</p>".join([explorer._repr_html_()] * copies)
+    )
 
 
 @pytest.fixture
@@ -274,12 +340,16 @@ def row(explorer: AttentionExplorer, kind: int, layer: int, head: int, query: in
 
 
 def nearly(one: list[str], two: list[str]) -> bool:
-    return len(one) == len(two) and all(abs(float(a) - float(b)) < 0.011 for a, b in zip(one, two, strict=True))
+    return len(one) == len(two) and all(
+        abs(float(a) - float(b)) < 0.011 for a, b in zip(one, two, strict=True)
+    )
 
 
 @pytest.mark.slow
 @in_browser
-def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
+def test_the_keyboard_reaches_and_changes_everything(
+    tab: Tab, load: Callable[..., AttentionExplorer]
+) -> None:
     explorer = load()
     seen = chosen(tab)
     assert (seen["checked"], seen["query"], seen["active"]) == (["Self", "2", "Head 3"], 0, True)
@@ -311,12 +381,17 @@ def test_what_is_chosen_is_said_with_its_strongest_keys(
     explorer = load()
     press(tab, "Tab", "ArrowRight", "Tab", "Tab", "Tab", "ArrowDown")
     weights = explorer.maps[1].weights[1, 2, 1]
-    strongest = ", ".join(f"k{j} {weights[j]:.2f}" for j in weights.argsort(descending=True)[:3].tolist())
+    strongest = ", ".join(
+        f"k{j} {weights[j]:.2f}" for j in weights.argsort(descending=True)[:3].tolist()
+    )
     says = re.match(r"(.*): (.*)\.$", chosen(tab)["says"])
     assert says[1] == "Cross, layer 2, head 3. Query: q1, to predict p1. Strongest keys"
     assert re.sub(r" [\d.]+", "", says[2]) == re.sub(r" [\d.]+", "", strongest)
     assert nearly(re.findall(r"\d\.\d+", says[2]), re.findall(r"\d\.\d+", strongest))
-    assert tab.evaluate("document.querySelector('[role=status]').getAttribute('aria-live')") == "polite"
+    assert (
+        tab.evaluate("document.querySelector('[role=status]').getAttribute('aria-live')")
+        == "polite"
+    )
     assert chosen(tab)["caption"].startswith("Cross, layer 2, head 3:")
 
 
@@ -330,7 +405,9 @@ def test_controls_and_tokens_have_names_and_the_focus_is_seen(
     names: dict[str, list[str]] = {}
     for node in nodes:
         if not node["ignored"]:
-            names.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
+            names.setdefault(node["role"]["value"], []).append(
+                node.get("name", {}).get("value", "")
+            )
     assert names["option"] == [f"q{i}, {i + 1} of {S}" for i in range(S)]
     assert names["radio"] == ["Self", "Cross", "1", "2", "Head 1", "Head 2", "Head 3"]
     assert names["listbox"][0].startswith("Queries of Self, layer 2, head 3.")
@@ -340,7 +417,9 @@ def test_controls_and_tokens_have_names_and_the_focus_is_seen(
 
 
 @in_browser
-def test_pointing_shows_and_clicking_chooses(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
+def test_pointing_shows_and_clicking_chooses(
+    tab: Tab, load: Callable[..., AttentionExplorer]
+) -> None:
     explorer = load()
     third = tab.get_by_role("option").nth(2)
     third.hover()
@@ -354,7 +433,9 @@ def test_pointing_shows_and_clicking_chooses(tab: Tab, load: Callable[..., Atten
 
 
 @in_browser
-def test_two_on_a_page_leave_each_other_alone(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
+def test_two_on_a_page_leave_each_other_alone(
+    tab: Tab, load: Callable[..., AttentionExplorer]
+) -> None:
     load(copies=2)
     before = chosen(tab, 1)
     press(tab, "Tab", "ArrowRight", "Tab", "ArrowLeft", "Tab", "ArrowLeft", "Tab", "ArrowDown")
@@ -372,7 +453,9 @@ def test_on_paper_it_is_a_table(tab: Tab, load: Callable[..., AttentionExplorer]
     tab.emulate_media(media="print")
     try:
         assert tab.evaluate(SHOWN) == [False, True]
-        assert nearly(tab.evaluate(SECOND_ROW), row(explorer, 1, 1, 2, 1))  # of the head that was chosen
+        assert nearly(
+            tab.evaluate(SECOND_ROW), row(explorer, 1, 1, 2, 1)
+        )  # of the head that was chosen
     finally:
         tab.emulate_media(media="null")
 
@@ -394,7 +477,12 @@ def test_it_fits_a_phone(tab: Tab, load: Callable[..., AttentionExplorer]) -> No
     tab.set_viewport_size({"width": 360, "height": 800})
     try:
         assert tab.evaluate(OVERFLOW) == 0
-        assert tab.evaluate(OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")) == 0
+        assert (
+            tab.evaluate(
+                OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")
+            )
+            == 0
+        )
         tab.get_by_role("button").click()
         assert tab.evaluate(SHOWN) == [True, True]
         assert tab.evaluate(OVERFLOW) == 0

@@ -7,7 +7,12 @@ from toys import random_tokens, small_model
 
 from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError
 from annotated_transformer.looking import visualization
-from annotated_transformer.looking.visualization import plot_attention, record_attention, show, use_style
+from annotated_transformer.looking.visualization import (
+    plot_attention,
+    record_attention,
+    show,
+    use_style,
+)
 from annotated_transformer.model import attention
 from annotated_transformer.model.attention import MultiHeadAttention
 
@@ -42,11 +47,17 @@ def test_every_attention_of_the_model_is_recorded_by_name():
     assert {name: tuple(tensor.shape) for name, tensor in weights.items()} == {
         f"{stack}.layers.{i}.{part}": (B, H, rows, columns)
         for i in (0, 1)
-        for stack, part, rows, columns in (("encoder", "self_attention", S, S), ("decoder", "self_attention", T, T),
-                                           ("decoder", "cross_attention", T, S))}
+        for stack, part, rows, columns in (
+            ("encoder", "self_attention", S, S),
+            ("decoder", "self_attention", T, T),
+            ("decoder", "cross_attention", T, S),
+        )
+    }
 
 
-@pytest.mark.parametrize("changes", [{}, {"d_k": 3, "d_v": 5}, {"norm": "pre", "bias": True}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"d_k": 3, "d_v": 5}, {"norm": "pre", "bias": True}], ids=str
+)
 def test_the_weights_rebuild_each_modules_output(changes):
     """weights @ values, joined and projected, is what the module returned from PyTorch's fused kernel."""
     model = small_model(**changes)
@@ -113,7 +124,11 @@ def test_the_last_call_of_a_module_counts():
 def test_keys_lie_on_the_x_axis_and_queries_on_the_y_axis():
     weights = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]])
     ax = plot_attention(weights, ["▁ich", "$x$"], ["▁I", "▁am", "</s>"], title="head 1")
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("key (attended to)", "query", "head 1")
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == (
+        "key (attended to)",
+        "query",
+        "head 1",
+    )
     assert [label.get_text() for label in ax.get_xticklabels()] == ["▁I", "▁am", "</s>"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["▁ich", "$x$"]
     drawn = ax.images[0].get_array()
@@ -132,14 +147,18 @@ def test_a_map_can_be_drawn_into_axes_of_ones_own():
 
 
 def test_tokens_that_do_not_fit_the_weights_are_refused():
-    with pytest.raises(ConfigError, match="2 queries by 3 keys, got 3 query tokens and 2 key tokens"):
+    with pytest.raises(
+        ConfigError, match="2 queries by 3 keys, got 3 query tokens and 2 key tokens"
+    ):
         plot_attention(torch.zeros(2, 3), "abc", "ab")
 
 
 def test_the_style_is_a_palette_without_red_against_green():
     with matplotlib.rc_context():
         use_style()
-        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(visualization.PALETTE)
+        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(
+            visualization.PALETTE
+        )
 
 
 def test_show_prints_the_source_that_runs(capsys):

@@ -31,7 +31,9 @@ def test_one_matrix_gets_the_gradient_of_every_use():
     source, target = torch.tensor([[3, 5]]), torch.tensor([[7, 3]])
     x = torch.randn(1, 2, D, dtype=torch.float64)
     uses = [
-        lambda: embedding(source).sum(), lambda: embedding(target).square().sum(), lambda: embedding.logits(x).sum(),
+        lambda: embedding(source).sum(),
+        lambda: embedding(target).square().sum(),
+        lambda: embedding.logits(x).sum(),
     ]
     apart = [torch.autograd.grad(use(), embedding.weight)[0] for use in uses]
     (together,) = torch.autograd.grad(sum(use() for use in uses), embedding.weight)
@@ -70,7 +72,9 @@ def test_the_authors_positions_reach_10000_times_2_pi():
         angle = pos / 10000 ** (i / 3)
         assert row[i] == pytest.approx(math.sin(angle), abs=1e-7)
         assert row[4 + i] == pytest.approx(math.cos(angle), abs=1e-7)
-    turn = concatenated_positional_encoding(62_833, 512)[[0, 62_832]]  # a whole turn of the slowest pair of columns
+    turn = concatenated_positional_encoding(62_833, 512)[
+        [0, 62_832]
+    ]  # a whole turn of the slowest pair of columns
     assert_close(turn[1, [255, 511]], turn[0, [255, 511]], atol=1e-4, rtol=0)
 
 

@@ -28,13 +28,18 @@ def test_post_norm_is_layer_norm_of_the_sum():
     module, x = random_add_norm("post")
     y = x + x.sin()
     centred = y - y.mean(-1, keepdim=True)
-    by_hand = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * module.norm.weight + module.norm.bias
+    by_hand = (
+        centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * module.norm.weight
+        + module.norm.bias
+    )
     assert_close(module(x, torch.sin), by_hand)
 
 
 def test_pre_norm_leaves_the_sum_as_it_is():
     module, x = random_add_norm("pre")
-    assert_close(module(x, torch.sin), x + F.layer_norm(x, [D], module.norm.weight, module.norm.bias).sin())
+    assert_close(
+        module(x, torch.sin), x + F.layer_norm(x, [D], module.norm.weight, module.norm.bias).sin()
+    )
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -63,7 +68,9 @@ def test_every_stack_ends_in_one_normalisation():
     for x in (memory, decoded):
         assert_close(x.mean(-1), torch.zeros(x.shape[:2]), atol=1e-6, rtol=0)
         assert_close(x.var(-1, unbiased=False), torch.ones(x.shape[:2]), atol=1e-3, rtol=0)
-    assert not any(isinstance(module, nn.LayerNorm) for module in (model.encoder.norm, model.decoder.norm))
+    assert not any(
+        isinstance(module, nn.LayerNorm) for module in (model.encoder.norm, model.decoder.norm)
+    )
     pre = Transformer(ModelConfig(**SMALL, norm="pre"))
     assert all(isinstance(module, nn.LayerNorm) for module in (pre.encoder.norm, pre.decoder.norm))
 
@@ -75,7 +82,9 @@ def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(norm, monkeypatch
     dropped, produced = [], []
     for module in model.modules():
         if isinstance(module, nn.Dropout):
-            module.register_forward_pre_hook(lambda m, inputs: dropped.append(inputs[0]) if m.p else None)
+            module.register_forward_pre_hook(
+                lambda m, inputs: dropped.append(inputs[0]) if m.p else None
+            )
         elif isinstance(module, (MultiHeadAttention, PositionwiseFeedForward)):
             module.register_forward_hook(lambda m, inputs, output: produced.append(output))
     kernel, weights_dropped = F.scaled_dot_product_attention, []
@@ -87,7 +96,9 @@ def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(norm, monkeypatch
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
     source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
     model(source, target_in)
-    sums = [model.embedding(tokens) + model.positions(tokens.size(1)) for tokens in (source, target_in)]
+    sums = [
+        model.embedding(tokens) + model.positions(tokens.size(1)) for tokens in (source, target_in)
+    ]
     n_sublayers = 2 * model.config.N + 3 * model.config.N
     assert len(produced) == n_sublayers and len(dropped) == n_sublayers + 2
     embedded = [x for x in dropped if not any(x is y for y in produced)]
@@ -123,9 +134,17 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
     def minus_infinities(seen):
         return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
 
-    own = torch.eye(2, dtype=torch.bool)[None, None].repeat(1, 1, 1, T)  # the positions of the two take turns
-    steps = [layer(x[:, t][None], memory[:, :0], CachedMemory(cache, minus_infinities(mask)),
-                   CachedPast(cache, minus_infinities(own[..., : 2 * (t + 1)])))
-             for t in range(T)]
+    own = torch.eye(2, dtype=torch.bool)[None, None].repeat(
+        1, 1, 1, T
+    )  # the positions of the two take turns
+    steps = [
+        layer(
+            x[:, t][None],
+            memory[:, :0],
+            CachedMemory(cache, minus_infinities(mask)),
+            CachedPast(cache, minus_infinities(own[..., : 2 * (t + 1)])),
+        )
+        for t in range(T)
+    ]
     assert_close(torch.stack(steps, dim=2)[0], expected)
     assert cache.keys.shape == (1, 2, 2 * T, 3) and cache.memory_keys.shape == (1, 2, S, 3)

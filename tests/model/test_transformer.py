@@ -7,7 +7,10 @@ from toys import SHAPES, SMALL, random_tokens, small_model
 from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError, ModelConfig
 from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.model.decoding_state import LayerCache
-from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
+from annotated_transformer.model.embedding import (
+    concatenated_positional_encoding,
+    positional_encoding,
+)
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 
@@ -38,7 +41,9 @@ def hypotheses(state, b, w):
 def test_cached_steps_equal_one_forward(changes):
     model = small_model(**changes)
     source, target_in = inputs()
-    assert_close(step_through(model, model.start(source), target_in[:, None])[:, 0], model(source, target_in))
+    assert_close(
+        step_through(model, model.start(source), target_in[:, None])[:, 0], model(source, target_in)
+    )
 
 
 @shapes
@@ -51,8 +56,11 @@ def test_hypotheses_that_share_a_memory_equal_separate_runs(changes):
         assert_close(together[:, w], model(source, targets[:, w]))
 
 
-@pytest.mark.parametrize("parents", [[[2, 0], [1, 1]], [[2, 1, 0], [0, 0, 2]], [[0, 1, 2], [0, 1, 2]]],
-                         ids=["fewer", "as many", "the same"])
+@pytest.mark.parametrize(
+    "parents",
+    [[[2, 0], [1, 1]], [[2, 1, 0], [0, 0, 2]], [[0, 1, 2], [0, 1, 2]]],
+    ids=["fewer", "as many", "the same"],
+)
 def test_reorder_makes_each_hypothesis_continue_its_parent(parents):
     model, (source, _) = small_model(), inputs()
     past, parents = random_tokens(3, B, 3, 4), torch.tensor(parents)
@@ -77,7 +85,9 @@ def test_keep_drops_the_other_sentences():
     state.keep(kept)
     logits = model.step(new[kept, :, 0], state)
     for w in range(2):
-        assert_close(logits[:, w], model(source[kept], torch.cat([past, new], dim=2)[kept, w])[:, -1])
+        assert_close(
+            logits[:, w], model(source[kept], torch.cat([past, new], dim=2)[kept, w])[:, -1]
+        )
 
 
 @pytest.mark.slow
@@ -114,11 +124,15 @@ def test_buffers_are_made_anew_seldom(n_hypotheses, at_most, monkeypatch):
     """When they are full; without doubling, or when hypotheses moved, each of the 200 steps would copy them."""
     model, (source, _) = small_model(N=1), inputs()
     made, set_buffers = [], LayerCache._set
-    monkeypatch.setattr(LayerCache, "_set", lambda *args, **more: made.append(set_buffers(*args, **more)))
+    monkeypatch.setattr(
+        LayerCache, "_set", lambda *args, **more: made.append(set_buffers(*args, **more))
+    )
     state = hypotheses(model.start(source), B, n_hypotheses)
     for t in range(200):
         model.step(random_tokens(t, B, n_hypotheses), state)
-        state.reorder(torch.arange(n_hypotheses).clamp(max=1).expand(B, -1))  # two of them have children
+        state.reorder(
+            torch.arange(n_hypotheses).clamp(max=1).expand(B, -1)
+        )  # two of them have children
     assert 3 < len(made) <= at_most
 
 
@@ -162,7 +176,9 @@ def test_every_position_sees_itself_its_past_and_the_whole_source():
     for i in range(T):
         changed = target_in.clone()
         changed[:, i] = 3 + (changed[:, i] - 2) % 8
-        assert (model(source, changed) != before).any(-1).tolist() == [[t >= i for t in range(T)]] * B
+        assert (model(source, changed) != before).any(-1).tolist() == [
+            [t >= i for t in range(T)]
+        ] * B
     for j in range(S):
         changed = source.clone()
         changed[:, j] = 3 + (changed[:, j] - 2) % 8
@@ -188,7 +204,9 @@ def test_padding_added_to_a_batch_changes_no_gradient():
     target_out[0, 4:] = PAD_ID
 
     def gradients(n):
-        loss, _ = label_smoothed_cross_entropy(model(padded(source, n), padded(target_in, n)), padded(target_out, n))
+        loss, _ = label_smoothed_cross_entropy(
+            model(padded(source, n), padded(target_in, n)), padded(target_out, n)
+        )
         return torch.autograd.grad(loss, list(model.parameters()))
 
     assert_close(gradients(3), gradients(0))
@@ -250,27 +268,37 @@ def test_one_matrix_serves_three_times_and_gathers_every_gradient():
 
     apart = [gradient(part) for part in ("source", "target", "softmax")]
     assert all(part.abs().max() > 1e-3 for part in apart)
-    (together,) = torch.autograd.grad(model(source, target_in).square().sum(), model.embedding.weight)
+    (together,) = torch.autograd.grad(
+        model(source, target_in).square().sum(), model.embedding.weight
+    )
     assert_close(together, sum(apart))
 
 
 def test_attention_has_no_bias_and_the_feed_forward_network_has():
     names = [name for name, _ in Transformer(ModelConfig(**SMALL)).named_parameters()]
     assert not [name for name in names if "attention" in name and name.endswith("bias")]
-    assert len([name for name in names if "feed_forward" in name and name.endswith("bias")]) == 2 * 2 * 2
+    assert (
+        len([name for name in names if "feed_forward" in name and name.endswith("bias")])
+        == 2 * 2 * 2
+    )
 
 
 @pytest.mark.parametrize("initialization", ["scaled", "glorot"])
 def test_initial_values(initialization):
     torch.manual_seed(0)
     model = Transformer(
-        ModelConfig(vocab_size=300, N=2, d_model=64, d_ff=256, h=4, bias=True, initialization=initialization))
+        ModelConfig(
+            vocab_size=300, N=2, d_model=64, d_ff=256, h=4, bias=True, initialization=initialization
+        )
+    )
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             assert not parameter.any(), name
         elif "norm" in name:
             assert (parameter == 1).all(), name
-        elif parameter.dim() == 2 and not name.startswith("embedding"):  # Glorot and Bengio (2010), equation 16
+        elif parameter.dim() == 2 and not name.startswith(
+            "embedding"
+        ):  # Glorot and Bengio (2010), equation 16
             bound = (6 / sum(parameter.shape)) ** 0.5
             if initialization == "scaled" and name.split(".")[-2] in ("W_V", "W_O", "W_1", "W_2"):
                 bound /= 2  # Wang et al. (2022), for N = 2
@@ -281,8 +309,10 @@ def test_the_authors_positions_are_an_option():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(**SMALL, positions="concatenated")).eval()
     tokens = torch.tensor([[5, 7, 4]])
-    assert_close(model.embed(tokens) - model.embedding(tokens),
-                 concatenated_positional_encoding(3, model.config.d_model)[None])
+    assert_close(
+        model.embed(tokens) - model.embedding(tokens),
+        concatenated_positional_encoding(3, model.config.d_model)[None],
+    )
 
 
 def test_forward_stores_nothing_and_decoding_state_is_the_callers():

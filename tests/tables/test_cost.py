@@ -26,19 +26,39 @@ from annotated_transformer.tables.cost import (
 SMALL = {"vocab_size": 23, "N": 2, "d_model": 12, "d_ff": 20, "h": 3}
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"d_k": 5}, {"d_v": 7}, {"h": 1, "d_k": 12, "d_v": 12}, {"N": 3}, {"norm": "pre"}, {"bias": True},
-    {"bias": True, "d_k": 5, "d_v": 7}, {"positions": "learned", "max_len": 31}, {"positions": "none"},
-], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"d_k": 5},
+        {"d_v": 7},
+        {"h": 1, "d_k": 12, "d_v": 12},
+        {"N": 3},
+        {"norm": "pre"},
+        {"bias": True},
+        {"bias": True, "d_k": 5, "d_v": 7},
+        {"positions": "learned", "max_len": 31},
+        {"positions": "none"},
+    ],
+    ids=str,
+)
 def test_the_closed_form_counts_the_model(changes):
     config = ModelConfig(**{**SMALL, **changes})
-    assert count_parameters(config) == sum(parameter.numel() for parameter in Transformer(config).parameters())
+    assert count_parameters(config) == sum(
+        parameter.numel() for parameter in Transformer(config).parameters()
+    )
 
 
-@pytest.mark.parametrize(("system", "hours"), [("Transformer (base)", 12.0), ("Transformer (big)", 3.5 * 24)])
+@pytest.mark.parametrize(
+    ("system", "hours"), [("Transformer (base)", 12.0), ("Transformer (big)", 3.5 * 24)]
+)
 def test_the_cost_of_training_is_table_2s(system, hours):
     printed = next(row for row in TABLE_2 if row.name == system)
-    assert f"{training_cost(hours, 8):.1e}" == f"{printed.cost_en_de:.1e}" == f"{printed.cost_en_fr:.1e}"
+    assert (
+        f"{training_cost(hours, 8):.1e}"
+        == f"{printed.cost_en_de:.1e}"
+        == f"{printed.cost_en_fr:.1e}"
+    )
 
 
 def test_100000_steps_of_04_seconds_are_not_quite_12_hours():
@@ -49,7 +69,11 @@ def test_100000_steps_of_04_seconds_are_not_quite_12_hours():
 
 def test_the_rates_are_the_papers_footnote():
     assert {name: rate / 1e12 for name, rate in SUSTAINED_FLOPS.items()} == {
-        "K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
+        "K80": 2.8,
+        "K40": 3.7,
+        "M40": 6.0,
+        "P100": 9.5,
+    }
 
 
 def test_table_2_shows_the_transformer_ahead_at_a_lower_cost():
@@ -68,18 +92,29 @@ def test_the_stated_training_times_make_table_2s_costs():
         unit = 10 ** (math.floor(math.log10(printed)) - 1)
         assert abs(cost - printed) <= (0.5 if run.n_models == 1 else 1) * unit, run
     known = {(run.system, run.pair) for run in RUNS}
-    printed = {(row.name, pair) for row in TABLE_2 for pair in ("en_de", "en_fr") if getattr(row, f"cost_{pair}")}
+    printed = {
+        (row.name, pair)
+        for row in TABLE_2
+        for pair in ("en_de", "en_fr")
+        if getattr(row, f"cost_{pair}")
+    }
     unknown = {("Deep-Att + PosUnk", "en_fr"), ("Deep-Att + PosUnk ensemble", "en_fr")}
     assert known == printed - unknown and len(known) == len(RUNS)
 
 
 def test_a_training_takes_operations_over_rate():
-    assert training_time(9.5e12 * 8 * 12 * 3600, 8 * SUSTAINED_FLOPS["P100"]) == pytest.approx(12 * 3600)
-    assert training_time(training_cost(12.0, 8), 8 * 9.5e12, utilisation=0.5) == pytest.approx(24 * 3600)
+    assert training_time(9.5e12 * 8 * 12 * 3600, 8 * SUSTAINED_FLOPS["P100"]) == pytest.approx(
+        12 * 3600
+    )
+    assert training_time(training_cost(12.0, 8), 8 * 9.5e12, utilisation=0.5) == pytest.approx(
+        24 * 3600
+    )
     for wrong in (0.0, -0.1, 1.01):
         with pytest.raises(ConfigError, match="utilisation must be above 0 and at most 1"):
             training_time(1.0, 1.0, wrong)
-    with pytest.raises(ConfigError, match="operations / rate needs 0 or more / above 0, got 1.0 / 0.0"):
+    with pytest.raises(
+        ConfigError, match="operations / rate needs 0 or more / above 0, got 1.0 / 0.0"
+    ):
         training_time(1.0, 0.0)
 
 
@@ -109,7 +144,9 @@ def pytorchs_layers(n, d, k, r):
         "self-attention": lambda: F.scaled_dot_product_attention(x, x, x),
         "recurrent": recurrence,
         "convolutional": lambda: convolution(x.transpose(1, 2)),
-        "restricted self-attention": lambda: F.scaled_dot_product_attention(x[0, :, None], windows, windows),
+        "restricted self-attention": lambda: F.scaled_dot_product_attention(
+            x[0, :, None], windows, windows
+        ),
         "separable convolutional": lambda: pointwise(depthwise(x.transpose(1, 2))),
     }
 
@@ -143,12 +180,16 @@ def test_bytes_alive_at_once_by_hand():
 
 def test_self_attention_is_cheaper_than_recurrence_exactly_while_n_is_smaller_than_d():
     for n in (1, 63, 64, 65, 200):
-        attention, recurrence = (layer_operations(layer, n, 64) for layer in ("self-attention", "recurrent"))
+        attention, recurrence = (
+            layer_operations(layer, n, 64) for layer in ("self-attention", "recurrent")
+        )
         assert (attention < recurrence) is (n < 64)
 
 
 def test_what_is_no_layer_of_table_1_is_refused():
-    with pytest.raises(ConfigError, match="layer must be one of self-attention, recurrent, .* got dense"):
+    with pytest.raises(
+        ConfigError, match="layer must be one of self-attention, recurrent, .* got dense"
+    ):
         layer_operations("dense", 4, 4)
     with pytest.raises(ConfigError, match="at least 1, got 0, 4, 3 and 3"):
         layer_operations("recurrent", 0, 4)
@@ -166,7 +207,9 @@ def test_a_chain_is_as_long_as_what_waits():
     assert longest_chain(torch.baddbmm(x[None], x[None], W[None]) @ W[None]) == 2
     assert longest_chain(nn.Conv1d(4, 4, 3)(x.T[None])) == 1
     assert longest_chain(x * 2) == 0
-    head = x[None, None]  # with a head, attention is one fused kernel: two products, the second waits for the first
+    head = x[
+        None, None
+    ]  # with a head, attention is one fused kernel: two products, the second waits for the first
     assert longest_chain(F.scaled_dot_product_attention(head, head, head) @ W) == 3
 
 

@@ -3,7 +3,13 @@
 import pytest
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.tables.variations import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, table, vocabulary_interval
+from annotated_transformer.tables.variations import (
+    TABLE_3,
+    VOCAB_SIZE,
+    VOCAB_SIZE_BIG,
+    table,
+    vocabulary_interval,
+)
 
 PRINTED = [row for row in TABLE_3 if row.parameters is not None]
 BIG = TABLE_3[-1]
@@ -27,10 +33,16 @@ def test_parameters_are_the_printed_number(row):
 
 
 def test_no_row_but_big_fits_the_vocabulary_that_the_paper_states():
-    assert not [row.name for row in PRINTED if row is not BIG and printed_form(row.count(37_000)) == row.parameters]
+    assert not [
+        row.name
+        for row in PRINTED
+        if row is not BIG and printed_form(row.count(37_000)) == row.parameters
+    ]
 
 
-@pytest.mark.parametrize("rows", [[row for row in PRINTED if row is not BIG], [BIG]], ids=["base to C", "big"])
+@pytest.mark.parametrize(
+    "rows", [[row for row in PRINTED if row is not BIG], [BIG]], ids=["base to C", "big"]
+)
 def test_the_implied_vocabulary_is_exactly_this_interval(rows):
     low, high = vocabulary_interval(rows)
     for vocab_size, fits in ((low - 1, False), (low, True), (high, True), (high + 1, False)):
@@ -42,7 +54,9 @@ def test_no_one_vocabulary_fits_base_and_big():
     assert low > high
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE_3 if row.letter == "A"], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in TABLE_3 if row.letter == "A"], ids=lambda row: row.name
+)
 def test_heads_vary_at_constant_size(row):
     config = row.model_config()
     assert config.h * config.d_k == config.h * config.d_v == config.d_model
@@ -58,7 +72,10 @@ def test_every_lettered_row_changes_something(row):
 def test_the_presets_are_the_rows_base_and_big():
     assert TABLE_3[0].model_config(500) == ModelConfig.base(500)
     assert BIG.model_config(500) == ModelConfig.big(500)
-    assert (TABLE_3[0].train_config().train_steps, BIG.train_config().train_steps) == (100_000, 300_000)
+    assert (TABLE_3[0].train_config().train_steps, BIG.train_config().train_steps) == (
+        100_000,
+        300_000,
+    )
 
 
 def test_a_row_may_be_trained_for_fewer_steps():

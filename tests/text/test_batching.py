@@ -46,14 +46,22 @@ def test_outputs_are_shifted_right_by_one():
 def test_special_ids_are_the_models():
     batch = make_batch([([5], []), ([5, 6], [7])], pad_id=9, bos_id=10, eos_id=11)
     assert batch.source.tolist() == [[5, 11, 9], [5, 6, 11]]
-    assert (batch.target_in.tolist(), batch.target_out.tolist()) == ([[10, 9], [10, 7]], [[11, 9], [7, 11]])
+    assert (batch.target_in.tolist(), batch.target_out.tolist()) == (
+        [[10, 9], [10, 7]],
+        [[11, 9], [7, 11]],
+    )
     (from_epoch,) = token_batches([([5], [])], 10, pad_id=9, bos_id=10, eos_id=11)
     assert as_lists([from_epoch]) == [[[[5, 11]], [[10]], [[11]]]]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, lambda ids: array("i", ids), lambda ids: array("q", ids)])
+@pytest.mark.parametrize(
+    "kind", [list, tuple, lambda ids: array("i", ids), lambda ids: array("q", ids)]
+)
 def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
-    assert pad([kind([5, 6]), kind([7])], 9, before=[1], after=[2, 3]).tolist() == [[1, 5, 6, 2, 3], [1, 7, 2, 3, 9]]
+    assert pad([kind([5, 6]), kind([7])], 9, before=[1], after=[2, 3]).tolist() == [
+        [1, 5, 6, 2, 3],
+        [1, 7, 2, 3, 9],
+    ]
     assert pad([kind([5]), []]).tolist() == [[5], [PAD_ID]]
     assert pad([[], []]).shape == (2, 0)
     assert pad([kind([5])]).dtype == torch.int64
@@ -62,7 +70,13 @@ def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
 def test_pairs_that_cannot_be_trained_on_are_left_out():
     tokenizer = toy_tokenizer()
     n = len(tokenizer.encode("tea bad cab"))
-    pairs = [("tea bad cab", "tea"), ("", "tea"), ("tea", ""), ("tea", "tea bad cab"), ("tea", "bad")]
+    pairs = [
+        ("tea bad cab", "tea"),
+        ("", "tea"),
+        ("tea", ""),
+        ("tea", "tea bad cab"),
+        ("tea", "bad"),
+    ]
     ids = [(array("i", tokenizer.encode(x)), array("i", tokenizer.encode(y))) for x, y in pairs]
     assert encode_pairs(tokenizer, pairs, n + 1) == [ids[0], ids[3], ids[4]]  # eos makes n + 1
     assert encode_pairs(tokenizer, pairs, n) == [ids[4]]
@@ -71,7 +85,9 @@ def test_pairs_that_cannot_be_trained_on_are_left_out():
 def test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces():
     tokenizer, pairs = toy_tokenizer(), [("tea bad cab", "cab bad tea")] * 20
     assert encode_pairs(tokenizer, TEXTS, 40, at_once=7) == encode_pairs(tokenizer, TEXTS, 40)
-    drawn, again, other = (encode_pairs(tokenizer, pairs, 40, 0.5, seed, at_once=7) for seed in (10**12, 10**12, 1))
+    drawn, again, other = (
+        encode_pairs(tokenizer, pairs, 40, 0.5, seed, at_once=7) for seed in (10**12, 10**12, 1)
+    )
     assert drawn == again != other and drawn[:7] != drawn[7:14]
     alike = encode_pairs(tokenizer, deque([("tea bad cab", "tea bad cab")] * 20), 40, 0.5)
     assert any(x != y for x, y in alike)
@@ -84,8 +100,14 @@ def test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides():
     drawn = [((x[0], x[2]), (y[0] - 100, y[1] - 100)) for x, y in joined]
     assert all(both_x == both_y for both_x, both_y in drawn)
     assert all(len(x) == 4 and x[0] == x[1] and x[2] == x[3] and len(y) == 2 for x, y in joined)
-    assert all(len({i for i, _ in column}) > 5 for column in (drawn, [(i[::-1], i) for i, _ in drawn]))
-    assert concatenated(pairs, 2.5, random.Random(0)) == joined != concatenated(pairs, 2.5, random.Random(1))
+    assert all(
+        len({i for i, _ in column}) > 5 for column in (drawn, [(i[::-1], i) for i, _ in drawn])
+    )
+    assert (
+        concatenated(pairs, 2.5, random.Random(0))
+        == joined
+        != concatenated(pairs, 2.5, random.Random(1))
+    )
     assert concatenated(pairs, 0.0, random.Random(0)) == []
 
 
@@ -102,7 +124,9 @@ def test_no_side_exceeds_max_tokens_and_batches_are_full():
     assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
     for batch, following in itertools.pairwise(batches):
         next_pair = next(pairs_of(following))
-        longest = max(batch.source.size(1), batch.target_in.size(1), *(len(side) + 1 for side in next_pair))
+        longest = max(
+            batch.source.size(1), batch.target_in.size(1), *(len(side) + 1 for side in next_pair)
+        )
         assert longest * (batch.source.size(0) + 1) > 60  # the next pair would not have fitted
 
 
@@ -128,7 +152,10 @@ def test_shuffling_moves_whole_batches_and_pairs_between_them():
     assert lengths != sorted(lengths)
     in_order = [batch.target_in.size(1) for batch in token_batches(PAIRS, 60, shuffle=False)]
     assert in_order == sorted(in_order)
-    epochs = [{frozenset(pairs_of(batch)) for batch in token_batches(PAIRS, 60, epoch=epoch)} for epoch in (0, 1)]
+    epochs = [
+        {frozenset(pairs_of(batch)) for batch in token_batches(PAIRS, 60, epoch=epoch)}
+        for epoch in (0, 1)
+    ]
     assert epochs[0] != epochs[1]
 
 
@@ -139,7 +166,9 @@ def test_an_epoch_resumes_after_any_batch(start):
 
 
 def test_a_sentence_longer_than_a_batch_is_named():
-    with pytest.raises(ConfigError, match="max_tokens must hold the longest sentence, got 10 and 13"):
+    with pytest.raises(
+        ConfigError, match="max_tokens must hold the longest sentence, got 10 and 13"
+    ):
         list(token_batches([([3] * 4, [3] * 12)], 10))
 
 
@@ -160,9 +189,14 @@ def test_lengths_rounded_up_hold_the_same_pairs():
 
 def test_a_sentence_that_only_rounding_makes_too_long_is_a_batch_of_its_own():
     pairs = [([4] * 9, [5] * 9), ([4] * 8, [5] * 8), ([6], [7])]
-    sizes = [tuple(batch.source.shape) for batch in token_batches(pairs, 10, multiple_of=8, shuffle=False)]
+    sizes = [
+        tuple(batch.source.shape)
+        for batch in token_batches(pairs, 10, multiple_of=8, shuffle=False)
+    ]
     assert sizes == [(1, 8), (1, 16), (1, 16)]
-    with pytest.raises(ConfigError, match="max_tokens must hold the longest sentence, got 10 and 11"):
+    with pytest.raises(
+        ConfigError, match="max_tokens must hold the longest sentence, got 10 and 11"
+    ):
         list(token_batches([([4] * 10, [5])], 10, multiple_of=8))
 
 
@@ -170,8 +204,10 @@ def test_a_sentence_that_only_rounding_makes_too_long_is_a_batch_of_its_own():
 def test_lengths_rounded_up_make_few_shapes():
     """Of the attention over the source: (sentences, target length, source length)."""
     generator = random.Random(1)
-    pairs = [([4] * n, [5] * max(1, round(n * generator.uniform(0.7, 1.4))))
-             for n in (round(generator.lognormvariate(3.2, 0.5)) for _ in range(10_000))]
+    pairs = [
+        ([4] * n, [5] * max(1, round(n * generator.uniform(0.7, 1.4))))
+        for n in (round(generator.lognormvariate(3.2, 0.5)) for _ in range(10_000))
+    ]
     shapes, padded = {}, {}
     for multiple_of in (1, 8):
         batches = list(token_batches(pairs, 4096, multiple_of=multiple_of))
@@ -183,8 +219,16 @@ def test_lengths_rounded_up_make_few_shapes():
 
 def test_other_pairs_have_another_fingerprint():
     pairs = [("ab", "c"), ("d", "")]
-    others = [[], pairs[:1], pairs[::-1], [("a", "bc"), ("d", "")], [("ab", "cd"), ("", "")],
-              [("d", "c"), ("ab", "")], [("ab", "c"), ("d", "e")], [("ab", "c"), ("d", ""), ("", "")]]
+    others = [
+        [],
+        pairs[:1],
+        pairs[::-1],
+        [("a", "bc"), ("d", "")],
+        [("ab", "cd"), ("", "")],
+        [("d", "c"), ("ab", "")],
+        [("ab", "c"), ("d", "e")],
+        [("ab", "c"), ("d", ""), ("", "")],
+    ]
     assert len({fingerprint(some) for some in [pairs, *others]}) == 1 + len(others)
     assert fingerprint(tuple(pairs)) == fingerprint(pairs)
 
@@ -192,5 +236,9 @@ def test_other_pairs_have_another_fingerprint():
 def test_moving_a_batch_moves_its_tensors():
     batch = make_batch(PAIRS[:3])
     moved = batch.to("cpu")
-    assert isinstance(moved, Batch) and as_lists([moved]) == as_lists([batch]) and moved.n_tokens == batch.n_tokens
+    assert (
+        isinstance(moved, Batch)
+        and as_lists([moved]) == as_lists([batch])
+        and moved.n_tokens == batch.n_tokens
+    )
     assert batch.to("meta").source.device.type == "meta"

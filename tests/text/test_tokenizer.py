@@ -16,18 +16,52 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigE
 from annotated_transformer.text.tokenizer import Tokenizer
 
 SENTENCES = [
-    "The old man reads the newspaper in the garden.", "Der alte Mann liest im Garten die Zeitung.",
-    "She reads a long book about the sea.", "Sie liest ein langes Buch über das Meer.",
-    "Where is the newspaper?", "Wo ist die Zeitung?", "The sea is cold.", "Das Meer ist kalt.",
-    "He gives the book to the old man.", "Er gibt dem alten Mann das Buch.",
+    "The old man reads the newspaper in the garden.",
+    "Der alte Mann liest im Garten die Zeitung.",
+    "She reads a long book about the sea.",
+    "Sie liest ein langes Buch über das Meer.",
+    "Where is the newspaper?",
+    "Wo ist die Zeitung?",
+    "The sea is cold.",
+    "Das Meer ist kalt.",
+    "He gives the book to the old man.",
+    "Er gibt dem alten Mann das Buch.",
 ]
 UNCHANGED = [
-    "", " ", "  two  and   three ", "a\tb", "a\nb\n", "a\r\nb", "\x00", "a\x00b", "bell \x07, delete \x7f, \x85.",
-    "😀 👨\u200d👩\u200d👧 🇩🇪", "\u200fمرحبا\u200e (بالعالم)", "שלום עולם", "漢字とかな", "a\u2028b\u2029c",
-    "soft\u00adhyphen", "\ufeffmark", "<s> </s> <unk> <pad> <0x0A>", "\u10ff\U0010ffff", "\ufffd", "„Größe“ – ‘naïve’",
+    "",
+    " ",
+    "  two  and   three ",
+    "a\tb",
+    "a\nb\n",
+    "a\r\nb",
+    "\x00",
+    "a\x00b",
+    "bell \x07, delete \x7f, \x85.",
+    "😀 👨\u200d👩\u200d👧 🇩🇪",
+    "\u200fمرحبا\u200e (بالعالم)",
+    "שלום עולם",
+    "漢字とかな",
+    "a\u2028b\u2029c",
+    "soft\u00adhyphen",
+    "\ufeffmark",
+    "<s> </s> <unk> <pad> <0x0A>",
+    "\u10ff\U0010ffff",
+    "\ufffd",
+    "„Größe“ – ‘naïve’",
     "x" * 5000,
 ]
-COMPATIBILITY = ["ﬁne", "x²", "½", "ｱｲｳ", "no\u00a0break", "\u3000", "e\u0301", "wait…", "\u212b", "㎏"]
+COMPATIBILITY = [
+    "ﬁne",
+    "x²",
+    "½",
+    "ｱｲｳ",
+    "no\u00a0break",
+    "\u3000",
+    "e\u0301",
+    "wait…",
+    "\u212b",
+    "㎏",
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +95,17 @@ def test_every_character_survives_a_round_trip(tokenizer):
     accents = [chr(code) for code in range(0x300, 0x370)]
     pairs = [f"a{first}{second}b" for first in accents for second in accents]
     back = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts + pairs)]
-    lost = [text for text, again in zip(texts + pairs, back, strict=True)
-            if unicodedata.normalize("NFKD", text) != unicodedata.normalize("NFKD", again)]
+    lost = [
+        text
+        for text, again in zip(texts + pairs, back, strict=True)
+        if unicodedata.normalize("NFKD", text) != unicodedata.normalize("NFKD", again)
+    ]
     assert not lost, f"{len(lost)} texts, the first of them {lost[:5]!a}"
-    changed = [text for text, again in zip(texts, back, strict=False) if unicodedata.normalize("NFKC", text) != again]
+    changed = [
+        text
+        for text, again in zip(texts, back, strict=False)
+        if unicodedata.normalize("NFKC", text) != again
+    ]
     assert changed == ["a\u0344b"]  # one character that is itself two accents
 
 
@@ -113,9 +154,14 @@ def test_dropout_varies_the_ids_and_never_the_text(model_type):
 
 def test_bpe_dropout_leaves_out_merges(tokenizer):
     """The more is left out the more pieces there are, up to one a character."""
-    lengths = [sum(map(len, tokenizer.encode_batch(SENTENCES * 9, dropout=p, seed=1))) for p in (0.0, 0.1, 0.4, 0.99)]
+    lengths = [
+        sum(map(len, tokenizer.encode_batch(SENTENCES * 9, dropout=p, seed=1)))
+        for p in (0.0, 0.1, 0.4, 0.99)
+    ]
     assert lengths == sorted(set(lengths))
-    n_characters = sum(len(sentence) + 1 for sentence in SENTENCES * 9)  # and the space put before each
+    n_characters = sum(
+        len(sentence) + 1 for sentence in SENTENCES * 9
+    )  # and the space put before each
     assert lengths[-1] == pytest.approx(n_characters, rel=0.02)
 
 
@@ -150,14 +196,17 @@ def test_file_and_bytes_give_the_same_tokenizer(tokenizer, tmp_path):
         assert other.encode_batch(SENTENCES) == tokenizer.encode_batch(SENTENCES)
 
 
-@pytest.mark.parametrize(("sentences", "vocab_size", "model_type", "words"), [
-    (SENTENCES, 8000, "bpe", r"^vocab_size must be at most \d+ for this text, got 8000"),
-    (SENTENCES, 8000, "unigram", r"^vocab_size must be at most \d+ for this text, got 8000"),
-    (SENTENCES, 260, "bpe", r"^vocab_size must be at least \d+ for this text, got 260"),
-    ([], 300, "bpe", "the text has no sentences"),
-    (["", " ", "\t"], 300, "bpe", "the text has no sentences"),
-    (SENTENCES, 300, "word", "^model_type must be bpe or unigram, got word$"),
-])
+@pytest.mark.parametrize(
+    ("sentences", "vocab_size", "model_type", "words"),
+    [
+        (SENTENCES, 8000, "bpe", r"^vocab_size must be at most \d+ for this text, got 8000"),
+        (SENTENCES, 8000, "unigram", r"^vocab_size must be at most \d+ for this text, got 8000"),
+        (SENTENCES, 260, "bpe", r"^vocab_size must be at least \d+ for this text, got 260"),
+        ([], 300, "bpe", "the text has no sentences"),
+        (["", " ", "\t"], 300, "bpe", "the text has no sentences"),
+        (SENTENCES, 300, "word", "^model_type must be bpe or unigram, got word$"),
+    ],
+)
 def test_what_cannot_be_trained_is_one_clear_line(sentences, vocab_size, model_type, words):
     with pytest.raises(ConfigError, match=words) as caught:
         Tokenizer.train(sentences, vocab_size, model_type=model_type)
@@ -175,7 +224,9 @@ def test_symbols_are_one_id_each():
     symbols = ["(NP", ")NP", "(N", "Zeitung.", "$"]
     tokenizer = Tokenizer.train(SENTENCES, 345, symbols=symbols)
     text = "(NP (N $ )NP Zeitung. )NP (NP"
-    assert tokenizer.pieces(tokenizer.encode(text)) == [f"\u2581{symbol}" for symbol in text.split()]
+    assert tokenizer.pieces(tokenizer.encode(text)) == [
+        f"\u2581{symbol}" for symbol in text.split()
+    ]
     assert tokenizer.decode(tokenizer.encode(text)) == text
     for other in (*UNCHANGED, *SENTENCES, "(NPs of (N)P)NP", "a(NP", "  $$ "):
         assert tokenizer.decode(tokenizer.encode(other)) == other
@@ -190,9 +241,14 @@ def test_id_outside_the_vocabulary_is_refused(tokenizer):
 
 
 def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
-    with pytest.raises(ConfigError, match=r"cannot read the tokenizer .*missing\.model: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"cannot read the tokenizer .*missing\.model: No such file"
+    ):
         Tokenizer.load(tmp_path / "missing.model")
-    for content, words in ((b"", "the tokenizer model is empty"), (b"not a model", "not a SentencePiece model")):
+    for content, words in (
+        (b"", "the tokenizer model is empty"),
+        (b"not a model", "not a SentencePiece model"),
+    ):
         path = tmp_path / "other.model"
         path.write_bytes(content)
         with pytest.raises(ConfigError, match=rf"other\.model: .*{words}$"):
@@ -202,20 +258,35 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
 
 def test_model_with_other_special_ids_is_refused():
     written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES), model_writer=written, vocab_size=60,
-                                             model_type="bpe", minloglevel=2)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES),
+        model_writer=written,
+        vocab_size=60,
+        model_type="bpe",
+        minloglevel=2,
+    )
     with pytest.raises(ConfigError, match="ids for pad, bos, eos, unk must be"):
         Tokenizer.from_bytes(written.getvalue())
 
 
 def test_same_ids_in_another_process(tokenizer, tmp_path):
     """Hash seeds and locale do not matter."""
-    program = "import sys, hashlib; from annotated_transformer.text.tokenizer import Tokenizer; " \
-              "print(hashlib.sha256(Tokenizer.train(open(sys.argv[1], encoding='utf-8').read().split('\\n'), 340)" \
-              ".model_bytes).hexdigest())"
+    program = (
+        "import sys, hashlib; from annotated_transformer.text.tokenizer import Tokenizer; "
+        "print(hashlib.sha256(Tokenizer.train(open(sys.argv[1], encoding='utf-8').read().split('\\n'), 340)"
+        ".model_bytes).hexdigest())"
+    )
     path = tmp_path / "text"
     path.write_text("\n".join(SENTENCES), encoding="utf-8")
-    digests = {subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
-                              cwd=Path(__file__).parents[2],
-                              env={"PYTHONHASHSEED": seed, "LC_ALL": "C"}).stdout for seed in ("1", "2")}
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed, "LC_ALL": "C"},
+        ).stdout
+        for seed in ("1", "2")
+    }
     assert digests == {hashlib.sha256(tokenizer.model_bytes).hexdigest() + "\n"}

@@ -26,7 +26,13 @@ from annotated_transformer.config import ConfigError
 from annotated_transformer.fast import packing
 from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import encode_pairs, fingerprint, make_batch, pad_source, token_batches
+from annotated_transformer.text.batching import (
+    encode_pairs,
+    fingerprint,
+    make_batch,
+    pad_source,
+    token_batches,
+)
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import (
     log as training_log,
@@ -46,7 +52,16 @@ PAIRS = text_pairs(1, 60)
 def run(out, resume=False, valid=(), model_changes=None, pairs=PAIRS, **changes):
     model_config, train_config = toy_run_config(**changes)
     model_config = model_config.replace(**(model_changes or {}))
-    return train(model_config, train_config, toy_tokenizer(), pairs, list(valid), out, resume=resume, progress=False)
+    return train(
+        model_config,
+        train_config,
+        toy_tokenizer(),
+        pairs,
+        list(valid),
+        out,
+        resume=resume,
+        progress=False,
+    )
 
 
 def log(out):
@@ -54,7 +69,10 @@ def log(out):
 
 
 def untimed(out):
-    return [{name: value for name, value in record.items() if name != "tokens_per_s"} for record in log(out)]
+    return [
+        {name: value for name, value in record.items() if name != "tokens_per_s"}
+        for record in log(out)
+    ]
 
 
 def assert_same_run(one, two):
@@ -101,15 +119,22 @@ def capturing_run(p_drop=0.0, packing="auto", **changes):
 
 def loss_by_pytorch(model, batch, label_smoothing=0.1):
     logits = model(batch.source, batch.target_in)
-    return F.cross_entropy(logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, reduction="sum",
-                           label_smoothing=label_smoothing)
+    return F.cross_entropy(
+        logits.flatten(0, 1),
+        batch.target_out.flatten(),
+        ignore_index=0,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )
 
 
 def test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens():
     r, seen = capturing_run()
     batches = first_batches(r.config, 2)
     n_tokens = sum(int((batch.target_out != 0).sum()) for batch in batches)
-    assert sum(batch.target_out.numel() for batch in batches) > n_tokens  # there is padding to leave out
+    assert (
+        sum(batch.target_out.numel() for batch in batches) > n_tokens
+    )  # there is padding to leave out
     loss, nll, n_real = r.step(batches)
     by_hand = sum(loss_by_pytorch(r.model, batch) for batch in batches)
     assert n_real == n_tokens
@@ -136,7 +161,9 @@ def test_a_step_on_a_cpu_computes_the_real_positions_alone(packing):
 @pytest.mark.parametrize("choice", ["off", "on"])
 def test_a_step_on_a_gpu_waits_for_no_value(choice, monkeypatch):
     """On the device "meta" tensors have shapes and no values: what asks for one, or mixes devices, raises."""
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which does not know that device
+    monkeypatch.setattr(
+        torch, "autocast", lambda *_, **__: nullcontext()
+    )  # which does not know that device
     monkeypatch.setattr(packing, "fits_kernel", lambda *_: packing.varlen_attn is not None)
     model_config, train_config = toy_run_config(clip_norm=1.0)
     run = TrainingRun(model_config, train_config, "meta", choice)
@@ -169,13 +196,19 @@ def test_gradients_do_not_leak_into_the_next_step():
 def test_clipping_is_an_option():
     r, seen = capturing_run(clip_norm=0.01)
     r.step(first_batches(r.config, 1))
-    assert torch.cat([g.flatten() for g in seen[0].values()]).norm().item() == pytest.approx(0.01, rel=1e-3)
+    assert torch.cat([g.flatten() for g in seen[0].values()]).norm().item() == pytest.approx(
+        0.01, rel=1e-3
+    )
 
 
 def test_the_first_update_has_the_rate_of_step_1(tmp_path, monkeypatch):
     """What Adam really steps with, over a run, is equation 3 at 1, 2, 3 ..."""
     rates, step = [], torch.optim.Adam.step
-    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: rates.append(self.param_groups[0]["lr"]) or step(self))
+    monkeypatch.setattr(
+        torch.optim.Adam,
+        "step",
+        lambda self: rates.append(self.param_groups[0]["lr"]) or step(self),
+    )
     run(tmp_path / "run", train_steps=8, warmup_steps=3, lr_factor=2.0, log_every=1)
     by_hand = [2.0 * 8**-0.5 * min(s**-0.5, s * 3**-1.5) for s in range(1, 9)]
     assert rates == pytest.approx(by_hand, rel=1e-12)
@@ -192,7 +225,9 @@ def test_the_log_holds_nats_a_real_token(tmp_path):
     n_tokens = sum(batch.n_tokens for batch in batches)
     (record,) = log(tmp_path / "run")
     for name, smoothing in (("loss", 0.1), ("nll", 0.0)):
-        by_hand = sum(loss_by_pytorch(untrained, batch, smoothing).item() for batch in batches) / n_tokens
+        by_hand = (
+            sum(loss_by_pytorch(untrained, batch, smoothing).item() for batch in batches) / n_tokens
+        )
         assert record[name] == pytest.approx(by_hand, rel=1e-5)
     assert record["step"] == 1 and record["tokens_per_s"] > 0
 
@@ -248,7 +283,9 @@ def test_the_log_is_json_even_where_a_loss_is_not_finite(tmp_path, monkeypatch):
         return torch.tensor(float("nan")), torch.tensor(float("inf")), 1
 
     monkeypatch.setattr(TrainingRun, "step", update)
-    monkeypatch.setattr(Validation, "__call__", lambda *_: {"valid_nll": 999.0, "valid_ppl": math.inf})
+    monkeypatch.setattr(
+        Validation, "__call__", lambda *_: {"valid_nll": 999.0, "valid_ppl": math.inf}
+    )
     run(tmp_path, train_steps=1, valid=text_pairs(2, 5))
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     trained, validated = (json.loads(line, parse_constant=pytest.fail) for line in lines)
@@ -258,8 +295,15 @@ def test_the_log_is_json_even_where_a_loss_is_not_finite(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_training_learns_and_returns_what_it_saved(tmp_path):
-    model = run(tmp_path / "run", train_steps=60, warmup_steps=30, max_tokens=400, log_every=10, lr_factor=2.0,
-                model_changes={"p_drop": 0.0, "d_model": 32, "d_ff": 64})
+    model = run(
+        tmp_path / "run",
+        train_steps=60,
+        warmup_steps=30,
+        max_tokens=400,
+        log_every=10,
+        lr_factor=2.0,
+        model_changes={"p_drop": 0.0, "d_model": 32, "d_ff": 64},
+    )
     losses = [record["nll"] for record in log(tmp_path / "run")]
     assert losses[-1] < 0.5 * losses[0]
     loaded, _ = load_model(tmp_path / "run")
@@ -268,7 +312,9 @@ def test_training_learns_and_returns_what_it_saved(tmp_path):
 
 
 @pytest.mark.parametrize(("max_length", "least"), [(40, 40), (20, 10)])
-def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(tmp_path, monkeypatch, max_length, least):
+def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(
+    tmp_path, monkeypatch, max_length, least
+):
     """Those that grew too long are left out."""
     seen = defaultdict(Counter)
 
@@ -291,9 +337,16 @@ def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(tmp_path, mo
 
 def test_the_directory_holds_what_the_other_commands_need(tmp_path):
     run(tmp_path / "run", train_steps=12, checkpoint_every=3, keep_checkpoints=2)
-    assert sorted(str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()) == [
-        "checkpoints/step-00000009.safetensors", "checkpoints/step-00000012.safetensors", "config.json", "log.jsonl",
-        "model.safetensors", "tokenizer.model", "training.safetensors",
+    assert sorted(
+        str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()
+    ) == [
+        "checkpoints/step-00000009.safetensors",
+        "checkpoints/step-00000012.safetensors",
+        "config.json",
+        "log.jsonl",
+        "model.safetensors",
+        "tokenizer.model",
+        "training.safetensors",
     ]
     assert read_config(tmp_path / "run")["train"]["keep_checkpoints"] == 2
 
@@ -304,7 +357,10 @@ def test_the_seed_decides_everything(tmp_path):
         torch.manual_seed(len(name))
         run(tmp_path / name, seed=seed, train_steps=4)
     assert_same_run(tmp_path / "one", tmp_path / "two")
-    weights = [load_file(tmp_path / name / "model.safetensors")["embedding.weight"] for name in ("one", "other")]
+    weights = [
+        load_file(tmp_path / name / "model.safetensors")["embedding.weight"]
+        for name in ("one", "other")
+    ]
     assert not torch.equal(*weights)
 
 
@@ -312,7 +368,13 @@ def test_the_seed_decides_everything(tmp_path):
 @pytest.mark.parametrize("stop", random.Random(0).sample(range(1, 12), 3))
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
     """Across epochs (some 17 batches), with dropout, BPE-dropout, joined pairs, accumulation and clipping."""
-    changes = {"accumulate": 2, "clip_norm": 1.0, "log_every": 1, "bpe_dropout": 0.1, "concatenate": 0.5}
+    changes = {
+        "accumulate": 2,
+        "clip_norm": 1.0,
+        "log_every": 1,
+        "bpe_dropout": 0.1,
+        "concatenate": 0.5,
+    }
     run(tmp_path / "whole", **changes)
     run(tmp_path / "parts", train_steps=stop, **changes)
     run(tmp_path / "parts", resume=True, **changes)
@@ -363,8 +425,18 @@ def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, 
     seed = random.Random(1).randrange(1000)
     package = str(Path(annotated_transformer.__file__).parents[1])
     script = subprocess.run(
-        [sys.executable, Path(__file__).parents[1] / "killed_run.py", tmp_path, str(seed), precision],
-        text=True, capture_output=True, timeout=3600, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package})
+        [
+            sys.executable,
+            Path(__file__).parents[1] / "killed_run.py",
+            tmp_path,
+            str(seed),
+            precision,
+        ],
+        text=True,
+        capture_output=True,
+        timeout=3600,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package},
+    )
     assert script.returncode == 0, script.stderr
     assert script.stdout.split() == [str(int(signal.SIGKILL))] * 5 + ["0"]
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
@@ -441,9 +513,13 @@ def failing_validation(*_):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("validate", "error"), [
-    (interrupted_validation, KeyboardInterrupt), (failing_validation, MemoryError),
-])
+@pytest.mark.parametrize(
+    ("validate", "error"),
+    [
+        (interrupted_validation, KeyboardInterrupt),
+        (failing_validation, MemoryError),
+    ],
+)
 @pytest.mark.parametrize("every", [5, 12])
 def test_a_validation_that_fails_costs_no_step_and_is_made_up_for(
     tmp_path, monkeypatch, validate, error, every
@@ -461,24 +537,33 @@ def test_a_validation_that_fails_costs_no_step_and_is_made_up_for(
 
 
 def test_a_run_is_not_overwritten_and_nothing_is_not_resumed(tmp_path):
-    with pytest.raises(ConfigError, match="nothing to resume in .*run: it has no training.safetensors"):
+    with pytest.raises(
+        ConfigError, match="nothing to resume in .*run: it has no training.safetensors"
+    ):
         run(tmp_path / "run", resume=True)
     run(tmp_path / "run", train_steps=1)
     before = (tmp_path / "run" / "training.safetensors").read_bytes()
-    with pytest.raises(ConfigError, match="run already holds a run: resume it, or name another directory"):
+    with pytest.raises(
+        ConfigError, match="run already holds a run: resume it, or name another directory"
+    ):
         run(tmp_path / "run", train_steps=1)
     assert (tmp_path / "run" / "training.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize(("model_changes", "changes", "name"), [
-    ({}, {"warmup_steps": 7}, "warmup_steps"),
-    ({}, {"seed": 4, "accumulate": 2}, "accumulate, seed"),
-    ({"p_drop": 0.2}, {}, "p_drop"),
-    ({"norm": "pre"}, {}, "norm"),
-])
+@pytest.mark.parametrize(
+    ("model_changes", "changes", "name"),
+    [
+        ({}, {"warmup_steps": 7}, "warmup_steps"),
+        ({}, {"seed": 4, "accumulate": 2}, "accumulate, seed"),
+        ({"p_drop": 0.2}, {}, "p_drop"),
+        ({"norm": "pre"}, {}, "norm"),
+    ],
+)
 def test_another_run_is_not_resumed(tmp_path, model_changes, changes, name):
     run(tmp_path / "run", train_steps=1)
-    with pytest.raises(ConfigError, match=f"run was trained with another {name}: it cannot go on with this one"):
+    with pytest.raises(
+        ConfigError, match=f"run was trained with another {name}: it cannot go on with this one"
+    ):
         run(tmp_path / "run", resume=True, model_changes=model_changes, **changes)
 
 
@@ -493,7 +578,9 @@ def test_validation_scores_held_out_text_and_changes_nothing(tmp_path):
         nll = loss_by_pytorch(model, batch, 0.0).item() / batch.n_tokens
     assert records[-1]["valid_nll"] == pytest.approx(nll, rel=1e-4)
     assert records[-1]["valid_ppl"] == pytest.approx(2.718281828**nll, rel=1e-4)
-    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("with", "without"))
+    ours, theirs = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("with", "without")
+    )
     assert_close(ours, theirs, rtol=0, atol=0)
 
 
@@ -511,20 +598,26 @@ def test_valid_bleu_is_that_of_greedy_search(monkeypatch):
     assert Validation(model.config, tokenizer, valid)(model)["valid_bleu"] == 12.5
     ids = pad_source(tokenizer.encode_batch([source for source, _ in valid]))
     searches = greedy_search(model, ids), [found[0].tokens for found in beam_search(model, ids)]
-    greedy, of_beam = ([" ".join(tokenizer.decode(tokens).splitlines()) for tokens in s] for s in searches)
+    greedy, of_beam = (
+        [" ".join(tokenizer.decode(tokens).splitlines()) for tokens in s] for s in searches
+    )
     assert scored == [(greedy, [target for _, target in valid])] and greedy != of_beam
 
 
 def test_validation_pairs_beyond_the_last_position_are_left_out_aloud(tmp_path, caplog):
-    changes = {"max_length": 20, "train_steps": 2,
-               "model_changes": {"positions": "learned", "max_len": 20}}
+    changes = {
+        "max_length": 20,
+        "train_steps": 2,
+        "model_changes": {"positions": "learned", "max_len": 20},
+    }
     valid = text_pairs(2, 5)
     run(tmp_path / "some", valid=valid, **changes)
     assert caplog.messages == []
     run(tmp_path / "all", valid=[*valid, ("tea " * 60, "aet"), ("aet", "tea " * 60)], **changes)
     assert untimed(tmp_path / "all") == untimed(tmp_path / "some")
-    assert caplog.messages == ["2 of 7 pairs have more than 20 tokens on a side and are left out of "
-                               "the perplexity"]
+    assert caplog.messages == [
+        "2 of 7 pairs have more than 20 tokens on a side and are left out of the perplexity"
+    ]
 
 
 def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
@@ -558,7 +651,9 @@ def test_progress_goes_to_standard_error(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 2e-3), ("fp16", 2e-4)])
-def test_half_precision_trains_float32_weights_to_nearly_the_same_place(tmp_path, precision, tolerance):
+def test_half_precision_trains_float32_weights_to_nearly_the_same_place(
+    tmp_path, precision, tolerance
+):
     """In six steps; later on steps of this size, taken from slightly different weights, part ways."""
     changes = {"train_steps": 6, "log_every": 1, "model_changes": {"p_drop": 0.0}}
     half, _ = (run(tmp_path / p, precision=p, **changes) for p in (precision, "fp32"))
@@ -584,7 +679,16 @@ def test_a_resumed_run_cannot_have_fewer_steps_than_it_has_made(tmp_path):
 def test_a_resumed_run_keeps_the_name_of_its_corpus(tmp_path):
     def go(steps, **where):
         model_config, train_config = toy_run_config(train_steps=steps)
-        train(model_config, train_config, toy_tokenizer(), PAIRS, [], tmp_path, progress=False, **where)
+        train(
+            model_config,
+            train_config,
+            toy_tokenizer(),
+            PAIRS,
+            [],
+            tmp_path,
+            progress=False,
+            **where,
+        )
         return read_config(tmp_path)["corpus"]
 
     assert go(1, corpus="toys") == go(2, resume=True) == "toys"
@@ -598,8 +702,18 @@ def other_tokenizer(vocab_size=280):
 
 def test_a_tokenizer_of_another_size_is_refused(tmp_path):
     model_config, train_config = toy_run_config(train_steps=1)
-    with pytest.raises(ConfigError, match="the tokenizer has 281 tokens and the model's vocab_size is 280"):
-        train(model_config, train_config, other_tokenizer(281), PAIRS, [], tmp_path / "run", progress=False)
+    with pytest.raises(
+        ConfigError, match="the tokenizer has 281 tokens and the model's vocab_size is 280"
+    ):
+        train(
+            model_config,
+            train_config,
+            other_tokenizer(281),
+            PAIRS,
+            [],
+            tmp_path / "run",
+            progress=False,
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -611,7 +725,15 @@ def test_weights_keep_the_tokenizer_that_they_were_trained_with(tmp_path, how):
     out = tmp_path / "run" if "resume" in how else tmp_path / "new"
     where = how if "resume" in how else {"init": tmp_path / "run"}
     with pytest.raises(ConfigError, match="run has another tokenizer: its weights belong to that"):
-        train(*toy_run_config(train_steps=2), other_tokenizer(), PAIRS, [], out, progress=False, **where)
+        train(
+            *toy_run_config(train_steps=2),
+            other_tokenizer(),
+            PAIRS,
+            [],
+            out,
+            progress=False,
+            **where,
+        )
     assert (tmp_path / "run" / "tokenizer.model").read_bytes() == before
     train(*toy_run_config(train_steps=2), toy_tokenizer(), PAIRS, [], out, progress=False, **where)
 
@@ -634,11 +756,18 @@ def test_learned_positions_must_reach_as_far_as_the_pairs(tmp_path):
 # Half precision, and what only a GPU does
 
 
-@pytest.mark.parametrize(("precision", "capability", "dtype"), [
-    ("auto", (8, 0), torch.bfloat16), ("auto", (9, 0), torch.bfloat16), ("auto", (7, 5), torch.float16),
-    ("bf16", (8, 6), torch.bfloat16), ("fp16", (8, 0), torch.float16), ("fp16", (7, 5), torch.float16),
-    ("fp32", (7, 5), torch.float32),
-])
+@pytest.mark.parametrize(
+    ("precision", "capability", "dtype"),
+    [
+        ("auto", (8, 0), torch.bfloat16),
+        ("auto", (9, 0), torch.bfloat16),
+        ("auto", (7, 5), torch.float16),
+        ("bf16", (8, 6), torch.bfloat16),
+        ("fp16", (8, 0), torch.float16),
+        ("fp16", (7, 5), torch.float16),
+        ("fp32", (7, 5), torch.float32),
+    ],
+)
 def test_auto_is_the_half_precision_that_the_gpu_has(monkeypatch, precision, capability, dtype):
     """Asked of the device in question, and not counting what PyTorch would emulate."""
     gpus = {torch.device("cuda", 1): capability}
@@ -671,7 +800,9 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale(monkeypatch, clip_n
         scales.append(r.scaler.get_scale())
         assert r.adam_steps().item() == sum(changed)
         if not any(changed):
-            assert not any(s["exp_avg"].any() or s["exp_avg_sq"].any() for s in r.optimizer.state.values())
+            assert not any(
+                s["exp_avg"].any() or s["exp_avg_sq"].any() for s in r.optimizer.state.values()
+            )
     assert 2 < sum(changed) < 10 and r.steps == 12
     halved = [now < before for before, now in zip([2.0**22, *scales], scales)]
     assert [not h for h in halved] == changed
@@ -728,6 +859,7 @@ def test_compile_is_what_a_step_goes_through(tmp_path, monkeypatch):
 
 def backward_that_fills_in(model, monkeypatch):
     """Gradients of the right shapes; PyTorch's own needs a build with CUDA (see the test on "meta")."""
+
     def backward(loss):
         for p in model.parameters():
             gradient = torch.empty_like(p) * loss
@@ -738,12 +870,16 @@ def backward_that_fills_in(model, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("packs", [False, True], ids=["padded", "packed"])
-@pytest.mark.parametrize(("precision", "capability"), [("fp32", (8, 0)), ("bf16", (9, 0)), ("fp16", (7, 5))])
+@pytest.mark.parametrize(
+    ("precision", "capability"), [("fp32", (8, 0)), ("bf16", (9, 0)), ("fp16", (7, 5))]
+)
 def test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone(
     tmp_path, monkeypatch, precision, capability, packs
 ):
     batches = [make_batch(random_pairs(seed, 8), multiple_of=8) for seed in (1, 2)]
-    of_host = {id(b): [packing.Packing(ids != 0) for ids in (b.source, b.target_in)] for b in batches}
+    of_host = {
+        id(b): [packing.Packing(ids != 0) for ids in (b.source, b.target_in)] for b in batches
+    }
     attended, attention = [], F.scaled_dot_product_attention
 
     def note(queries, *rest, **options):
@@ -777,8 +913,11 @@ def test_a_step_on_a_gpu_mixes_no_devices_and_waits_for_the_log_alone(
 
 def test_on_a_gpu_lengths_are_multiples_of_8_and_a_run_keeps_its_batches(tmp_path):
     with fake_cuda():
-        for changes, expected in (({}, 8), ({"positions": "learned", "max_len": 40}, 8),
-                                  ({"positions": "learned", "max_len": 41}, 1)):
+        for changes, expected in (
+            ({}, 8),
+            ({"positions": "learned", "max_len": 40}, 8),
+            ({"positions": "learned", "max_len": 41}, 1),
+        ):
             model_config, train_config = toy_run_config()
             config = model_config.replace(**changes)
             on_gpu = TrainingRun(config, train_config, "cuda")

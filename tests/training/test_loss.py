@@ -17,7 +17,11 @@ TARGET = torch.tensor([[3, 5, 8, 4, 2, 0], [1, 2, 0, 0, 0, 0]])
 
 
 def random_logits(dtype=torch.float32):
-    return (3 * torch.randn(B, T, V, generator=torch.Generator().manual_seed(1))).to(dtype).requires_grad_()
+    return (
+        (3 * torch.randn(B, T, V, generator=torch.Generator().manual_seed(1)))
+        .to(dtype)
+        .requires_grad_()
+    )
 
 
 @pytest.mark.parametrize("pad_id", [0, 4])
@@ -27,9 +31,16 @@ def test_value_and_gradient_equal_pytorchs_cross_entropy(dtype, tolerance, eps_l
     ours, theirs = random_logits(dtype), random_logits(dtype)
     loss, nll = label_smoothed_cross_entropy(ours, TARGET, eps_ls, pad_id)
     arguments = {"ignore_index": pad_id, "reduction": "sum"}
-    expected = F.cross_entropy(theirs.flatten(0, 1), TARGET.flatten(), label_smoothing=eps_ls, **arguments)
+    expected = F.cross_entropy(
+        theirs.flatten(0, 1), TARGET.flatten(), label_smoothing=eps_ls, **arguments
+    )
     assert_close(loss, expected, rtol=tolerance, atol=tolerance)
-    assert_close(nll, F.cross_entropy(theirs.flatten(0, 1), TARGET.flatten(), **arguments), rtol=tolerance, atol=0)
+    assert_close(
+        nll,
+        F.cross_entropy(theirs.flatten(0, 1), TARGET.flatten(), **arguments),
+        rtol=tolerance,
+        atol=0,
+    )
     loss.backward()
     expected.backward()
     assert_close(ours.grad, theirs.grad, rtol=tolerance, atol=tolerance)
@@ -56,7 +67,10 @@ def test_padding_adds_nothing_and_has_no_gradient():
     (7 * loss).backward()
     assert torch.equal((logits.grad != 0).any(-1), TARGET != 0)
     elsewhere = logits.detach().masked_fill((TARGET == 0)[..., None], 99.0)
-    assert torch.equal(torch.stack(label_smoothed_cross_entropy(elsewhere, TARGET)), torch.stack([loss, nll]).detach())
+    assert torch.equal(
+        torch.stack(label_smoothed_cross_entropy(elsewhere, TARGET)),
+        torch.stack([loss, nll]).detach(),
+    )
     all_padding = label_smoothed_cross_entropy(logits, torch.zeros_like(TARGET))
     assert [part.item() for part in all_padding] == [0.0, 0.0]
 
@@ -76,9 +90,16 @@ def test_smoothing_is_best_served_by_the_smoothed_distribution():
     target = torch.tensor([3])
     certain = 100 * F.one_hot(target, V).double()
     smoothed = (0.9 * F.one_hot(target, V).double() + 0.1 / V).log()
-    assert label_smoothed_cross_entropy(smoothed, target)[0] < label_smoothed_cross_entropy(certain, target)[0]
-    assert label_smoothed_cross_entropy(certain, target, 0.0)[0].item() == pytest.approx(0, abs=1e-12)
-    gradient = torch.autograd.grad(label_smoothed_cross_entropy(smoothed.requires_grad_(), target)[0], smoothed)[0]
+    assert (
+        label_smoothed_cross_entropy(smoothed, target)[0]
+        < label_smoothed_cross_entropy(certain, target)[0]
+    )
+    assert label_smoothed_cross_entropy(certain, target, 0.0)[0].item() == pytest.approx(
+        0, abs=1e-12
+    )
+    gradient = torch.autograd.grad(
+        label_smoothed_cross_entropy(smoothed.requires_grad_(), target)[0], smoothed
+    )[0]
     assert_close(gradient, torch.zeros(1, V, dtype=torch.float64), atol=1e-15, rtol=0)
 
 
@@ -100,7 +121,9 @@ def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, ep
     arguments = {"ignore_index": 0, "reduction": "sum"}
     expected = F.cross_entropy(logits, target.flatten(), label_smoothing=eps_ls, **arguments)
     assert_close(loss, expected, rtol=tolerance, atol=0)
-    assert_close(nll, F.cross_entropy(logits, target.flatten(), **arguments).detach(), rtol=tolerance, atol=0)
+    assert_close(
+        nll, F.cross_entropy(logits, target.flatten(), **arguments).detach(), rtol=tolerance, atol=0
+    )
     ours, theirs = (torch.autograd.grad(3 * total, (x, weight)) for total in (loss, expected))
     assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
     assert not ours[0][target == 0].any()
@@ -117,8 +140,14 @@ def test_the_loss_in_blocks_equals_pytorchs_own(eps_ls):
     falls_back = pytest.warns(UserWarning, match="label_smoothing") if eps_ls else nullcontext()
     with falls_back:
         theirs = F.linear_cross_entropy(
-            x, weight, target, reduction="sum", ignore_index=0, label_smoothing=eps_ls,
-            options=torch.nn.LinearCrossEntropyOptions())
+            x,
+            weight,
+            target,
+            reduction="sum",
+            ignore_index=0,
+            label_smoothing=eps_ls,
+            options=torch.nn.LinearCrossEntropyOptions(),
+        )
     ours, _ = linear_cross_entropy(x, weight, target, eps_ls, block_rows=7)
     assert_close(ours, theirs, rtol=1e-12, atol=0)
     gradients = [torch.autograd.grad(loss, (x, weight)) for loss in (ours, theirs)]
@@ -137,12 +166,16 @@ def test_the_loss_in_blocks_makes_gradients_only_where_they_are_wanted():
     assert operations[False] == 2 * 5 * 4 * V < operations[True]
 
 
-@pytest.mark.parametrize("distance", [20.0, 102.0, 200.0], ids=lambda distance: f"exp(-{distance:.0f})")
+@pytest.mark.parametrize(
+    "distance", [20.0, 102.0, 200.0], ids=lambda distance: f"exp(-{distance:.0f})"
+)
 def test_the_loss_in_blocks_is_right_where_probabilities_are_too_small_for_float32(distance):
     weight = torch.tensor([[0.0], [0.0], [-1.0], [-2.0]])
     loss, nll = linear_cross_entropy(torch.tensor([[distance]]), weight, torch.tensor([2]))
     assert nll.item() == pytest.approx(distance + math.log(2), rel=1e-6)
-    assert loss.item() == pytest.approx(math.log(2) + 0.9 * distance + 0.1 * 3 * distance / 4, rel=1e-6)
+    assert loss.item() == pytest.approx(
+        math.log(2) + 0.9 * distance + 0.1 * 3 * distance / 4, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -152,7 +185,9 @@ def test_the_loss_in_blocks_adds_up_in_float32(dtype):
     x, weight = torch.full((3, 2), 2.0, dtype=dtype), -torch.ones(30_000, 2, dtype=dtype)
     target = torch.tensor([1, 2, 3])
     loss, nll = linear_cross_entropy(x, weight, target)
-    assert loss.item() == pytest.approx(3 * math.log(30_000), rel=1e-3) and nll.item() == pytest.approx(loss.item())
+    assert loss.item() == pytest.approx(
+        3 * math.log(30_000), rel=1e-3
+    ) and nll.item() == pytest.approx(loss.item())
 
 
 KEPT = """

@@ -15,7 +15,13 @@ from annotated_transformer.cli import main
 from annotated_transformer.config import ConfigError, ModelConfig
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.translation.evaluation import bleu, chrf, mean_nll, perplexity, within_reach
+from annotated_transformer.translation.evaluation import (
+    bleu,
+    chrf,
+    mean_nll,
+    perplexity,
+    within_reach,
+)
 from annotated_transformer.translation.translator import Translator
 
 HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table"]
@@ -24,7 +30,9 @@ REFERENCES = ["the cat sat on the red mat", "a dog is asleep under the old table
 
 def small_model(**changes):
     torch.manual_seed(3)
-    return Transformer(ModelConfig(**{"vocab_size": 11, "N": 1, "d_model": 8, "d_ff": 12, "h": 2, **changes}))
+    return Transformer(
+        ModelConfig(**{"vocab_size": 11, "N": 1, "d_model": 8, "d_ff": 12, "h": 2, **changes})
+    )
 
 
 def bleu_by_hand(hypotheses, references):
@@ -32,17 +40,27 @@ def bleu_by_hand(hypotheses, references):
     matches, totals = [0] * 4, [0] * 4
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         for n in range(1, 5):
-            found, wanted = (Counter(zip(*(text.split()[i:] for i in range(n)), strict=False))
-                             for text in (hypothesis, reference))
+            found, wanted = (
+                Counter(zip(*(text.split()[i:] for i in range(n)), strict=False))
+                for text in (hypothesis, reference)
+            )
             matches[n - 1] += sum((found & wanted).values())
             totals[n - 1] += sum(found.values())
-    length, wanted_length = (sum(len(text.split()) for text in texts) for texts in (hypotheses, references))
+    length, wanted_length = (
+        sum(len(text.split()) for text in texts) for texts in (hypotheses, references)
+    )
     brevity = min(1.0, math.exp(1 - wanted_length / length))
-    return 100 * brevity * math.exp(sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4)
+    return (
+        100
+        * brevity
+        * math.exp(sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4)
+    )
 
 
 def test_bleu_is_the_published_formula():
-    assert bleu(HYPOTHESES, REFERENCES).score == pytest.approx(bleu_by_hand(HYPOTHESES, REFERENCES), abs=1e-9)
+    assert bleu(HYPOTHESES, REFERENCES).score == pytest.approx(
+        bleu_by_hand(HYPOTHESES, REFERENCES), abs=1e-9
+    )
 
 
 def test_bleu_is_cased_and_punishes_only_too_short():
@@ -76,10 +94,14 @@ def test_perplexity_is_the_exponential_of_pytorch_cross_entropy():
         model.eval()
         with torch.no_grad():
             logits = model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target]]))
-        nll += F.cross_entropy(logits[0].double(), torch.tensor([*target, 2]), reduction="sum").item()
+        nll += F.cross_entropy(
+            logits[0].double(), torch.tensor([*target, 2]), reduction="sum"
+        ).item()
         n_tokens += len(target) + 1
     model.train()
-    assert perplexity(model, pairs, max_tokens=8) == pytest.approx(math.exp(nll / n_tokens), rel=1e-6)
+    assert perplexity(model, pairs, max_tokens=8) == pytest.approx(
+        math.exp(nll / n_tokens), rel=1e-6
+    )
     assert model.training
 
 
@@ -92,14 +114,19 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large()
 def test_a_sentence_longer_than_a_batch_is_counted_alone():
     model = small_model()
     pairs = [([4] * 30, [5] * 20), ([6], [7])]
-    assert perplexity(model, pairs, max_tokens=4) == pytest.approx(perplexity(model, pairs, max_tokens=400))
+    assert perplexity(model, pairs, max_tokens=4) == pytest.approx(
+        perplexity(model, pairs, max_tokens=400)
+    )
 
 
 def test_perplexity_computes_no_gradients():
     """One product with the embedding matrix, for the logits of real tokens."""
     model = small_model(positions="none")
     pairs = [([4, 5, 6], [7, 8]), ([9, 4, 5], [4, 4])]
-    source, target = torch.tensor([[4, 5, 6, 2], [9, 4, 5, 2]]), torch.tensor([[1, 7, 8], [1, 4, 4]])
+    source, target = (
+        torch.tensor([[4, 5, 6, 2], [9, 4, 5, 2]]),
+        torch.tensor([[1, 7, 8], [1, 4, 4]]),
+    )
     with torch.no_grad(), FlopCounterMode(display=False) as forward:
         model.eval()(source, target)
     with FlopCounterMode(display=False) as scoring:
@@ -117,8 +144,10 @@ def test_a_model_in_8_bits_is_scored_as_it_translates():
     with torch.no_grad():
         logits = model(source, target_in)[0]
         x = model.decode(target_in, model.encode(source), None)[0]
-    by_its_own, in_float32 = (F.cross_entropy(z, torch.tensor([7, 8, 9, 10, 2])).item()
-                              for z in (logits, x @ model.embedding.weight.T))
+    by_its_own, in_float32 = (
+        F.cross_entropy(z, torch.tensor([7, 8, 9, 10, 2])).item()
+        for z in (logits, x @ model.embedding.weight.T)
+    )
     assert mean_nll(model, pairs) == pytest.approx(by_its_own, abs=1e-6)
     assert abs(by_its_own - in_float32) > 1e-4
 
@@ -139,8 +168,9 @@ def test_pairs_beyond_the_last_position_are_left_out_aloud(caplog):
     assert within_reach(learned.replace(positions="sinusoidal"), pairs) == [0, 1, 2, 3]
     assert within_reach(learned.replace(max_len=2000), pairs) == [0, 1, 2, 3]
     assert [message.split(" are ")[0] for message in caplog.messages] == [
-        "2 of 5 pairs have more than 10 tokens on a side and", *2 * [
-            "1 of 5 pairs have more than 1024 tokens on a side and"]]
+        "2 of 5 pairs have more than 10 tokens on a side and",
+        *2 * ["1 of 5 pairs have more than 1024 tokens on a side and"],
+    ]
     assert perplexity(small_model(positions="learned", max_len=10), pairs[:3]) > 1
 
 
@@ -156,7 +186,9 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
     def evaluate(pairs):
         for file, lines in zip(files, zip(*pairs, strict=True), strict=True):
             file.write_text("".join(f"{line}\n" for line in lines))
-        status = main(["evaluate", str(tmp_path), *arguments, "--json", "--quiet", "--max-extra", "1"])
+        status = main(
+            ["evaluate", str(tmp_path), *arguments, "--json", "--quiet", "--max-extra", "1"]
+        )
         return status, capsys.readouterr()
 
     status, printed = evaluate(pairs)

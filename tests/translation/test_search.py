@@ -11,7 +11,12 @@ from toys import random_tokens, small_model
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import argmax, beam_search, greedy_search, length_penalty
+from annotated_transformer.translation.search import (
+    argmax,
+    beam_search,
+    greedy_search,
+    length_penalty,
+)
 
 ALPHAS = [-0.5, 0.0, 0.6, 1.0, 2.0]
 V, LIMIT = 4, 5
@@ -25,13 +30,23 @@ class TableModel:
     """
 
     def __init__(self, seed, vocab_size=V, spread=2.0, forbidden=()):
-        self.config = SimpleNamespace(pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, positions="sinusoidal")
-        self.seed, self.vocab_size, self.spread, self.forbidden = seed, vocab_size, spread, forbidden
+        self.config = SimpleNamespace(
+            pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, positions="sinusoidal"
+        )
+        self.seed, self.vocab_size, self.spread, self.forbidden = (
+            seed,
+            vocab_size,
+            spread,
+            forbidden,
+        )
         self.sizes = []
 
     def logits(self, sentence, prefix):
         generator = random.Random(f"{self.seed} {sentence} {prefix}")
-        return [-math.inf if v in self.forbidden else generator.gauss(0, self.spread) for v in range(self.vocab_size)]
+        return [
+            -math.inf if v in self.forbidden else generator.gauss(0, self.spread)
+            for v in range(self.vocab_size)
+        ]
 
     def log_p(self, sentence, prefix):
         logits = self.logits(sentence, prefix)
@@ -39,17 +54,29 @@ class TableModel:
         return [logit - log_z for logit in logits]
 
     def start(self, source):
-        sentences = [tuple(token for token in row if token not in (PAD_ID, EOS_ID)) for row in source.tolist()]
+        sentences = [
+            tuple(token for token in row if token not in (PAD_ID, EOS_ID))
+            for row in source.tolist()
+        ]
         return Prefixes(sentences, [[()] for _ in sentences])
 
     def step(self, tokens, state):
         self.sizes.append(tuple(tokens.shape))
-        assert len(tokens) == len(state.prefixes) and all(len(row) == tokens.size(1) for row in state.prefixes)
-        state.prefixes = [[(*prefix, token) for prefix, token in zip(row, new)]
-                          for row, new in zip(state.prefixes, tokens.tolist())]
+        assert len(tokens) == len(state.prefixes) and all(
+            len(row) == tokens.size(1) for row in state.prefixes
+        )
+        state.prefixes = [
+            [(*prefix, token) for prefix, token in zip(row, new)]
+            for row, new in zip(state.prefixes, tokens.tolist())
+        ]
         assert all(prefix[0] == BOS_ID for row in state.prefixes for prefix in row)
-        return torch.tensor([[self.logits(sentence, prefix[1:]) for prefix in row]
-                             for sentence, row in zip(state.sentences, state.prefixes)], dtype=torch.float64)
+        return torch.tensor(
+            [
+                [self.logits(sentence, prefix[1:]) for prefix in row]
+                for sentence, row in zip(state.sentences, state.prefixes)
+            ],
+            dtype=torch.float64,
+        )
 
 
 class Prefixes:
@@ -57,7 +84,10 @@ class Prefixes:
         self.sentences, self.prefixes = sentences, prefixes
 
     def reorder(self, parents):
-        self.prefixes = [[row[parent] for parent in chosen] for row, chosen in zip(self.prefixes, parents.tolist())]
+        self.prefixes = [
+            [row[parent] for parent in chosen]
+            for row, chosen in zip(self.prefixes, parents.tolist())
+        ]
 
     def keep(self, sentences):
         self.sentences = [self.sentences[i] for i in sentences.tolist()]
@@ -98,8 +128,11 @@ def plain_beam_search(model, sentence, limit, beam_size, alpha):
     """The rule without batches, states or early stopping: an ended hypothesis keeps its place in the beam."""
     alive, ended = [((), 0.0)], []
     for length in range(1, limit + 1):
-        candidates = [((*prefix, v), total + p) for prefix, total in alive
-                      for v, p in enumerate(model.log_p(sentence, prefix))]
+        candidates = [
+            ((*prefix, v), total + p)
+            for prefix, total in alive
+            for v, p in enumerate(model.log_p(sentence, prefix))
+        ]
         candidates.sort(key=lambda c: -c[1])
         chosen, alive = candidates[: beam_size - len(ended)], []
         for tokens, total in chosen:
@@ -134,17 +167,25 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
         model = TableModel(seed)
         found = beam_search(model, pad_source(sentences), 400, alpha, 5, LIMIT - 1, early_stopping)
         for sentence, hypotheses in zip(sentences, found, strict=True):
-            expected = every_hypothesis(functools.cache(functools.partial(model.log_p, tuple(sentence))), alpha)[:5]
+            expected = every_hypothesis(
+                functools.cache(functools.partial(model.log_p, tuple(sentence))), alpha
+            )[:5]
             assert [h.tokens for h in hypotheses] == [tokens for _, _, tokens in expected]
-            assert [h.score for h in hypotheses] == pytest.approx([score for score, _, _ in expected], rel=1e-9)
-            assert [h.log_p for h in hypotheses] == pytest.approx([log_p for _, log_p, _ in expected], rel=1e-9)
+            assert [h.score for h in hypotheses] == pytest.approx(
+                [score for score, _, _ in expected], rel=1e-9
+            )
+            assert [h.log_p for h in hypotheses] == pytest.approx(
+                [log_p for _, log_p, _ in expected], rel=1e-9
+            )
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alpha):
     model = small_model(seed=3, vocab_size=V, N=1)
     source = pad_source([[3], [], [1, 3, 3]])
-    outputs = torch.tensor([[BOS_ID, *tokens] for tokens in itertools.product(range(V), repeat=LIMIT - 1)])
+    outputs = torch.tensor(
+        [[BOS_ID, *tokens] for tokens in itertools.product(range(V), repeat=LIMIT - 1)]
+    )
     rows = {tuple(tokens[1:]): i for i, tokens in enumerate(outputs.tolist())}
     found = beam_search(model, source, 400, alpha, 3, LIMIT - 1)
     with torch.no_grad():
@@ -156,7 +197,9 @@ def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alp
 
     expected = every_hypothesis(log_p, alpha)[:3]
     assert [h.tokens for h in found[0]] == [tokens for _, _, tokens in expected]
-    assert [h.score for h in found[0]] == pytest.approx([score for score, _, _ in expected], rel=1e-9)
+    assert [h.score for h in found[0]] == pytest.approx(
+        [score for score, _, _ in expected], rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -170,7 +213,9 @@ def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
             sentence = sentence_of(source, row)
             expected = plain_beam_search(model, sentence, len(sentence) + 4, beam_size, alpha)
             assert [h.tokens for h in hypotheses] == [tokens for _, tokens in expected]
-            assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected], rel=1e-9)
+            assert [h.score for h in hypotheses] == pytest.approx(
+                [score for score, _ in expected], rel=1e-9
+            )
 
 
 @pytest.mark.parametrize("alpha", [-2.0, *ALPHAS])
@@ -180,9 +225,13 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
     for seed in range(25):
         with_it, without = (TableModel(seed, 5, spread=1 + seed % 4) for _ in range(2))
         early = beam_search(with_it, source, beam_size, alpha, n_best, 5, early_stopping=True)
-        assert early == beam_search(without, source, beam_size, alpha, n_best, 5, early_stopping=False)
+        assert early == beam_search(
+            without, source, beam_size, alpha, n_best, 5, early_stopping=False
+        )
         saved += sum(b * w for b, w in without.sizes) - sum(b * w for b, w in with_it.sizes)
-    assert saved > 0 or alpha > 1  # a long output may gain so much from lp that nothing is ever decided
+    assert (
+        saved > 0 or alpha > 1
+    )  # a long output may gain so much from lp that nothing is ever decided
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -203,7 +252,9 @@ def test_beam_1_is_greedy_search_where_logits_are_equal(vocab_size):
     source = source_of(3, 0, 6, 1)
     for seed in range(5):
         greedy = greedy_search(Tied(seed, vocab_size), source, 6)
-        assert [row[0].tokens for row in beam_search(Tied(seed, vocab_size), source, 1, max_extra=6)] == greedy
+        assert [
+            row[0].tokens for row in beam_search(Tied(seed, vocab_size), source, 1, max_extra=6)
+        ] == greedy
 
 
 @pytest.mark.slow
@@ -216,7 +267,9 @@ def test_beam_1_is_greedy_search_over_the_transformer(dtype):
         greedy = greedy_search(model, source, 10)
         lengths |= {len(tokens) for tokens in greedy}
         for alpha in (0.0, 0.6):
-            assert [row[0].tokens for row in beam_search(model, source, 1, alpha, max_extra=10)] == greedy
+            assert [
+                row[0].tokens for row in beam_search(model, source, 1, alpha, max_extra=10)
+            ] == greedy
     assert len(lengths) > 2  # some end, some are cut off
 
 
@@ -252,10 +305,15 @@ def test_a_sentence_is_translated_alike_in_any_company():
     sentences = [random_tokens(i, n).tolist() for i, n in enumerate([5, 2, 8, 0])]
     together = beam_search(model, pad_source(sentences), 3, n_best=3, max_extra=6)
     backwards = beam_search(model, pad_source(sentences[::-1]), 3, n_best=3, max_extra=6)[::-1]
-    alone = [beam_search(model, pad_source([sentence]), 3, n_best=3, max_extra=6)[0] for sentence in sentences]
+    alone = [
+        beam_search(model, pad_source([sentence]), 3, n_best=3, max_extra=6)[0]
+        for sentence in sentences
+    ]
     tokens = [[[h.tokens for h in row] for row in rows] for rows in (together, backwards, alone)]
     assert tokens[0] == tokens[1] == tokens[2]
-    assert_close([[h.score for h in row] for row in together], [[h.score for h in row] for row in alone])
+    assert_close(
+        [[h.score for h in row] for row in together], [[h.score for h in row] for row in alone]
+    )
 
 
 def test_n_best_come_best_first_and_differ():
@@ -269,7 +327,9 @@ def test_n_best_come_best_first_and_differ():
 def test_the_best_of_n_is_the_best_of_one():
     for seed in range(10):
         best = [row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 4, 5)]
-        assert [row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 1, 5)] == best
+        assert [
+            row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 1, 5)
+        ] == best
 
 
 def test_fewer_come_back_when_there_are_no_more():
@@ -279,7 +339,9 @@ def test_fewer_come_back_when_there_are_no_more():
     assert all(math.isfinite(h.score) for h in found)
 
 
-@pytest.mark.parametrize("search", [greedy_search, lambda *args, **kw: beam_search(*args, beam_size=2, **kw)])
+@pytest.mark.parametrize(
+    "search", [greedy_search, lambda *args, **kw: beam_search(*args, beam_size=2, **kw)]
+)
 def test_a_finished_sentence_leaves_the_batch(search):
     model = CountingModel()
     source = pad_source([[4], [7], [3]])
@@ -293,7 +355,12 @@ def test_an_ended_hypothesis_leaves_the_beam():
     model = TableModel(1, vocab_size=6)
     beam_search(model, source_of(4), 4, 0.6, 4, 4, early_stopping=False)
     widths = [w for _, w in model.sizes]
-    assert widths[0] == 1 and max(widths) <= 4 and widths[1:] == sorted(widths[1:], reverse=True) and widths[-1] < 4
+    assert (
+        widths[0] == 1
+        and max(widths) <= 4
+        and widths[1:] == sorted(widths[1:], reverse=True)
+        and widths[-1] < 4
+    )
 
 
 @pytest.mark.parametrize("max_extra", [50, 3, 0])
@@ -301,13 +368,15 @@ def test_outputs_end_at_source_length_plus_max_extra(max_extra):
     """The source's own eos and padding do not count; an output that is cut off comes back as it stands."""
     source = pad_source([[9, 9, 9, 9], [9, 9], [9]])
     lengths = [4 + max_extra, 2 + max_extra, 1 + max_extra]
-    assert [len(tokens) for tokens in greedy_search(CountingModel(endless=9), source, max_extra)] == lengths
+    assert [
+        len(tokens) for tokens in greedy_search(CountingModel(endless=9), source, max_extra)
+    ] == lengths
     found = beam_search(CountingModel(endless=9), source, 3, 0.6, 1, max_extra)
     assert [len(row[0].tokens) for row in found] == lengths
 
 
 def test_an_empty_source_may_still_get_one_token():
-    (hypothesis,), = beam_search(TableModel(0), source_of(0), 4, max_extra=0)
+    ((hypothesis,),) = beam_search(TableModel(0), source_of(0), 4, max_extra=0)
     assert len(hypothesis.tokens) <= 1
 
 
@@ -320,10 +389,13 @@ def test_learned_positions_limit_the_output():
     assert len(beam_search(model, source, 3)[0][0].tokens) == 9
 
 
-@pytest.mark.parametrize(("settings", "line"), [
-    ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
-    ({"beam_size": 2, "n_best": 3}, "n_best must be between 1 and beam_size, got 3 and 2"),
-])
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"beam_size": 2, "n_best": 3}, "n_best must be between 1 and beam_size, got 3 and 2"),
+    ],
+)
 def test_impossible_searches_are_refused(settings, line):
     with pytest.raises(ConfigError, match=line):
         beam_search(TableModel(0), source_of(2), **settings)
@@ -342,7 +414,9 @@ def test_logits_in_bfloat16_are_scored_in_float32():
         sentence = sentence_of(source, row)
         for tokens, _, log_p in found:
             path = [*tokens, EOS_ID][: len(sentence) + 3]
-            exact = sum(model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path))
+            exact = sum(
+                model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path)
+            )
             assert abs(log_p - exact) < 1e-5
 
 

@@ -12,14 +12,33 @@ from annotated_transformer.translation import translator as translation
 from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translator
 
-HOSTILE = ["", "   ", "tea", "\t\u3000", "a\x00b", "\r", "bad\u2028cab", "😀👩‍👩‍👧", "\ufeff", "tea " * 400,
-           "\x1b[31m", "\ud800 fee", "مرحبا", "e\u0301" * 9, "\x85", "</s>", "x" * 3000]
+HOSTILE = [
+    "",
+    "   ",
+    "tea",
+    "\t\u3000",
+    "a\x00b",
+    "\r",
+    "bad\u2028cab",
+    "😀👩‍👩‍👧",
+    "\ufeff",
+    "tea " * 400,
+    "\x1b[31m",
+    "\ud800 fee",
+    "مرحبا",
+    "e\u0301" * 9,
+    "\x85",
+    "</s>",
+    "x" * 3000,
+]
 FAST = {"beam_size": 2, "max_extra": 3}
 
 
 def translator(max_source=40, **changes):
     tokenizer = toy_tokenizer()
-    return Translator(small_model(vocab_size=tokenizer.vocab_size, **changes), tokenizer, max_source=max_source)
+    return Translator(
+        small_model(vocab_size=tokenizer.vocab_size, **changes), tokenizer, max_source=max_source
+    )
 
 
 def answer_with(monkeypatch, text):
@@ -40,10 +59,14 @@ def test_as_many_lines_come_out_as_go_in(window):
     out = list(translator().translate_stream(HOSTILE, window, **FAST))
     assert len(out) == len(HOSTILE)
     assert all(len(f"{line}.".splitlines()) == 1 for line in out)
-    assert [line for line, source in zip(out, HOSTILE, strict=True) if not source.strip()] == [""] * 5
+    assert [line for line, source in zip(out, HOSTILE, strict=True) if not source.strip()] == [
+        ""
+    ] * 5
 
 
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize(
+    "end", ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"]
+)
 def test_a_line_break_that_the_model_makes_becomes_a_space(monkeypatch, end):
     answer_with(monkeypatch, f"tea{end}bad")
     assert translator().translate(["cab"]) == ["tea bad"]
@@ -120,7 +143,10 @@ def test_batches_hold_every_sentence_once_within_the_limit():
     order = sorted(range(7), key=lambda i: len(sources[i]))
     batches = list(translation.batches_by_length(order, sources, 19))
     assert [i for batch in batches for i in batch] == order
-    assert all(len(batch) == 1 or len(batch) * (max(len(sources[i]) for i in batch) + 1) <= 19 for batch in batches)
+    assert all(
+        len(batch) == 1 or len(batch) * (max(len(sources[i]) for i in batch) + 1) <= 19
+        for batch in batches
+    )
     assert max(map(len, batches)) > 1
 
 
@@ -161,15 +187,20 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
     checkpoint.write_directory(tmp_path / "run", t.model.config, t.tokenizer)
     checkpoint.save_weights(tmp_path / "run" / "model.safetensors", t.model)
     sources = [source for source, _ in text_pairs(6, 4)]
-    assert Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST) == t.translate(sources, **FAST)
+    assert Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST) == t.translate(
+        sources, **FAST
+    )
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
-    ({"window": 0}, "window must be at least 1, got 0"),
-    ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
-    ({"max_extra": -1}, "max_extra must not be negative"),
-])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"max_extra": -1}, "max_extra must not be negative"),
+    ],
+)
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         list(translator().translate_stream(["tea"], **settings))

@@ -32,26 +32,59 @@ from annotated_transformer.experiments.figures_3_to_5.controlled_grammar import 
     Writer,
     position,
 )
-from annotated_transformer.experiments.figures_3_to_5.controlled_words import FIT, HELD_OUT_NOUNS, THINGS
+from annotated_transformer.experiments.figures_3_to_5.controlled_words import (
+    FIT,
+    HELD_OUT_NOUNS,
+    THINGS,
+)
 
-__all__ = ["HELD_OUT_NOUNS", "HELD_OUT_TEMPLATES", "PARTS", "SIZE", "TEMPLATES", "THINGS", "Sentence", "Word",
-           "antecedent_is_first", "is_held_out", "position", "sentences", "text_pairs"]
+__all__ = [
+    "HELD_OUT_NOUNS",
+    "HELD_OUT_TEMPLATES",
+    "PARTS",
+    "SIZE",
+    "TEMPLATES",
+    "THINGS",
+    "Sentence",
+    "Word",
+    "antecedent_is_first",
+    "is_held_out",
+    "position",
+    "sentences",
+    "text_pairs",
+]
 
 TEMPLATES = tuple(f"{frame} + {clause}" for frame in FRAMES for clause in CLAUSES) + tuple(
-    f"fit {preposition} + {sizes}" for preposition in FIT
-    for sizes in ("big small", "thick thin", "wide narrow", "long short"))
-HELD_OUT_TEMPLATES = frozenset({
-    "thing by thing + person and it", "person and thing by thing + its", "particle + it was", "fronted + it fell",
-    "fit into + wide narrow", "fit under + thick thin"})
+    f"fit {preposition} + {sizes}"
+    for preposition in FIT
+    for sizes in ("big small", "thick thin", "wide narrow", "long short")
+)
+HELD_OUT_TEMPLATES = frozenset(
+    {
+        "thing by thing + person and it",
+        "person and thing by thing + its",
+        "particle + it was",
+        "fronted + it fell",
+        "fit into + wide narrow",
+        "fit under + thick thin",
+    }
+)
 """Pairs of clauses, in no training sentence: each half occurs, with other partners."""
-PARTS = {"seen": (False, False), "nouns": (True, False), "templates": (False, True), "both": (True, True)}
+PARTS = {
+    "seen": (False, False),
+    "nouns": (True, False),
+    "templates": (False, True),
+    "both": (True, True),
+}
 """The parts of the test: whether the antecedent is a held-out noun, and whether the template is held out."""
 SIZE = {"train": 24_000, "valid": 1000, "test": 4000}
 
 
 def is_held_out(sentence: Sentence) -> tuple[bool, bool]:
     """Whether the antecedent is a held-out noun, and whether the template is held out."""
-    noun = sentence.english[position(sentence.english, "antecedent")].text if sentence.gender else ""
+    noun = (
+        sentence.english[position(sentence.english, "antecedent")].text if sentence.gender else ""
+    )
     return noun in HELD_OUT_NOUNS, sentence.template in HELD_OUT_TEMPLATES
 
 
@@ -92,11 +125,20 @@ def _all_sentences() -> dict[str, tuple[Sentence, ...]]:
         nouns = [noun for noun in things if (noun in HELD_OUT_NOUNS) == new_nouns]
         templates = [name for name in TEMPLATES if (name in HELD_OUT_TEMPLATES) == new_templates]
         while True:
-            yield (writer.plain_sentence(things) if writer.chance() < plain
-                   else writer.pronoun_sentence(writer.pick(templates), nouns, same_gender))
+            yield (
+                writer.plain_sentence(things)
+                if writer.chance() < plain
+                else writer.pronoun_sentence(writer.pick(templates), nouns, same_gender)
+            )
 
-    test = [sentence for part in PARTS for sentence in distinct(draw(part, False, 0.0), SIZE["test"] // len(PARTS))]
-    others = {split: tuple(distinct(draw("seen", True, 0.4), SIZE[split])) for split in ("valid", "train")}
+    test = [
+        sentence
+        for part in PARTS
+        for sentence in distinct(draw(part, False, 0.0), SIZE["test"] // len(PARTS))
+    ]
+    others = {
+        split: tuple(distinct(draw("seen", True, 0.4), SIZE[split])) for split in ("valid", "train")
+    }
     return {**others, "test": tuple(test)}
 
 

@@ -51,7 +51,9 @@ class Sentence:
     @property
     def texts(self) -> tuple[str, str]:
         """Both sides as text, words and punctuation apart by one space."""
-        return " ".join(word.text for word in self.english), " ".join(word.text for word in self.german)
+        return " ".join(word.text for word in self.english), " ".join(
+            word.text for word in self.german
+        )
 
 
 def position(words: Sequence[Word], role: str) -> int:
@@ -59,8 +61,15 @@ def position(words: Sequence[Word], role: str) -> int:
     return next((i for i, word in enumerate(words) if word.role == role), -1)
 
 
-FRAMES = ("thing", "thing by thing", "person and thing", "person and thing by thing", "particle", "particle by thing",
-          "fronted")
+FRAMES = (
+    "thing",
+    "thing by thing",
+    "person and thing",
+    "person and thing by thing",
+    "particle",
+    "particle by thing",
+    "fronted",
+)
 """First clauses: what stands in them, in this order."""
 CLAUSES = ("it was", "it fell", "person and it", "its")
 """Second clauses, with the pronoun."""
@@ -88,13 +97,19 @@ class _Phrase:
         return [*found, noun, *after]
 
     def german(self, case: str) -> list[Word]:
-        the, a, after_the, after_a = ("die", "", "en", "en") if self.plural else ENDINGS[self.gender, case]
+        the, a, after_the, after_a = (
+            ("die", "", "en", "en") if self.plural else ENDINGS[self.gender, case]
+        )
         found = [Word(the if self.definite else "ein" + a, "DET", self._role("article"))]
         if self.adjective:
             ending = after_the if self.definite else after_a
             found.append(Word(ADJECTIVES[self.adjective] + ending, "ADJ", self._role("adjective")))
         found.append(Word(self.noun[1], "NOUN", self.role))
-        after = [Word(PREPOSITIONS[self.behind[0]], "PREP"), *self.behind[1].german("dat")] if self.behind else []
+        after = (
+            [Word(PREPOSITIONS[self.behind[0]], "PREP"), *self.behind[1].german("dat")]
+            if self.behind
+            else []
+        )
         return [*found, *after]
 
     def _role(self, part: str) -> str:
@@ -118,7 +133,11 @@ class _Clause(NamedTuple):
         verb = Word(self.verb, "VERB", role)
         if verb_last:
             return [*self.subject, *self.middle, verb._replace(text=self.particle + self.verb)]
-        end = [Word(self.particle, "PART", "particle" if role == "verb" else "")] if self.particle else []
+        end = (
+            [Word(self.particle, "PART", "particle" if role == "verb" else "")]
+            if self.particle
+            else []
+        )
         before = [*self.front[1], verb, *self.subject] if self.front else [*self.subject, verb]
         return [*before, *self.middle, *end]
 
@@ -150,8 +169,12 @@ class Writer:
 
     def was(self, subject: _Both) -> _Clause:
         adjective = self.pick(list(ADJECTIVES))
-        return _Clause([*subject[0], Word("was", "VERB", "verb"), Word(adjective, "ADJ")], subject[1], "war",
-                       [Word(ADJECTIVES[adjective], "ADJ")])
+        return _Clause(
+            [*subject[0], Word("was", "VERB", "verb"), Word(adjective, "ADJ")],
+            subject[1],
+            "war",
+            [Word(ADJECTIVES[adjective], "ADJ")],
+        )
 
     def fell(self, subject: _Both) -> _Clause:
         verb, *particle = (english := self.pick(list(INTRANSITIVE))).split()
@@ -169,20 +192,34 @@ class Writer:
         english, german, plural = self.person()
         verb, particle = list(PARTICLE_VERBS)[int(self.chance() * len(PARTICLE_VERBS))]
         *finite, german_particle = PARTICLE_VERBS[verb, particle]
-        words = [*english, Word(verb, "VERB", "verb"), *thing[0], Word(particle, "PART", "particle")]
+        words = [
+            *english,
+            Word(verb, "VERB", "verb"),
+            *thing[0],
+            Word(particle, "PART", "particle"),
+        ]
         return _Clause(words, german, finite[plural], thing[1], german_particle)
 
     def fit(self, preposition: str, one: _Phrase, other: _Phrase) -> _Clause:
-        words = [Word("did", "VERB"), Word("not", "ADV"), Word("fit", "VERB", "verb"), Word(preposition, "PREP")]
+        words = [
+            Word("did", "VERB"),
+            Word("not", "ADV"),
+            Word("fit", "VERB", "verb"),
+            Word(preposition, "PREP"),
+        ]
         german = [Word("nicht", "ADV"), Word(FIT[preposition], "PREP"), *other.german("acc")]
-        return _Clause([*one.english(), *words, *other.english()], one.german("nom"), "passte", german)
+        return _Clause(
+            [*one.english(), *words, *other.english()], one.german("nom"), "passte", german
+        )
 
     def frame(self, name: str, thing: _Phrase, other: _Phrase) -> _Clause:
         """A clause about `thing`; `other` is in it where the name says so."""
         if name == "fronted":
             preposition = self.pick(list(PREPOSITIONS))
-            front = ([Word(preposition, "PREP"), *other.english()],
-                     [Word(PREPOSITIONS[preposition], "PREP"), *other.german("dat")])
+            front = (
+                [Word(preposition, "PREP"), *other.english()],
+                [Word(PREPOSITIONS[preposition], "PREP"), *other.german("dat")],
+            )
             return self.did((thing.english(), thing.german("acc")), front)
         if name.endswith("by thing"):
             thing = replace(thing, behind=(self.pick(list(PREPOSITIONS)), other))
@@ -198,28 +235,49 @@ class Writer:
         if name == "its":
             part, part_gender = PARTS_OF_THINGS[english := self.pick(list(PARTS_OF_THINGS))]
             possessive = ITS[gender] + ENDINGS[part_gender, "nom"][1]
-            return self.was(([Word("its", "POSS", "pronoun"), Word(english, "NOUN")],
-                             [Word(possessive, "POSS", "pronoun"), Word(part, "NOUN")]))
-        return self.did(it) if case == "acc" else self.was(it) if name == "it was" else self.fell(it)
+            return self.was(
+                (
+                    [Word("its", "POSS", "pronoun"), Word(english, "NOUN")],
+                    [Word(possessive, "POSS", "pronoun"), Word(part, "NOUN")],
+                )
+            )
+        return (
+            self.did(it) if case == "acc" else self.was(it) if name == "it was" else self.fell(it)
+        )
 
     def pronoun_sentence(self, template: str, nouns: Sequence[str], same_gender: bool) -> Sentence:
         """A sentence of this template; unless `same_gender`, the distractor would take another pronoun."""
         first, second = template.split(" + ")
         forms = ITS if second == "its" else IT["nom"]
         thing, other = self.thing(nouns, "antecedent"), self.thing(nouns, "distractor")
-        while other.noun == thing.noun or not (same_gender or forms[other.gender] != forms[thing.gender]):
+        while other.noun == thing.noun or not (
+            same_gender or forms[other.gender] != forms[thing.gender]
+        ):
             other = self.thing(nouns, "distractor")
         if first not in FRAMES:
             size = self.pick(second.split())
             german, sign = SIZES[size]
             clause = self.fit(first.split()[1], *((thing, other) if sign > 0 else (other, thing)))
-            why = _Clause([Word("it", "PRON", "pronoun"), Word("was", "VERB", "verb"), Word("too", "ADV"),
-                           Word(size, "ADJ", "cue")], [Word(IT["nom"][thing.gender], "PRON", "pronoun")], "war",
-                          [Word("zu", "ADV"), Word(german, "ADJ", "cue")])
+            why = _Clause(
+                [
+                    Word("it", "PRON", "pronoun"),
+                    Word("was", "VERB", "verb"),
+                    Word("too", "ADV"),
+                    Word(size, "ADJ", "cue"),
+                ],
+                [Word(IT["nom"][thing.gender], "PRON", "pronoun")],
+                "war",
+                [Word("zu", "ADV"), Word(german, "ADJ", "cue")],
+            )
             return _join(clause, "because", why, template, thing.gender)
         clause = self.frame(first, thing, other)
-        return _join(clause, self.pick(list(CONJUNCTIONS)), self.pronoun_clause(second, thing.gender), template,
-                     thing.gender)
+        return _join(
+            clause,
+            self.pick(list(CONJUNCTIONS)),
+            self.pronoun_clause(second, thing.gender),
+            template,
+            thing.gender,
+        )
 
     def plain_clause(self, nouns: Sequence[str], main: bool = True) -> _Clause:
         """A clause without roles; only a main clause may begin with something else than its subject."""
@@ -235,9 +293,13 @@ class Writer:
             return _finish(clause.english, clause.german("verb", False), "one clause", "")
         if chance < 0.7:
             clause, conjunction = self.plain_clause(nouns), self.pick(list(CONJUNCTIONS))
-            return _join(clause, conjunction, self.plain_clause(nouns, main=False), "two clauses", "")
+            return _join(
+                clause, conjunction, self.plain_clause(nouns, main=False), "two clauses", ""
+            )
         english, german, plural = self.person()
-        said = _Clause([*english, Word("said", "VERB", "verb")], german, "sagten" if plural else "sagte", [])
+        said = _Clause(
+            [*english, Word("said", "VERB", "verb")], german, "sagten" if plural else "sagte", []
+        )
         return _join(said, "that", self.plain_clause(nouns, main=False), "that clause", "")
 
 
@@ -246,13 +308,27 @@ def _join(one: _Clause, conjunction: str, two: _Clause, template: str, gender: s
     later = {"verb": "second verb", "particle": "second particle"}
     comma = [] if conjunction == "and" else [Word(",", "PUNCT")]
     second = [word._replace(role=later.get(word.role, word.role)) for word in two.english]
-    return _finish([*one.english, Word(conjunction, "CONJ"), *second],
-                   [*one.german("verb", False), *comma, Word(german, "CONJ"), *two.german("second verb", verb_last)],
-                   template, gender)
+    return _finish(
+        [*one.english, Word(conjunction, "CONJ"), *second],
+        [
+            *one.german("verb", False),
+            *comma,
+            Word(german, "CONJ"),
+            *two.german("second verb", verb_last),
+        ],
+        template,
+        gender,
+    )
 
 
 def _finish(english: list[Word], german: list[Word], template: str, gender: str) -> Sentence:
-    sides = ([words[0]._replace(text=words[0].text[0].upper() + words[0].text[1:]), *words[1:], Word(".", "PUNCT")]
-             for words in (english, german))
+    sides = (
+        [
+            words[0]._replace(text=words[0].text[0].upper() + words[0].text[1:]),
+            *words[1:],
+            Word(".", "PUNCT"),
+        ]
+        for words in (english, german)
+    )
     english_side, german_side = map(tuple, sides)
     return Sentence(english_side, german_side, template, gender)

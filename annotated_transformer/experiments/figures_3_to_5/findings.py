@@ -37,7 +37,13 @@ from annotated_transformer.experiments.figures_3_to_5.controlled_corpus import (
     sentences,
     text_pairs,
 )
-from annotated_transformer.experiments.figures_3_to_5.knock_out import JUDGED, ablation, places, rounded, score
+from annotated_transformer.experiments.figures_3_to_5.knock_out import (
+    JUDGED,
+    ablation,
+    places,
+    rounded,
+    score,
+)
 from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.experiments.significance import Estimate, estimate, ratio_of_sums
 from annotated_transformer.looking.inspection import ATTENTION_MODULES
@@ -52,11 +58,24 @@ COMMAND = "python -m annotated_transformer.experiments.figures_3_to_5"
 VOCABULARY = 1400
 """Enough merges for every word of the corpus to be one token, so that a token's weight is a word's."""
 MODEL: dict[str, Any] = {"N": 2, "d_model": 64, "d_ff": 256, "h": 4}
-TRAINING: dict[str, Any] = {"train_steps": 1500, "max_tokens": 1500, "warmup_steps": 400, "lr_factor": 0.7}
+TRAINING: dict[str, Any] = {
+    "train_steps": 1500,
+    "max_tokens": 1500,
+    "warmup_steps": 400,
+    "lr_factor": 0.7,
+}
 SMALL_MODEL: dict[str, Any] = {"N": 2, "d_model": 16, "d_ff": 32, "h": 2}
-SMALL_TRAINING: dict[str, Any] = {"train_steps": 20, "max_tokens": 600, "warmup_steps": 10, "lr_factor": 1.0}
+SMALL_TRAINING: dict[str, Any] = {
+    "train_steps": 20,
+    "max_tokens": 600,
+    "warmup_steps": 10,
+    "lr_factor": 1.0,
+}
 ANTECEDENT = "pronoun to antecedent, encoder"
-EXAMPLES = tuple(f"The wheel did not fit into the bucket because it was too {size} ." for size in ("wide", "narrow"))
+EXAMPLES = tuple(
+    f"The wheel did not fit into the bucket because it was too {size} ."
+    for size in ("wide", "narrow")
+)
 """Held-out nouns in a held-out template."""
 
 
@@ -64,20 +83,37 @@ def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]
     """The model of this seed, trained now or found in `runs`; resumed where it had stopped."""
     out = runs / f"seed-{seed}"
     settings = SMALL_TRAINING if small else TRAINING
-    config = TrainConfig(**settings, seed=seed, precision="fp32", log_every=100, validate_every=10**6,
-                         checkpoint_every=200, keep_checkpoints=1)
+    config = TrainConfig(
+        **settings,
+        seed=seed,
+        precision="fp32",
+        log_every=100,
+        validate_every=10**6,
+        checkpoint_every=200,
+        keep_checkpoints=1,
+    )
     state = out / "training.safetensors"
     done = out / "done"
     model_config = ModelConfig(vocab_size=VOCABULARY, **(SMALL_MODEL if small else MODEL))
     if not done.exists():
         pairs = text_pairs("train")
         tokenizer = Tokenizer.train([text for pair in pairs[:6000] for text in pair], VOCABULARY)
-        train(model_config, config, tokenizer, pairs, text_pairs("valid")[:20], out, resume=state.exists(),
-              corpus="controlled-en-de")
+        train(
+            model_config,
+            config,
+            tokenizer,
+            pairs,
+            text_pairs("valid")[:20],
+            out,
+            resume=state.exists(),
+            corpus="controlled-en-de",
+        )
         done.touch()
     found = read_config(out)
-    require((found["model"], found["train"]) == (model_config.to_dict(), config.to_dict()),
-            f"{out} holds a run with other settings: remove it")
+    require(
+        (found["model"], found["train"]) == (model_config.to_dict(), config.to_dict()),
+        f"{out} holds a run with other settings: remove it",
+    )
     return load_model(out)
 
 
@@ -100,34 +136,53 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
         layer, head = best_head(chosen_on[name])
         best[name] = torch.stack([each.weight[:, layer, head], each.n_links], 1)
         share, n_rival = estimate(ratio_of_sums, [best[name]]), each.n_rival.sum()
-        table[name] = {"best": [layer, head], **_share(share),
-                       "even": (each.even.sum() / each.n_links.sum()).item(), "links": int(each.n_links.sum()),
-                       "untrained": _weight(untrained_found[name], best_head(untrained_on[name])),
-                       "all heads": rounded(each.weight.sum(0) / each.n_links.sum())}
+        table[name] = {
+            "best": [layer, head],
+            **_share(share),
+            "even": (each.even.sum() / each.n_links.sum()).item(),
+            "links": int(each.n_links.sum()),
+            "untrained": _weight(untrained_found[name], best_head(untrained_on[name])),
+            "all heads": rounded(each.weight.sum(0) / each.n_links.sum()),
+        }
         if n_rival:
-            table[name] |= {"rival": (each.rival.sum(0)[layer, head] / n_rival).item(),
-                            "weight beside a rival": (each.beside_rival.sum(0)[layer, head] / n_rival).item()}
-    record = {"seed": seed, "accuracy": accuracy(model, tokenizer, sentences("test")[::max(1, every // 4)]),
-              "shares": table, "ablation": ablation(model, test, chosen_on, seed),
-              "places": places(model, test, valid, found[ANTECEDENT], chosen_on[ANTECEDENT]),
-              "example": example(model, tokenizer)}
+            table[name] |= {
+                "rival": (each.rival.sum(0)[layer, head] / n_rival).item(),
+                "weight beside a rival": (each.beside_rival.sum(0)[layer, head] / n_rival).item(),
+            }
+    record = {
+        "seed": seed,
+        "accuracy": accuracy(model, tokenizer, sentences("test")[:: max(1, every // 4)]),
+        "shares": table,
+        "ablation": ablation(model, test, chosen_on, seed),
+        "places": places(model, test, valid, found[ANTECEDENT], chosen_on[ANTECEDENT]),
+        "example": example(model, tokenizer),
+    }
     return Measured(record, best)
 
 
-def accuracy(model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence]) -> dict[str, dict[str, int | float]]:
+def accuracy(
+    model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence]
+) -> dict[str, dict[str, int | float]]:
     """For each part of the test: pronouns right, forced and in greedy translations, and whole translations right."""
     found = {}
     forced = answers(model, prepare(tokenizer, test))
-    translations = Translator(model, tokenizer).translate([sentence.texts[0] for sentence in test], beam_size=1)
+    translations = Translator(model, tokenizer).translate(
+        [sentence.texts[0] for sentence in test], beam_size=1
+    )
     for part, held_out in PARTS.items():
         rows = [i for i, sentence in enumerate(test) if is_held_out(sentence) == held_out]
         right = 0
         for i in rows:
             where = position(test[i].german, "pronoun")
-            right += translations[i].split()[where:where + 1] == [test[i].german[where].text]
+            right += translations[i].split()[where : where + 1] == [test[i].german[where].text]
         whole = sum(translations[i] == test[i].texts[1] for i in rows)
-        found[part] = {"sentences": len(rows), "forced": score(forced["pronoun"][rows]), "greedy": right / len(rows),
-                       "whole translations": whole / len(rows), "other": score(forced["other"][rows])}
+        found[part] = {
+            "sentences": len(rows),
+            "forced": score(forced["pronoun"][rows]),
+            "greedy": right / len(rows),
+            "whole translations": whole / len(rows),
+            "other": score(forced["other"][rows]),
+        }
     return found
 
 
@@ -140,7 +195,12 @@ def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
         with record_attention(model) as weights:
             model.encode(pad_source([tokenizer.encode(text)]))
         row = text.split().index("it")
-        maps = torch.stack([weights[ATTENTION_MODULES["encoder"].format(i)][0, :, row] for i in range(model.config.N)])
+        maps = torch.stack(
+            [
+                weights[ATTENTION_MODULES["encoder"].format(i)][0, :, row]
+                for i in range(model.config.N)
+            ]
+        )
         found[text] = {"translation": translation, "it": rounded(maps)}
     return found
 
@@ -159,26 +219,52 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
     table = {}
     for name in measured[0].best:
         share = estimate(ratio_of_sums, [seed.best[name] for seed in measured])
-        table[name] = {**_share(share), "seeds": share.seeds,
-                       "even": records[0]["shares"][name]["even"],
-                       "untrained": [record["shares"][name]["untrained"] for record in records]}
+        table[name] = {
+            **_share(share),
+            "seeds": share.seeds,
+            "even": records[0]["shares"][name]["even"],
+            "untrained": [record["shares"][name]["untrained"] for record in records],
+        }
         if "rival" in records[0]["shares"][name]:
             for key in ("rival", "weight beside a rival"):
-                table[name][key] = sum(record["shares"][name][key] for record in records) / len(records)
-    mean_accuracy = {part: {key: sum(record["accuracy"][part][key] for record in records) / len(records)
-                            for key in records[0]["accuracy"][part]} for part in PARTS}
+                table[name][key] = sum(record["shares"][name][key] for record in records) / len(
+                    records
+                )
+    mean_accuracy = {
+        part: {
+            key: sum(record["accuracy"][part][key] for record in records) / len(records)
+            for key in records[0]["accuracy"][part]
+        }
+        for part in PARTS
+    }
     keys = ("before", "after", "p", "other words after", "other heads, mean", "other heads, lowest")
-    judged = {link: {key: [record["ablation"][f"best: {link}"][key] for record in records] for key in keys}
-              for link in JUDGED}
-    return {"seeds": [record["seed"] for record in records], "accuracy": mean_accuracy, "shares": table,
-            "ablation of the best head": judged}
+    judged = {
+        link: {
+            key: [record["ablation"][f"best: {link}"][key] for record in records] for key in keys
+        }
+        for link in JUDGED
+    }
+    return {
+        "seeds": [record["seed"] for record in records],
+        "accuracy": mean_accuracy,
+        "shares": table,
+        "ablation of the best head": judged,
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Train or load each seed's model, measure it, and write figures_3_to_5.json."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="toy size, into a temporary folder unless --out is given")
-    parser.add_argument("--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)")
+    parser = argparse.ArgumentParser(
+        prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="toy size, into a temporary folder unless --out is given",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args(arguments)
     require(options.seeds >= 1, f"seeds must be at least 1, got {options.seeds}")
@@ -192,9 +278,14 @@ def main(arguments: list[str] | None = None) -> None:
         measured.append(measure(model, tokenizer, seed, every))
     records = [seed.record for seed in measured]
     records.append(over_seeds(measured))
-    write_result(out / "figures_3_to_5.json", COMMAND + (" --small" if options.small else ""), records,
-                 model=SMALL_MODEL if options.small else MODEL, training=SMALL_TRAINING if options.small else TRAINING,
-                 sentences={split: len(sentences(split)) for split in ("train", "valid", "test")})
+    write_result(
+        out / "figures_3_to_5.json",
+        COMMAND + (" --small" if options.small else ""),
+        records,
+        model=SMALL_MODEL if options.small else MODEL,
+        training=SMALL_TRAINING if options.small else TRAINING,
+        sentences={split: len(sentences(split)) for split in ("train", "valid", "test")},
+    )
     print(out / "figures_3_to_5.json")
 
 

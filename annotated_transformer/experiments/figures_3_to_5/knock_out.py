@@ -22,9 +22,14 @@ from annotated_transformer.experiments.significance import estimate, ratio_of_su
 from annotated_transformer.looking.inspection import ATTENTION_MODULES, Head, heads_of, knocked_out
 from annotated_transformer.model.transformer import Transformer
 
-JUDGED = {"pronoun to antecedent, encoder": "pronoun", "pronoun to antecedent, cross": "pronoun",
-          "pronoun to antecedent, decoder": "pronoun", "pronoun to pronoun, cross": "pronoun",
-          "verb to particle, encoder": "verb", "verb to particle, cross": "verb"}
+JUDGED = {
+    "pronoun to antecedent, encoder": "pronoun",
+    "pronoun to antecedent, cross": "pronoun",
+    "pronoun to antecedent, decoder": "pronoun",
+    "pronoun to pronoun, cross": "pronoun",
+    "verb to particle, encoder": "verb",
+    "verb to particle, cross": "verb",
+}
 """Which word should suffer when the best head of a link is away."""
 TOGETHER = ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder")
 """Whose best heads are taken away together, and joined by others one at a time."""
@@ -47,7 +52,9 @@ def score(found: Tensor) -> float:
     return ratio_of_sums(found.sum(0))
 
 
-def ablation(model: Transformer, test: Prepared, chosen_on: dict[str, Shares], seed: int) -> dict[str, Any]:
+def ablation(
+    model: Transformer, test: Prepared, chosen_on: dict[str, Shares], seed: int
+) -> dict[str, Any]:
     """What is still right when each head in turn is away or even, and when the likeliest heads are away together."""
     whole = answers(model, test)
     found: dict[str, Any] = {"whole": {kind: score(each) for kind, each in whole.items()}}
@@ -67,25 +74,40 @@ def ablation(model: Transformer, test: Prepared, chosen_on: dict[str, Shares], s
         attention = link.split(", ")[1]
         layer, i = best_head(chosen_on[link])
         now, asked = after[attention, layer, i], whole[kind][:, 1] > 0
-        others = [score(each[kind]) for place, each in after.items()
-                  if place[0] == attention and place != (attention, layer, i)]
+        others = [
+            score(each[kind])
+            for place, each in after.items()
+            if place[0] == attention and place != (attention, layer, i)
+        ]
         found[f"best: {link}"] = {
-            "head": [layer, i], "word": kind, "sentences": int(asked.sum()), "before": score(whole[kind]),
-            "after": score(now[kind]), "p": mcnemar(whole[kind][asked, 0] > 0, now[kind][asked, 0] > 0),
-            "other words after": score(now["other"]), "other heads, mean": sum(others) / len(others),
-            "other heads, lowest": min(others)}
-    together = [heads[link.split(", ")[1]][layer][i] for link in TOGETHER
-                for layer, i in [best_head(chosen_on[link])]]
+            "head": [layer, i],
+            "word": kind,
+            "sentences": int(asked.sum()),
+            "before": score(whole[kind]),
+            "after": score(now[kind]),
+            "p": mcnemar(whole[kind][asked, 0] > 0, now[kind][asked, 0] > 0),
+            "other words after": score(now["other"]),
+            "other heads, mean": sum(others) / len(others),
+            "other heads, lowest": min(others),
+        }
+    together = [
+        heads[link.split(", ")[1]][layer][i]
+        for link in TOGETHER
+        for layer, i in [best_head(chosen_on[link])]
+    ]
     with knocked_out(*together):
         now = answers(model, test)
     found["encoder's and decoder's best"] = {kind: score(each) for kind, each in now.items()}
     for link in TOGETHER:
-        found[f"more: {link}"] = _more_and_more(model, test, heads[link.split(", ")[1]], chosen_on[link], seed)
+        found[f"more: {link}"] = _more_and_more(
+            model, test, heads[link.split(", ")[1]], chosen_on[link], seed
+        )
     return found
 
 
-def _more_and_more(model: Transformer, test: Prepared, layers: list[list[Head]], chosen: Shares, seed: int
-                   ) -> list[dict[str, int | float]]:
+def _more_and_more(
+    model: Transformer, test: Prepared, layers: list[list[Head]], chosen: Shares, seed: int
+) -> list[dict[str, int | float]]:
     """The 1, 2, 3 heads that look most at the antecedent away, beside as many others, drawn from the same attention."""
     every = [head for layer in layers for head in layer]
     order = chosen.weight.sum(0).flatten().argsort(descending=True).tolist()
@@ -96,43 +118,71 @@ def _more_and_more(model: Transformer, test: Prepared, layers: list[list[Head]],
         for gone in (order[:k], *(generator.sample(order[k:], k) for _ in range(4))):
             with knocked_out(*(every[i] for i in gone)):
                 scores.append(score(answers(model, test)["pronoun"]))
-        rows.append({"heads": k, "after": scores[0], "others, mean": sum(scores[1:]) / 4,
-                     "others, lowest": min(scores[1:])})
+        rows.append(
+            {
+                "heads": k,
+                "after": scores[0],
+                "others, mean": sum(scores[1:]) / 4,
+                "others, lowest": min(scores[1:]),
+            }
+        )
     return rows
 
 
-def places(model: Transformer, test: Prepared, valid: Prepared, found: Shares, chosen_on: Shares) -> dict[str, Any]:
+def places(
+    model: Transformer, test: Prepared, valid: Prepared, found: Shares, chosen_on: Shares
+) -> dict[str, Any]:
     """The encoder's heads where the antecedent is the sentence's first thing, and where it is the second.
 
     For each case: its best head (chosen on its validation sentences), what that gives to the right noun and to the
     other, and the pronouns right before and after it is removed, in this case and in the other one.
     """
-    first, valid_first = (torch.tensor([antecedent_is_first(sentence) for sentence in some.sentences])
-                          for some in (test, valid))
+    first, valid_first = (
+        torch.tensor([antecedent_is_first(sentence) for sentence in some.sentences])
+        for some in (test, valid)
+    )
     with_pronoun = torch.tensor([bool(sentence.gender) for sentence in valid.sentences])
     before, table = answers(model, test)["pronoun"], {}
-    for name, here, chosen in (("first", first, valid_first), ("second", ~first, with_pronoun & ~valid_first)):
+    for name, here, chosen in (
+        ("first", first, valid_first),
+        ("second", ~first, with_pronoun & ~valid_first),
+    ):
         layer, i = best_head(Shares(*(each[chosen] for each in chosen_on)))
         with knocked_out(heads_of(model, "encoder")[layer][i]):
             after = answers(model, test)["pronoun"]
         n_rival = found.n_rival[here].sum()
         table[name] = {
-            "best": [layer, i], "sentences": int(here.sum()),
+            "best": [layer, i],
+            "sentences": int(here.sum()),
             "weight": (found.weight[here].sum(0)[layer, i] / here.sum()).item(),
             "weight beside a rival": (found.beside_rival[here].sum(0)[layer, i] / n_rival).item(),
             "rival": (found.rival[here].sum(0)[layer, i] / n_rival).item(),
-            "more than the rival": estimate(ratio_of_sums, [torch.stack([
-                (found.beside_rival - found.rival)[here, layer, i], found.n_rival[here]], 1)])._asdict(),
+            "more than the rival": estimate(
+                ratio_of_sums,
+                [
+                    torch.stack(
+                        [(found.beside_rival - found.rival)[here, layer, i], found.n_rival[here]], 1
+                    )
+                ],
+            )._asdict(),
             "all heads": rounded(found.weight[here].sum(0) / here.sum()),
-            "before": score(before[here]), "after": score(after[here]),
+            "before": score(before[here]),
+            "after": score(after[here]),
             "p": mcnemar(before[here, 0] > 0, after[here, 0] > 0),
-            "other sentences before": score(before[~here]), "other sentences after": score(after[~here])}
+            "other sentences before": score(before[~here]),
+            "other sentences after": score(after[~here]),
+        }
     return table
 
 
 def rounded(x: Tensor, digits: int = 4) -> Any:
     """Nested lists with numbers as short as they need to be."""
+
     def short(values: Any) -> Any:
-        return [short(value) for value in values] if isinstance(values, list) else round(values, digits)
+        return (
+            [short(value) for value in values]
+            if isinstance(values, list)
+            else round(values, digits)
+        )
 
     return short(x.tolist())

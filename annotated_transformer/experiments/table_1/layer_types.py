@@ -23,7 +23,9 @@ def self_attention(x: Float[Tensor, "*B L D"]) -> Float[Tensor, "*B L D"]:
 
     The kernel keeps no n^2 weights where it can avoid it; `scaled_dot_product_attention(x, x, x)` does.
     """
-    head = x[..., None, :, :]  # with a batch: B sentences of one head, the shape that the fused kernel takes
+    head = x[
+        ..., None, :, :
+    ]  # with a batch: B sentences of one head, the shape that the fused kernel takes
     return F.scaled_dot_product_attention(head, head, head)[..., 0, :, :]
 
 
@@ -64,8 +66,14 @@ def separable_convolution(
 
 
 LAYER_TYPES = (
-    "self-attention", "self-attention, weights stored", "recurrent", "recurrent (LSTM)", "convolutional",
-    "convolutional, dilated", "restricted self-attention", "separable convolutional",
+    "self-attention",
+    "self-attention, weights stored",
+    "recurrent",
+    "recurrent (LSTM)",
+    "convolutional",
+    "convolutional, dilated",
+    "restricted self-attention",
+    "separable convolutional",
 )
 """What `make_layer` makes: Table 1's rows in its order, with their variants."""
 
@@ -85,7 +93,9 @@ def make_layer(layer: str, d: int, k: int = 3, r: int = 3) -> Callable[[Tensor],
         case "restricted self-attention":
             return lambda x: restricted_self_attention(x, r)
         case "recurrent" | "recurrent (LSTM)":
-            cell: nn.Module = (nn.LSTM if "LSTM" in layer else nn.RNN)(d, d, bias=False, batch_first=True)
+            cell: nn.Module = (nn.LSTM if "LSTM" in layer else nn.RNN)(
+                d, d, bias=False, batch_first=True
+            )
             return lambda x: cell(x)[0]
         case "convolutional" | "convolutional, dilated":
             W, gap = torch.randn(d, d, k) / math.sqrt(k * d), k if "dilated" in layer else 1
@@ -109,4 +119,6 @@ def layers_to_connect(layer: Callable[[Tensor, int], Tensor], n: int, d: int = 2
         [gradient] = torch.autograd.grad(y[-1].sum(), x, retain_graph=True)
         if gradient[0].any():
             return depth + 1
-    raise ConfigError(f"{n} layers must connect the first of {n} positions to the last, and these do not")
+    raise ConfigError(
+        f"{n} layers must connect the first of {n} positions to the last, and these do not"
+    )

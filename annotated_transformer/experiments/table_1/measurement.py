@@ -38,23 +38,37 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated_transformer.config import require
 from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.experiments.table_1 import layer_types as types
-from annotated_transformer.experiments.table_1.layer_types import LAYER_TYPES, layers_to_connect, make_layer
+from annotated_transformer.experiments.table_1.layer_types import (
+    LAYER_TYPES,
+    layers_to_connect,
+    make_layer,
+)
 from annotated_transformer.fast.memory import keep_freed_memory, return_freed_memory
 from annotated_transformer.tables.cost import layer_operations, longest_chain, peak_bytes
 
 COMMAND = "python -m annotated_transformer.experiments.table_1"
 K, R = 3, 33  # kernel width and neighbourhood
-FORMULA: dict[str, tuple[str, dict[str, int]]] = {  # the row of cost.LAYERS and what else its formula needs
-    "self-attention, weights stored": ("self-attention", {}), "recurrent (LSTM)": ("recurrent", {"gates": 4}),
-    "convolutional, dilated": ("convolutional", {})}
+FORMULA: dict[
+    str, tuple[str, dict[str, int]]
+] = {  # the row of cost.LAYERS and what else its formula needs
+    "self-attention, weights stored": ("self-attention", {}),
+    "recurrent (LSTM)": ("recurrent", {"gates": 4}),
+    "convolutional, dilated": ("convolutional", {}),
+}
 THEORY = {  # the exponents of n and d in Table 1; of a separable convolution, for large d
-    "self-attention": (2, 1), "recurrent": (1, 2), "convolutional": (1, 2), "restricted self-attention": (1, 1),
-    "separable convolutional": (1, 2)}
+    "self-attention": (2, 1),
+    "recurrent": (1, 2),
+    "convolutional": (1, 2),
+    "restricted self-attention": (1, 1),
+    "separable convolutional": (1, 2),
+}
 ONE_SENTENCE = "one sentence: each step is a matrix times a vector, limited by memory"
 FEW_SENTENCES = "32 sentences: limited by memory where the matrix is too large for the caches"
 CROSSES_CACHE = "the vectors outgrow the level-2 cache within the range"
 SLOW_TERM = "the k n d operations of the first step are few, but slow: they are limited by memory"
-FEW_STEPS = "8 steps of 128 sentences: rearranging the matrix, once a call, is not shared by enough steps"
+FEW_STEPS = (
+    "8 steps of 128 sentences: rearranging the matrix, once a call, is not shared by enough steps"
+)
 STORED = "the n^2 weights outgrow the caches within the range"
 # layer, swept letter, its fitted sizes from and to, its smaller sizes, the other letter's size, sentences, reason
 Sweep = tuple[str, str, int, int, tuple[int, ...], int, int, str]
@@ -81,20 +95,33 @@ TIMES: list[Sweep] = [
     ("self-attention, weights stored", "n", 1024, 8192, (), 64, 1, STORED),
 ]
 STORED_LAYER, RESTRICTED = "self-attention, weights stored", "restricted self-attention"
-T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}  # Student's t, 95 percent
+T_975 = {
+    1: 12.706,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    6: 2.447,
+    7: 2.365,
+    8: 2.306,
+}  # Student's t, 95 percent
 
 
 def geometric(low: int, high: int, multiple: int = 16) -> list[int]:
     """low, ..., high by steps of the square root of 2, each but the ends rounded to a multiple."""
     steps = round(2 * math.log2(high / low))
-    return [low] + [multiple * round(low * 2 ** (i / 2) / multiple) for i in range(1, steps)] + [high]
+    return (
+        [low] + [multiple * round(low * 2 ** (i / 2) / multiple) for i in range(1, steps)] + [high]
+    )
 
 
 def fit(sizes: list[int], values: list[float]) -> dict[str, float]:
     """The slope of log value over log size by least squares, with its 95 percent interval (Student's t)."""
     x, y = np.log(sizes), np.log(values)
     (slope, intercept), degrees = np.polyfit(x, y, deg=1), len(sizes) - 2
-    error = math.sqrt(((y - slope * x - intercept) ** 2).sum() / degrees / ((x - x.mean()) ** 2).sum())
+    error = math.sqrt(
+        ((y - slope * x - intercept) ** 2).sum() / degrees / ((x - x.mean()) ** 2).sum()
+    )
     half = T_975[degrees] * error
     return {"exponent": float(slope), "low": float(slope - half), "high": float(slope + half)}
 
@@ -144,10 +171,14 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
             for size in [*smaller, *geometric(low, high)]:
                 n, d = shape(over, size, other)
                 call, x = made(layer, d), torch.randn(batch, n, d)
-                if best.get((number, size), 0) < 0.1:  # a short call finds the caches full of other things
+                if (
+                    best.get((number, size), 0) < 0.1
+                ):  # a short call finds the caches full of other things
                     call(x)
                 took = min(_seconds(partial(call, x)) for _ in range(3 if size in smaller else 1))
-                best[number, size] = min(took, best.get((number, size), math.inf)) if turn > 1 else took
+                best[number, size] = (
+                    min(took, best.get((number, size), math.inf)) if turn > 1 else took
+                )
         print(f"round {turn} of {rounds}", flush=True)
     records = []
     for number, (layer, over, low, high, smaller, other, batch, reason) in enumerate(sweeps):
@@ -156,14 +187,31 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
         row = FORMULA.get(layer, (layer, {}))[0]
         operations = [counted(layer, *shape(over, size, other), batch) for size in sizes]
         expected = [_formula(layer, *shape(over, size, other), batch) for size in sizes]
-        require(operations == expected, f"{layer}: {operations} operations counted, the formula gives {expected}")
+        require(
+            operations == expected,
+            f"{layer}: {operations} operations counted, the formula gives {expected}",
+        )
         times = [best[number, size] for size in sizes]
-        records.append({
-            "measure": "time", "layer": layer, "over": over, "d" if over == "n" else "n": other, "k": K, "r": R,
-            "sentences": batch, "theory": THEORY[row]["nd".index(over)], "reason": reason, "rounds": rounds,
-            "sizes": sizes, "fitted_from": low, "seconds": times, "operations": operations,
-            "time": fit(fitted, times[len(smaller):]),
-            "counted": fit(fitted, [float(o) for o in operations[len(smaller):]])})
+        records.append(
+            {
+                "measure": "time",
+                "layer": layer,
+                "over": over,
+                "d" if over == "n" else "n": other,
+                "k": K,
+                "r": R,
+                "sentences": batch,
+                "theory": THEORY[row]["nd".index(over)],
+                "reason": reason,
+                "rounds": rounds,
+                "sizes": sizes,
+                "fitted_from": low,
+                "seconds": times,
+                "operations": operations,
+                "time": fit(fitted, times[len(smaller) :]),
+                "counted": fit(fitted, [float(o) for o in operations[len(smaller) :]]),
+            }
+        )
     return records
 
 
@@ -171,18 +219,37 @@ def measured_memory(small: bool) -> list[dict[str, Any]]:
     """Peak bytes of one layer for one sentence with gradients on, and their exponents."""
     records = []
     for layer in LAYER_TYPES:
-        for over, theory in zip("nd", (2, 0) if layer == STORED_LAYER else (1, 1)):  # by the largest tensors
-            low, other = (256, 64) if over == "n" else ({STORED_LAYER: 16, RESTRICTED: 512}.get(layer, 64), 1024)
+        for over, theory in zip(
+            "nd", (2, 0) if layer == STORED_LAYER else (1, 1)
+        ):  # by the largest tensors
+            low, other = (
+                (256, 64)
+                if over == "n"
+                else ({STORED_LAYER: 16, RESTRICTED: 512}.get(layer, 64), 1024)
+            )
             if small:
                 low, other = low // 8, other // 8
             sizes = [low * 2**i for i in range(4)]
             values = []
             for size in sizes:
                 n, d = shape(over, size, other)
-                values.append(peak_bytes(make_layer(layer, d, K, R), torch.randn(1, n, d, requires_grad=True)))
-            records.append({
-                "measure": "memory", "layer": layer, "over": over, "d" if over == "n" else "n": other, "k": K, "r": R,
-                "theory": theory, "sizes": sizes, "bytes": values, "memory": fit(sizes, [float(v) for v in values])})
+                values.append(
+                    peak_bytes(make_layer(layer, d, K, R), torch.randn(1, n, d, requires_grad=True))
+                )
+            records.append(
+                {
+                    "measure": "memory",
+                    "layer": layer,
+                    "over": over,
+                    "d" if over == "n" else "n": other,
+                    "k": K,
+                    "r": R,
+                    "theory": theory,
+                    "sizes": sizes,
+                    "bytes": values,
+                    "memory": fit(sizes, [float(v) for v in values]),
+                }
+            )
     return records
 
 
@@ -198,7 +265,15 @@ def waiting(sizes: tuple[int, ...] = (16, 32, 64)) -> list[dict[str, Any]]:
     for layer in LAYER_TYPES:
         chains = [chain(layer, n, 8) for n in sizes]
         theory = sizes if layer.startswith("recurrent") else [chains[0]] * 3
-        records.append({"measure": "sequential", "layer": layer, "n": sizes, "chains": chains, "theory": theory})
+        records.append(
+            {
+                "measure": "sequential",
+                "layer": layer,
+                "n": sizes,
+                "chains": chains,
+                "theory": theory,
+            }
+        )
     return records
 
 
@@ -207,25 +282,50 @@ def paths(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
     ones = torch.ones(2, 2, K, dtype=torch.float64) / (2 * K)
     stacks: dict[str, tuple[Callable[[Tensor, int], Tensor], Callable[[int], int]]] = {
         "self-attention": (lambda x, depth: types.self_attention(x), lambda n: 1),
-        "convolutional": (lambda x, depth: types.convolution(x, ones), lambda n: -(-(n - 1) // (K - 1))),
-        "convolutional, dilated": (lambda x, depth: types.convolution(x, ones, K**depth),
-                                   lambda n: next(m for m in range(n) if K**m >= n)),
-        "restricted self-attention": (lambda x, depth: types.restricted_self_attention(x, 3), lambda n: n - 1),
-        "separable convolutional": (lambda x, depth: types.separable_convolution(x, ones[:, :1], ones[..., 0]),
-                                    lambda n: -(-(n - 1) // (K - 1))),
+        "convolutional": (
+            lambda x, depth: types.convolution(x, ones),
+            lambda n: -(-(n - 1) // (K - 1)),
+        ),
+        "convolutional, dilated": (
+            lambda x, depth: types.convolution(x, ones, K**depth),
+            lambda n: next(m for m in range(n) if K**m >= n),
+        ),
+        "restricted self-attention": (
+            lambda x, depth: types.restricted_self_attention(x, 3),
+            lambda n: n - 1,
+        ),
+        "separable convolutional": (
+            lambda x, depth: types.separable_convolution(x, ones[:, :1], ones[..., 0]),
+            lambda n: -(-(n - 1) // (K - 1)),
+        ),
     }
     records = []
     for layer, (stack, theory) in stacks.items():
         needed = [layers_to_connect(stack, n) for n in lengths]
         expected = [theory(n) for n in lengths]
-        records.append({"measure": "path", "layer": layer, "n": lengths, "steps": needed, "theory": expected})
-    for layer in ("recurrent", "recurrent (LSTM)"):  # one layer, and a step in it for each further position
+        records.append(
+            {"measure": "path", "layer": layer, "n": lengths, "steps": needed, "theory": expected}
+        )
+    for layer in (
+        "recurrent",
+        "recurrent (LSTM)",
+    ):  # one layer, and a step in it for each further position
         steps = [chain(layer, n, 2) - chain(layer, 1, 2) for n in lengths]
         x = torch.randn(1, lengths[0], 2, requires_grad=True)
         [gradient] = torch.autograd.grad(make_layer(layer, 2)(x)[0, -1].sum(), x)
-        require(bool(gradient[0, 0].any()), f"the last output of {layer} does not depend on the first input")
-        records.append({"measure": "path", "layer": layer, "n": lengths, "steps": steps,
-                        "theory": [n - 1 for n in lengths]})
+        require(
+            bool(gradient[0, 0].any()),
+            f"the last output of {layer} does not depend on the first input",
+        )
+        records.append(
+            {
+                "measure": "path",
+                "layer": layer,
+                "n": lengths,
+                "steps": steps,
+                "theory": [n - 1 for n in lengths],
+            }
+        )
     return records
 
 
@@ -243,21 +343,34 @@ def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str
     records = []
     for d in widths:
         lengths = geometric(d // 2, 16 * d, 8)
-        calls = {layer: make_layer(layer, d) for layer in ("self-attention", "recurrent", "recurrent (LSTM)")}
+        calls = {
+            layer: make_layer(layer, d)
+            for layer in ("self-attention", "recurrent", "recurrent (LSTM)")
+        }
         times = {layer: [math.inf] * len(lengths) for layer in calls}
         for turn in range(rounds + 1):  # the first warms up
             for (i, n), layer in product(enumerate(lengths), calls):
                 took = _seconds(partial(calls[layer], torch.randn(batch, n, d)))
                 times[layer][i] = min(took, times[layer][i]) if turn else math.inf
         for layer in ("recurrent", "recurrent (LSTM)"):
-            by_count = [math.log(_formula("self-attention", n, d) / _formula(layer, n, d))
-                        for n in range(1, 16 * d + 1)]
+            by_count = [
+                math.log(_formula("self-attention", n, d) / _formula(layer, n, d))
+                for n in range(1, 16 * d + 1)
+            ]
             by_time = [math.log(a / b) for a, b in zip(times["self-attention"], times[layer])]
-            records.append({
-                "measure": "crossover", "layer": layer, "d": d, "sentences": batch, "n": lengths,
-                "seconds": times[layer], "seconds_self_attention": times["self-attention"],
-                "n_operations": meeting_point(list(range(1, 16 * d + 1)), by_count),
-                "n_time": meeting_point(lengths, by_time)})
+            records.append(
+                {
+                    "measure": "crossover",
+                    "layer": layer,
+                    "d": d,
+                    "sentences": batch,
+                    "n": lengths,
+                    "seconds": times[layer],
+                    "seconds_self_attention": times["self-attention"],
+                    "n_operations": meeting_point(list(range(1, 16 * d + 1)), by_count),
+                    "n_time": meeting_point(lengths, by_time),
+                }
+            )
     return records
 
 
@@ -265,7 +378,13 @@ def matrix_rate(size: int, rounds: int) -> dict[str, Any]:
     """Operations a second of one thread in a float32 product of two square matrices: the best of several."""
     x = torch.randn(size, size)
     best = min(_seconds(lambda: x @ x) for _ in range(rounds + 1))
-    return {"measure": "matrix rate", "size": size, "dtype": "float32", "threads": 1, "rate": 2 * size**3 / best}
+    return {
+        "measure": "matrix rate",
+        "size": size,
+        "dtype": "float32",
+        "threads": 1,
+        "rate": 2 * size**3 / best,
+    }
 
 
 def shrunk(sweep: Sweep) -> Sweep:
@@ -278,14 +397,22 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure everything and write table_1.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 1, measured.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
-    parser.add_argument("--out", type=Path, help="folder of table_1.json (default: book/results, or a temporary one)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder of table_1.json (default: book/results, or a temporary one)",
+    )
     args = parser.parse_args(arguments)
     small, out = args.small, args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
     torch.manual_seed(0)
     with steady():
         with torch.inference_mode():
-            records = measured_times([shrunk(sweep) for sweep in TIMES] if small else TIMES, rounds=2 if small else 7)
-            records += crossover((16,) if small else (64, 128, 256), batch=8, rounds=2 if small else 5)
+            records = measured_times(
+                [shrunk(sweep) for sweep in TIMES] if small else TIMES, rounds=2 if small else 7
+            )
+            records += crossover(
+                (16,) if small else (64, 128, 256), batch=8, rounds=2 if small else 5
+            )
             records.append(matrix_rate(256 if small else 2048, rounds=3 if small else 10))
         records += measured_memory(small) + waiting() + paths((9, 27) if small else (9, 27, 81))
         write_result(out / "table_1.json", COMMAND + " --small" * small, records, seed=0)

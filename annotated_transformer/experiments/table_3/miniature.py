@@ -22,7 +22,11 @@ import torch
 from annotated_transformer.checkpoint import average_checkpoints, load_model, write_atomically
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.experiments.result_file import commit
-from annotated_transformer.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
+from annotated_transformer.experiments.significance import (
+    SentenceScores,
+    sentence_bleu_statistics,
+    sentence_nll,
+)
 from annotated_transformer.tables.variations import TABLE_3
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -48,18 +52,31 @@ class Variation:
     model: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
 
-    def configs(self, seed: int, steps: int = STEPS, vocab_size: int = VOCAB_SIZE) -> tuple[ModelConfig, TrainConfig]:
+    def configs(
+        self, seed: int, steps: int = STEPS, vocab_size: int = VOCAB_SIZE
+    ) -> tuple[ModelConfig, TrainConfig]:
         """The scaled-down model and training. Raises ConfigError where a width or depth does not divide."""
         row = next(row for row in TABLE_3 if row.id == self.of)
         full = row.model_config(vocab_size)
         odd = [name for name in ("d_model", "d_ff", "d_k", "d_v") if getattr(full, name) % WIDTH]
-        require(not odd and full.N % DEPTH == 0, f"{row.id} cannot be scaled down: {', '.join(odd) or 'N'}")
+        require(
+            not odd and full.N % DEPTH == 0,
+            f"{row.id} cannot be scaled down: {', '.join(odd) or 'N'}",
+        )
         sizes = {name: getattr(full, name) // WIDTH for name in ("d_model", "d_ff", "d_k", "d_v")}
         small = ModelConfig(**{**full.to_dict(), **sizes, "N": full.N // DEPTH, **self.model})
         thrice = row.train_config().train_steps // TrainConfig().train_steps
-        settings = {"train_steps": thrice * steps, "max_tokens": MAX_TOKENS, "max_length": MAX_LENGTH,
-                    "warmup_steps": min(WARMUP_STEPS, max(1, steps // 5)), "lr_factor": LR_FACTOR, "seed": seed,
-                    "validate_every": 10**9, "checkpoint_every": max(1, steps // 70), **row.train}
+        settings = {
+            "train_steps": thrice * steps,
+            "max_tokens": MAX_TOKENS,
+            "max_length": MAX_LENGTH,
+            "warmup_steps": min(WARMUP_STEPS, max(1, steps // 5)),
+            "lr_factor": LR_FACTOR,
+            "seed": seed,
+            "validate_every": 10**9,
+            "checkpoint_every": max(1, steps // 70),
+            **row.train,
+        }
         return small, TrainConfig(**{**settings, "train_steps": thrice * steps, **self.train})
 
 
@@ -70,21 +87,47 @@ def _table_3() -> Iterator[Variation]:
 
 CLAIMS = (
     Variation("unscaled", "no 1/sqrt(d_k), h=8", model={"scaled_attention": False}),
-    Variation("unscaled-A1", "no 1/sqrt(d_k), h=1", of="A1", against="A1", model={"scaled_attention": False}),
+    Variation(
+        "unscaled-A1",
+        "no 1/sqrt(d_k), h=1",
+        of="A1",
+        against="A1",
+        model={"scaled_attention": False},
+    ),
     Variation("no-positions", "no positional encoding", model={"positions": "none"}),
     Variation("no-warm-up", "the peak rate from step 1", train={"warm_up": False}),
     Variation("pre-norm", "LayerNorm before each sub-layer", model={"norm": "pre"}),
-    Variation("pre-norm-no-warm-up", "both", against="pre-norm", model={"norm": "pre"}, train={"warm_up": False}),
-    Variation("short", f"base, trained on sentences of at most {SHORT} tokens", train={"max_length": SHORT}),
-    Variation("short-learned", "the same with learned positions", of="E1", against="short",
-              train={"max_length": SHORT}),
+    Variation(
+        "pre-norm-no-warm-up",
+        "both",
+        against="pre-norm",
+        model={"norm": "pre"},
+        train={"warm_up": False},
+    ),
+    Variation(
+        "short",
+        f"base, trained on sentences of at most {SHORT} tokens",
+        train={"max_length": SHORT},
+    ),
+    Variation(
+        "short-learned",
+        "the same with learned positions",
+        of="E1",
+        against="short",
+        train={"max_length": SHORT},
+    ),
 )
 """What the paper claims, or takes for granted, without a row in Table 3."""
 VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS)}
 
 DECODINGS: dict[str, dict[str, Any]] = {
-    "beam-1": {"beam_size": 1}, "beam-2": {"beam_size": 2}, "beam-8": {"beam_size": 8}, "beam-16": {"beam_size": 16},
-    "alpha-0": {"alpha": 0.0}, "alpha-1": {"alpha": 1.0}, "averaged": {},
+    "beam-1": {"beam_size": 1},
+    "beam-2": {"beam_size": 2},
+    "beam-8": {"beam_size": 8},
+    "beam-16": {"beam_size": 16},
+    "alpha-0": {"alpha": 0.0},
+    "alpha-1": {"alpha": 1.0},
+    "averaged": {},
 }
 """Other ways to search with base's weights (else beam 4, alpha 0.6); "averaged" takes its last 5 checkpoints."""
 
@@ -111,19 +154,31 @@ def find_variations(names: Iterable[str]) -> list[Variation]:
 
     Raises ConfigError for an unknown id.
     """
-    groups = {"table": [v for v in VARIATIONS if v not in {c.id for c in CLAIMS}], "claims": [c.id for c in CLAIMS],
-              "all": list(VARIATIONS)}
+    groups = {
+        "table": [v for v in VARIATIONS if v not in {c.id for c in CLAIMS}],
+        "claims": [c.id for c in CLAIMS],
+        "all": list(VARIATIONS),
+    }
     ids = [one for name in names for one in groups.get(name, [name])]
     unknown = [name for name in ids if name not in VARIATIONS]
-    require(not unknown, f"there is no variation {', '.join(unknown)}; there are {', '.join([*groups, *VARIATIONS])}")
+    require(
+        not unknown,
+        f"there is no variation {', '.join(unknown)}; there are {', '.join([*groups, *VARIATIONS])}",
+    )
     return [VARIATIONS[name] for name in dict.fromkeys(ids)]
 
 
-def tasks_of(names: Iterable[str], n_seeds: int, corpus_name: str, out: Path, **sizes: Any) -> list[Task]:
+def tasks_of(
+    names: Iterable[str], n_seeds: int, corpus_name: str, out: Path, **sizes: Any
+) -> list[Task]:
     """Seed 1 of every row first. The corpus is fetched here, once, before processes would each try."""
     corpus.prepare(corpus_name, sizes.get("data_dir"))
     names = list(names)
-    return [Task(name, seed, corpus_name, out, **sizes) for seed in range(1, n_seeds + 1) for name in names]
+    return [
+        Task(name, seed, corpus_name, out, **sizes)
+        for seed in range(1, n_seeds + 1)
+        for name in names
+    ]
 
 
 def run_task(task: Task) -> Path:
@@ -137,37 +192,68 @@ def run_task(task: Task) -> Path:
     if scores_file.exists():
         found = json.loads(scores_file.read_text(encoding="utf-8"))
         same = (found["model"], found["train"]) == (model_config.to_dict(), train_config.to_dict())
-        require(same and found.get("n_sentences") == task.n_sentences,
-                f"{task.directory} holds a run with other settings: name another --out, or remove it")
+        require(
+            same and found.get("n_sentences") == task.n_sentences,
+            f"{task.directory} holds a run with other settings: name another --out, or remove it",
+        )
         return scores_file
     torch.set_num_threads(1)
     began, code = time.perf_counter(), commit()
     pairs = list(corpus.load(task.corpus, "train", task.data_dir))
-    tokenizer = Tokenizer.train((sentence for pair in pairs for sentence in pair), model_config.vocab_size)
+    tokenizer = Tokenizer.train(
+        (sentence for pair in pairs for sentence in pair), model_config.vocab_size
+    )
     resume = (task.directory / "training.safetensors").exists()
-    train(model_config, train_config, tokenizer, pairs, [], task.directory, resume=resume, progress=False,
-          corpus=task.corpus)
+    train(
+        model_config,
+        train_config,
+        tokenizer,
+        pairs,
+        [],
+        task.directory,
+        resume=resume,
+        progress=False,
+        corpus=task.corpus,
+    )
     valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
     scores = {"": scored_sentences(task.directory, valid)}
     if task.id == "base":
         averaged = average_checkpoints(task.directory, 5, task.directory / "averaged")
         for name, search in DECODINGS.items():
-            scores[name] = scored_sentences(averaged if name == "averaged" else task.directory, valid, **search)
-    log = [json.loads(line) for line in (task.directory / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    record = {"id": task.id, "seed": task.seed, "corpus": task.corpus, "steps": train_config.train_steps,
-              "model": model_config.to_dict(), "train": train_config.to_dict(), "train_loss": log[-1]["loss"],
-              "commit": code, "n_sentences": task.n_sentences,
-              "seconds_of_this_call": round(time.perf_counter() - began, 1), "scores": scores}
+            scores[name] = scored_sentences(
+                averaged if name == "averaged" else task.directory, valid, **search
+            )
+    log = [
+        json.loads(line)
+        for line in (task.directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    record = {
+        "id": task.id,
+        "seed": task.seed,
+        "corpus": task.corpus,
+        "steps": train_config.train_steps,
+        "model": model_config.to_dict(),
+        "train": train_config.to_dict(),
+        "train_loss": log[-1]["loss"],
+        "commit": code,
+        "n_sentences": task.n_sentences,
+        "seconds_of_this_call": round(time.perf_counter() - began, 1),
+        "scores": scores,
+    }
     write_atomically(scores_file, lambda new: new.write_text(json.dumps(record), encoding="utf-8"))
     return scores_file
 
 
-def scored_sentences(directory: str | Path, pairs: list[tuple[str, str]], **search: Any) -> dict[str, Any]:
+def scored_sentences(
+    directory: str | Path, pairs: list[tuple[str, str]], **search: Any
+) -> dict[str, Any]:
     """BLEU with its signature, and what each sentence adds to perplexity and BLEU, in whole numbers where they are."""
     model, tokenizer = load_model(directory)
     sources, references = map(list, zip(*pairs, strict=True))
     hypotheses = Translator(model, tokenizer).translate(sources, **search)
-    encoded = list(zip(tokenizer.encode_batch(sources), tokenizer.encode_batch(references), strict=True))
+    encoded = list(
+        zip(tokenizer.encode_batch(sources), tokenizer.encode_batch(references), strict=True)
+    )
     nll = [[round(nats, 4), int(n)] for nats, n in sentence_nll(model, encoded).tolist()]
     counts = sentence_bleu_statistics(hypotheses, references).long().tolist()
     return {"signature": bleu(hypotheses, references).signature, "nll": nll, "bleu_counts": counts}
@@ -176,5 +262,7 @@ def scored_sentences(directory: str | Path, pairs: list[tuple[str, str]], **sear
 def read_scores(record: dict[str, Any], decoding: str = "") -> SentenceScores:
     """The sentences' scores in the content of a scores.json."""
     scores = record["scores"][decoding]
-    return SentenceScores(torch.tensor(scores["nll"], dtype=torch.float64),
-                          torch.tensor(scores["bleu_counts"], dtype=torch.float64))
+    return SentenceScores(
+        torch.tensor(scores["nll"], dtype=torch.float64),
+        torch.tensor(scores["bleu_counts"], dtype=torch.float64),
+    )

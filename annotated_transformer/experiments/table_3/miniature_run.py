@@ -13,7 +13,12 @@ from pathlib import Path
 import torch
 
 from annotated_transformer.experiments.table_3.miniature import find_variations, tasks_of
-from annotated_transformer.experiments.table_3.miniature_table import collect, run_tasks, summarize, write_table
+from annotated_transformer.experiments.table_3.miniature_table import (
+    collect,
+    run_tasks,
+    summarize,
+    write_table,
+)
 
 COMMAND = "python -m annotated_transformer.experiments.table_3"
 
@@ -22,22 +27,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write table_3.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
-    parser.add_argument("--out", type=Path, help="folder of table_3.json (default: book/results, or a temporary one)")
-    parser.add_argument("--runs", type=Path, help="folder of the runs (default: runs/variations, or a temporary one)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="folder of table_3.json (default: book/results, or a temporary one)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        help="folder of the runs (default: runs/variations, or a temporary one)",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         runs = args.runs or Path(scratch if args.small else "runs/variations")
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
-        names = ["base", "A1"] if args.small else [variation.id for variation in find_variations(["all"])]
+        names = (
+            ["base", "A1"]
+            if args.small
+            else [variation.id for variation in find_variations(["all"])]
+        )
         name, n_seeds = ("reverse", 2) if args.small else ("tatoeba-en-de", 3)
         sizes = {"steps": 5, "vocab_size": 300, "n_sentences": 20} if args.small else {}
         tasks = tasks_of(names, n_seeds, name, runs, **sizes)
         for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
             print(f"{number} of {len(tasks)}: {path}", flush=True)
         records = collect(runs, name)
-        write_table(out / "table_3.json", COMMAND + " --small" * args.small, records, summarize(records))
+        write_table(
+            out / "table_3.json", COMMAND + " --small" * args.small, records, summarize(records)
+        )
     print(out / "table_3.json")
 
 

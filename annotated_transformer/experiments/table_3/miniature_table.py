@@ -13,7 +13,13 @@ from torch import Tensor
 
 from annotated_transformer.config import ModelConfig, require
 from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.experiments.significance import Metric, SentenceScores, bleu_of_sums, estimate, ppl_of_sums
+from annotated_transformer.experiments.significance import (
+    Metric,
+    SentenceScores,
+    bleu_of_sums,
+    estimate,
+    ppl_of_sums,
+)
 from annotated_transformer.experiments.table_3.miniature import (
     CLAIMS,
     DECODINGS,
@@ -54,12 +60,29 @@ def run_verb(args: Namespace, say: Callable[[str], None]) -> None:
     require(args.steps is None or args.steps >= 1, f"steps must be at least 1, got {args.steps}")
     require(args.jobs >= 1, f"jobs must be at least 1, got {args.jobs}")
     names = [variation.id for variation in find_variations(args.rows)]
-    tasks = tasks_of(names, args.seeds, args.corpus, Path(args.out), steps=args.steps or STEPS,
-                     vocab_size=args.vocab_size or VOCAB_SIZE, data_dir=args.data_dir)
+    tasks = tasks_of(
+        names,
+        args.seeds,
+        args.corpus,
+        Path(args.out),
+        steps=args.steps or STEPS,
+        vocab_size=args.vocab_size or VOCAB_SIZE,
+        data_dir=args.data_dir,
+    )
     for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
         say(f"{number} of {len(tasks)}: {path}")
-    print(as_text(summarize({name: seeds for name, seeds in collect(Path(args.out), args.corpus).items()
-                             if name in names}, n_samples=200)))
+    print(
+        as_text(
+            summarize(
+                {
+                    name: seeds
+                    for name, seeds in collect(Path(args.out), args.corpus).items()
+                    if name in names
+                },
+                n_samples=200,
+            )
+        )
+    )
 
 
 def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
@@ -72,13 +95,17 @@ def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
         most = max(len(seeds) for seeds in records.values())
         rows_run = "all" if any(row["group"] == "claims" for row in rows) else "table"
         where = f"--corpus {args.corpus} --out {args.out}"
-        command = (f"annotated-transformer variations run {rows_run} --seeds {most} {where} && "
-                   f"annotated-transformer variations table {where} --result {args.result}")
+        command = (
+            f"annotated-transformer variations run {rows_run} --seeds {most} {where} && "
+            f"annotated-transformer variations table {where} --result {args.result}"
+        )
         write_table(args.result, command, records, rows)
         say(f"wrote {args.result}")
 
 
-def write_table(path: str | Path, command: str, records: Records, rows: list[dict[str, Any]]) -> None:
+def write_table(
+    path: str | Path, command: str, records: Records, rows: list[dict[str, Any]]
+) -> None:
     """The result file of these runs and their summary, with the command that made them."""
     write_result(path, command, result_records(records), summary=rows)
 
@@ -105,16 +132,32 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
     for name, seeds in records.items():
         variation = VARIATIONS[name]
         first = next(iter(seeds.values()))
-        row = {"id": name, "about": variation.about, "against": variation.against, "group": _group(name),
-               "parameters": count_parameters(ModelConfig.from_dict(first["model"])), "n_seeds": len(seeds),
-               "steps": first["steps"], "train_loss": sum(r["train_loss"] for r in seeds.values()) / len(seeds)}
+        row = {
+            "id": name,
+            "about": variation.about,
+            "against": variation.against,
+            "group": _group(name),
+            "parameters": count_parameters(ModelConfig.from_dict(first["model"])),
+            "n_seeds": len(seeds),
+            "steps": first["steps"],
+            "train_loss": sum(r["train_loss"] for r in seeds.values()) / len(seeds),
+        }
         if name in PAPER:
-            row["paper"] = {key: getattr(PAPER[name], key) for key in ("name", "ppl", "bleu", "parameters")}
+            row["paper"] = {
+                key: getattr(PAPER[name], key) for key in ("name", "ppl", "bleu", "parameters")
+            }
         rows.append({**row, **_estimates(records, name, "", variation.against, n_samples)})
     for decoding in DECODINGS if "base" in records else ():
-        rows.append({"id": decoding, "about": f"base, {decoding.replace('-', ' ')}", "against": "base",
-                     "group": "search", "n_seeds": len(records["base"]),
-                     **_estimates(records, "base", decoding, "base", n_samples)})
+        rows.append(
+            {
+                "id": decoding,
+                "about": f"base, {decoding.replace('-', ' ')}",
+                "against": "base",
+                "group": "search",
+                "n_seeds": len(records["base"]),
+                **_estimates(records, "base", decoding, "base", n_samples),
+            }
+        )
     return rows
 
 
@@ -122,7 +165,9 @@ def _group(name: str) -> str:
     return "claims" if name in {claim.id for claim in CLAIMS} else "table"
 
 
-def _estimates(records: Records, name: str, decoding: str, against: str, n_samples: int) -> dict[str, Any]:
+def _estimates(
+    records: Records, name: str, decoding: str, against: str, n_samples: int
+) -> dict[str, Any]:
     seeds = records[name]
     common = [seed for seed in seeds if seed in records.get(against, {})]
     compared = bool(common) and (name, decoding) != (against, "")
@@ -136,28 +181,43 @@ def _estimates(records: Records, name: str, decoding: str, against: str, n_sampl
             yield {**difference._asdict(), "sign": difference.sign}
 
     measures: dict[str, tuple[Metric, Callable[[SentenceScores], Tensor]]] = {
-        "ppl": (ppl_of_sums, lambda scores: scores.nll), "bleu": (bleu_of_sums, lambda scores: scores.bleu)}
+        "ppl": (ppl_of_sums, lambda scores: scores.nll),
+        "bleu": (bleu_of_sums, lambda scores: scores.bleu),
+    }
     if name in ("base", "short", "short-learned") and not decoding:
         measures["ppl_within"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] <= SHORT]
         measures["ppl_beyond"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] > SHORT]
-    return {label + suffix: value for label, (metric, rows) in measures.items()
-            for suffix, value in zip(("", "_difference"), both(metric, rows), strict=False)}
+    return {
+        label + suffix: value
+        for label, (metric, rows) in measures.items()
+        for suffix, value in zip(("", "_difference"), both(metric, rows), strict=False)
+    }
 
 
 def as_text(rows: Iterable[dict[str, Any]]) -> str:
     """The summary for a terminal: ours on the left of the bar, the paper's on the right; BLEU is never below 0."""
-    lines = [f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'BLEU (95 %)':>20}{'BLEU difference':>16}"
-             "  | in the paper: PPL, BLEU"]
+    lines = [
+        f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'BLEU (95 %)':>20}{'BLEU difference':>16}"
+        "  | in the paper: PPL, BLEU"
+    ]
     for row in rows:
         parameters = f"{row['parameters']:,}" if "parameters" in row else ""
         line = f"{row['id']:20}{row['n_seeds']:6}{parameters:>12} "
         bleu = {**row["bleu"], "low": max(0.0, row["bleu"]["low"])}
         line += f"{_interval(row['ppl']):>22}{_interval(bleu):>20}"
         difference, paper = row.get("bleu_difference"), row.get("paper")
-        line += f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}" if difference else " " * 16
+        line += (
+            f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}" if difference else " " * 16
+        )
         to = f" (to {row['against']})" if row["against"] != "base" else ""
-        lines.append(line + (f"  | {paper['ppl']:.2f}, {paper['bleu']:.1f}  {paper['name']}" if paper
-                             else f"  | {row['about']}{to}"))
+        lines.append(
+            line
+            + (
+                f"  | {paper['ppl']:.2f}, {paper['bleu']:.1f}  {paper['name']}"
+                if paper
+                else f"  | {row['about']}{to}"
+            )
+        )
     return "\n".join(lines)
 
 
@@ -167,8 +227,20 @@ def _interval(estimate: dict[str, Any]) -> str:
 
 def result_records(records: Records) -> list[dict[str, Any]]:
     """A record for each run, as result files keep them."""
-    return [{"row": name, "seed": seed, "ppl": ppl_of_sums(read_scores(record).nll.sum(0)),
-             "bleu": bleu_of_sums(read_scores(record).bleu.sum(0)), "signature": record["scores"][""]["signature"],
-             "corpus": record["corpus"], "split": "valid", "steps": record["steps"],
-             "commit": record["commit"], "train_loss": record["train_loss"], "seconds": record["seconds_of_this_call"]}
-            for name, seeds in records.items() for seed, record in seeds.items()]
+    return [
+        {
+            "row": name,
+            "seed": seed,
+            "ppl": ppl_of_sums(read_scores(record).nll.sum(0)),
+            "bleu": bleu_of_sums(read_scores(record).bleu.sum(0)),
+            "signature": record["scores"][""]["signature"],
+            "corpus": record["corpus"],
+            "split": "valid",
+            "steps": record["steps"],
+            "commit": record["commit"],
+            "train_loss": record["train_loss"],
+            "seconds": record["seconds_of_this_call"],
+        }
+        for name, seeds in records.items()
+        for seed, record in seeds.items()
+    ]

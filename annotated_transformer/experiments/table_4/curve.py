@@ -18,8 +18,9 @@ def power_law(points: Sequence[tuple[int, float]], floor: float = 0.0) -> tuple[
     x = [math.log(n) for n, _ in points]
     y = [math.log(error - floor) for _, error in points]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    slope = (sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-             / sum((a - mean_x) ** 2 for a in x))
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum(
+        (a - mean_x) ** 2 for a in x
+    )
     return math.exp(mean_y - slope * mean_x), -slope
 
 
@@ -48,6 +49,14 @@ def learning_curve(records: Sequence[dict[str, Any]], n_resamples: int = 1000) -
         return [values[round(0.025 * n_resamples)], values[round(0.975 * n_resamples) - 1]]
 
     b, c, at_target = fit(everything)
-    return {"sizes": sizes, "f1": [record["test"][0]["f1"] for record in records], "b": b, "c": c,
-            "c interval": interval(1), "at": target, "f1 there": at_target, "f1 there interval": interval(2),
-            "f1 there with_floor": fit(everything, floor=True)[2]}
+    return {
+        "sizes": sizes,
+        "f1": [record["test"][0]["f1"] for record in records],
+        "b": b,
+        "c": c,
+        "c interval": interval(1),
+        "at": target,
+        "f1 there": at_target,
+        "f1 there interval": interval(2),
+        "f1 there with_floor": fit(everything, floor=True)[2],
+    }

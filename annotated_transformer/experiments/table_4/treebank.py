@@ -32,7 +32,15 @@ from annotated_transformer.parsing import (
     tree_words,
     uncounted_words,
 )
-from annotated_transformer.text.downloads import DATA_VARIABLE, MOST_BYTES, cache_directory, fetch, find, store, verify
+from annotated_transformer.text.downloads import (
+    DATA_VARIABLE,
+    MOST_BYTES,
+    cache_directory,
+    fetch,
+    find,
+    store,
+    verify,
+)
 from annotated_transformer.text.parallel_text import SPLITS, Pair, PathLike
 
 TRACE = "-NONE-"
@@ -60,8 +68,13 @@ class Treebank:
 
     def split_files(self, split: str) -> tuple[str, ...]:
         """The files of one split, by their places in the list: the same on every machine."""
-        held_out = {"test": self.files[self.step // 2 - 1::self.step], "valid": self.files[self.step - 1::self.step]}
-        others = tuple(file for file in self.files if file not in {*held_out["test"], *held_out["valid"]})
+        held_out = {
+            "test": self.files[self.step // 2 - 1 :: self.step],
+            "valid": self.files[self.step - 1 :: self.step],
+        }
+        others = tuple(
+            file for file in self.files if file not in {*held_out["test"], *held_out["valid"]}
+        )
         return {**held_out, "train": others}[split]
 
 
@@ -102,7 +115,11 @@ def clean(tree: Tree) -> Tree | None:
         if isinstance(child, str):
             kept.append(Tree(UNKNOWN_TAG, (child,)))
         elif len(child.children) > 1 and all(isinstance(word, str) for word in child.children):
-            kept += [Tree(base_label(child.label), (word,)) for word in child.children if child.label != TRACE]
+            kept += [
+                Tree(base_label(child.label), (word,))
+                for word in child.children
+                if child.label != TRACE
+            ]
         elif cleaned := clean(child):
             kept.append(cleaned)
     if tree.label == TOP and len(kept) == 1:
@@ -128,7 +145,7 @@ def right_branching(tree: Tree, label: str) -> Tree:
     leaves = [Tree(UNKNOWN_TAG, (word,)) for word in tree_words(tree)]
     n = len(leaves) - (len(leaves) > 1 and len(leaves) - 1 in uncounted_words(tree))
     inner: tuple[Tree, ...] = (leaves[n - 1],)
-    for leaf in reversed(leaves[:n - 1]):
+    for leaf in reversed(leaves[: n - 1]):
         inner = (leaf, Tree(label, inner))
     return Tree("S", (*inner, *leaves[n:]))
 
@@ -139,8 +156,10 @@ def splits(name: str, paths: tuple[Path, ...]) -> dict[str, list[Tree]]:
     treebank = TREEBANKS[name]
     contents = [_read(path) for path in paths]
     verify(f"the treebank {name} in {paths[0].parent}", _digest(contents), treebank.sha256)
-    trees = {file: [tree for tree in map(clean, read_trees(content.decode("utf-8"))) if tree]
-             for file, content in zip(treebank.files, contents, strict=True)}
+    trees = {
+        file: [tree for tree in map(clean, read_trees(content.decode("utf-8"))) if tree]
+        for file, content in zip(treebank.files, contents, strict=True)
+    }
     chosen: dict[str, list[Tree]] = {}
     seen: set[str] = set()
     for split in ("test", "valid", "train"):
@@ -163,7 +182,9 @@ def _paths(treebank: Treebank, directories: list[Path]) -> tuple[Path, ...]:
         contents = list(treebank.fetch(treebank))
         verify(treebank.url, _digest(contents), treebank.sha256)
         files = zip(treebank.files, contents, strict=True)
-        return tuple(store(folder / f"{file}.gz", gzip.compress(content, mtime=0)) for file, content in files)
+        return tuple(
+            store(folder / f"{file}.gz", gzip.compress(content, mtime=0)) for file, content in files
+        )
     return tuple(path for path in paths if path is not None)
 
 
@@ -195,33 +216,126 @@ def _fetch_files(treebank: Treebank) -> Iterable[bytes]:
 
 
 CRAFT_ARTICLES = (
-    11319941, 11532192, 11597317, 11604102, 11897010, 12079497, 12546709, 12585968, 12925238, 14609438, 14611657,
-    14624252, 14675480, 14691534, 14723793, 14737183, 15005800, 15018652, 15040800, 15061865, 15070402, 15207008,
-    15238161, 15314655, 15314659, 15320950, 15328533, 15328538, 15345036, 15492776, 15550985, 15560850, 15588329,
-    15615595, 15619330, 15630473, 15676071, 15760270, 15784609, 15819996, 15836427, 15850489, 15876356, 15882093,
-    15917436, 15921521, 15938754, 16026622, 16027110, 16098226, 16103912, 16109169, 16110338, 16121255, 16121256,
-    16216087, 16221973, 16255782, 16279840, 16362077, 16410827, 16433929, 16462940, 16504143, 16504174, 16507151,
-    16517939, 16539743, 16579849, 16611361, 16628246, 16670015, 16700629, 16787536, 16800892, 16870721, 16968134,
-    17002498, 17020410, 17022820, 17029558, 17069463, 17078885, 17083276, 17194222, 17201918, 17206865,
+    11319941,
+    11532192,
+    11597317,
+    11604102,
+    11897010,
+    12079497,
+    12546709,
+    12585968,
+    12925238,
+    14609438,
+    14611657,
+    14624252,
+    14675480,
+    14691534,
+    14723793,
+    14737183,
+    15005800,
+    15018652,
+    15040800,
+    15061865,
+    15070402,
+    15207008,
+    15238161,
+    15314655,
+    15314659,
+    15320950,
+    15328533,
+    15328538,
+    15345036,
+    15492776,
+    15550985,
+    15560850,
+    15588329,
+    15615595,
+    15619330,
+    15630473,
+    15676071,
+    15760270,
+    15784609,
+    15819996,
+    15836427,
+    15850489,
+    15876356,
+    15882093,
+    15917436,
+    15921521,
+    15938754,
+    16026622,
+    16027110,
+    16098226,
+    16103912,
+    16109169,
+    16110338,
+    16121255,
+    16121256,
+    16216087,
+    16221973,
+    16255782,
+    16279840,
+    16362077,
+    16410827,
+    16433929,
+    16462940,
+    16504143,
+    16504174,
+    16507151,
+    16517939,
+    16539743,
+    16579849,
+    16611361,
+    16628246,
+    16670015,
+    16700629,
+    16787536,
+    16800892,
+    16870721,
+    16968134,
+    17002498,
+    17020410,
+    17022820,
+    17029558,
+    17069463,
+    17078885,
+    17083276,
+    17194222,
+    17201918,
+    17206865,
 )
 """The articles of the corpus that are used here, by their PubMed numbers; ten of its 97 are not among them."""
 
-TREEBANKS: Mapping[str, Treebank] = {treebank.name: treebank for treebank in (
-    Treebank(
-        "ptb-sample", "treebank", tuple(f"wsj_{number:04}.mrg" for number in range(1, 181)), 10,
-        {"train": 2995, "valid": 346, "test": 332}, "78d35fd1a5696234474c6d857a5d6640d7e4c9a0d85afd4fbc5c46096c448cf8",
-        _fetch_zip, "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/treebank.zip",
-        "the sample of the Penn Treebank that NLTK distributes, files wsj_0001 to wsj_0180",
-        "not commercial, to illustrate tools; (C) LDC 1995",
-        "Marcus et al. 1993. Building a Large Annotated Corpus of English: The Penn Treebank. J93-2004"),
-    Treebank(
-        "craft", "craft", tuple(f"{number}.tree" for number in CRAFT_ARTICLES), 22,
-        {"train": 23175, "valid": 844, "test": 1308},
-        "f80d5d00b3283b5c15d9cb9aa7b40cdd8f4d4c11fd921749ccea5fcba30cf20b",
-        _fetch_files, "https://raw.githubusercontent.com/UCDenver-ccp/CRAFT/master/structural-annotation/treebank/penn",
-        "github.com/UCDenver-ccp/CRAFT, structural-annotation/treebank/penn: 87 biomedical articles",
-        "CC BY 3.0. Credit: the Colorado Richly Annotated Full Text (CRAFT) corpus",
-        "Verspoor et al. 2012. A corpus of full-text journal articles is a robust evaluation tool for revealing "
-        "differences in performance of biomedical natural language processing tools. BMC Bioinformatics 13:207"),
-)}
+TREEBANKS: Mapping[str, Treebank] = {
+    treebank.name: treebank
+    for treebank in (
+        Treebank(
+            "ptb-sample",
+            "treebank",
+            tuple(f"wsj_{number:04}.mrg" for number in range(1, 181)),
+            10,
+            {"train": 2995, "valid": 346, "test": 332},
+            "78d35fd1a5696234474c6d857a5d6640d7e4c9a0d85afd4fbc5c46096c448cf8",
+            _fetch_zip,
+            "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/treebank.zip",
+            "the sample of the Penn Treebank that NLTK distributes, files wsj_0001 to wsj_0180",
+            "not commercial, to illustrate tools; (C) LDC 1995",
+            "Marcus et al. 1993. Building a Large Annotated Corpus of English: The Penn Treebank. J93-2004",
+        ),
+        Treebank(
+            "craft",
+            "craft",
+            tuple(f"{number}.tree" for number in CRAFT_ARTICLES),
+            22,
+            {"train": 23175, "valid": 844, "test": 1308},
+            "f80d5d00b3283b5c15d9cb9aa7b40cdd8f4d4c11fd921749ccea5fcba30cf20b",
+            _fetch_files,
+            "https://raw.githubusercontent.com/UCDenver-ccp/CRAFT/master/structural-annotation/treebank/penn",
+            "github.com/UCDenver-ccp/CRAFT, structural-annotation/treebank/penn: 87 biomedical articles",
+            "CC BY 3.0. Credit: the Colorado Richly Annotated Full Text (CRAFT) corpus",
+            "Verspoor et al. 2012. A corpus of full-text journal articles is a robust evaluation tool for revealing "
+            "differences in performance of biomedical natural language processing tools. BMC Bioinformatics 13:207",
+        ),
+    )
+}
 """All treebanks by name: newspaper English, and the English of biology."""
