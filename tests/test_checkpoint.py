@@ -271,6 +271,7 @@ def test_a_tokenizer_of_another_size_is_refused(run):
         checkpoint.average_checkpoints(run, last=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "line"),
     [
@@ -304,6 +305,7 @@ def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', "1" * 5000, "\udcff"]
 )
@@ -333,6 +335,7 @@ def test_a_small_config_cannot_take_much_memory(run):
     assert int(kilobytes) < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -398,6 +401,7 @@ UNLIKE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", UNLIKE, ids=[next(iter(changes)) for changes in UNLIKE])
 def test_equal_shapes_are_no_equal_models(run, tmp_path, changes):
     other = tmp_path / "other"

@@ -36,6 +36,7 @@ def count(config):
         return sum(parameter.numel() for parameter in Transformer(config).parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "millions"),
     [row[1:] for row in TABLE_3_PARAMETERS],
@@ -50,6 +51,7 @@ def test_table_3_parameters_of_big_imply_another_vocabulary():
     assert round(count(ModelConfig.big(vocab_size=41_100)) / 1e6) != 213
 
 
+@pytest.mark.slow
 def test_37_000_tokens_explain_none_of_table_3():
     assert not [
         name

@@ -1,5 +1,6 @@
 """A head's share is the weight that the model gave to the word in question, and answers are counted by kind."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -66,6 +67,7 @@ def test_links_join_the_pronoun_and_the_noun_that_it_refers_to():
     assert checked == {True, False}
 
 
+@pytest.mark.slow
 def test_links_join_a_verb_and_its_distant_particle():
     found = [(sentence, links(sentence)) for sentence in sentences("test")]
     far = [(sentence, each) for sentence, each in found if "verb to particle, encoder" in each]
@@ -103,6 +105,7 @@ def test_articles_are_joined_to_their_own_nouns_in_both_languages():
                 assert next(word for word in sentence.english if word.text == noun).tag == "NOUN"
 
 
+@pytest.mark.slow
 def test_shares_are_the_models_own_weights_batch_by_batch(monkeypatch):
     monkeypatch.setattr(attention_shares, "BATCH", 3)  # padding differs from batch to batch
     chosen, net, tokens = sentences("test")[:3000:400], model(), tokenizer()
@@ -129,6 +132,7 @@ def test_shares_are_the_models_own_weights_batch_by_batch(monkeypatch):
             )
 
 
+@pytest.mark.slow
 def test_every_target_word_is_asked_for_once_and_in_its_kind():
     tokens, chosen = tokenizer(), [*sentences("test")[:900:90], *sentences("valid")[:20]]
     prepared = prepare(tokens, chosen)
@@ -139,6 +143,7 @@ def test_every_target_word_is_asked_for_once_and_in_its_kind():
         assert sum(found[kind][number, 1] for kind in found) == len(sentence.german) + 1
 
 
+@pytest.mark.slow
 def test_the_best_head_has_the_largest_share_and_answers_keep_no_graph():
     net, prepared = model(), prepare(tokenizer(), sentences("valid")[:40])
     each = shares(net, prepared)["pronoun to antecedent, encoder"]
@@ -147,6 +152,7 @@ def test_the_best_head_has_the_largest_share_and_answers_keep_no_graph():
     assert all(tensor.is_inference() for tensor in answers(net, prepared).values())
 
 
+@pytest.mark.slow
 def test_an_answer_is_right_where_the_largest_logit_is_the_words():
     tokens, chosen, net = tokenizer(), sentences("test")[:40:4], model()
     found = answers(net, prepare(tokens, chosen))

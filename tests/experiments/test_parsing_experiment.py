@@ -50,6 +50,7 @@ def test_the_curve_leads_where_the_law_does():
     )  # all sentences are alike
 
 
+@pytest.mark.slow
 def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_sentences():
     scored = score(TREES, FLAT)
     low, high = scored["F1 interval"]

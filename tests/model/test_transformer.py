@@ -46,6 +46,7 @@ def test_cached_steps_equal_one_forward(changes):
     )
 
 
+@pytest.mark.slow
 @shapes
 def test_hypotheses_that_share_a_memory_equal_separate_runs(changes):
     model = small_model(**changes)
