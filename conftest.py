@@ -1,13 +1,16 @@
-"""What every test run has in common: one thread, checked shapes, and notebooks whose printed numbers are claims.
+"""What every test run has in common: one thread, checked shapes,
+and notebooks whose printed numbers are claims.
 
-Standing in the root, this file also puts the repository on `sys.path`, so the tests run from a bare checkout.
+Standing in the root, this file also puts the repository on `sys.path`,
+so the tests run from a bare checkout.
 """
 
 import os
 import re
 from pathlib import Path
 
-# Before torch is imported. Notebook kernels inherit these, so one notebook means one thread on any machine.
+# Before torch is imported. Notebook kernels inherit these,
+# so one notebook means one thread on any machine.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 ROOT = str(Path(__file__).parent)
@@ -16,8 +19,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
-# Every annotated shape in the package is checked in this process. Kernels and subprocesses run without the checks, and
-# so do the modules that know no tensors: a check of each call made drawing sentences and reading trees four times slower.
+# Every annotated shape in the package is checked in this process. Kernels and subprocesses run
+# without the checks, and so do the modules that know no tensors: a check of each call made drawing
+# sentences and reading trees four times slower.
 PACKAGE = Path(ROOT) / "annotated_transformer"
 install_import_hook(
     [
@@ -33,30 +37,21 @@ DECIMAL = re.compile(
 )
 RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")
 DEFAULT_RTOL = 1e-3
-SLOWEST_FIRST = (  # by measured time, so that two workers finish together
-    "test_mutants.py",
-    "6_1_translation.ipynb",
-    "test_loop.py",
-    "test_miniature.py",
-    "test_end_to_end.py",
-    "test_experiments.py",
-    "test_make_book.py",
-    "test_benchmarks.py",
-    "6_3_parsing.ipynb",
-    "6_2_variations.ipynb",
-    "5_2_training.ipynb",
-    "5_4_regularization.ipynb",
-    "5_3_optimizer.ipynb",
-    "3_1_stacks.ipynb",
-    "test_typed_door.py",
-)
+# By measured time, so that two workers finish together.
+SLOWEST_FIRST = (
+    "test_mutants.py", "6_1_translation.ipynb", "test_loop.py", "test_miniature.py",
+    "test_end_to_end.py", "test_experiments.py", "test_make_book.py", "test_benchmarks.py",
+    "6_3_parsing.ipynb", "6_2_variations.ipynb", "5_2_training.ipynb", "5_4_regularization.ipynb",
+    "5_3_optimizer.ipynb", "3_1_stacks.ipynb", "test_typed_door.py",
+)  # fmt: skip
 
 
 class Printed(str):
-    """Printed text, equal to another where words and integers agree exactly and decimals agree closely.
+    """Printed text, equal to another where words and integers agree exactly
+    and decimals agree closely.
 
-    Close means within `rtol` of the first number or within one unit of the last digit it shows. Runs of white space
-    count as one, since a tensor is aligned to its longest number.
+    Close means within `rtol` of the first number or within one unit of the last digit it shows.
+    Runs of white space count as one, since a tensor is aligned to its longest number.
     """
 
     rtol = DEFAULT_RTOL
@@ -83,7 +78,8 @@ class Printed(str):
 
 
 def _compare_printed_numbers_closely() -> None:
-    """Let nbval compare what a cell prints as `Printed`; a tag such as nbval-rtol-0.1 widens one cell's tolerance."""
+    """Let nbval compare what a cell prints as `Printed`; a tag such as nbval-rtol-0.1
+    widens one cell's tolerance."""
     from nbval.plugin import IPyNbCell
 
     exact = IPyNbCell.sanitize
@@ -106,10 +102,12 @@ class DeadKernel(RuntimeError):
 
 
 def _wait_as_long_as_the_kernel_lives() -> None:
-    """Let nbval wait for a cell however slow it is, and fail it within a second or so if its kernel is dead.
+    """Let nbval wait for a cell however slow it is,
+    and fail it within a second or so if its kernel is dead.
 
-    nbval alone stops a cell by the clock (and gives up on a busy machine that takes 5 s to hand over an output, or
-    10 s to start a kernel), but waits for the answer of a dead kernel until that clock has run out.
+    nbval alone stops a cell by the clock (and gives up on a busy machine that takes 5 s to
+    hand over an output, or 10 s to start a kernel), but waits for the answer of a dead kernel
+    until that clock has run out.
     """
     from queue import Empty
 
@@ -128,9 +126,8 @@ def _wait_as_long_as_the_kernel_lives() -> None:
                     raise DeadKernel from None
 
     def ensure_iopub_up(self):
-        while (
-            True
-        ):  # until the kernel's outputs arrive: the first ones may be lost while we subscribe
+        # Until the kernel's outputs arrive: the first ones may be lost while we subscribe.
+        while True:
             request = self.kc.kernel_info()
             self.await_reply(request)
             try:
@@ -171,6 +168,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
     for item in items:
         if item.path.suffix == ".ipynb" and "stderr" not in item.parent.skip_compare:
-            item.parent.skip_compare += (
-                "stderr",
-            )  # progress goes there; it is neither stored nor compared
+            # Progress goes there; it is neither stored nor compared.
+            item.parent.skip_compare += ("stderr",)

@@ -1,4 +1,5 @@
-"""Our weights in the models of other libraries: with no dropout each of them computes what ours does."""
+"""Our weights in the models of other libraries:
+with no dropout each of them computes what ours does."""
 
 from __future__ import annotations
 
@@ -28,9 +29,8 @@ class TorchTransformer(nn.Module):
         self.transformer = nn.Transformer(
             c.d_model, c.h, c.N, c.N, c.d_ff, c.p_drop, batch_first=True
         )
-        self.transformer.encoder.norm = self.transformer.decoder.norm = (
-            None  # they would come on top of post-norm
-        )
+        # They would come on top of post-norm.
+        self.transformer.encoder.norm = self.transformer.decoder.norm = None
         self.embedding = nn.Embedding.from_pretrained(
             ours.embedding.weight.detach().clone(), freeze=False
         )
@@ -42,9 +42,8 @@ class TorchTransformer(nn.Module):
         ):
             for layer, own_layer in zip(stack.layers, own.layers, strict=True):
                 _copy_layer(layer, own_layer)
-        for module in (
-            self.transformer.modules()
-        ):  # the paper drops neither attention weights nor hidden units
+        # The paper drops neither attention weights nor hidden units.
+        for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = 0.0
             if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
@@ -85,7 +84,8 @@ def _copy_norms_and_feed_forward(own: Any, norms: list[Any], linears: list[Any])
 
 
 def _copy_attentions(own: Any, attentions: list[Any], names: tuple[str, ...]) -> None:
-    """Self-attention and, of a decoder, attention to the source; `names` are theirs for W_Q, W_K, W_V and W_O."""
+    """Self-attention and, of a decoder, attention to the source; `names` are theirs for W_Q,
+    W_K, W_V and W_O."""
     ours = [module for module in own.children() if isinstance(module, MultiHeadAttention)]
     for theirs, attention in zip(attentions, ours, strict=True):
         for name, matrix in zip(
@@ -110,7 +110,8 @@ def _copy_layer(layer: Any, own: Any) -> None:
 
 
 def marian(ours: Transformer) -> nn.Module:
-    """Hugging Face's Marian with our weights: its positions are sin beside cos, which is no other function of them."""
+    """Hugging Face's Marian with our weights: its positions are sin beside cos,
+    which is no other function of them."""
     from transformers import MarianConfig, MarianMTModel
 
     c = ours.config
@@ -162,7 +163,8 @@ def _copy_marian_layer(layer: Any, own: Any) -> None:
 
 
 def joeynmt_model(ours: Transformer) -> nn.Module:
-    """JoeyNMT's post-norm model with our weights; its projections have biases, which are zero then."""
+    """JoeyNMT's post-norm model with our weights; its projections have biases,
+    which are zero then."""
     from joeynmt.decoders import TransformerDecoder
     from joeynmt.embeddings import Embeddings
     from joeynmt.encoders import TransformerEncoder

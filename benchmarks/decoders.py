@@ -1,4 +1,5 @@
-"""Greedy and beam search by each implementation, all with our weights; decoding.py measures them."""
+"""Greedy and beam search by each implementation, all with our weights;
+decoding.py measures them."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def hugging_face(model: Transformer, forced: int) -> Decoder:
 
 @dataclass
 class Prefixes:
-    """What a model without a cache needs to go on: the source encoded, and everything that was written."""
+    """What a model without a cache needs to go on: the source encoded,
+    and everything that was written."""
 
     memory: torch.Tensor  # (B, S, D)
     padding: torch.Tensor  # (B, S), true where there is nothing to attend to
@@ -130,7 +132,8 @@ class Prefixes:
 
 
 class WithoutCache:
-    """torch.nn.Transformer as our search drives it: `step` decodes the whole prefix and takes its last position."""
+    """torch.nn.Transformer as our search drives it: `step` decodes the whole prefix
+    and takes its last position."""
 
     def __init__(self, model: Transformer) -> None:
         self.model, self.config = TorchTransformer(model).eval(), model.config

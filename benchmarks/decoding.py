@@ -1,25 +1,31 @@
-"""Decoding: ours and what else there is, in turns, with the same weights; book/results/decoding_cpu.json.
+"""Decoding: ours and what else there is, in turns, with the same weights;
+book/results/decoding_cpu.json.
 
-    OMP_NUM_THREADS=1 python benchmarks/decoding.py             base and book/model, batch 1 and 64, greedy and beam 4
-    python benchmarks/decoding.py --device cuda                 the same on a GPU: decoding_gpu.json
-    python benchmarks/decoding.py --small --out /tmp/d.json     a rehearsal that measures nothing of worth
+    OMP_NUM_THREADS=1 python benchmarks/decoding.py           base and book/model, batch 1 and 64,
+                                                              greedy and beam 4
+    python benchmarks/decoding.py --device cuda               the same on a GPU: decoding_gpu.json
+    python benchmarks/decoding.py --small --out /tmp/d.json   a rehearsal that measures nothing of
+                                                              worth
 
-`pip install transformers ctranslate2 joeynmt` installs the optional peers. **base** has the paper's size, a vocabulary
-of 8,000 and random weights, rounded to float16 for all, as in a checkpoint of that type; eos is forbidden, so that each
-implementation writes exactly as many tokens, 24, from sources of 24. **book/model** is trained, has weights of float16
-too, translates sentences of the default corpus's test split, and stops where it likes; the share of outputs that are
-equal to ours is part of the record. Ours computes in float32 and reads W in 16 bits where rows are few, "no copy" in 32
-bits always. One thread each; a round gives every implementation its turn, the slow ones that keep no keys and values
-two turns in all. The searches are each library's own, but for `torch.nn.Transformer`, which has none: ours drives it.
-No length penalty (alpha = 0), since its form is another in each library. Ours stops a sentence at its own limit, the
-others at that of its batch, and an ended hypothesis frees its place in their beams, but not in ours. In float32 more
-than nine outputs of ten are ours, or the script stops. On a GPU ours takes part in float32 and in float16, each with
-and without graphs (`GraphedModel`), and Hugging Face in float32. Freed memory is kept in the process for all of them
-alike; storing weights column by column is ours alone, though it would help any model in PyTorch.
+`pip install transformers ctranslate2 joeynmt` installs the optional peers. **base** has the paper's
+size, a vocabulary of 8,000 and random weights, rounded to float16 for all, as in a checkpoint of
+that type; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from
+sources of 24. **book/model** is trained, has weights of float16 too, translates sentences of the
+default corpus's test split, and stops where it likes; the share of outputs that are equal to ours
+is part of the record. Ours computes in float32 and reads W in 16 bits where rows are few, "no copy"
+in 32 bits always. One thread each; a round gives every implementation its turn, the slow ones that
+keep no keys and values two turns in all. The searches are each library's own, but for
+`torch.nn.Transformer`, which has none: ours drives it. No length penalty (alpha = 0), since its
+form is another in each library. Ours stops a sentence at its own limit, the others at that of its
+batch, and an ended hypothesis frees its place in their beams, but not in ours. In float32 more than
+nine outputs of ten are ours, or the script stops. On a GPU ours takes part in float32 and in
+float16, each with and without graphs (`GraphedModel`), and Hugging Face in float32. Freed memory is
+kept in the process for all of them alike; storing weights column by column is ours alone, though it
+would help any model in PyTorch.
 
-Before anything is warm, book/model translates 1,000 lines once and then once more: the first time is what a user waits,
-with the graphs that have to be recorded. The file is written after each measure, and a measure for which the memory
-does not suffice is recorded as such.
+Before anything is warm, book/model translates 1,000 lines once and then once more: the first time
+is what a user waits, with the graphs that have to be recorded. The file is written after each
+measure, and a measure for which the memory does not suffice is recorded as such.
 """
 
 from __future__ import annotations
@@ -60,12 +66,10 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
         sources = torch.randint(4, config.vocab_size, (64, length)).tolist()
         model = Transformer(config).eval()
         with torch.no_grad():
-            model.embedding.weight[:3] *= (
-                0.01  # pad, bos and eos are never among the best: JoeyNMT forbids them
-            )
-            last = model.decoder.layers[
-                -1
-            ].add_norm_3.norm.weight  # with random signs an output is not its input again
+            # Pad, bos and eos are never among the best: JoeyNMT forbids them.
+            model.embedding.weight[:3] *= 0.01
+            # With random signs an output is not its input again.
+            last = model.decoder.layers[-1].add_norm_3.norm.weight
             last.copy_(torch.randint(0, 2, last.shape) * 2 - 1)
             for layer in model.decoder.layers:
                 layer.cross_attention.W_O.weight *= 4  # so that outputs depend on their sources
@@ -154,7 +158,8 @@ def measure_first_file(bench: Bench) -> list[dict[str, Any]]:
 
 
 def measure_bleu(small: bool) -> list[dict[str, Any]]:
-    """What 8 bits cost: book/model's BLEU with beam 4 on the whole test split, in float32 and in int8."""
+    """What 8 bits cost: book/model's BLEU with beam 4 on the whole test split,
+    in float32 and in int8."""
     pairs = list(corpus.load("tatoeba-en-de", "test"))[: 8 if small else None]
     records = []
     for label, int8 in ((OURS, False), (OURS_INT8, True)):
@@ -187,8 +192,9 @@ def as_text(record: dict[str, Any]) -> str:
         return f"{record['model']:10} {record['implementation']:28} BLEU {record['bleu']:.2f}"
     return (
         f"{record['model']:10} beam {record['beam_size']} batch {record['batch_size']:2} "
-        f"{record['implementation']:30} {record['sentences_per_s']:8.2f} sentences/s {record['tokens_per_s']:8.0f} "
-        f"tokens/s  same outputs {record['same_outputs']:4.0%}  ours {record['ours_is_faster']:.2f} times as fast"
+        f"{record['implementation']:30} {record['sentences_per_s']:8.2f} sentences/s "
+        f"{record['tokens_per_s']:8.0f} tokens/s  same outputs {record['same_outputs']:4.0%}  ours "
+        f"{record['ours_is_faster']:.2f} times as fast"
         + (f", in int8 {eight:.2f}" if (eight := record["our_int8_is_faster"]) else "")
     )
 

@@ -1,15 +1,21 @@
-"""What a GPU does with the model: training steps, attention kernels, batches; written to book/results/gpu.json.
+"""What a GPU does with the model: training steps, attention kernels, batches;
+written to book/results/gpu.json.
 
-    python benchmarks/gpu.py                                            on a GPU, about a quarter of an hour
-    python benchmarks/gpu.py --max-tokens 4096                          on a GPU with little memory
-    python benchmarks/gpu.py --small --device cpu --out /tmp/gpu.json   a rehearsal that measures nothing of worth
+    python benchmarks/gpu.py                     on a GPU, about a quarter of an hour
+    python benchmarks/gpu.py --max-tokens 4096   on a GPU with little memory
 
-The first epoch comes first and is measured once: what a shape costs when it is new (a kernel's plan, a compilation) is
-what a user pays, and everything later is warm. Every other figure is the median over repetitions. The variants of a
-measure take turns, so that a clock that slows down slows all of them, and the rate of a plain matrix product is
-measured in the same turns: it is what this machine reaches, which may be far from its vendor's figure.
+and, as a rehearsal that measures nothing of worth,
 
-The file is written after each measure, and a measure for which the memory does not suffice is recorded as such.
+    python benchmarks/gpu.py --small --device cpu --out /tmp/gpu.json
+
+The first epoch comes first and is measured once: what a shape costs when it is new (a kernel's
+plan, a compilation) is what a user pays, and everything later is warm. Every other figure is the
+median over repetitions. The variants of a measure take turns, so that a clock that slows down slows
+all of them, and the rate of a plain matrix product is measured in the same turns: it is what this
+machine reaches, which may be far from its vendor's figure.
+
+The file is written after each measure, and a measure for which the memory does not
+suffice is recorded as such.
 """
 
 from __future__ import annotations
@@ -94,7 +100,8 @@ def steps(
 def new_run(
     bench: Bench, config: ModelConfig, precision: str, compiled: bool, packs: bool = False
 ) -> TrainingRun:
-    """`packs`: without padding, attention by the kernel for sentences of different lengths; not training's default."""
+    """`packs`: without padding, attention by the kernel for sentences of different lengths;
+    not training's default."""
     settings = TrainConfig(precision="bf16" if precision == "bf16" else "fp32", compile=compiled)
     return TrainingRun(config, settings, bench.device, "on" if packs else "off")
 
@@ -102,7 +109,8 @@ def new_run(
 def measure_first_epoch(
     bench: Bench, config: ModelConfig, name: str, max_tokens: int
 ) -> list[Record]:
-    """An epoch in which nearly every batch has a shape of its own, then the same epoch again: wall time, once each."""
+    """An epoch in which nearly every batch has a shape of its own, then the same epoch again:
+    wall time, once each."""
     pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))
     precision, records = "fp32" if bench.device == "cpu" else "bf16", []
@@ -132,9 +140,11 @@ def measure_training(
     max_tokens: int,
     precisions: tuple[str, ...] = tuple(FLOAT32_PRODUCTS),
 ) -> list[Record]:
-    """Steps of the package's own training loop on eight batches of eight shapes; padding counts for nothing.
+    """Steps of the package's own training loop on eight batches of eight shapes;
+    padding counts for nothing.
 
-    `hours` are those that the paper's number of steps would take, of 25,000 real target tokens each.
+    `hours` are those that the paper's number of steps would take,
+    of 25,000 real target tokens each.
     """
     pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))[: 2 if bench.small else 8]
@@ -191,9 +201,11 @@ def measure_training(
 
 
 def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
-    """A compiled run on batches of many shapes: graphs made after the third, and how often the host waited in all.
+    """A compiled run on batches of many shapes: graphs made after the third,
+    and how often the host waited in all.
 
-    On a GPU PyTorch warns of each synchronisation (`set_sync_debug_mode`); on a CPU there is nothing to wait for.
+    On a GPU PyTorch warns of each synchronisation (`set_sync_debug_mode`);
+    on a CPU there is nothing to wait for.
     """
     pairs = sentences(300 if bench.small else 20_000, config.vocab_size)
     batches = list(token_batches(pairs, max_tokens))[:12]
@@ -237,8 +249,9 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
 
 
 def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
-    """The same sentences in batches of similar length and in random ones; with the loss read after every step; and
-    with an epoch's groups and each batch made on the way, as `train` does, while the GPU computes the step before."""
+    """The same sentences in batches of similar length and in random ones; with the loss read after
+    every step; and with an epoch's groups and each batch made on the way, as `train` does, while
+    the GPU computes the step before."""
     pairs = sentences(200 if bench.small else 4000, config.vocab_size)
     grouped, mixed = list(token_batches(pairs, max_tokens)), random_batches(pairs, max_tokens)
     run = new_run(bench, config, "bf16", False)
@@ -272,7 +285,8 @@ def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: i
 
 
 def measure_attention(bench: Bench) -> list[Record]:
-    """Forward and backward of each kernel, 8 heads of width 64, the same number of tokens at every length."""
+    """Forward and backward of each kernel, 8 heads of width 64,
+    the same number of tokens at every length."""
     tokens, lengths = (256, (32, 64)) if bench.small else (16_384, (64, 256, 1024, 4096, 8192))
     records = []
     for length in lengths:
@@ -329,7 +343,8 @@ def attend(qkv: list[torch.Tensor], kernel: SDPBackend | None) -> None:
 
 
 def peak_bytes(bench: Bench, work: Work) -> float:
-    """The most memory that `work` held beyond what was held before; 0 on a CPU, which does not tell."""
+    """The most memory that `work` held beyond what was held before; 0 on a CPU,
+    which does not tell."""
     if bench.device != "cuda":
         return 0.0
     bench.wait()

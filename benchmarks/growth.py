@@ -1,14 +1,19 @@
-"""What grows with the data, and what must not: time a token, and memory while translating; book/results/growth.json.
+"""What grows with the data, and what must not: time a token, and memory while translating;
+book/results/growth.json.
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py             1,000 to 1,000,000 pairs, 1,000 to 100,000 lines
-    python benchmarks/growth.py --small --out /tmp/g.json     a rehearsal that measures nothing of worth
+    OMP_NUM_THREADS=1 python benchmarks/growth.py           1,000 to 1,000,000 pairs, 1,000 to
+                                                            100,000 lines
+    python benchmarks/growth.py --small --out /tmp/g.json   a rehearsal that measures nothing of
+                                                            worth
 
-Training: all pairs are encoded once, and in each round grouped by length for another epoch and cut into batches, of
-which the first twelve of the shuffled epoch, or all, are trained on (preset tiny, vocabulary 8,000, 2,048 tokens). The
-time a token is that of an epoch: seconds of encoding and grouping over all target tokens, plus seconds of making the
-batches and of the steps over theirs. Grouping and steps of all sizes take turns.
-Translating: lines go through `translate_stream`, each number of them in a process of its own, at a model so small that
-it is the lines that count.
+Training: all pairs are encoded once, and in each round grouped by length for another epoch and cut
+into batches, of which the first twelve of the shuffled epoch, or all, are trained on (preset tiny,
+vocabulary 8,000, 2,048 tokens). The time a token is that of an epoch: seconds of encoding and
+grouping over all target tokens, plus seconds of making the batches and of the steps over theirs.
+Grouping and steps of all sizes take turns.
+
+Translating: lines go through `translate_stream`, each number of them in a process of its own, at a
+model so small that it is the lines that count.
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ def texts(n: int, seed: int) -> Iterator[str]:
 
 
 class Training:
-    """One size: its encoded pairs, the bytes that they take a target token, and a run to take steps with."""
+    """One size: its encoded pairs, the bytes that they take a target token,
+    and a run to take steps with."""
 
     def __init__(
         self, n_pairs: int, tokenizer: Tokenizer, config: ModelConfig, max_tokens: int
@@ -89,7 +95,8 @@ class Training:
 
 
 def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
-    """One record a size; `over_smallest` is the median over rounds of its time a token over the smallest size's."""
+    """One record a size; `over_smallest` is the median over rounds of its time a token
+    over the smallest size's."""
     torch.manual_seed(0)
     keep_freed_memory()
     tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 480)
@@ -130,15 +137,15 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
 
 
 def translate_lines(n_lines: int) -> dict[str, Any]:
-    """Run in a process of its own: translate n lines as they come; megabytes at their highest, and at the start."""
+    """Run in a process of its own: translate n lines as they come; megabytes at their highest,
+    and at the start."""
     tokenizer = Tokenizer.train(texts(500, 3), 300)
     torch.manual_seed(0)
     translator = Translator(
         Transformer(ModelConfig(tokenizer.vocab_size, N=1, d_model=8, d_ff=8, h=1)), tokenizer
     )
-    list(
-        translator.translate_stream(texts(1024, 4), beam_size=1, max_extra=0)
-    )  # what the first windows take
+    # What the first windows take.
+    list(translator.translate_stream(texts(1024, 4), beam_size=1, max_extra=0))
     before = peak_megabytes()
     n_out = sum(1 for _ in translator.translate_stream(texts(n_lines, 5), beam_size=1, max_extra=0))
     return {

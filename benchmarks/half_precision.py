@@ -1,12 +1,13 @@
-"""Training in float16 beside float32: the same validation loss, overflow that costs a step, resumption bit for bit.
+"""Training in float16 beside float32: the same validation loss, overflow that costs a step,
+resumption bit for bit.
 
     python benchmarks/half_precision.py                                     300 steps of tiny
     python benchmarks/half_precision.py --steps 10 --max-tokens 100         a rehearsal
 
-On a CPU `autocast` and the scaler compute what they compute on a GPU, but float16 is slow there, eight
-times slower than float32 (three to five minutes in all): this is about numbers, not speed. The corpus is
-that of the book unless `--corpus` names another ("reverse" needs no download). Exit status 1 where a
-figure is not as it should be.
+On a CPU `autocast` and the scaler compute what they compute on a GPU, but float16 is slow there,
+eight times slower than float32 (three to five minutes in all): this is about numbers, not speed.
+The corpus is that of the book unless `--corpus` names another ("reverse" needs no download). Exit
+status 1 where a figure is not as it should be.
 """
 
 from __future__ import annotations
@@ -157,10 +158,8 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(args, Path(folder))
-        measures = [
-            experiment.killed,
-            experiment.losses,
-        ]  # a fork comes before anything was computed
+        # A fork comes before anything was computed.
+        measures = [experiment.killed, experiment.losses]
         if args.precision == "fp16":
             measures.append(experiment.overflow)
         right = True

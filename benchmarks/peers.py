@@ -1,8 +1,9 @@
-"""Implementations to compare with, each optional: as a user would build them, with our weights where that can be.
+"""Implementations to compare with, each optional: as a user would build them,
+with our weights where that can be.
 
-A peer has the paper's sizes and a shared embedding, and where `is_same_function` also post-norm, ReLU and dropout as
-section 5.4 has it; the optimizer is the same fused Adam and the loss PyTorch's own label-smoothed cross-entropy, which
-are the fastest it comes with.
+A peer has the paper's sizes and a shared embedding, and where `is_same_function` also post-norm,
+ReLU and dropout as section 5.4 has it; the optimizer is the same fused Adam and the loss PyTorch's
+own label-smoothed cross-entropy, which are the fastest it comes with.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from annotated_transformer.text.batching import Batch
 
 
 class Peer(NamedTuple):
-    """A module in training mode, and logits of a batch by it; whether it computes what our model does."""
+    """A module in training mode, and logits of a batch by it;
+    whether it computes what our model does."""
 
     name: str
     module: nn.Module
@@ -51,7 +53,8 @@ class Peer(NamedTuple):
 
 
 def unlike(peer: Peer, model: Transformer, batch: Batch) -> float:
-    """The largest difference between the peer's logits and the model's, both without dropout, at real positions."""
+    """The largest difference between the peer's logits and the model's, both without dropout,
+    at real positions."""
     was_training = peer.module.training
     with torch.no_grad():
         ours = model.eval()(batch.source, batch.target_in)
@@ -81,7 +84,8 @@ def _marian(ours: Transformer) -> Peer:
 
 
 def _x_transformers(ours: Transformer) -> Peer:
-    """Its defaults but for the sizes: pre-norm, learned positions, GELU. Not the same function; as fast as it is."""
+    """Its defaults but for the sizes: pre-norm, learned positions, GELU. Not the same function;
+    as fast as it is."""
     from x_transformers import XTransformer
 
     c = ours.config
@@ -111,7 +115,8 @@ def _x_transformers(ours: Transformer) -> Peer:
 
 
 def _joeynmt(ours: Transformer) -> Peer:
-    """Not the same function in training: it learns biases of its projections, and drops out more."""
+    """Not the same function in training: it learns biases of its projections,
+    and drops out more."""
     module = joeynmt_model(ours)
 
     def logits(batch: Batch) -> Tensor:

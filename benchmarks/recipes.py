@@ -1,11 +1,14 @@
-"""Long training runs, each one command: train, average, evaluate, and a JSON file with everything measured.
+"""Long training runs, each one command: train, average, evaluate,
+and a JSON file with everything measured.
 
-    python benchmarks/recipes.py                     list the recipes
-    python benchmarks/recipes.py book_model          run one; a run that was interrupted goes on where it stopped
-    python benchmarks/recipes.py book_model --score  only score and record a run that is finished
+    python benchmarks/recipes.py                      list the recipes
+    python benchmarks/recipes.py book_model           run one; a run that was interrupted goes on
+                                                      where it stopped
+    python benchmarks/recipes.py book_model --score   only score and record a run that is finished
 
-Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in book/results/NAME.json.
-Every step is the command line of the package, so what is timed and scored here is what a user gets.
+Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
+book/results/NAME.json. Every step is the command line of the package, so what is timed and scored
+here is what a user gets.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Stage(NamedTuple):
-    """Arguments of `annotated-transformer train`, and how many of its last checkpoints are averaged.
+    """Arguments of `annotated-transformer train`,
+    and how many of its last checkpoints are averaged.
 
-    With `seeds`, the stage is run once with each of them, and the average is over the last checkpoints of all runs.
+    With `seeds`, the stage is run once with each of them,
+    and the average is over the last checkpoints of all runs.
     """
 
     train: tuple[str, ...]
@@ -49,8 +54,9 @@ class Stage(NamedTuple):
 class Recipe:
     """Stages, each but the first starting from the average that the one before it left.
 
-    With `export`, the last average goes there in float16. `about` says in a sentence what the run is for. `scored` is
-    the corpus whose validation and test splits are translated, where it is not the one that is learnt.
+    With `export`, the last average goes there in float16. `about` says in a sentence what the run
+    is for. `scored` is the corpus whose validation and test splits are translated, where it is
+    not the one that is learnt.
     """
 
     about: str
@@ -66,129 +72,47 @@ def _set(**settings: Any) -> tuple[str, ...]:
 
 RECIPES = {
     "book_model": Recipe(
-        "The model in book/model: under four hours on one CPU core, the last two with less dropout and joined pairs.",
+        "The model in book/model: under four hours on one CPU core, the last two with less dropout "
+        "and joined pairs.",
         "tatoeba-en-de",
         (
-            Stage(
-                (
-                    "--vocab-size",
-                    "3500",
-                    *_set(
-                        N=3,
-                        d_model=192,
-                        d_ff=768,
-                        h=6,
-                        p_drop=0.3,
-                        max_tokens=1024,
-                        warmup_steps=600,
-                        lr_factor=0.9,
-                        train_steps=24000,
-                        validate_every=2000,
-                        checkpoint_every=200,
-                        keep_checkpoints=20,
-                    ),
-                ),
-                average=5,
-            ),
-            Stage(
-                _set(
-                    p_drop=0.1,
-                    concatenate=1,
-                    max_tokens=1024,
-                    warmup_steps=600,
-                    lr_factor=0.3,
-                    train_steps=8000,
-                    validate_every=1000,
-                    checkpoint_every=100,
-                    keep_checkpoints=40,
-                ),
-                average=30,
-                seeds=(2, 32),
-            ),
+            Stage(("--vocab-size", "3500", *_set(
+                N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, max_tokens=1024, warmup_steps=600,
+                lr_factor=0.9, train_steps=24000, validate_every=2000, checkpoint_every=200,
+                keep_checkpoints=20)), average=5),
+            Stage(_set(
+                p_drop=0.1, concatenate=1, max_tokens=1024, warmup_steps=600, lr_factor=0.3,
+                train_steps=8000, validate_every=1000, checkpoint_every=100,
+                keep_checkpoints=40), average=30, seeds=(2, 32)),
         ),
         export="book/model",
     ),
     "tatoeba_large": Recipe(
-        "Six million parameters on the large Tatoeba corpus: the paper's rate, Glorot's initial values, one CPU core.",
+        "Six million parameters on the large Tatoeba corpus: the paper's rate, Glorot's initial "
+        "values, one CPU core.",
         "tatoeba-large-en-de",
-        (
-            Stage(
-                (
-                    "--vocab-size",
-                    "4800",
-                    *_set(
-                        N=3,
-                        d_model=256,
-                        d_ff=768,
-                        h=4,
-                        p_drop=0.1,
-                        initialization="glorot",
-                        max_tokens=1024,
-                        warmup_steps=4000,
-                        lr_factor=0.8,
-                        train_steps=30000,
-                        validate_every=2000,
-                        checkpoint_every=250,
-                        keep_checkpoints=40,
-                    ),
-                ),
-                average=20,
-            ),
-        ),
-        export="book/model",
-        scored="tatoeba-en-de",
+        (Stage(("--vocab-size", "4800", *_set(
+            N=3, d_model=256, d_ff=768, h=4, p_drop=0.1, initialization="glorot", max_tokens=1024,
+            warmup_steps=4000, lr_factor=0.8, train_steps=30000, validate_every=2000,
+            checkpoint_every=250, keep_checkpoints=40)), average=20),),
+        export="book/model", scored="tatoeba-en-de",
     ),
     "multi30k_small_cpu": Recipe(
-        "Preset small on Multi30k, on one CPU core: 3,000 steps, which take half an hour on a free core.",
+        "Preset small on Multi30k, on one CPU core: 3,000 steps, which take half an hour on a free "
+        "core.",
         "multi30k-en-de",
-        (
-            Stage(
-                (
-                    "--preset",
-                    "small",
-                    "--vocab-size",
-                    "6000",
-                    *_set(
-                        p_drop=0.1,
-                        max_tokens=768,
-                        warmup_steps=400,
-                        lr_factor=0.65,
-                        train_steps=3000,
-                        validate_every=1000,
-                        checkpoint_every=100,
-                        keep_checkpoints=20,
-                    ),
-                ),
-                average=10,
-            ),
-        ),
+        (Stage(("--preset", "small", "--vocab-size", "6000", *_set(
+            p_drop=0.1, max_tokens=768, warmup_steps=400, lr_factor=0.65, train_steps=3000,
+            validate_every=1000, checkpoint_every=100, keep_checkpoints=20)), average=10),),
     ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
         "multi30k-en-de",
-        (
-            Stage(
-                (
-                    "--preset",
-                    "small",
-                    "--vocab-size",
-                    "6000",
-                    "--device",
-                    "cuda",
-                    *_set(
-                        max_tokens=4096,
-                        warmup_steps=1500,
-                        train_steps=9000,
-                        validate_every=1000,
-                        checkpoint_every=200,
-                        keep_checkpoints=20,
-                    ),
-                ),
-                average=10,
-            ),
-        ),
+        (Stage(("--preset", "small", "--vocab-size", "6000", "--device", "cuda", *_set(
+            max_tokens=4096, warmup_steps=1500, train_steps=9000, validate_every=1000,
+            checkpoint_every=200, keep_checkpoints=20)), average=10),),
     ),
-}
+}  # fmt: skip
 
 
 def command(*words: str) -> str:
@@ -199,7 +123,8 @@ def command(*words: str) -> str:
 
 
 def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | None) -> None:
-    """Train a run to its end, from its last checkpoint if there is one; note the commit and the time it took."""
+    """Train a run to its end, from its last checkpoint if there is one;
+    note the commit and the time it took."""
     if (run / "training.safetensors").exists():
         arguments = ("--resume", *arguments)
     elif before:
@@ -218,7 +143,8 @@ def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | Non
 
 
 def cpu_seconds() -> float:
-    """What the programs that were started and have ended have computed: a busy machine does not make it longer."""
+    """What the programs that were started and have ended have computed:
+    a busy machine does not make it longer."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -229,7 +155,8 @@ def total(path: Path) -> int | None:
 
 
 def described(run: Path) -> dict[str, Any]:
-    """What is to be known of a finished run: settings, time, speed, the loss, and what validation said on the way."""
+    """What is to be known of a finished run: settings, time, speed, the loss,
+    and what validation said on the way."""
     config = json.loads((run / "config.json").read_text())
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     speeds = sorted(line["tokens_per_s"] for line in log if "loss" in line)
@@ -272,13 +199,9 @@ def main() -> None:
         runs += [run for run, _ in stage_runs]
         averaged = args.runs / f"{name}-averaged"
         command(
-            "average",
-            *(str(run) for run, _ in stage_runs),
-            "--last",
-            str(stage.average),
-            "--out",
+            "average", *(str(run) for run, _ in stage_runs), "--last", str(stage.average), "--out",
             str(averaged),
-        )
+        )  # fmt: skip
     if recipe.export:
         notes = (
             f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
@@ -310,8 +233,8 @@ def main() -> None:
         f"python benchmarks/recipes.py {args.name}",
         [record],
         device,
-        commit=(runs[0] / "commit").read_text().strip(),
-    )  # of the run, perhaps older
+        commit=(runs[0] / "commit").read_text().strip(),  # of the run, perhaps older
+    )
     print(json.dumps(scores, indent=1))
 
 

@@ -1,4 +1,5 @@
-"""What the benchmarks share: turns, sentences of realistic length, operations counted, the machine's own rate."""
+"""What the benchmarks share: turns, sentences of realistic length, operations counted,
+the machine's own rate."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def command_line() -> str:
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has held since it began; what its parent held does not count."""
+    """The most memory that this process has held since it began;
+    what its parent held does not count."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:  # not Linux: there a parent's peak may show through
@@ -61,7 +63,8 @@ class Bench:
     def rounds(
         self, variants: dict[str, Work], rarely: Collection[str] = ()
     ) -> dict[str, list[float]]:
-        """Each variant once unmeasured, then all in turn, `repetitions` times: the seconds of each round.
+        """Each variant once unmeasured, then all in turn, `repetitions` times:
+        the seconds of each round.
 
         Those named in `rarely` take part in the first two rounds, and need no warming up.
         """
@@ -91,12 +94,14 @@ def summary(times: Sequence[float]) -> dict[str, Any]:
 
 
 def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How many times as fast as theirs ours is: the median over the rounds in which both had a turn, the first ones."""
+    """How many times as fast as theirs ours is: the median over the rounds in which both
+    had a turn, the first ones."""
     return statistics.median(their / our for our, their in zip(ours, theirs, strict=False))
 
 
 def or_out_of_memory(measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What it measures, or a record that the memory did not suffice; what it held is free afterwards."""
+    """What it measures, or a record that the memory did not suffice;
+    what it held is free afterwards."""
     try:
         return measure()
     except torch.OutOfMemoryError as error:
@@ -114,7 +119,8 @@ def or_out_of_memory(measure: Callable[[], list[dict[str, Any]]]) -> list[dict[s
 
 
 def product(device: str, precision: str, n: int, times: int = 10) -> Work:
-    """`times` products of two n x n matrices: what the machine reaches when nothing else is asked of it."""
+    """`times` products of two n x n matrices: what the machine reaches when
+    nothing else is asked of it."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(n, n, device=device, dtype=dtype) for _ in range(2))
 
@@ -127,7 +133,8 @@ def product(device: str, precision: str, n: int, times: int = 10) -> Work:
 
 
 def share_in_products(work: Work, times: int = 3) -> float:
-    """The share of its seconds that `work` spends in matrix products on a CPU, by PyTorch's profiler: a median.
+    """The share of its seconds that `work` spends in matrix products on a CPU,
+    by PyTorch's profiler: a median.
 
     What fused attention does inside does not count.
     """
@@ -161,10 +168,11 @@ def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150)
 
 
 def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> int:
-    """Operations of the matrix products of a training step on pairs of these lengths (eos included), none on padding.
+    """Operations of the matrix products of a training step on pairs of these lengths (eos
+    included), none on padding.
 
-    Two for each multiplication with its addition; the backward pass has two products for each of the forward pass.
-    Attention is counted in full, also where it is causal.
+    Two for each multiplication with its addition; the backward pass has two products for each
+    of the forward pass. Attention is counted in full, also where it is causal.
     """
     D, d_ff, widths = config.d_model, config.d_ff, config.h * (config.d_k + config.d_v)
     forward = 0

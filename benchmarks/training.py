@@ -1,14 +1,18 @@
-"""Training steps on a CPU: ours and what else there is, in turns, on the same batches; book/results/training_cpu.json.
+"""Training steps on a CPU: ours and what else there is, in turns, on the same batches;
+book/results/training_cpu.json.
 
-    OMP_NUM_THREADS=1 python benchmarks/training.py             base and tiny, every peer that is installed
-    python benchmarks/training.py --size tiny --rounds 5        one size, less often, nothing written
-    python benchmarks/training.py --small --out /tmp/t.json     a rehearsal that measures nothing of worth
+    OMP_NUM_THREADS=1 python benchmarks/training.py           base and tiny, every peer that is
+                                                              installed
+    python benchmarks/training.py --size tiny --rounds 5      one size, less often, nothing written
+    python benchmarks/training.py --small --out /tmp/t.json   a rehearsal that measures nothing of
+                                                              worth
 
-`pip install transformers x-transformers joeynmt` installs the optional peers. A round gives every implementation the
-same batches once, and a product of two large matrices its turn, so that a ratio is of neighbours in time. Speed counts
-real target tokens; the share of the machine's rate counts operations on real tokens, padding none. Glibc's allocator
-keeps freed memory for all of them alike (`keep_freed_memory`).
-The share of the time in products, by a profile of three more turns, leaves out what fused attention does inside.
+`pip install transformers x-transformers joeynmt` installs the optional peers. A round gives every
+implementation the same batches once, and a product of two large matrices its turn, so that a ratio
+is of neighbours in time. Speed counts real target tokens; the share of the machine's rate counts
+operations on real tokens, padding none. Glibc's allocator keeps freed memory for all of them alike
+(`keep_freed_memory`). The share of the time in products, by a profile of three more turns, leaves
+out what fused attention does inside.
 """
 
 from __future__ import annotations
@@ -125,7 +129,8 @@ def measure(
 
 
 def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[str, float]:
-    """Run in a process of its own: memory at its highest in two training steps, and what there was before them.
+    """Run in a process of its own: memory at its highest in two training steps,
+    and what there was before them.
 
     The pages of code that importing reads count on both sides.
     """
@@ -173,14 +178,14 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
 def as_text(record: dict[str, Any]) -> str:
     if record["measure"] == "peak memory":
         return (
-            f"memory {record['model']:5} {record['implementation']:22} {record['peak_megabytes']:8,.0f} MB  "
-            f"ours / it {record['ours_over_it']:.2f}"
+            f"memory {record['model']:5} {record['implementation']:22} "
+            f"{record['peak_megabytes']:8,.0f} MB  ours / it {record['ours_over_it']:.2f}"
         )
     return (
         f"{record['model']:5} {record['data']:14} {record['implementation']:22} "
-        f"{record['target_tokens_per_s']:9,.0f} tokens/s  {record['share_of_product']:5.2f} of the machine's "
-        f"{record['product_gflops']:.0f} GFLOP/s, {record['share_in_products']:.0%} of the time in products  "
-        f"ours {record['ours_is_faster']:.2f} times as fast"
+        f"{record['target_tokens_per_s']:9,.0f} tokens/s  {record['share_of_product']:5.2f} of the "
+        f"machine's {record['product_gflops']:.0f} GFLOP/s, {record['share_in_products']:.0%} of "
+        f"the time in products  ours {record['ours_is_faster']:.2f} times as fast"
     )
 
 

@@ -35,7 +35,8 @@ GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>)
 """
-"""A guard, which switches between GPUs, that does nothing; a build for the CPU has none for `cuda`."""
+"""A guard, which switches between GPUs, that does nothing;
+a build for the CPU has none for `cuda`."""
 
 SIZE_DEPENDS_ON_VALUES = {
     "nonzero",
@@ -130,9 +131,8 @@ def fake_cuda(
     properties = SimpleNamespace(name="fake", major=capability[0], minor=capability[1])
     waits = _Waits(answer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            FakeTensorMode, "avoid_device_init", True
-        )  # it asks torch.cuda, which pretends below
+        # It asks torch.cuda, which pretends below.
+        patch.setattr(FakeTensorMode, "avoid_device_init", True)
         answers = {
             "is_available": True,
             "device_count": 1,
@@ -157,7 +157,8 @@ def _tolist(tensor: Tensor) -> Any:
 
 
 def _apply(module: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-    """What `module.to(device)` does, by new parameters; PyTorch would swap, and cannot swap all fakes."""
+    """What `module.to(device)` does, by new parameters; PyTorch would swap,
+    and cannot swap all fakes."""
     for child in module.children() if recurse else ():
         _apply(child, fn)
     for name, parameter in module._parameters.items():

@@ -2,8 +2,9 @@
 
     python killed_run.py DIRECTORY SEED PRECISION
 
-Each attempt is a process of its own, forked before anything was computed, and ends by SIGKILL: at a random update, or
-in the middle of writing a file of a checkpoint. Prints how each attempt ended; test_loop.py compares the runs.
+Each attempt is a process of its own, forked before anything was computed, and ends by SIGKILL: at a
+random update, or in the middle of writing a file of a checkpoint. Prints how each attempt ended;
+test_loop.py compares the runs.
 """
 
 import os

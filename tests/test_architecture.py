@@ -36,7 +36,8 @@ MAX_MODULES = 12
 
 
 def module(path: Path) -> str:
-    """config, model.attention, experiments: the name below the package; "" for the package itself."""
+    """config, model.attention, experiments: the name below the package;
+    "" for the package itself."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
@@ -45,7 +46,8 @@ MODULES = {module(path): path for path in SOURCES if module(path)}  # without th
 
 
 def imports(path: Path) -> set[str]:
-    """All modules that the file names in an import, anywhere: "torch.nn", "annotated_transformer.config", ..."""
+    """All modules that the file names in an import, anywhere: "torch.nn",
+    "annotated_transformer.config", ..."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -94,7 +96,8 @@ def test_modules_import_modules_not_the_front_door(name: str) -> None:
 
 
 def test_only_training_and_translation_open_the_fast_folder() -> None:
-    """And Table 1, which times, and what saves or scores what they made. The model knows nothing of it."""
+    """And Table 1, which times, and what saves or scores what they made.
+    The model knows nothing of it."""
     users = {
         top(name)
         for name, path in MODULES.items()

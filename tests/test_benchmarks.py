@@ -1,4 +1,5 @@
-"""The benchmarks run at toy size, count what PyTorch counts, and compare with peers that compute the same function."""
+"""The benchmarks run at toy size, count what PyTorch counts,
+and compare with peers that compute the same function."""
 
 import importlib
 import subprocess
@@ -57,14 +58,9 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns(load):
 def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
     out = tmp_path / "training.json"
     command = [
-        sys.executable,
-        BENCHMARKS / "training.py",
-        "--small",
-        "--out",
-        out,
-        "--peer",
+        sys.executable, BENCHMARKS / "training.py", "--small", "--out", out, "--peer",
         "torch.nn.Transformer",
-    ]
+    ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
     steps = [
         record for record in read_result(out)["records"] if record["measure"] == "training step"
@@ -86,14 +82,8 @@ def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tm
 def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
     out = tmp_path / "decoding.json"
     command = [
-        sys.executable,
-        BENCHMARKS / "decoding.py",
-        "--small",
-        "--model",
-        "base",
-        "--out",
-        out,
-    ]
+        sys.executable, BENCHMARKS / "decoding.py", "--small", "--model", "base", "--out", out,
+    ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
     records = read_result(out)["records"]
     assert {record["measure"] for record in records} == {"decoding"}
@@ -155,7 +145,8 @@ def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
 
 
 def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):
-    """On a CPU at toy size, where it measures nothing of worth: but that no shape makes a second graph holds there."""
+    """On a CPU at toy size, where it measures nothing of worth:
+    but that no shape makes a second graph holds there."""
     out = tmp_path / "gpu.json"
     command = [sys.executable, BENCHMARKS / "gpu.py", "--small", "--device", "cpu", "--out", out]
     printed = subprocess.run(
@@ -167,16 +158,10 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
         and printed.count("graphs_after_warm_up 0") == 2
     )
     measures = [
-        "first epoch",
-        "matrix product",
-        "training step",
-        "waiting",
-        "batching",
-        "attention",
-    ]
-    assert (
-        list(dict.fromkeys(record["measure"] for record in records)) == measures
-    )  # what is cold comes first
+        "first epoch", "matrix product", "training step", "waiting", "batching", "attention",
+    ]  # fmt: skip
+    # What is cold comes first.
+    assert list(dict.fromkeys(record["measure"] for record in records)) == measures
     assert all(
         record["shapes"] > 5 and record["first_s"] > 0 for record in records if "first_s" in record
     )

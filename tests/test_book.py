@@ -1,7 +1,8 @@
-"""The stored notebooks are what their sources say, were run from top to bottom, and keep the chapter's form.
+"""The stored notebooks are what their sources say, were run from top to bottom,
+and keep the chapter's form.
 
-nbval compares what the cells print with a fresh run; it cannot see that a notebook was never run, or that a picture
-is older than its code. These tests can.
+nbval compares what the cells print with a fresh run; it cannot see that a notebook was never run,
+or that a picture is older than its code. These tests can.
 """
 
 import ast
@@ -25,9 +26,8 @@ CHAPTERS = notebooks.chapters()
 MAX_CELL_LINES = 15
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
 
-NOTEBOOKS = [
-    path for path in CHAPTERS if path.with_suffix(".ipynb").exists()
-]  # one test says which are missing
+# One test says which are missing.
+NOTEBOOKS = [path for path in CHAPTERS if path.with_suffix(".ipynb").exists()]
 in_notebooks = pytest.mark.parametrize("chapter", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -93,7 +93,8 @@ def test_nothing_is_exempt_from_being_run(chapter: Path) -> None:
 
 @in_notebooks
 def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
-    """A cell whose output is not compared asserts something about it, there or in the next code cell."""
+    """A cell whose output is not compared asserts something about it,
+    there or in the next code cell."""
     cells = code_cells(chapter)
     loose = [
         number
@@ -105,7 +106,8 @@ def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
 
 
 def may_show_nothing(cell: str) -> list[int]:
-    """The lines of each `try` that shows an error, and passes all the same if the error does not occur.
+    """The lines of each `try` that shows an error,
+    and passes all the same if the error does not occur.
 
     It is well if its `else` raises, or if its handlers return and what follows it raises.
     """
@@ -182,7 +184,8 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
 
 @in_notebooks
 def test_a_cell_that_promises_a_picture_has_one(chapter: Path) -> None:
-    """A backend without a display (MPLBACKEND=agg) stores a chapter without figures, and no cell fails."""
+    """A backend without a display (MPLBACKEND=agg) stores a chapter without figures,
+    and no cell fails."""
     empty = [
         cell.source
         for cell in code_cells(chapter)
@@ -288,11 +291,8 @@ def test_a_failing_chapter_is_not_stored(
         ("100 parameters", "101 parameters", False),
         ("cat 0.5", "dog 0.5", False),
         ("[0.1, 0.2]", "[0.1, 0.2, 0.3]", False),
-        (
-            "SHA-256 95a6e575286ab 6e575286",
-            "SHA-256 95a6e575286ab 6e575286",
-            True,
-        ),  # digests are words, however they look
+        # Digests are words, however they look.
+        ("SHA-256 95a6e575286ab 6e575286", "SHA-256 95a6e575286ab 6e575286", True),
         ("SHA-256 95a6e575286ab", "SHA-256 95a6e575287ab", False),
     ],
 )

@@ -42,9 +42,8 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     overflow: dict[int, int] = field(default_factory=dict)  # width -> pixels that stick out
     facts: dict = field(default_factory=dict)
-    barriers: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # what axe-core calls serious or critical, by setting
+    # What axe-core calls serious or critical, by setting.
+    barriers: dict[str, list[str]] = field(default_factory=dict)
 
 
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

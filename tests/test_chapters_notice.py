@@ -1,4 +1,5 @@
-"""A changed number in the package turns a chapter red, and not only where the chapter shows the changed line."""
+"""A changed number in the package turns a chapter red,
+and not only where the chapter shows the changed line."""
 
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from mutants import ATTENTION, Mutant, copy_of_the_package
+from mutants import Mutant, copy_of_the_package
 
 pytestmark = pytest.mark.slow
 
@@ -17,30 +18,25 @@ ROOT = Path(__file__).parents[1]
 CHAPTER = "book/3_2_attention.ipynb"
 DOUBLED = Mutant(
     "attention's output is doubled",
-    ATTENTION,
+    "model/attention.py",
     "return attention_weights(q, k, mask) @ v",
     "return 2 * (attention_weights(q, k, mask) @ v)",
     (),
 )
-UNSCALED = Mutant("nothing divides by sqrt(d_k)", ATTENTION, " / math.sqrt(q.size(-1))", "", ())
+UNSCALED = Mutant(
+    "nothing divides by sqrt(d_k)", "model/attention.py", " / math.sqrt(q.size(-1))", "", ()
+)
 PROJECT = ("conftest.py", "pyproject.toml", "tests/nbval.cfg", CHAPTER)
-"""What `pytest --nbval` reads besides the package. The copy's conftest.py puts the copy before this repository."""
+"""What `pytest --nbval` reads besides the package. The copy's conftest.py puts the copy
+before this repository."""
 
 
 def red_cells(project: Path, *options: str) -> list[int]:
     """The numbers of the cells that failed in the chapter, run on the package in `project`."""
     command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--nbval",
-        "-q",
-        "-rf",
-        "-p",
-        "no:xdist",
-        "-p",
+        sys.executable, "-m", "pytest", "--nbval", "-q", "-rf", "-p", "no:xdist", "-p",
         "no:cacheprovider",
-    ]
+    ]  # fmt: skip
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }
@@ -66,7 +62,8 @@ def copy_of_the_project(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def red(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
-    """For each mutant the first two cells that turn red: the one that shows the line, and one that asserts."""
+    """For each mutant the first two cells that turn red: the one that shows the line,
+    and one that asserts."""
     found = {}
     for mutant in (DOUBLED, UNSCALED):
         project = copy_of_the_project(tmp_path_factory.mktemp("mutant"))
@@ -88,7 +85,8 @@ def test_a_changed_number_turns_the_chapter_red(name: str, red: dict[str, list[i
 def test_without_the_change_the_same_cells_are_green(
     red: dict[str, list[int]], tmp_path: Path
 ) -> None:
-    """As far as the last of them: the whole chapter is compared elsewhere in the same run of the tests."""
+    """As far as the last of them: the whole chapter is compared elsewhere
+    in the same run of the tests."""
     project = copy_of_the_project(tmp_path)
     notebook, last = nbformat.read(project / CHAPTER, as_version=4), max(map(max, red.values()))
     places = [place for place, cell in enumerate(notebook.cells) if cell.cell_type == "code"]

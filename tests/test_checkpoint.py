@@ -264,7 +264,10 @@ def test_a_tokenizer_of_another_size_is_refused(run):
     toy_tokenizer().train(
         [side for pair in text_pairs(0, 200) for side in pair], 290, run / "tokenizer.model"
     )
-    line = "run: the tokenizer has 290 tokens and the model's vocab_size is 280: they do not belong together"
+    line = (
+        "run: the tokenizer has 290 tokens and the model's vocab_size is 280: "
+        "they do not belong together"
+    )
     with pytest.raises(ConfigError, match=line):
         checkpoint.load_model(run)
     with pytest.raises(ConfigError, match=line):
@@ -319,7 +322,8 @@ def test_a_config_that_is_none_is_one_line(run, text):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 def test_a_small_config_cannot_take_much_memory(run):
-    """A million rows are promised and 280 are there: refused before there is memory for the promise (512 MB)."""
+    """A million rows are promised and 280 are there:
+    refused before there is memory for the promise (512 MB)."""
     model = {**SIZES, "vocab_size": 1_000_000, "d_model": 64, "d_ff": 100_000}
     (run / "config.json").write_text(json.dumps({"model": model}))
     code = (
@@ -350,9 +354,8 @@ def test_a_loaded_model_has_memory_of_its_own_and_computes_and_learns(tmp_path, 
     checkpoint.write_directory(tmp_path, original.config, toy_tokenizer())
     checkpoint.save_weights(tmp_path / "model.safetensors", original)
     loaded, _ = checkpoint.load_model(tmp_path)
-    with (tmp_path / "model.safetensors").open(
-        "rb+"
-    ) as file:  # in place, as a program that copies does
+    # In place, as a program that copies does.
+    with (tmp_path / "model.safetensors").open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         file.write(bytes(size))
@@ -475,7 +478,8 @@ def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
     ],
 )
 def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_path, extra, steps):
-    """The first save of this run is at step 10, so a checkpoint of step 20 means that it went on."""
+    """The first save of this run is at step 10,
+    so a checkpoint of step 20 means that it went on."""
     train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
     checkpoint.write_directory(
         tmp_path, ModelConfig(**SIZES), toy_tokenizer(), {"train": train, **extra}

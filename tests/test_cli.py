@@ -87,8 +87,9 @@ def test_the_example_command_lines_are_understood():
 
 def test_help_needs_neither_torch_nor_a_corpus():
     code = (
-        "import sys; from annotated_transformer.cli import parser; parser().format_help();"
-        "sys.exit(bool({'torch', 'numpy', 'sentencepiece', 'annotated_transformer.text.corpus'} & {*sys.modules}))"
+        "import sys; from annotated_transformer.cli import parser; "
+        "parser().format_help();sys.exit(bool({'torch', 'numpy', 'sentencepiece', "
+        "'annotated_transformer.text.corpus'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -260,22 +261,9 @@ def test_translate_keeps_lines_whatever_the_bytes(capsys, caplog, directory, tmp
     content += b"tea " * 10_000 + b"\ncab"
     (tmp_path / "in").write_bytes(content)
     status, _, err = run(
-        capsys,
-        "translate",
-        directory,
-        "--input",
-        tmp_path / "in",
-        "--output",
-        tmp_path / "out",
-        "--beam-size",
-        1,
-        "--max-extra",
-        0,
-        "--window",
-        3,
-        "--max-source",
-        30,
-    )
+        capsys, "translate", directory, "--input", tmp_path / "in", "--output", tmp_path / "out",
+        "--beam-size", 1, "--max-extra", 0, "--window", 3, "--max-source", 30,
+    )  # fmt: skip
     out = (tmp_path / "out").read_bytes()
     assert status == 0, err
     assert out.count(b"\n") == content.count(b"\n") + 1
@@ -289,20 +277,9 @@ def test_translate_keeps_lines_whatever_the_bytes(capsys, caplog, directory, tmp
 
 def test_n_best_lists_number_score_and_text(capsys, directory, files, tmp_path):
     status, _, _ = run(
-        capsys,
-        "translate",
-        directory,
-        "--input",
-        files[0],
-        "--output",
-        tmp_path / "out",
-        "--n-best",
-        2,
-        "--beam-size",
-        3,
-        "--max-extra",
-        2,
-    )
+        capsys, "translate", directory, "--input", files[0], "--output", tmp_path / "out",
+        "--n-best", 2, "--beam-size", 3, "--max-extra", 2,
+    )  # fmt: skip
     rows = [
         line.split("\t") for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     ]
@@ -327,16 +304,9 @@ def test_a_reference_is_not_overwritten_by_the_translations(capsys, directory, f
     before = [path.read_bytes() for path in files]
     for path in files:
         err = refused(
-            capsys,
-            "evaluate",
-            directory,
-            "--source",
-            files[0],
-            "--reference",
-            files[1],
-            "--output",
-            path,
-        )
+            capsys, "evaluate", directory, "--source", files[0], "--reference", files[1],
+            "--output", path,
+        )  # fmt: skip
         assert f"--output would overwrite the input {path}" in err
     assert [path.read_bytes() for path in files] == before
 
@@ -352,20 +322,9 @@ def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(
     printed = []
     for source, reference in (files, marked):
         _, scores, _ = run(
-            capsys,
-            "evaluate",
-            directory,
-            "--source",
-            source,
-            "--reference",
-            reference,
-            "--json",
-            "--quiet",
-            "--max-extra",
-            2,
-            "--output",
-            tmp_path / "evaluated",
-        )
+            capsys, "evaluate", directory, "--source", source, "--reference", reference, "--json",
+            "--quiet", "--max-extra", 2, "--output", tmp_path / "evaluated",
+        )  # fmt: skip
         _, translated, _ = run(capsys, "translate", directory, "--input", source, "--max-extra", 2)
         assert (tmp_path / "evaluated").read_text(encoding="utf-8") == translated
         printed.append((scores, translated))
@@ -378,32 +337,14 @@ def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(
 ):
     (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 300_000 + b"\ncab\n")
     status, out, _ = run(
-        capsys,
-        "translate",
-        directory,
-        "--input",
-        tmp_path / "in",
-        "--beam-size",
-        1,
-        "--max-extra",
-        0,
-        "--max-source",
-        10,
-    )
+        capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
+        0, "--max-source", 10,
+    )  # fmt: skip
     (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 30 + b"\ncab\n")
     assert (status, out) == run(
-        capsys,
-        "translate",
-        directory,
-        "--input",
-        tmp_path / "in",
-        "--beam-size",
-        1,
-        "--max-extra",
-        0,
-        "--max-source",
-        10,
-    )[:2]
+        capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
+        0, "--max-source", 10,
+    )[:2]  # fmt: skip
     assert caplog.messages[0] == "line 2 has more than 1048576 bytes, only those are read"
 
 
@@ -483,7 +424,8 @@ def test_a_run_is_averaged_from_within(capsys, tmp_path, monkeypatch, here, name
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, files, tmp_path):
-    """Killed between the weights and the state: it cannot be resumed, says so, and begins again in the same place."""
+    """Killed between the weights and the state: it cannot be resumed, says so,
+    and begins again in the same place."""
     out = tmp_path / "killed"
     configs, tokenizer, pairs = (
         toy_run_config(train_steps=4, checkpoint_every=3),
@@ -509,26 +451,12 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
     }
     assert not (out / "training.safetensors").exists()
     arguments = [
-        "train",
-        "--train",
-        *files,
-        "--valid",
-        *files,
-        "--out",
-        out,
-        "--quiet",
-        "--vocab-size",
-        280,
-    ]
+        "train", "--train", *files, "--valid", *files, "--out", out, "--quiet", "--vocab-size", 280,
+    ]  # fmt: skip
     for setting in (
-        "N=1",
-        "d_model=8",
-        "d_ff=12",
-        "h=2",
-        "train_steps=2",
-        "max_length=40",
+        "N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=2", "max_length=40",
         "checkpoint_every=2",
-    ):
+    ):  # fmt: skip
         arguments += ["--set", setting]
     err = refused(capsys, *arguments, "--resume")
     assert "no checkpoint was finished there; to begin the run again, leave out --resume" in err
@@ -536,13 +464,9 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
     assert status == 0, err
     kept = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert kept == {
-        "config.json",
-        "tokenizer.model",
-        "model.safetensors",
-        "training.safetensors",
-        "log.jsonl",
+        "config.json", "tokenizer.model", "model.safetensors", "training.safetensors", "log.jsonl",
         "checkpoints/step-00000002.safetensors",
-    }
+    }  # fmt: skip
 
 
 def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
@@ -560,16 +484,9 @@ def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
 @pytest.mark.slow
 def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_path):
     arguments = [
-        "evaluate",
-        directory,
-        "--source",
-        files[0],
-        "--reference",
-        files[1],
-        "--max-extra",
-        2,
+        "evaluate", directory, "--source", files[0], "--reference", files[1], "--max-extra", 2,
         "--quiet",
-    ]
+    ]  # fmt: skip
     status, out, _ = run(capsys, *arguments, "--json", "--output", tmp_path / "out")
     scores = json.loads(out)
     hypotheses, references = (
@@ -599,17 +516,9 @@ def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch)
         and len(made) == 1
     )
     status, out, _ = run(
-        capsys,
-        "evaluate",
-        directory,
-        "--source",
-        files[0],
-        "--reference",
-        files[1],
-        "--json",
-        "--quiet",
-        *arguments,
-    )
+        capsys, "evaluate", directory, "--source", files[0], "--reference", files[1], "--json",
+        "--quiet", *arguments,
+    )  # fmt: skip
     assert status == 0 and json.loads(out)["int8"] is True and len(made) == 2
 
 

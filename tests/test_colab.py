@@ -45,7 +45,8 @@ def test_the_first_code_cell_fetches_the_book(chapter: Path) -> None:
 @in_notebooks
 def test_the_badge_opens_this_very_notebook(chapter: Path) -> None:
     badge = stored(chapter).cells[0]
-    address = f"https://colab.research.google.com/github{urlsplit(ADDRESS).path}/blob/main/book/{chapter.stem}.ipynb"
+    notebook = f"{urlsplit(ADDRESS).path}/blob/main/book/{chapter.stem}.ipynb"
+    address = f"https://colab.research.google.com/github{notebook}"
     assert badge.cell_type == "markdown" and badge.source.endswith(f"]({address})")
     assert "remove-cell" in badge.metadata.tags  # the pages ask no other host for a picture
 
@@ -220,19 +221,12 @@ def test_the_first_cell_can_be_run_again(machine: Path) -> None:
     requirements.write_text('[project]\ndependencies = ["torch", "numpy"]\n')
     subprocess.run(
         [
-            "git",
-            "-c",
-            "user.name=x",
-            "-c",
-            "user.email=x@example.org",
-            "commit",
-            "--quiet",
-            "--all",
-            "--message=less",
+            "git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet",
+            "--all", "--message=less",
         ],
         cwd=machine / "github",
         check=True,
-    )
+    )  # fmt: skip
     home = machine / "content" / "annotated-transformer"
     again = colab.FIRST_CELL.format(url="nowhere", home=home)
     done = run_first_cell(
@@ -280,13 +274,9 @@ def test_only_what_is_missing_or_too_old_is_lacking(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(on_colab.metadata, "version", version)
     asked = [
-        "torch>=2.10",
-        "numpy",
-        "sentencepiece>=0.2.3",
-        "sacrebleu>=2.4",
-        "tqdm>=4.60",
+        "torch>=2.10", "numpy", "sentencepiece>=0.2.3", "sacrebleu>=2.4", "tqdm>=4.60",
         "jaxtyping>=0.2.34",
-    ]
+    ]  # fmt: skip
     assert [str(requirement) for requirement in on_colab.lacking(asked)] == [
         "sentencepiece>=0.2.3",
         "sacrebleu>=2.4",
@@ -341,11 +331,8 @@ def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -
     ("package", "after", "wrong"),
     [
         ("sentencepiece", "0.2.3", []),  # was too old
-        (
-            "numpy",
-            "2.4.6",
-            ["numpy 2.1.3 became 2.4.6"],
-        ),  # was too old as well, but is not ours to exchange
+        # Was too old as well, but is not ours to exchange.
+        ("numpy", "2.4.6", ["numpy 2.1.3 became 2.4.6"]),
         ("tqdm", "4.70", ["tqdm 4.67 became 4.70"]),
         ("regex", None, ["regex 2026.1 became nothing"]),
         ("sacrebleu", "2.6", []),  # is new

@@ -19,14 +19,8 @@ from annotated_transformer.translation.search import length_penalty
 def test_defaults_are_the_papers():
     base = ModelConfig(vocab_size=37_000)
     assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v, base.p_drop) == (
-        6,
-        512,
-        2048,
-        8,
-        64,
-        64,
-        0.1,
-    )
+        6, 512, 2048, 8, 64, 64, 0.1,
+    )  # fmt: skip
     train = TrainConfig()
     assert (train.beta1, train.beta2, train.adam_eps, train.warmup_steps) == (0.9, 0.98, 1e-9, 4000)
     assert (train.eps_ls, train.max_tokens, train.train_steps, train.lr_factor) == (
@@ -41,14 +35,8 @@ def test_defaults_are_the_papers():
 def test_big_is_table_3s_last_row():
     big = ModelConfig.big(vocab_size=37_000)
     assert (big.N, big.d_model, big.d_ff, big.h, big.d_k, big.d_v, big.p_drop) == (
-        6,
-        1024,
-        4096,
-        16,
-        64,
-        64,
-        0.3,
-    )
+        6, 1024, 4096, 16, 64, 64, 0.3,
+    )  # fmt: skip
 
 
 def test_departures_from_the_paper_are_off():
@@ -66,9 +54,8 @@ def test_departures_from_the_paper_are_off():
 
 def test_presets_take_changes():
     assert [getattr(ModelConfig, name)(100, h=2).h for name in PRESETS] == [2, 2, 2, 2]
-    assert (
-        ModelConfig.base(100, h=1).d_k == 512
-    )  # Table 3, row A: the width follows the number of heads
+    # Table 3, row A: the width follows the number of heads.
+    assert ModelConfig.base(100, h=1).d_k == 512
     sizes = [getattr(ModelConfig, name)(100).d_model for name in PRESETS]
     assert sizes == sorted(sizes)
 
@@ -104,7 +91,8 @@ def test_replace_checks_all_rules_again():
 
 
 def _without_type_checks():
-    """The module as users run it: the suite's own checks would catch a wrong name before the configuration does."""
+    """The module as users run it: the suite's own checks would catch a wrong name before
+    the configuration does."""
     spec = importlib.util.spec_from_file_location("config_as_users_run_it", ids.__file__)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -196,7 +184,8 @@ def test_unknown_settings_are_refused():
     ids=["list", "text", "nothing", "long"],
 )
 def test_settings_that_a_stranger_wrote_are_read_with_care(settings, line):
-    """A file that is read is checked even where the suite's own checks of shapes and types are off."""
+    """A file that is read is checked even where the suite's own checks
+    of shapes and types are off."""
     with pytest.raises(plain.ConfigError) as error:
         plain.ModelConfig.from_dict(settings)
     assert str(error.value) == line

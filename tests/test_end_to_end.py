@@ -1,4 +1,5 @@
-"""From two text files to a translated sentence, as a user does it: the command line in processes of its own."""
+"""From two text files to a translated sentence, as a user does it:
+the command line in processes of its own."""
 
 import gzip
 import json
@@ -27,19 +28,10 @@ PAIRS = [
     ("Good morning!", "Guten Morgen!"),
 ]
 SETTINGS = [
-    "N=1",
-    "d_model=64",
-    "d_ff=64",
-    "p_drop=0",
-    "max_tokens=512",
-    "warmup_steps=60",
-    "lr_factor=0.5",
-    "train_steps=150",
-    "checkpoint_every=10",
-    "keep_checkpoints=4",
-    "log_every=10",
+    "N=1", "d_model=64", "d_ff=64", "p_drop=0", "max_tokens=512", "warmup_steps=60",
+    "lr_factor=0.5", "train_steps=150", "checkpoint_every=10", "keep_checkpoints=4", "log_every=10",
     "validate_every=1000",
-]
+]  # fmt: skip
 SOURCES, TARGETS = ["".join(f"{pair[side]}\n" for pair in PAIRS) for side in (0, 1)]
 
 
@@ -66,19 +58,9 @@ def files(tmp_path_factory):
 def training(files, out, *settings):
     changes = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
     return [
-        "train",
-        "--train",
-        *files,
-        "--valid",
-        *files,
-        "--out",
-        out,
-        "--vocab-size",
-        330,
-        "--device",
-        "cpu",
-        *changes,
-    ]
+        "train", "--train", *files, "--valid", *files, "--out", out, "--vocab-size", 330,
+        "--device", "cpu", *changes,
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +93,9 @@ def test_two_text_files_become_translated_sentences(averaged):
 
 def test_fine_tuning_starts_from_the_weights_it_is_given(averaged, files, tmp_path):
     settings = [
-        "--set",
-        "train_steps=1",
-        "--set",
-        "max_tokens=400",
-        "--set",
-        "p_drop=0.0",
-        "--set",
+        "--set", "train_steps=1", "--set", "max_tokens=400", "--set", "p_drop=0.0", "--set",
         "lr_factor=0.001",
-    ]
+    ]  # fmt: skip
     texts = ["--train", *files, "--valid", *files]
     printed = run("train", "--init", averaged, *texts, "--out", tmp_path / "tuned", *settings)
     assert json.loads(printed)["nll"] < 0.5
@@ -137,14 +113,9 @@ def test_fine_tuning_starts_from_the_weights_it_is_given(averaged, files, tmp_pa
 
 def test_lines_stay_in_their_places_between_lines_that_are_none(averaged):
     lines = [
-        b"",
-        b"The dog sleeps.",
-        b" \t ",
-        b"\xff\x00",
-        b"It is raining.\r",
-        "😀\u2028".encode(),
+        b"", b"The dog sleeps.", b" \t ", b"\xff\x00", b"It is raining.\r", "😀\u2028".encode(),
         b"I am hungry.",
-    ]
+    ]  # fmt: skip
     out = run("translate", averaged, "--window", 2, stdin=b"\n".join(lines)).decode()
     answers = out.split("\n")
     assert len(answers) == len(lines) + 1
@@ -234,10 +205,11 @@ InferenceModel.start = leaking
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 @pytest.mark.parametrize("leak", ["", KEEPS_EVERY_SOURCE], ids=["ours", "a leak"])
 def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
-    """1,792 lines take no more than the first 512 of them; where the sources' keys and values are kept, they do."""
+    """1,792 lines take no more than the first 512 of them;
+    where the sources' keys and values are kept, they do."""
     code = (
-        f"{PEAK}\nimport sys; from annotated_transformer.cli import main\n{leak}\nstatus = main(sys.argv[1:]);"
-        "print(peak()); sys.exit(status)"
+        f"{PEAK}\nimport sys; from annotated_transformer.cli import main\n{leak}\nstatus = "
+        "main(sys.argv[1:]);print(peak()); sys.exit(status)"
     )
     generator, peaks = random.Random(0), []
     lines = [
@@ -247,22 +219,10 @@ def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
     for n_lines in (512, len(lines)):
         (tmp_path / "in").write_text("".join(lines[:n_lines]), encoding="utf-8")
         command = [
-            sys.executable,
-            "-c",
-            code,
-            "translate",
-            averaged,
-            "--input",
-            str(tmp_path / "in"),
-            "--output",
-            str(tmp_path / "out"),
-            "--beam-size",
-            "1",
-            "--max-extra",
-            "0",
-            "--device",
+            sys.executable, "-c", code, "translate", averaged, "--input", str(tmp_path / "in"),
+            "--output", str(tmp_path / "out"), "--beam-size", "1", "--max-extra", "0", "--device",
             "cpu",
-        ]
+        ]  # fmt: skip
         peaks.append(
             int(subprocess.run(command, capture_output=True, check=True, env=os.environ).stdout)
         )

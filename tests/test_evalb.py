@@ -1,8 +1,10 @@
-"""The counts behind bracket F1 are those of EVALB (with COLLINS.prm) and of PYEVALB on 1,000 pairs of trees with noise.
+"""The counts behind bracket F1 are those of EVALB (with COLLINS.prm) and of PYEVALB on
+1,000 pairs of trees with noise.
 
-EVALB's counts lie in evalb_counts.json. To count again with EVALB itself (a C program in the public domain: `evalb.c`
-and `COLLINS.prm` are in the wheel of allennlp 0.9.0, and on nlp.cs.nyu.edu/evalb), name the folder of the compiled
-program: EVALB=folder python -m pytest tests/test_evalb.py. WRITE=1 as well writes the file anew.
+EVALB's counts lie in evalb_counts.json. To count again with EVALB itself (a C program in the public
+domain: `evalb.c` and `COLLINS.prm` are in the wheel of allennlp 0.9.0, and on
+nlp.cs.nyu.edu/evalb), name the folder of the compiled program: EVALB=folder python -m pytest
+tests/test_evalb.py. WRITE=1 as well writes the file anew.
 """
 
 from __future__ import annotations
@@ -30,22 +32,12 @@ COUNTS = Path(__file__).with_name("evalb_counts.json")
 EVALB = os.environ.get("EVALB")
 PUNCTUATION = {",": ",", ":": "--", "``": "``", "''": "''", ".": "."}
 LABELS = [
-    "S",
-    "NP",
-    "VP",
-    "PP",
-    "SBAR",
-    "ADVP",
-    "PRT",
-    "ADJP",
-    "NP-SBJ",
-    "NP=2",
-    "PP-LOC-3",
-    "S-TPC-1",
+    "S", "NP", "VP", "PP", "SBAR", "ADVP", "PRT", "ADJP", "NP-SBJ", "NP=2", "PP-LOC-3", "S-TPC-1",
     "SBAR|X",
-]
+]  # fmt: skip
 
-# Trees are nested lists here, [label, child, ...], words are strings: nothing of the package's is used to make noise.
+# Trees are nested lists here, [label, child, ...], words are strings:
+# nothing of the package's is used to make noise.
 
 
 def is_leaf(node):
@@ -111,9 +103,8 @@ def disturb(tree, chance, n_edits):
             node[start:end] = [[chance.choice(LABELS), *node[start:end]]]
         elif edit == "double":
             node[1:] = [[node[0], *node[1:]]]
-        elif (
-            edit == "move" and above is not None and len(node) > 2
-        ):  # its last child goes to the phrase above
+        elif edit == "move" and above is not None and len(node) > 2:
+            # Its last child goes to the phrase above.
             place = next(i for i, child in enumerate(above) if child is node)
             above.insert(place + 1, node.pop())
         elif edit == "tag":
@@ -128,7 +119,8 @@ def disturb(tree, chance, n_edits):
 
 
 def noisy_pairs(n=1000):
-    """Gold and predicted trees over the same words, in Penn notation, from none to many edits apart."""
+    """Gold and predicted trees over the same words, in Penn notation,
+    from none to many edits apart."""
     chance = random.Random(2)
     pairs = []
     for number, tree in enumerate(sample_trees(n, seed=12)):
@@ -221,7 +213,8 @@ def test_evalb_itself_counts_what_is_stored(tmp_path):
 
 
 def collinize(tree):
-    """COLLINS.prm, which PYEVALB does not read: no TOP, no punctuation, no traces, no functions, PRT is ADVP."""
+    """COLLINS.prm, which PYEVALB does not read: no TOP, no punctuation, no traces,
+    no functions, PRT is ADVP."""
 
     def strip(node):
         if is_leaf(node):
@@ -234,7 +227,8 @@ def collinize(tree):
 
 
 def number_repeats(node, above=()):
-    """NP over NP over the same words becomes NP over NP~1: PYEVALB counts each bracket once, EVALB as often as it is."""
+    """NP over NP over the same words becomes NP over NP~1: PYEVALB counts each bracket once,
+    EVALB as often as it is."""
     if is_leaf(node):
         return node
     label = f"{node[0]}~{above.count(node[0])}"
@@ -287,7 +281,8 @@ def test_where_pyevalb_departs_from_evalb():
     [
         # COLLINS.prm names TOP alone; other treebanks call the same bracket ROOT or S1.
         (("(ROOT (S (NP (NN a)) (VP (VB b))))",) * 2, [3, 3, 3], (4, 4, 4)),
-        # EVALB takes out what either tree calls punctuation, refuses the pair, and leaves it out of its totals.
+        # EVALB takes out what either tree calls punctuation, refuses the pair,
+        # and leaves it out of its totals.
         (
             ("(TOP (S (NP (NN a) (, ,)) (NN b)))", "(TOP (S (NP (NN a)) (NN ,) (NN b)))"),
             [2, 2, 2],

@@ -1,4 +1,5 @@
-"""Search on a pretended GPU: no device is mixed, and the host waits once a step, for the best candidates."""
+"""Search on a pretended GPU: no device is mixed, and the host waits once a step,
+for the best candidates."""
 
 import pytest
 import torch
@@ -48,7 +49,8 @@ def on_gpu(model, dtype):
 
 
 def numbers_of_a_search(*limits):
-    """The host hears of one sentence's limit after the other, then, in each step, only of candidates (0, 0, 0.0)."""
+    """The host hears of one sentence's limit after the other, then, in each step,
+    only of candidates (0, 0, 0.0)."""
     known = iter(limits)
     return lambda tensor: next(known, 0) if tensor.dtype == torch.long else 0.0
 
@@ -57,9 +59,8 @@ def numbers_of_a_search(*limits):
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("ready", READY)
 def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypatch):
-    monkeypatch.setattr(
-        graphs, "Recorder", lambda device: lambda run: run
-    )  # its own test is in test_cuda_graphs.py
+    # Its own test is in test_cuda_graphs.py.
+    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda run: run)
     config = ModelConfig(**{**SMALL, "N": 1, "norm": "pre", "bias": True})
     limits = 7, 9, 8  # further than the first buffers reach
     with fake_cuda(answer=numbers_of_a_search(*limits)) as waits:

@@ -1,4 +1,5 @@
-"""The drawings in book/figures are what tools/figures.py draws, and can be read by everyone it promises."""
+"""The drawings in book/figures are what tools/figures.py draws,
+and can be read by everyone it promises."""
 
 import re
 from pathlib import Path
@@ -51,7 +52,8 @@ def test_a_drawing_asks_for_nothing(name: str) -> None:
 
 @in_figures
 def test_letters_are_large_enough_on_a_phone(name: str) -> None:
-    """At least 7.5 pixels (subordinate labels), and most of them 8.5, where the drawing is 320 pixels wide."""
+    """At least 7.5 pixels (subordinate labels), and most of them 8.5,
+    where the drawing is 320 pixels wide."""
     root = ElementTree.fromstring(FILES[name])
     scale = min(1.0, NARROWEST / float(root.attrib["width"]))
     sizes = [scale * float(text.attrib["font-size"]) for text in root.iter(f"{SVG}text")]

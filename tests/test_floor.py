@@ -12,15 +12,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # The first release without a hole through which a file from a stranger could harm its reader.
 MENDED = {
-    "torch": (
-        2,
-        10,
-    ),  # CVE-2026-24747: heap corruption by a checkpoint, even with weights_only=True
-    "sentencepiece": (
-        0,
-        2,
-        3,
-    ),  # CVE-2026-1260 and the crashes on loading a vocabulary that were found after it
+    # CVE-2026-24747: heap corruption by a checkpoint, even with weights_only=True.
+    "torch": (2, 10),
+    # CVE-2026-1260 and the crashes on loading a vocabulary that were found after it.
+    "sentencepiece": (0, 2, 3),
 }
 
 

@@ -1,4 +1,5 @@
-"""The names that `from annotated_transformer import ...` gives are the ones the book uses, in any order of import."""
+"""The names that `from annotated_transformer import ...` gives are the ones the book uses,
+in any order of import."""
 
 import subprocess
 import sys

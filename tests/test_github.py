@@ -196,9 +196,8 @@ def test_what_workflows_and_hooks_make_is_in_the_makefile() -> None:
         for step in job.get("steps", [])
     ]
     hooks = content(ROOT / ".pre-commit-config.yaml")["repos"]
-    assert [repository["repo"] for repository in hooks] == [
-        "local"
-    ]  # the pinned tools judge, not others
+    # The pinned tools judge, not others.
+    assert [repository["repo"] for repository in hooks] == ["local"]
     commands += [hook["entry"] for repository in hooks for hook in repository["hooks"]]
     made = {
         target

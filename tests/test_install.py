@@ -11,7 +11,8 @@ PIP = [["-r", "requirements.txt"], ["--no-deps", "-e", "."]]
 
 
 class Machine:
-    """Stands for venv and pip: notes what is called; `answers` are pip's exit statuses, or what interrupts it."""
+    """Stands for venv and pip: notes what is called; `answers` are pip's exit statuses,
+    or what interrupts it."""
 
     def __init__(self, answers: list[int | type[BaseException]] = ()):
         self.answers, self.calls = list(answers), list[str]()

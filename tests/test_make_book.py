@@ -1,6 +1,8 @@
-"""`make book` runs what has changed and nothing else, whatever stops it, and a chapter that fails stops no other.
+"""`make book` runs what has changed and nothing else, whatever stops it,
+and a chapter that fails stops no other.
 
-The book here has three chapters, each of which notes its runs in a file, so that a run too many can be counted.
+The book here has three chapters, each of which notes its runs in a file,
+so that a run too many can be counted.
 """
 
 import asyncio
@@ -231,9 +233,8 @@ def test_changed_words_are_taken_over_without_a_run(finished: Path) -> None:
     assert words.source == "# The second chapter\n\nIt has more words."
     assert code[-1].outputs[0].text == "from two\n"
     assert own_cells(finished, "one")[1].metadata.tags == ["hide-cell"]
-    edit(
-        finished / "book/one.py", "hide-cell", "raises-exception"
-    )  # which changes how the cell is run
+    # Which changes how the cell is run.
+    edit(finished / "book/one.py", "hide-cell", "raises-exception")
     assert to_run(finished) == {"one": "code changed"}
 
 
@@ -262,9 +263,8 @@ def test_the_copy_of_the_site_holds_what_the_site_holds(finished: Path) -> None:
     assert (copy / "static/old.css").exists()
     (finished / "static/old.css").unlink()
     (finished / "book/three.py").unlink()
-    (copy / "book/.two.ipynb.123.part").write_text(
-        "half a notebook"
-    )  # of a process that was killed
+    # Of a process that was killed.
+    (copy / "book/.two.ipynb.123.part").write_text("half a notebook")
     (copy / "book/runs").mkdir()
     (copy / "book/runs/model.bin").write_text("what a chapter left")
     reuse.mirror(finished, copy, {Path("book/one.ipynb"), Path("book/two.ipynb")})
@@ -328,7 +328,8 @@ def test_a_dead_kernel_is_recognised_and_named(
     assert run(root) == 1
     assert to_run(root) == {"two": "not run yet"}
     assert re.search(
-        r"two, cell (\d) of \1 \(`os.kill\(os.getpid\(\), 9\)`\): the kernel died \(killed by SIGKILL",
+        r"two, cell (\d) of \1 \(`os.kill\(os.getpid\(\), 9\)`\): the kernel died \(killed by "
+        r"SIGKILL",
         capsys.readouterr().err,
     )
 
@@ -372,9 +373,8 @@ def test_no_clock_stops_a_cell(tmp_path: Path) -> None:
         min(client.startup_timeout, client.iopub_timeout) >= 3600
         and not client.raise_on_iopub_timeout
     )
-    root = write_book(
-        tmp_path, seconds=6
-    )  # longer than nbclient waits anywhere by default, but for a start
+    # Longer than nbclient waits anywhere by default, but for a start.
+    root = write_book(tmp_path, seconds=6)
     assert run(root) == 0
 
 
@@ -424,7 +424,8 @@ def test_a_signal_ends_all_kernels_and_keeps_what_is_done(
 
 
 def to_run_quietly(root: Path) -> set[str]:
-    """The chapters that are not kept, found without touching the folder in which another process works."""
+    """The chapters that are not kept, found without touching the folder in which
+    another process works."""
     book = root / "_build" / "executed" / "book"
     kept = {path.stem: reuse.read_kept(path) for path in book.glob("*.ipynb")}
     return set(CHAPTERS) - {
@@ -461,8 +462,8 @@ def test_the_second_of_two_runs_waits_and_runs_nothing(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_process_is_open(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     hold = (
-        "import sys, time, pathlib; from tools.make_book import alone\nwith alone(pathlib.Path(sys.argv[1])):\n"
-        "    print('held', flush=True); time.sleep(600)"
+        "import sys, time, pathlib; from tools.make_book import alone\nwith "
+        "alone(pathlib.Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", hold, str(lock)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -479,7 +480,8 @@ def test_the_lock_of_a_killed_process_is_open(tmp_path: Path) -> None:
 
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Stands for jupyter-book: notes its calls and writes a page; a style called "bad" is a problem."""
+    """Stands for jupyter-book: notes its calls and writes a page;
+    a style called "bad" is a problem."""
     calls: list[list[str]] = []
 
     def build(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess:
@@ -565,9 +567,8 @@ def test_time_to_go_is_what_is_left_on_two_cores_at_the_pace_of_this_run() -> No
     clock.now = 90.0
     progress.end("a")  # which took 1.5 times as long as expected
     assert progress.line() == "[4 of 7 chapters] 1:30 so far, about 3 min to go"
-    assert (
-        progress.seconds_to_go() == 180
-    )  # d has 90 s left; b takes 90 on the other core, and then c
+    # D has 90 s left; b takes 90 on the other core, and then c.
+    assert progress.seconds_to_go() == 180
     progress.begin("b", 5)
     progress.begin("c", 5)
     clock.now = 270.0

@@ -1,4 +1,5 @@
-"""The suite catches every mutant: each test named beside it fails on the changed package, and on nothing else."""
+"""The suite catches every mutant: each test named beside it fails on the changed package,
+and on nothing else."""
 
 import json
 import subprocess
@@ -16,7 +17,8 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def run_tests():
-    """Run tests of this directory on the package in another, in a fork of a process that has PyTorch loaded."""
+    """Run tests of this directory on the package in another,
+    in a fork of a process that has PyTorch loaded."""
     pipe = subprocess.PIPE
     server = subprocess.Popen(
         [sys.executable, mutants.__file__], stdin=pipe, stdout=pipe, text=True

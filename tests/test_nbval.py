@@ -24,27 +24,14 @@ def nbval(folder: Path, *cells: tuple[str, str], options: tuple[str, ...] = ()) 
             nbformat.v4.new_code_cell(source, outputs=outputs, execution_count=number)
         )
     nbformat.write(notebook, folder / "small.ipynb")
+    command = [
+        sys.executable, "-m", "pytest", "--nbval", "-v", "-rs", "--color=no", f"--rootdir={folder}",
+        "-p", "conftest", "-p", "no:xdist", "-p", "no:cacheprovider",
+        f"-c{ROOT / 'pyproject.toml'}", f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}",
+        *options, str(folder / "small.ipynb"),
+    ]  # fmt: skip
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "conftest",
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:cacheprovider",
-            "--nbval",
-            "-v",
-            "-rs",
-            "--color=no",
-            f"--rootdir={folder}",
-            f"-c{ROOT / 'pyproject.toml'}",
-            f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}",
-            *options,
-            str(folder / "small.ipynb"),
-        ],
+        command,
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -54,7 +41,8 @@ def nbval(folder: Path, *cells: tuple[str, str], options: tuple[str, ...] = ()) 
 
 
 def test_no_clock_fails_a_slow_cell(tmp_path: Path) -> None:
-    """Longer than the limit that is asked for, and than the 5 s after which nbval gives up on an output."""
+    """Longer than the limit that is asked for, and than the 5 s after which
+    nbval gives up on an output."""
     said = nbval(
         tmp_path,
         ("import time\ntime.sleep(6)\nprint('done')", "done\n"),

@@ -75,7 +75,8 @@ def test_equation_3_values():
 
 
 def test_positions_shifted_by_k_are_positions_rotated():
-    """PE(pos + k) = M_k PE(pos): each pair (sin, cos) turns by k / wavelength, whatever pos is (section 3.5)."""
+    """PE(pos + k) = M_k PE(pos): each pair (sin, cos) turns by k / wavelength,
+    whatever pos is (section 3.5)."""
     d_model, k = 512, 17
     table = positional_encoding(400, d_model).double()
     angle = torch.tensor(
@@ -89,10 +90,10 @@ def test_positions_shifted_by_k_are_positions_rotated():
 
 
 def test_wavelengths_run_from_2_pi_to_60_611():
-    """The printed formula never reaches 10000 * 2 pi = 62,832: its longest wavelength at d_model 512 is 60,611."""
-    steps = torch.asin(
-        positional_encoding(2, 512)[1, 0::2].double()
-    )  # the angle from one position to the next
+    """The printed formula never reaches 10000 * 2 pi = 62,832:
+    its longest wavelength at d_model 512 is 60,611."""
+    # The angle from one position to the next.
+    steps = torch.asin(positional_encoding(2, 512)[1, 0::2].double())
     wavelengths = (2 * math.pi / steps).tolist()
     assert wavelengths[0] == pytest.approx(2 * math.pi, rel=1e-6)
     assert round(wavelengths[-1]) == 60_611

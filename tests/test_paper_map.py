@@ -1,4 +1,5 @@
-"""The map of the paper leads somewhere: every chapter, symbol and test that it names exists, and no part is missing."""
+"""The map of the paper leads somewhere: every chapter, symbol and test that it names exists,
+and no part is missing."""
 
 import ast
 import re
@@ -28,9 +29,8 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in below_a_rule]
 
 
-MAPPED = [
-    row for row in rows() if len(row) == 4
-]  # section, equation, table or figure | chapter | symbol | test
+# Section, equation, table or figure | chapter | symbol | test.
+MAPPED = [row for row in rows() if len(row) == 4]
 SHOWN = {row[0]: row for row in rows() if len(row) == 5}  # id | what | chapter | symbol | test
 REQUIRED = {
     f"{letter}{n}"
@@ -46,12 +46,8 @@ REQUIRED = {
     ]
     for n in range(first, last + 1)
 } | {"L0", "L4"}  # listings of popular walkthroughs, corrected
-CHECKS = {
-    "AssertionError",
-    "assert_close",
-    "catches",
-    "check",
-}  # called: an error, or what raises one if need be
+# Called: an error, or what raises one if need be.
+CHECKS = {"AssertionError", "assert_close", "catches", "check"}
 NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]
 SYMBOLS, TESTS = ({name for cell in cells for name in cell} for cells in (NAMES[0::2], NAMES[1::2]))
 
@@ -106,27 +102,9 @@ def test_every_part_of_the_paper_has_a_row() -> None:
     first_words = [row[0].split(",")[0] for row in MAPPED]
     numbers = [word.split()[0] for word in first_words]
     sections = [
-        "1",
-        "2",
-        "3",
-        "3.1",
-        "3.2",
-        "3.2.1",
-        "3.2.2",
-        "3.2.3",
-        "3.3",
-        "3.4",
-        "3.5",
-        "4",
-        "5.1",
-        "5.2",
-        "5.3",
-        "5.4",
-        "6.1",
-        "6.2",
-        "6.3",
-        "7",
-    ]
+        "1", "2", "3", "3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.3", "3.4", "3.5", "4", "5.1",
+        "5.2", "5.3", "5.4", "6.1", "6.2", "6.3", "7",
+    ]  # fmt: skip
     assert [section for section in sections if section not in numbers] == []
     assert [f"({n})" for n in (1, 2, 3) if f"({n})" not in numbers] == []
     shown = [f"Table {n}" for n in (1, 2, 3, 4)] + [f"Figure {n}" for n in (1, 2, 3, 4, 5)]
@@ -134,7 +112,8 @@ def test_every_part_of_the_paper_has_a_row() -> None:
 
 
 def asserts(code: str) -> bool:
-    """Whether the code can fail on what it computes: the word in a comment, or the assertion of a constant, cannot."""
+    """Whether the code can fail on what it computes: the word in a comment,
+    or the assertion of a constant, cannot."""
     nodes = list(ast.walk(ast.parse(code)))
     of_values = (node.test for node in nodes if isinstance(node, ast.Assert))
     calls = (node.func for node in nodes if isinstance(node, ast.Call))

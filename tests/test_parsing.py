@@ -1,4 +1,5 @@
-"""Trees survive the way to tokens and back, anything is repaired into a tree, and F1 agrees with counting by hand."""
+"""Trees survive the way to tokens and back, anything is repaired into a tree,
+and F1 agrees with counting by hand."""
 
 import itertools
 import random
@@ -27,12 +28,16 @@ from annotated_transformer.parsing import (
 )
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBD saw) (NP (NNP Ann))) (. .))"
-WITH = "(S (NP (NNP Bob)) (VP (VBD saw) (NP (NP (DT a) (NN cat)) (PP (IN with) (NP (NNP Ann))))) (. .))"
+WITH = (
+    "(S (NP (NNP Bob)) "
+    "(VP (VBD saw) (NP (NP (DT a) (NN cat)) (PP (IN with) (NP (NNP Ann))))) (. .))"
+)
 TREES = sample_trees(60, seed=3)
 
 
 def count_by_hand(text):
-    """Brackets of a tree in Penn notation without traces or hyphens, from its characters alone, as EVALB counts."""
+    """Brackets of a tree in Penn notation without traces or hyphens, from its characters alone,
+    as EVALB counts."""
     pieces = text.replace("(", " ( ").replace(")", " ) ").split()
     found, opened, n_words = [], [], 0
     for before, piece, after in zip(["", *pieces], pieces, [*pieces[1:], ""], strict=False):
@@ -140,21 +145,15 @@ def test_unknown_leaves_are_refused():
 @pytest.mark.parametrize(
     ("tokens", "repaired"),
     [
-        (
-            "(S (NP XX )NP (VP XX XX )VP )S",
-            "(S (NP (XX a)) (VP (XX b) (XX c)))",
-        ),  # nothing to repair
+        # Nothing to repair.
+        ("(S (NP XX )NP (VP XX XX )VP )S", "(S (NP (XX a)) (VP (XX b) (XX c)))"),
         ("(S (NP XX )NP (VP XX XX", "(S (NP (XX a)) (VP (XX b) (XX c)))"),  # not closed
-        (
-            "(S (NP XX (VP XX )NP XX )S",
-            "(S (NP (XX a) (VP (XX b))) (XX c))",
-        ),  # closed from further out
+        # Closed from further out.
+        ("(S (NP XX (VP XX )NP XX )S", "(S (NP (XX a) (VP (XX b))) (XX c))"),
         ("(S XX )NP XX XX )S )S", "(S (XX a) (XX b) (XX c))"),  # closes what is not open
         ("(S (NP XX )NP )S", "(S (NP (XX a)) (XX b) (XX c))"),  # words missing
-        (
-            "(S XX (NP )NP XX XX XX XX )S",
-            "(S (XX a) (XX b) (XX c))",
-        ),  # words too many, a bracket empty
+        # Words too many, a bracket empty.
+        ("(S XX (NP )NP XX XX XX XX )S", "(S (XX a) (XX b) (XX c))"),
         ("(NP XX )NP (VP XX XX )VP", "(TOP (NP (XX a)) (VP (XX b) (XX c)))"),  # two trees
         ("XX", "(TOP (XX a) (XX b) (XX c))"),
         ("", "(TOP (XX a) (XX b) (XX c))"),
@@ -240,10 +239,8 @@ def test_brackets_of_a_sentence_by_hand():
         ("(ROOT (S (NN a)))", "(S1 (S (NN a)))"),
         ("(S (ADVP (RB a)))", "(S (PRT (RP a)))"),
         ("(S (NP-SBJ-1 (NN a)) (NP=2 (NN b)))", "(S (NP (NN a)) (NP (NN b)))"),
-        (
-            "(S (NP (NN a) (, ,)) (NN b))",
-            "(S (NP (NN a)) (, ,) (NN b))",
-        ),  # where a comma hangs does not count
+        # Where a comma hangs does not count.
+        ("(S (NP (NN a) (, ,)) (NN b))", "(S (NP (NN a)) (, ,) (NN b))"),
         ("(S (NN a) (PRN (: --)))", "(S (NN a) (: --))"),
         ("(S (NP (-NONE- *)) (NN a))", "(S (-NONE- *) (NN a))"),
         ("(S (NN a))", "(S (JJ a))"),  # tags do not count

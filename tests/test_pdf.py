@@ -1,4 +1,5 @@
-"""The joined page that the PDF is printed from, and the PDF itself where `make pdf` has made one."""
+"""The joined page that the PDF is printed from,
+and the PDF itself where `make pdf` has made one."""
 
 import re
 from pathlib import Path
@@ -113,7 +114,8 @@ def test_every_picture_is_there(page: BeautifulSoup) -> None:
 
 
 def outline(data: bytes) -> list[str]:
-    """The bookmarks' titles, in the order of the file: chromium writes them as plain or as UTF-16 strings."""
+    """The bookmarks' titles, in the order of the file:
+    chromium writes them as plain or as UTF-16 strings."""
     found = []
     for plain, wide in re.findall(rb"/Title (?:\(((?:[^()\\]|\\.)*)\)|<([0-9A-Fa-f]+)>)", data):
         text = bytes.fromhex(wide.decode()) if wide else re.sub(rb"\\(.)", rb"\1", plain)

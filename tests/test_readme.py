@@ -1,4 +1,5 @@
-"""README says what is so: its Python runs, its command lines parse, its make targets and files exist."""
+"""README says what is so: its Python runs, its command lines parse,
+its make targets and files exist."""
 
 import json
 import re
@@ -51,15 +52,8 @@ def test_its_command_lines_parse(line: str) -> None:
 
 def test_every_verb_is_shown() -> None:
     assert {arguments(line)[0] for line in command_lines()} == {
-        "prepare",
-        "train",
-        "average",
-        "translate",
-        "evaluate",
-        "inspect",
-        "variations",
-        "export",
-    }
+        "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
+    }  # fmt: skip
 
 
 def test_its_make_targets_exist() -> None:

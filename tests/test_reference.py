@@ -1,4 +1,5 @@
-"""The pages made from the code are as new as it is and leave nothing out, and the settings are those of the paper."""
+"""The pages made from the code are as new as it is and leave nothing out,
+and the settings are those of the paper."""
 
 import re
 from importlib import import_module
@@ -31,7 +32,8 @@ def test_every_module_is_on_the_page_once() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_public_name_of_a_module_is_on_the_page(module: reference.Module) -> None:
-    """By importing it, which the tool does not do: names whose home is the module, functions and classes."""
+    """By importing it, which the tool does not do: names whose home is the module,
+    functions and classes."""
     loaded = import_module(f"annotated_transformer.{module.name}")
     at_home = {
         name
@@ -97,13 +99,8 @@ def test_letters_that_markdown_would_take_are_kept() -> None:
 def test_base_is_the_papers() -> None:
     base, train = ModelConfig.base(37_000), TrainConfig()
     assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v) == (
-        6,
-        512,
-        2048,
-        8,
-        64,
-        64,
-    )
+        6, 512, 2048, 8, 64, 64,
+    )  # fmt: skip
     assert (base.p_drop, train.eps_ls, train.train_steps) == (0.1, 0.1, 100_000)
     assert (base.norm, base.positions, base.activation, base.bias) == (
         "post",

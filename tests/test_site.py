@@ -1,4 +1,5 @@
-"""What the built pages say about themselves to other sites, and the buttons they carry. Skipped without `make html`."""
+"""What the built pages say about themselves to other sites, and the buttons they carry.
+Skipped without `make html`."""
 
 from html import unescape
 from pathlib import Path

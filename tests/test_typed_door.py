@@ -1,4 +1,5 @@
-"""What a type checker sees of an installed wheel: classes and functions, and the README's listing without an error."""
+"""What a type checker sees of an installed wheel: classes and functions,
+and the README's listing without an error."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ reveal_type(a.Translator.from_checkpoint)
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment in which a wheel of this checkout is installed, beside what it depends on."""
+    """The Python of an environment in which a wheel of this checkout is installed,
+    beside what it depends on."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run(
@@ -68,18 +70,9 @@ def checked(code: str, python: Path) -> list[str]:
     folder = python.parents[2]
     (folder / "program.py").write_text(code, encoding="utf-8")
     command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file=",
-        "--python-executable",
-        str(python),
-        "--cache-dir",
-        str(folder / "cache"),
-        "--no-error-summary",
-        "program.py",
-    ]
+        sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable",
+        str(python), "--cache-dir", str(folder / "cache"), "--no-error-summary", "program.py",
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert done.stderr == ""
     return [line.partition(": ")[2] for line in done.stdout.splitlines()]

@@ -38,7 +38,8 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def small_model(seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
-    """A small model, ready to decode, whose every parameter is random, so that no zero bias hides a mistake."""
+    """A small model, ready to decode, whose every parameter is random,
+    so that no zero bias hides a mistake."""
     model = Transformer(ModelConfig(**{**SMALL, **changes})).to(dtype).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -99,17 +100,10 @@ def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:
     """A model and a way to train it that take a few milliseconds a step."""
     model = ModelConfig(vocab_size=280, N=1, d_model=8, d_ff=12, h=2, p_drop=0.1)
     settings = {
-        "train_steps": 12,
-        "max_tokens": 60,
-        "max_length": 40,
-        "warmup_steps": 6,
-        "log_every": 2,
-        "validate_every": 1000,
-        "checkpoint_every": 3,
-        "keep_checkpoints": 5,
-        "precision": "fp32",
+        "train_steps": 12, "max_tokens": 60, "max_length": 40, "warmup_steps": 6, "log_every": 2,
+        "validate_every": 1000, "checkpoint_every": 3, "keep_checkpoints": 5, "precision": "fp32",
         "seed": 3,
-    }
+    }  # fmt: skip
     return model, TrainConfig(**{**settings, **changes})
 
 

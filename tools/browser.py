@@ -24,9 +24,8 @@ CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 )
 FLAGS = ["--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update"]
-KEPT = [
-    "--hide-scrollbars"
-]  # Playwright's flags that we do without: a reader sees bars, and they take room
+# Playwright's flags that we do without: a reader sees bars, and they take room.
+KEPT = ["--hide-scrollbars"]
 READY = "Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => true)"
 LEADS_ON = "meta[http-equiv=refresh]"
 
@@ -62,9 +61,8 @@ def open_page(page: Page, address: str) -> None:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
-        if (
-            self.path == "/favicon.ico"
-        ):  # no page's request: a browser asks for it by itself before the page names one
+        # No page's request: a browser asks for it by itself before the page names one.
+        if self.path == "/favicon.ico":
             self.send_response(204)
             self.end_headers()
         else:

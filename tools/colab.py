@@ -48,8 +48,12 @@ def repository() -> dict[str, str]:
 
 def address(chapter: str) -> str:
     """Where Colab opens the notebook book/CHAPTER.ipynb."""
-    at_github = repository()["url"].removeprefix("https://github.com/")
-    return f"https://colab.research.google.com/github/{at_github}/blob/{repository()['branch']}/book/{chapter}.ipynb"
+    at_github, branch = (
+        repository()["url"].removeprefix("https://github.com/"),
+        repository()["branch"],
+    )
+    notebook = f"{at_github}/blob/{branch}/book/{chapter}.ipynb"
+    return f"https://colab.research.google.com/github/{notebook}"
 
 
 def badge(chapter: str) -> NotebookNode:

@@ -36,23 +36,10 @@ CONTENT = Path(colab.HOME).parent
 PYTHON = "3.13"
 # Colab in August 2026 (its torch is another CUDA build). Not there: sacrebleu and jaxtyping.
 PACKAGES = (
-    "torch==2.11.*",
-    "numpy==2.1.3",
-    "ipython==7.34.0",
-    "ipykernel==6.17.1",
-    "matplotlib==3.10.0",
-    "sentencepiece==0.2.2",
-    "safetensors==0.8.0",
-    "jupytext==1.19.5",
-    "uv",
-    "beartype",
-    "lxml",
-    "packaging",
-    "platformdirs",
-    "setuptools",
-    "tabulate",
-    "tqdm",
-)
+    "torch==2.11.*", "numpy==2.1.3", "ipython==7.34.0", "ipykernel==6.17.1", "matplotlib==3.10.0",
+    "sentencepiece==0.2.2", "safetensors==0.8.0", "jupytext==1.19.5", "uv", "beartype", "lxml",
+    "packaging", "platformdirs", "setuptools", "tabulate", "tqdm",
+)  # fmt: skip
 NEVER = ("torch", "numpy")  # not even if they are too old
 SLOWEST_FIRST_CELL, SLOWEST_SECOND_RUN = 20.0, 2.0  # seconds
 INTO_CONTENT = f'mount --bind "$0" {CONTENT} && cd {CONTENT} && exec "$@"'
@@ -165,19 +152,9 @@ def set_the_scene(chapter: str, environment: Path, repository: Path) -> Path:
     (folder / "content" / f"{chapter}.ipynb").write_bytes(notebook)
     kernel = {
         "argv": [
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            INTO_CONTENT,
-            str(folder / "content"),
-            str(folder / "venv" / "bin" / "python"),
-            "-m",
-            "ipykernel_launcher",
-            "-f",
-            "{connection_file}",
+            "unshare", "--mount", "--propagation", "private", "sh", "-c", INTO_CONTENT,
+            str(folder / "content"), str(folder / "venv" / "bin" / "python"), "-m",
+            "ipykernel_launcher", "-f", "{connection_file}",
         ],
         "display_name": "Colab",
         "language": "python",
@@ -195,7 +172,7 @@ def set_the_scene(chapter: str, environment: Path, repository: Path) -> Path:
             "GIT_CONFIG_KEY_0": f"url.{repository.as_uri()}.insteadOf",
             "GIT_CONFIG_VALUE_0": colab.repository()["url"],
         },
-    }
+    }  # fmt: skip
     (folder / "jupyter" / "kernels" / f"colab-{chapter}" / "kernel.json").write_text(
         json.dumps(kernel)
     )

@@ -1,8 +1,10 @@
-"""Run notebooks: each from top to bottom in a fresh kernel, several side by side, and no clock stops a cell.
+"""Run notebooks: each from top to bottom in a fresh kernel, several side by side,
+and no clock stops a cell.
 
-A cell may take as long as it takes. What ends a chapter is a cell that raises, or a kernel that is dead; either is a
-`Failure` that names the chapter, the cell and the message, and the other chapters go on. What a cell writes to
-standard error is progress: it goes to the progress line and is not stored.
+A cell may take as long as it takes. What ends a chapter is a cell that raises, or a kernel
+that is dead; either is a `Failure` that names the chapter, the cell and the message, and the
+other chapters go on. What a cell writes to standard error is progress: it goes to the
+progress line and is not stored.
 """
 
 import asyncio
@@ -24,13 +26,15 @@ from nbformat import NotebookNode
 
 from tools.progress import Progress
 
-HOUR = 3600  # seconds: for waits that jupyter insists on limiting, and that end at once when the kernel is dead
+# Seconds: for waits that jupyter insists on limiting, and that end at once when the kernel is dead.
+HOUR = 3600
 ANSI_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Where and why a chapter ended early. `cell` counts code cells from 1; it is 0 where no cell had begun."""
+    """Where and why a chapter ended early. `cell` counts code cells from 1;
+    it is 0 where no cell had begun."""
 
     chapter: str
     cell: int
@@ -49,7 +53,8 @@ class Failure:
 
 
 class Client(nbclient.NotebookClient):
-    """nbclient without time limits, without its signal handlers, and with standard error as progress."""
+    """nbclient without time limits, without its signal handlers,
+    and with standard error as progress."""
 
     def __init__(self, notebook: NotebookNode, folder: Path, note: Callable[[str], None]):
         super().__init__(
@@ -58,19 +63,20 @@ class Client(nbclient.NotebookClient):
             record_timing=False,
             coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
-            extra_arguments=[
-                "--IPKernelApp.log_level=ERROR"
-            ],  # else each kernel warns that it talks over TCP
+            # Else each kernel warns that it talks over TCP.
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],
             timeout=None,
             startup_timeout=HOUR,
-            iopub_timeout=HOUR,  # at the default of 4 s, a busy machine loses outputs, and only a warning says so
+            # At the default of 4 s, a busy machine loses outputs, and only a warning says so.
+            iopub_timeout=HOUR,
         )
         self.note = note
         self.exit_status: int | None = None
 
     @asynccontextmanager
     async def async_setup_kernel(self, **kwargs: Any) -> AsyncGenerator[None, None]:
-        """A running kernel. nbclient's own method lets Ctrl-C end the kernel of one chapter only."""
+        """A running kernel. nbclient's own method lets Ctrl-C end the kernel
+        of one chapter only."""
         self.create_kernel_manager()
         try:
             await self.async_start_new_kernel(**kwargs)
@@ -97,9 +103,11 @@ class Client(nbclient.NotebookClient):
 async def run(
     name: str, notebook: NotebookNode, folder: Path, progress: Progress
 ) -> Failure | None:
-    """Run `notebook` in `folder`; its cells then hold their outputs, after a failure those up to it.
+    """Run `notebook` in `folder`; its cells then hold their outputs,
+    after a failure those up to it.
 
-    The caller stores it, and then tells `progress` of its end: what is said to be done can be relied on.
+    The caller stores it, and then tells `progress` of its end:
+    what is said to be done can be relied on.
     """
     code = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     progress.begin(name, len(code))
@@ -115,10 +123,8 @@ async def run(
         return Failure(name, reached, len(code), line, message, ANSI_COLOURS.sub("", details))
 
     failure = None
-    for tries_left in (
-        1,
-        0,
-    ):  # a kernel's ports are chosen before it takes them: another one may have been quicker
+    # A kernel's ports are chosen before it takes them: another one may have been quicker.
+    for tries_left in (1, 0):
         client = Client(notebook, folder, lambda text: progress.note(name, text))
         client.on_cell_execute = count
         try:
@@ -191,7 +197,8 @@ def n_slots() -> int:
 
 
 def kernel_environment(root: Path) -> None:
-    """What kernels inherit: `root` first on the path, and one thread each, as in the tests: same digits."""
+    """What kernels inherit: `root` first on the path, and one thread each,
+    as in the tests: same digits."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(

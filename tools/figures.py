@@ -1,13 +1,15 @@
-"""Draw the book's diagrams: book/figures/*.svg, the architecture figures of the paper in drawings of our own, and
-static/card.png, the sign on the cards that other sites show for a link to a page.
+"""Draw the book's diagrams: book/figures/*.svg, the architecture figures of the paper in drawings
+of our own, and static/card.png, the sign on the cards that other sites show for a link to a page.
 
     python tools/figures.py            write every figure
-    python tools/figures.py --check    change nothing; exit 1 if a file differs from what this program draws
+    python tools/figures.py --check    change nothing; exit 1 if a file differs from what this
+                                       program draws
 
-Plain SVG without fonts, scripts or style sheets of its own, so that it looks the same in a page, in Colab and in print.
-A figure has a light card of its own behind it (dark pages show it unchanged), words in black on tints of the palette of
-Okabe and Ito, a title and a description. Colour never says what a word does not say as well. Widths are chosen so
-that letters stay about ten pixels high where a phone of 360 pixels shows the figure.
+Plain SVG without fonts, scripts or style sheets of its own, so that it looks the same in a page, in
+Colab and in print. A figure has a light card of its own behind it (dark pages show it unchanged),
+words in black on tints of the palette of Okabe and Ito, a title and a description. Colour never
+says what a word does not say as well. Widths are chosen so that letters stay about ten pixels high
+where a phone of 360 pixels shows the figure.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "book" / "figures"
 CARD_SIGN = ROOT / "static" / "card.png"
 INK, RULE, CARD, PANEL = "#1a1a1a", "#555555", "#ffffff", "#f4f4f4"
-# Tint and outline of a box: the outline is Okabe and Ito's colour, the tint the same with much white.
+# Tint and outline of a box: the outline is Okabe and Ito's colour,
+# the tint the same with much white.
 BLUE, ORANGE, GREEN = ("#cfe5f3", "#0072b2"), ("#fbe6bf", "#e69f00"), ("#cbeade", "#009e73")
 PINK, SKY, PLAIN = ("#f4dfea", "#cc79a7"), ("#dcf0fb", "#56b4e9"), ("#ffffff", "#555555")
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -39,7 +42,8 @@ def number(value: float) -> str:
 
 
 class Drawing:
-    """A figure of `width` by `height`: shapes in the order in which they are drawn, the first lowest."""
+    """A figure of `width` by `height`: shapes in the order in which they are drawn,
+    the first lowest."""
 
     def __init__(self, width: float, height: float, title: str, description: str):
         self.width, self.height, self.title, self.description = width, height, title, description
@@ -58,12 +62,14 @@ class Drawing:
         dash: str = "",
         stroke: float = 1.5,
     ) -> None:
-        """A rounded rectangle with its label in the middle; a newline in the label starts a second line."""
+        """A rounded rectangle with its label in the middle;
+        a newline in the label starts a second line."""
         x, y = center[0] - width / 2, center[1] - height / 2
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(
-            f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}" '
-            f'rx="{number(radius)}" fill="{colours[0]}" stroke="{colours[1]}" stroke-width="{number(stroke)}"{dashed}/>'
+            f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" '
+            f'height="{number(height)}" rx="{number(radius)}" fill="{colours[0]}" '
+            f'stroke="{colours[1]}" stroke-width="{number(stroke)}"{dashed}/>'
         )
         lines = label.split("\n") if label else []
         for index, line in enumerate(lines):
@@ -80,7 +86,8 @@ class Drawing:
         bold: bool = False,
         colour: str = INK,
     ) -> None:
-        """One line whose middle is at height `at[1]`; `*x*` is italic, `_{x}` a subscript and `^{x}` a superscript."""
+        """One line whose middle is at height `at[1]`; `*x*` is italic,
+        `_{x}` a subscript and `^{x}` a superscript."""
         pieces, level = [], 0.0  # how far below the line the pen is, in parts of the size
         for italic, sub, sup, plain in re.findall(
             r"\*([^*]+)\*|_\{([^}]+)\}|\^\{([^}]+)\}|([^*_^]+|_)", words
@@ -94,8 +101,9 @@ class Drawing:
             level = wanted
         weight = ' font-weight="bold"' if bold else ""
         self.parts.append(
-            f'<text x="{number(at[0])}" y="{number(at[1] + size * 0.35)}" font-size="{number(size)}" '
-            f'text-anchor="{anchor}" fill="{colour}"{weight}>{"".join(pieces)}</text>'
+            f'<text x="{number(at[0])}" y="{number(at[1] + size * 0.35)}" '
+            f'font-size="{number(size)}" text-anchor="{anchor}" '
+            f'fill="{colour}"{weight}>{"".join(pieces)}</text>'
         )
 
     def line(self, *points: Point, colour: str = RULE, dash: str = "", stroke: float = 1.6) -> None:
@@ -162,8 +170,9 @@ class Drawing:
         """The file's text."""
         size = f"{number(self.width)} {number(self.height)}"
         head = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{number(self.width)}" '
-            f'height="{number(self.height)}" role="img" aria-labelledby="title description" font-family="{FONT}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
+            f'width="{number(self.width)}" height="{number(self.height)}" role="img" '
+            f'aria-labelledby="title description" font-family="{FONT}">',
             f'<title id="title">{escape(self.title, quote=False)}</title>',
             f'<desc id="description">{escape(self.description, quote=False)}</desc>',
         ]
@@ -193,7 +202,8 @@ def add_and_norm(
     entry: float,
     start: float | None = None,
 ) -> None:
-    """A sub-layer with its add & norm on it, whose upper edge is at `top`, and the residual arrow around both.
+    """A sub-layer with its add & norm on it, whose upper edge is at `top`,
+    and the residual arrow around both.
 
     The residual leaves the line through `start` (or `x`) at height `entry`.
     """
@@ -217,13 +227,15 @@ def architecture() -> Drawing:
         480,
         752,
         "The Transformer: encoder on the left, decoder on the right",
-        "Read from below. Left: source tokens are embedded, positions are added, and N equal encoder layers "
-        "follow, each multi-head self-attention and a feed-forward network, each of the two with a residual arrow "
-        "around it into add and norm. Right: target tokens shifted right are embedded, positions are added, and N "
-        "equal decoder layers follow, each masked multi-head self-attention, multi-head attention whose keys and "
-        "values come from the encoder's output, the memory, and a feed-forward network, each with a residual arrow"
-        " into add and norm. Above the decoder a linear layer and a softmax give the probabilities of the next "
-        "token. A dashed line joins the two embeddings and the linear layer: they share one matrix E.",
+        "Read from below. Left: source tokens are embedded, positions are added, and N equal "
+        "encoder layers follow, each multi-head self-attention and a feed-forward network, each of "
+        "the two with a residual arrow around it into add and norm. Right: target tokens shifted "
+        "right are embedded, positions are added, and N equal decoder layers follow, each masked "
+        "multi-head self-attention, multi-head attention whose keys and values come from the "
+        "encoder's output, the memory, and a feed-forward network, each with a residual arrow into "
+        "add and norm. Above the decoder a linear layer and a softmax give the probabilities of "
+        "the next token. A dashed line joins the two embeddings and the linear layer: they share "
+        "one matrix E.",
     )
     left, right, width = 128, 340, 142
     d.box((left - 6, 435), 210, 230, "", (PANEL, "#9a9a9a"), radius=12)
@@ -263,7 +275,8 @@ def architecture() -> Drawing:
     add_and_norm(d, left, 430, ATTENTION, BLUE, -1, 541)
     d.arrow((left, 430), (left, 406))
     add_and_norm(d, left, 330, FEED_FORWARD, SKY, -1, 418)
-    # The decoder; the attention in the middle has queries from below, keys and values from the encoder.
+    # The decoder; the attention in the middle has queries from below,
+    # keys and values from the encoder.
     three_way(d, right, 598, 518)
     add_and_norm(d, right, 430, MASKED, BLUE, 1, 541)
     d.line((right, 430), (right, 416), (right + 40, 416))
@@ -293,10 +306,10 @@ def scaled_dot_product() -> Drawing:
         400,
         452,
         "Scaled dot-product attention",
-        "Read from below. Queries Q, L by d_k, and keys K, S by d_k, are multiplied into scores, L by S; the "
-        "scores are divided by the square root of d_k, masked where that is asked for, and put through a softmax, "
-        "so that each row of weights sums to one; the weights, L by S, are multiplied with the values V, S by d_v,"
-        " into the output, L by d_v.",
+        "Read from below. Queries Q, L by d_k, and keys K, S by d_k, are multiplied into scores, L "
+        "by S; the scores are divided by the square root of d_k, masked where that is asked for, "
+        "and put through a softmax, so that each row of weights sums to one; the weights, L by S, "
+        "are multiplied with the values V, S by d_v, into the output, L by d_v.",
     )
     x, width, low = 150, 160, 32
     stages = [
@@ -330,10 +343,10 @@ def multi_head() -> Drawing:
         420,
         430,
         "Multi-head attention",
-        "Read from below. Queries Q, keys K and values V, each d_model wide, pass through linear maps, a separate "
-        "one for every head, into widths d_k, d_k and d_v; h heads of scaled dot-product attention run side by "
-        "side; their outputs, d_v wide each, are concatenated to h d_v and a last linear map takes them back to "
-        "d_model.",
+        "Read from below. Queries Q, keys K and values V, each d_model wide, pass through linear "
+        "maps, a separate one for every head, into widths d_k, d_k and d_v; h heads of scaled "
+        "dot-product attention run side by side; their outputs, d_v wide each, are concatenated to "
+        "h d_v and a last linear map takes them back to d_model.",
     )
     columns = (80, 210, 340)
     for depth in (2, 1, 0):
@@ -377,7 +390,8 @@ def multi_head() -> Drawing:
 def add_norm_in_full(
     drawing: Drawing, x: float, bottom: float, label: str, colours: Colours, side: int
 ) -> float:
-    """A sub-layer, dropout, the sum and its LayerNorm, from `bottom` up; returns the height of the upper edge."""
+    """A sub-layer, dropout, the sum and its LayerNorm, from `bottom` up;
+    returns the height of the upper edge."""
     width, low = 150.0, 28.0
     tall = 42.0 if "\n" in label else low
     box = bottom - 22 - tall / 2
@@ -403,10 +417,11 @@ def decoder_layer() -> Drawing:
         440,
         634,
         "One decoder layer in full",
-        "Read from below. The target's T positions, d_model wide, pass three sub-layers: masked self-attention, "
-        "which takes the causal mask; attention over the encoder's output, whose keys and values are the memory of"
-        " S source positions and which takes the source's padding mask; and the feed-forward network. After each "
-        "sub-layer comes dropout, then the residual is added, then a LayerNorm.",
+        "Read from below. The target's T positions, d_model wide, pass three sub-layers: masked "
+        "self-attention, which takes the causal mask; attention over the encoder's output, whose "
+        "keys and values are the memory of S source positions and which takes the source's padding "
+        "mask; and the feed-forward network. After each sub-layer comes dropout, then the residual "
+        "is added, then a LayerNorm.",
     )
     x, start = 270, 574
     d.box((x + 6, 308), 222, 532, "", (PANEL, "#9a9a9a"), radius=12)
@@ -435,10 +450,11 @@ def post_and_pre_norm() -> Drawing:
         440,
         420,
         "Post-norm and pre-norm",
-        "Two columns, each read from below. Left, post-norm, the paper's order: x goes through the sub-layer and "
-        "dropout, x is added, and a LayerNorm takes the sum, so that every layer's norm stands on the way from "
-        "bottom to top. Right, pre-norm: x goes through a LayerNorm, the sub-layer and dropout, and x is added; "
-        "the thick line from bottom to top passes sums only, and one LayerNorm follows after the last layer.",
+        "Two columns, each read from below. Left, post-norm, the paper's order: x goes through the "
+        "sub-layer and dropout, x is added, and a LayerNorm takes the sum, so that every layer's "
+        "norm stands on the way from bottom to top. Right, pre-norm: x goes through a LayerNorm, "
+        "the sub-layer and dropout, and x is added; the thick line from bottom to top passes sums "
+        "only, and one LayerNorm follows after the last layer.",
     )
     for x, name, formula in (
         (115, "post-norm", "LayerNorm(*x* + Sublayer(*x*))"),
@@ -477,10 +493,11 @@ def masks() -> Drawing:
         424,
         262,
         "Padding mask, causal mask, and both",
-        "Three grids of five queries, the rows, by five keys, the columns; the tokens are the, cat, sat, pad, pad."
-        " A filled cell means that the query may look at the key. Padding mask: the columns of the three words are"
-        " filled in every row. Causal mask: each row is filled up to its diagonal. Both: filled where both are, so"
-        " that rows four and five see the three words.",
+        "Three grids of five queries, the rows, by five keys, the columns; the tokens are the, "
+        "cat, sat, pad, pad. A filled cell means that the query may look at the key. Padding mask: "
+        "the columns of the three words are filled in every row. Causal mask: each row is filled "
+        "up to its diagonal. Both: filled where both are, so that rows four and five see the three "
+        "words.",
     )
     kinds: list[tuple[str, Callable[[int, int], bool]]] = [
         ("padding", lambda row, column: column < 3),

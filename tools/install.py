@@ -1,10 +1,12 @@
-"""Make the environment that everything else runs in: a folder with its own Python and the pinned packages.
+"""Make the environment that everything else runs in:
+a folder with its own Python and the pinned packages.
 
     python3 tools/install.py .venv -- -r requirements.txt -- --no-deps -e .
 
-After each `--` stand the arguments of one `pip install`. Needs nothing but Python 3.11 and pip's index. An installation
-that was killed half-way may have left packages that pip takes for complete, so the next one begins with an empty folder
-(what was downloaded is in pip's cache); one that pip gave up, without a network for example, goes on where it was.
+After each `--` stand the arguments of one `pip install`. Needs nothing but Python 3.11 and pip's
+index. An installation that was killed half-way may have left packages that pip takes for complete,
+so the next one begins with an empty folder (what was downloaded is in pip's cache); one that pip
+gave up, without a network for example, goes on where it was.
 """
 
 import fcntl
@@ -20,9 +22,8 @@ def main(folder: Path, installs: list[list[str]]) -> int:
     lock.parent.mkdir(exist_ok=True)
     with lock.open("w") as file:
         try:
-            fcntl.flock(
-                file, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # it ends with this process and with pip
+            # It ends with this process and with pip.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             print(
                 f"make: another process is installing into {folder}; waiting for it to end",
@@ -36,7 +37,8 @@ def main(folder: Path, installs: list[list[str]]) -> int:
         if begun.exists() or not has_pip:
             if begun.exists():
                 print(
-                    f"make: the last installation into {folder} was stopped half-way; beginning again"
+                    f"make: the last installation into {folder} was stopped half-way; beginning "
+                    "again"
                 )
             if status := run([sys.executable, "-m", "venv", "--clear", folder], file.fileno()):
                 return status

@@ -2,9 +2,9 @@
 
     python -m tools.kill_make_book [--kills 5] [--within 120] [--seed 17] [--fresh]
 
-The whole process group is killed (SIGKILL) between 1 and `--within` seconds after it has said which chapters it will
-run. Then `make book` runs to its end. Exit status 0 if that succeeded, and if no chapter that was done in one run was
-begun in a later one. `--fresh` removes _build first.
+The whole process group is killed (SIGKILL) between 1 and `--within` seconds after it has said which
+chapters it will run. Then `make book` runs to its end. Exit status 0 if that succeeded, and if no
+chapter that was done in one run was begun in a later one. `--fresh` removes _build first.
 """
 
 import argparse
@@ -48,7 +48,8 @@ def make_book(kill_after: float | None) -> tuple[set[str], set[str], int]:
 
 
 def kill(process: subprocess.Popen) -> None:
-    """End everything that `make book` started, except kernels, which end when they see that they are orphans."""
+    """End everything that `make book` started, except kernels,
+    which end when they see that they are orphans."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -79,8 +80,8 @@ def main() -> int:
         again |= planned & finished
         finished |= done
         print(
-            f"run {number}: {len(planned)} chapters to run, {len(done)} done, {len(finished)} done in all, "
-            f"{time.monotonic() - began:.0f} s, exit status {status}",
+            f"run {number}: {len(planned)} chapters to run, {len(done)} done, {len(finished)} done "
+            f"in all, {time.monotonic() - began:.0f} s, exit status {status}",
             flush=True,
         )
     print(

@@ -1,10 +1,14 @@
-"""Make the book: run the chapters that have changed, and build its pages. `make book` and `make html` call this.
+"""Make the book: run the chapters that have changed, and build its pages.
+`make book` and `make html` call this.
 
-    python -m tools.make_book            run what has changed since the last time, then build _build/html
-    python -m tools.make_book --stored   build _build/html from the outputs that are stored in git, run nothing
+    python -m tools.make_book            run what has changed since the last time, then build
+                                         _build/html
+    python -m tools.make_book --stored   build _build/html from the outputs that are stored in git,
+                                         run nothing
 
-What was executed is kept in _build/executed, see tools/reuse.py; a run that was stopped goes on where it stopped. A
-chapter that fails is named, the others are finished, the pages are built, and the exit status is 1.
+What was executed is kept in _build/executed, see tools/reuse.py; a run that was stopped goes on
+where it stopped. A chapter that fails is named, the others are finished, the pages are built,
+and the exit status is 1.
 """
 
 import argparse
@@ -29,7 +33,8 @@ from tools.progress import Progress, expected_seconds
 
 @contextlib.contextmanager
 def alone(lock: Path) -> Iterator[int]:
-    """Wait until no other process works in this checkout. The lock ends with its process, however that ends."""
+    """Wait until no other process works in this checkout. The lock ends with its process,
+    however that ends."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
         try:
@@ -37,7 +42,8 @@ def alone(lock: Path) -> Iterator[int]:
         except BlockingIOError:
             file.seek(0)
             print(
-                f"make book: process {file.read().strip()} is making the book in this folder; waiting for it to end",
+                f"make book: process {file.read().strip()} is making the book in this folder; "
+                "waiting for it to end",
                 file=sys.stderr,
                 flush=True,
             )
@@ -49,7 +55,8 @@ def alone(lock: Path) -> Iterator[int]:
 
 
 def plan(sources: Sequence[Path], book: Path, shared: Mapping[str, str]) -> dict[Path, str]:
-    """The chapters to run, those expected to take longest first, and why; the others' words are brought up to date."""
+    """The chapters to run, those expected to take longest first, and why;
+    the others' words are brought up to date."""
     reasons = {
         source: reuse.why_to_run(source, book / f"{source.stem}.ipynb", shared)
         for source in sources
@@ -101,7 +108,8 @@ async def run_chapters(
         same = reuse.shared_inputs(root, book) == before  # nobody edited the package meanwhile
         if not same:
             progress.say(
-                f"{source.stem}: what it is made from changed while it ran, so it will be run again next time"
+                f"{source.stem}: what it is made from changed while it ran, so it will be run "
+                "again next time"
             )
         inputs = {"code": code, **before} if same else None
         reuse.keep(notebook, target, inputs, execution.seconds_since(began))
@@ -112,7 +120,8 @@ async def run_chapters(
 
 
 def execute(root: Path, folder: Path) -> list[execution.Failure]:
-    """Bring the executed copy of the book in `folder` up to date; returns the chapters that failed."""
+    """Bring the executed copy of the book in `folder` up to date;
+    returns the chapters that failed."""
     sources = sorted((root / "book").glob("*.py"))
     reuse.mirror(root, folder, {path.with_suffix(".ipynb").relative_to(root) for path in sources})
     book = folder / "book"
@@ -124,7 +133,8 @@ def execute(root: Path, folder: Path) -> list[execution.Failure]:
 
 
 def build_pages(root: Path, source: Path, lock: int) -> int:
-    """Build _build/html from the sources in `source`, unless it was built from just these; the status of the build."""
+    """Build _build/html from the sources in `source`, unless it was built from just these;
+    the status of the build."""
     build = root / "_build"
     stamp = build / "pages.json"
     files = [
@@ -149,16 +159,10 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
         shutil.rmtree(build / name, ignore_errors=True)
     program = Path(sys.executable).with_name("jupyter-book")
     command = [
-        str(program),
-        "build",
-        "-n",
-        "-W",
-        "--keep-going",
-        "--path-output",
-        str(root),
-        str(source),
-    ]
-    # The builder holds the lock too: if this process alone is killed, the next one waits for the builder's end.
+        str(program), "build", "-n", "-W", "--keep-going", "--path-output", str(root), str(source),
+    ]  # fmt: skip
+    # The builder holds the lock too: if this process alone is killed,
+    # the next one waits for the builder's end.
     status = subprocess.run(command, pass_fds=(lock,), cwd=root).returncode
     if status == 0:
         execution.replace_by(stamp, made_from.encode())

@@ -1,12 +1,16 @@
 """Run the chapters from their .py sources and store what they show.
 
-    python -m tools.notebooks refresh [CHAPTER ...]      run book/*.py and write book/*.ipynb, outputs included
-    python -m tools.notebooks refresh --check            change nothing; say which notebooks are stale, exit 1 if any
-    python -m tools.notebooks words [CHAPTER ...]        take over changed words and tags, and keep the outputs
+    python -m tools.notebooks refresh [CHAPTER ...]   run book/*.py and write book/*.ipynb,
+                                                      outputs included
+    python -m tools.notebooks refresh --check         change nothing; say which notebooks are
+                                                      stale, exit 1 if any
+    python -m tools.notebooks words [CHAPTER ...]     take over changed words and tags, and keep
+                                                      the outputs
 
-A chapter is a text file, `book/x.py`, with cells marked `# %%` (jupytext's percent format). The notebook beside it
-is that text with outputs, made so that running it twice gives the same bytes: stable cell ids, no times, no versions.
-What a cell writes to standard error is progress: it is shown here while the cell runs, and not stored.
+A chapter is a text file, `book/x.py`, with cells marked `# %%` (jupytext's percent format). The
+notebook beside it is that text with outputs, made so that running it twice gives the same bytes:
+stable cell ids, no times, no versions. What a cell writes to standard error is progress: it is
+shown here while the cell runs, and not stored.
 """
 
 import argparse
@@ -33,7 +37,8 @@ def chapters() -> list[Path]:
 
 
 def read_source(path: Path) -> NotebookNode:
-    """The notebook that the text `path` describes, with what Colab needs: no outputs, cell ids by position."""
+    """The notebook that the text `path` describes, with what Colab needs: no outputs,
+    cell ids by position."""
     notebook = jupytext.read(path)
     notebook.cells = [cell for cell in notebook.cells if not colab.is_made_here(cell)]
     kinds = [cell.cell_type for cell in notebook.cells]
@@ -68,7 +73,8 @@ def source_hash(notebook: NotebookNode) -> str:
 
 
 def is_stale(source: Path) -> bool:
-    """Whether the stored notebook is missing, or was made from other cells than `source` has now."""
+    """Whether the stored notebook is missing,
+    or was made from other cells than `source` has now."""
     stored = source.with_suffix(".ipynb")
     if not stored.exists():
         return True
@@ -83,7 +89,8 @@ def _text(cell: NotebookNode) -> tuple[str, str, str, dict]:
 
 
 def take_over_words(source: Path) -> bool:
-    """Bring the stored notebook's words and tags up to date, without running it; False where code has changed.
+    """Bring the stored notebook's words and tags up to date, without running it;
+    False where code has changed.
 
     The code cells, and so the outputs, must be the same, in the same order.
     """
@@ -99,7 +106,8 @@ def take_over_words(source: Path) -> bool:
 
 
 def take_outputs(old: NotebookNode, new: NotebookNode) -> None:
-    """Give the code cells of `new` the outputs of `old`, which has the same code cells in the same order."""
+    """Give the code cells of `new` the outputs of `old`,
+    which has the same code cells in the same order."""
     for before, after in zip(
         (cell for cell in old.cells if cell.cell_type == "code"),
         (cell for cell in new.cells if cell.cell_type == "code"),
@@ -109,7 +117,8 @@ def take_outputs(old: NotebookNode, new: NotebookNode) -> None:
 
 
 async def run(source: Path, target: Path, progress: Progress | None = None) -> bool:
-    """Run the chapter `source` and write the notebook `target`; False, and nothing written, where a cell fails."""
+    """Run the chapter `source` and write the notebook `target`; False, and nothing written,
+    where a cell fails."""
     notebook = read_source(source)
     progress = progress or Progress({source.stem: expected_seconds(source.stem)}, 0, slots=1)
     failure = await execution.run(source.stem, notebook, target.parent, progress)
@@ -120,7 +129,8 @@ async def run(source: Path, target: Path, progress: Progress | None = None) -> b
 
 
 async def run_all(sources: list[Path], folder: Path) -> bool:
-    """Run chapters side by side, the ones that take longest first; False where one failed, after all have ended."""
+    """Run chapters side by side, the ones that take longest first; False where one failed,
+    after all have ended."""
     sources = sorted(dict.fromkeys(sources), key=lambda source: -expected_seconds(source.stem))
     expected = {source.stem: expected_seconds(source.stem) for source in sources}
     progress, done = Progress(expected, 0, execution.n_slots()), list[bool]()

@@ -44,15 +44,10 @@ def install(requirements: list[str]) -> None:
     """Install with uv, or with pip where there is no uv or it fails. Exits if both do."""
     tools = [
         [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
+            sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
             "--retries=1",
         ]
-    ]
+    ]  # fmt: skip
     if shutil.which("uv"):
         tools.insert(0, ["uv", "pip", "install", "--quiet", "--python", sys.executable])
     for tool in tools:

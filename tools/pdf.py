@@ -2,9 +2,10 @@
 
     python -m tools.pdf [--html _build/html] [--to _build/pdf]
 
-The pages are joined in the order of _toc.yml into one page, book.html, where every link within the book leads to a
-place in that page; chromium sets its formulas and prints it, with bookmarks, page numbers and a running title. Hints,
-solutions and hidden cells are open. It needs chromium, and no TeX.
+The pages are joined in the order of _toc.yml into one page, book.html, where every link within
+the book leads to a place in that page; chromium sets its formulas and prints it, with
+bookmarks, page numbers and a running title. Hints, solutions and hidden cells are open. It
+needs chromium, and no TeX.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ for (const box of document.querySelectorAll("mjx-container[display='true'], tabl
 for (const heading of document.querySelectorAll("h1, h2, h3, h4, h5")) {
   heading.style.whiteSpace = "nowrap";
   if (heading.scrollWidth > heading.clientWidth) {
-    const size = parseFloat(getComputedStyle(heading).fontSize) * heading.clientWidth / heading.scrollWidth;
+    const size = parseFloat(getComputedStyle(heading).fontSize)
+      * heading.clientWidth / heading.scrollWidth;
     heading.style.fontSize = `${Math.max(9, 0.98 * size)}px`;
   }
 }
@@ -85,7 +87,8 @@ def moved(address: str, page: str, pages: set[str]) -> str:
 
 
 def formula_scripts(source: str, page: str, pages: set[str]) -> str:
-    """The scripts of a built page that set MathJax up and load it; nothing where the page has no formula."""
+    """The scripts of a built page that set MathJax up and load it;
+    nothing where the page has no formula."""
     settings = re.search(r"<script>window\.MathJax = .*?</script>", source)
     address = re.search(r'src="([^"]*mathjax/[^"?]*)', source)
     if not settings or not address:
@@ -94,7 +97,8 @@ def formula_scripts(source: str, page: str, pages: set[str]) -> str:
 
 
 def article(source: str, page: str, pages: set[str]) -> tuple[str, Tag]:
-    """The title and the article of a built page, with ids and addresses made for the joined page."""
+    """The title and the article of a built page,
+    with ids and addresses made for the joined page."""
     only = SoupStrainer("article", class_="bd-article")
     found = BeautifulSoup(source, "html.parser", parse_only=only).find("article")
     if not isinstance(found, Tag):
@@ -149,21 +153,25 @@ def joined(html: Path, toc: Path) -> str:
             page = f"page{len(chapters)}"
             words = title.replace("\\", "").replace('"', "'")
             rules.append(
-                f'@page {page} {{ @top-right {{ content: "{words}"; font: 9pt sans-serif; color: #555; }} }}'
+                f"@page {page} "
+                f'{{ @top-right {{ content: "{words}"; font: 9pt sans-serif; color: #555; }} }}'
             )
             listing.append(f'<li><a href="#{key(name)}">{escape(title)}</a></li>')
             part = f'<p class="part">{escape(caption)}</p>' if caption and number == 0 else ""
             chapters.append(
-                f'<section class="chapter" id="{key(name)}" style="page: {page}">{part}{body}</section>'
+                f'<section class="chapter" id="{key(name)}" style="page: {page}">'
+                f"{part}{body}</section>"
             )
         listing.append("</ul>")
     links = "".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
     style = (ROOT / "tools" / "pdf.css").read_text(encoding="utf-8") + "\n".join(rules)
     return (
-        f'<!DOCTYPE html><html lang="en" data-theme="light" data-content_root="../html/"><head><meta charset="utf-8">'
+        '<!DOCTYPE html><html lang="en" data-theme="light" data-content_root="../html/">'
+        '<head><meta charset="utf-8">'
         f"<title>{escape(book)}</title>{links}<style>{style}</style>{mathjax}</head><body>"
-        f'<section class="title-page"><h1>{escape(book)}</h1><p><i>Attention Is All You Need</i>, section by section, '
-        f'executed</p></section><nav class="book-contents"><h1>Contents</h1>{"".join(listing)}</nav>'
+        f'<section class="title-page"><h1>{escape(book)}</h1>'
+        "<p><i>Attention Is All You Need</i>, section by section, executed</p></section>"
+        f'<nav class="book-contents"><h1>Contents</h1>{"".join(listing)}</nav>'
         f'<div class="bd-content">{"".join(chapters)}</div></body></html>'
     )
 

@@ -1,8 +1,10 @@
-"""One line of progress for a run of many chapters: done and left, time so far, about how long it will take.
+"""One line of progress for a run of many chapters: done and left, time so far,
+about how long it will take.
 
     [19 of 22 chapters] 3:12 so far, about 8 min to go | 3_1_stacks done in 0:41
 
-On a terminal the last line is rewritten in place; elsewhere there is a line per event, and one a minute between them.
+On a terminal the last line is rewritten in place; elsewhere there is a line per event,
+and one a minute between them.
 """
 
 import sys
@@ -55,7 +57,8 @@ def expected_seconds(name: str) -> float:
 
 
 class Progress:
-    """Counts chapters. `expected` has the seconds that each is thought to take, as far as they are known."""
+    """Counts chapters. `expected` has the seconds that each is thought to take,
+    as far as they are known."""
 
     def __init__(
         self,
@@ -87,7 +90,8 @@ class Progress:
         self.tick()
 
     def note(self, name: str, text: str) -> None:
-        """A cell writes to standard error; a warning is shown at once, anything else with the next line."""
+        """A cell writes to standard error; a warning is shown at once,
+        anything else with the next line."""
         lines = text.replace("\r", "\n").strip().splitlines()
         if lines:
             self.running[name].says = lines[-1].strip()
@@ -144,7 +148,8 @@ class Progress:
         return f"[{self.n_done} of {self.n_chapters} chapters{failed}] {so_far} so far{to_go}"
 
     def seconds_to_go(self) -> float:
-        """An estimate: what is expected of each chapter, at the pace of this run, over as many slots as there are."""
+        """An estimate: what is expected of each chapter, at the pace of this run,
+        over as many slots as there are."""
         now = self.clock()
         pace = self._pace(now)
         slots = [
@@ -158,7 +163,8 @@ class Progress:
         return max(slots)
 
     def _pace(self, now: float) -> float:
-        """Seconds taken for a second expected, over the chapters that ended and those that are overdue."""
+        """Seconds taken for a second expected, over the chapters that ended
+        and those that are overdue."""
         taken = dict(self.took)
         taken.update(
             {

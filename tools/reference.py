@@ -3,8 +3,9 @@
     python -m tools.reference            write both
     python -m tools.reference --check    change nothing; exit 1 if a page is older than the code
 
-The package reference has every public name with its signature as it stands in the source, and its docstring; the
-source is read, not run. The page of hyper-parameters sets the paper's values beside the fields of the configurations.
+The package reference has every public name with its signature as it stands in the source, and its
+docstring; the source is read, not run. The page of hyper-parameters sets the paper's values beside
+the fields of the configurations.
 """
 
 from __future__ import annotations
@@ -34,33 +35,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "checkpoint",
     ),
     "The model": (
-        "model",
-        "model.attention",
-        "model.dropout",
-        "model.embedding",
-        "model.feed_forward",
-        "model.stacks",
-        "model.transformer",
+        "model", "model.attention", "model.dropout", "model.embedding", "model.feed_forward",
+        "model.stacks", "model.transformer",
     ),
     "Text": (
-        "text",
-        "text.batching",
-        "text.corpus",
-        "text.corpus_sources",
-        "text.downloads",
-        "text.package_index",
-        "text.parallel_text",
-        "text.tokenizer",
+        "text", "text.batching", "text.corpus", "text.corpus_sources", "text.downloads",
+        "text.package_index", "text.parallel_text", "text.tokenizer",
     ),
     "Training": (
-        "training",
-        "training.interrupts",
-        "training.log",
-        "training.loop",
-        "training.loss",
-        "training.optimizer",
-        "training.precision",
-        "training.state",
+        "training", "training.interrupts", "training.log", "training.loop", "training.loss",
+        "training.optimizer", "training.precision", "training.state",
     ),
     "Translation and evaluation": (
         "translation",
@@ -69,13 +53,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "translation.translator",
     ),
     "Sooner": (
-        "fast",
-        "fast.blockwise_loss",
-        "fast.cuda_graphs",
-        "fast.decoder",
-        "fast.int8",
-        "fast.memory",
-        "fast.packing",
+        "fast", "fast.blockwise_loss", "fast.cuda_graphs", "fast.decoder", "fast.int8",
+        "fast.memory", "fast.packing",
     ),
     "The paper's tables": (
         "tables",
@@ -84,39 +63,20 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "parsing",
     ),
     "The paper's experiments": (
-        "experiments",
-        "experiments.claims",
-        "experiments.result_file",
-        "experiments.significance",
-        "experiments.verdicts",
-        "experiments.table_1",
-        "experiments.table_1.layer_types",
-        "experiments.table_1.measurement",
-        "experiments.table_3",
-        "experiments.table_3.miniature",
-        "experiments.table_3.miniature_run",
-        "experiments.table_3.miniature_table",
-        "experiments.table_4",
-        "experiments.table_4.curve",
-        "experiments.table_4.parser",
-        "experiments.table_4.treebank",
-        "experiments.figures_3_to_5",
-        "experiments.figures_3_to_5.knock_out",
-        "experiments.figures_3_to_5.attention_shares",
+        "experiments", "experiments.claims", "experiments.result_file", "experiments.significance",
+        "experiments.verdicts", "experiments.table_1", "experiments.table_1.layer_types",
+        "experiments.table_1.measurement", "experiments.table_3", "experiments.table_3.miniature",
+        "experiments.table_3.miniature_run", "experiments.table_3.miniature_table",
+        "experiments.table_4", "experiments.table_4.curve", "experiments.table_4.parser",
+        "experiments.table_4.treebank", "experiments.figures_3_to_5",
+        "experiments.figures_3_to_5.knock_out", "experiments.figures_3_to_5.attention_shares",
         "experiments.figures_3_to_5.controlled_corpus",
         "experiments.figures_3_to_5.controlled_grammar",
-        "experiments.figures_3_to_5.controlled_words",
-        "experiments.figures_3_to_5.findings",
+        "experiments.figures_3_to_5.controlled_words", "experiments.figures_3_to_5.findings",
     ),
     "Looking and learning": (
-        "looking",
-        "looking.explorer",
-        "looking.visualization",
-        "exercises",
-        "exercises.judging",
-        "exercises.on_attention",
-        "exercises.on_layers",
-        "exercises.on_results",
+        "looking", "looking.explorer", "looking.visualization", "exercises", "exercises.judging",
+        "exercises.on_attention", "exercises.on_layers", "exercises.on_results",
         "exercises.on_training",
     ),
     "Ways in and out": (
@@ -124,14 +84,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "commands",
         "cli",
     ),
-}
+}  # fmt: skip
 
 
 # The package reference
 
 
 def dotted(path: Path) -> str:
-    """config, experiments.claims, experiments: a module's name below the package; "" for programs and the package."""
+    """config, experiments.claims, experiments: a module's name below the package;
+    "" for programs and the package."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return "" if parts[-1] == "__main__" else ".".join(part for part in parts if part != "__init__")
 
@@ -153,7 +114,8 @@ def public(name: str) -> bool:
 
 
 def prose(text: str | None) -> str:
-    """A docstring as Markdown: plain letters stay plain, indented examples and `code` stay as they are."""
+    """A docstring as Markdown: plain letters stay plain,
+    indented examples and `code` stay as they are."""
     if not text:
         return ""
     blocks = []
@@ -183,7 +145,8 @@ class Module:
         self.lines = [line.encode() for line in self.source.split("\n")]
 
     def text(self, node: ast.expr | None) -> str:
-        """The node as the source writes it, on one line. (`ast.get_source_segment` divides the source every time.)"""
+        """The node as the source writes it, on one line.
+        (`ast.get_source_segment` divides the source every time.)"""
         if node is None:
             return ""
         assert node.end_lineno
@@ -341,11 +304,11 @@ def api() -> str:
     """The package reference."""
     lines = [
         "# Package reference",
-        "Every public name of the package `annotated_transformer`, by module, with its signature and its "
-        "docstring as they stand in the source: this page is made by `make reference`, and a test holds it to the"
-        ' code. The letters in `Float[Tensor, "B T D"]` are those of [the notation](notation.md). A mask is '
-        "boolean, and True means *may look*. A mistake that a person can make is answered by `ConfigError`, in "
-        "one line.",
+        "Every public name of the package `annotated_transformer`, by module, with its signature "
+        "and its docstring as they stand in the source: this page is made by `make reference`, "
+        'and a test holds it to the code. The letters in `Float[Tensor, "B T D"]` are those of '
+        "[the notation](notation.md). A mask is boolean, and True means *may look*. A mistake "
+        "that a person can make is answered by `ConfigError`, in one line.",
         "What most programs need can be imported from the package itself:",
         fenced("from annotated_transformer import ModelConfig, Transformer, Translator"),
     ]
@@ -430,7 +393,9 @@ DECODE = {  # field of DecodeConfig: what it is, what the paper has for translat
     "n_best": ("hypotheses returned", "1", "1"),
     "max_extra": ("most tokens beyond the source's length", "50", "300"),
 }
-PAPER = (  # setting, its name in the code, base, big, parsing; as printed in sections 3, 5, 6.1, 6.3 and Table 3
+# Setting, its name in the code, base, big, parsing;
+# as printed in sections 3, 5, 6.1, 6.3 and Table 3.
+PAPER = (
     ("layers $N$", "`N`", "6", "6", "4"),
     ("width $d_{\\mathrm{model}}$", "`d_model`", "512", "1024", "1024"),
     ("hidden width $d_{\\mathrm{ff}}$", "`d_ff`", "2048", "4096", "as base"),
@@ -551,22 +516,26 @@ def hyperparameters() -> str:
         "\n\n".join(
             [
                 "# Hyper-parameters",
-                "What the paper sets, what the settings are called here, and what our presets hold. The tables of presets"
-                " and defaults are made from the code by `make reference`; a test holds them, and the paper's base and "
-                "big models, to it.",
+                "What the paper sets, what the settings are called here, and what our presets "
+                "hold. The tables of presets and defaults are made from the code by `make "
+                "reference`; a test holds them, and the paper's base and big models, to it.",
                 "## The paper's values",
-                'From sections 3, 5, 6.1 and 6.3 and Table 3. "Parsing" is the model of section 6.3. "As base" is '
-                "what that section says of all it does not name; it prints no number there, and for the heads of a model "
-                "twice as wide as the base model the words leave open what is meant.",
+                'From sections 3, 5, 6.1 and 6.3 and Table 3. "Parsing" is the model of section '
+                '6.3. "As base" is what that section says of all it does not name; it prints no '
+                "number there, and for the heads of a model twice as wide as the base model the "
+                "words leave open what is meant.",
                 table(["setting", "called here", "base", "big", "parsing"], PAPER),
-                "Two of these numbers do not agree with the rest. With 37,000 tokens the base model has 63 million "
-                "parameters, not 65, and 100,000 steps of 0.4 s are 11.1 hours, not 12.",
+                "Two of these numbers do not agree with the rest. With 37,000 tokens the base "
+                "model has 63 million parameters, not 65, and 100,000 steps of 0.4 s are 11.1 "
+                "hours, not 12.",
                 "## Our presets",
-                "`ModelConfig.base(vocab_size)` is the paper's base model and `ModelConfig.big(vocab_size)` its big one, "
-                "with the dropout of English-German. `tiny` and `small` are sizes of our own: for a laptop and some "
-                "minutes, and for a small corpus. Any setting is changed by name, `ModelConfig.base(37_000, "
-                'norm="pre")`, or on the command line, `--preset base --set norm=pre`. The settings from `norm` to '
-                "`ffn_dropout` are departures from the paper, off by default.",
+                "`ModelConfig.base(vocab_size)` is the paper's base model and "
+                "`ModelConfig.big(vocab_size)` its big one, with the dropout of English-German. "
+                "`tiny` and `small` are sizes of our own: for a laptop and some minutes, and for "
+                "a small corpus. Any setting is changed by name, `ModelConfig.base(37_000, "
+                'norm="pre")`, or on the command line, `--preset base --set norm=pre`. The '
+                "settings from `norm` to `ffn_dropout` are departures from the paper, off by "
+                "default.",
                 presets(),
                 "The choices: "
                 + "; ".join(

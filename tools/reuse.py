@@ -1,9 +1,10 @@
 """What an executed chapter depends on, and what may be kept of an earlier run.
 
-The executed copy of a chapter carries digests of all that it was made from: its code, the package, the corpus, the
-model, the results, and the versions of Python and of the pinned packages. It is kept as long as these are what they
-were; where only words have changed, they are taken over. Copy and digests are one file, written whole or not at all, so
-a process that is killed at any moment leaves a chapter either done or to do.
+The executed copy of a chapter carries digests of all that it was made from: its code, the package,
+the corpus, the model, the results, and the versions of Python and of the pinned packages. It is
+kept as long as these are what they were; where only words have changed, they are taken over. Copy
+and digests are one file, written whole or not at all, so a process that is killed at any moment
+leaves a chapter either done or to do.
 """
 
 import hashlib
@@ -83,7 +84,8 @@ def shared_inputs(root: Path, book: Path) -> dict[str, str]:
 def code_digest(notebook: NotebookNode) -> str:
     """A digest of the chapter's code cells, and of the tags that change how they are run.
 
-    The first cell is for Colab and does nothing elsewhere: another address of the repository runs no chapter again.
+    The first cell is for Colab and does nothing elsewhere:
+    another address of the repository runs no chapter again.
     """
     cells = [
         [cell.source, sorted(RUN_TAGS & set(cell.metadata.get("tags", [])))]
@@ -108,7 +110,8 @@ def seconds_taken(path: Path) -> float | None:
 
 
 def why_to_run(source: Path, path: Path, shared: Mapping[str, str]) -> str:
-    """Why the copy at `path` is not what `source` gives; empty where it is: then its words are brought up to date."""
+    """Why the copy at `path` is not what `source` gives; empty where it is:
+    then its words are brought up to date."""
     kept, notebook = read_kept(path), read_source(source)
     made_from = kept.metadata.get("run", {}).get("inputs") if kept else None
     if kept is None or made_from is None:
@@ -132,10 +135,11 @@ def keep(
 
 
 def keep_failed(notebook: NotebookNode, stored: Path, path: Path, failure: Failure) -> None:
-    """Store what a reader gets of a chapter that failed: a word about it under the title, and the most there is.
+    """Store what a reader gets of a chapter that failed: a word about it under the title,
+    and the most there is.
 
-    That is the outputs which come with the book, if the same code made them: the page is complete, and its figures can
-    be referred to. Otherwise it is what the cells showed up to the failure.
+    That is the outputs which come with the book, if the same code made them: the page is complete,
+    and its figures can be referred to. Otherwise it is what the cells showed up to the failure.
     """
     old = read_kept(stored)
     from_stored = old is not None and code_digest(old) == code_digest(notebook)
@@ -173,7 +177,8 @@ def keep_failed(notebook: NotebookNode, stored: Path, path: Path, failure: Failu
 
 
 def mirror(root: Path, folder: Path, kept: set[Path]) -> None:
-    """Make `folder` the same as the site's sources in `root`, but for the paths in `kept`, which stay as they are.
+    """Make `folder` the same as the site's sources in `root`, but for the paths in `kept`,
+    which stay as they are.
 
     What is there and not in the sources goes, the partial files of dead processes too.
     """

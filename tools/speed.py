@@ -34,8 +34,8 @@ def origin(result: dict[str, Any]) -> str:
         }.items()
     )
     return (
-        f"`{result['command']}` on {result['hardware']}, {result['date']}, commit {result['commit'][:7]}; "
-        f"{versions}.\n"
+        f"`{result['command']}` on {result['hardware']}, {result['date']}, commit "
+        f"{result['commit'][:7]}; {versions}.\n"
     )
 
 
@@ -48,23 +48,14 @@ def training(result: dict[str, Any]) -> str:
             origin(result),
             table(
                 [
-                    "model",
-                    "data",
-                    "implementation",
-                    "target tokens/s",
-                    "share of the matrix rate",
-                    "time in products",
-                    "ours is",
+                    "model", "data", "implementation", "target tokens/s",
+                    "share of the matrix rate", "time in products", "ours is",
                 ],
                 [
                     [
-                        r["model"],
-                        r["data"],
-                        r["implementation"],
-                        f"{r['target_tokens_per_s']:,.0f}",
-                        f"{r['share_of_product']:.2f}",
-                        as_percent(r.get("share_in_products")),
-                        f"{r['ours_is_faster']:.2f} x",
+                        r["model"], r["data"], r["implementation"],
+                        f"{r['target_tokens_per_s']:,.0f}", f"{r['share_of_product']:.2f}",
+                        as_percent(r.get("share_in_products")), f"{r['ours_is_faster']:.2f} x",
                     ]
                     for r in steps
                 ],
@@ -78,7 +69,7 @@ def training(result: dict[str, Any]) -> str:
                 ],
             ),
         ]
-    )
+    )  # fmt: skip
 
 
 def decoding(result: dict[str, Any]) -> str:
@@ -88,25 +79,14 @@ def decoding(result: dict[str, Any]) -> str:
             origin(result),
             table(
                 [
-                    "model",
-                    "beam",
-                    "batch",
-                    "implementation",
-                    "same outputs",
-                    "tokens/s",
-                    "ours is",
-                    "ours in int8 is",
+                    "model", "beam", "batch", "implementation", "same outputs", "tokens/s",
+                    "ours is", "ours in int8 is",
                 ],
                 [
                     [
-                        r["model"],
-                        str(r["beam_size"]),
-                        str(r["batch_size"]),
-                        r["implementation"],
-                        f"{r['same_outputs']:.0%}",
-                        f"{r['tokens_per_s']:,.0f}",
-                        f"{r['ours_is_faster']:.2f} x",
-                        f"{r['our_int8_is_faster']:.2f} x",
+                        r["model"], str(r["beam_size"]), str(r["batch_size"]), r["implementation"],
+                        f"{r['same_outputs']:.0%}", f"{r['tokens_per_s']:,.0f}",
+                        f"{r['ours_is_faster']:.2f} x", f"{r['our_int8_is_faster']:.2f} x",
                     ]
                     for r in result["records"]
                     if r["measure"] == "decoding"
@@ -122,7 +102,7 @@ def decoding(result: dict[str, Any]) -> str:
                 ],
             ),
         ]
-    )
+    )  # fmt: skip
 
 
 def growth(result: dict[str, Any]) -> str:

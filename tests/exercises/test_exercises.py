@@ -1,4 +1,5 @@
-"""What a reader is told about an answer: right ones pass, usual mistakes get a sentence of their own, none the answer.
+"""What a reader is told about an answer: right ones pass, usual mistakes get a sentence
+of their own, none the answer.
 
 The right answers below are written as a reader would write them, without the package.
 """
@@ -238,9 +239,8 @@ RIGHT = {
     "6.3": linearize,
 }
 
-WRONG: list[
-    tuple[str, Callable[..., Any], str]
-] = [  # exercise, a usual wrong answer, words of its diagnosis
+# Exercise, a usual wrong answer, words of its diagnosis.
+WRONG: list[tuple[str, Callable[..., Any], str]] = [
     (
         "3.1",
         lambda x, gain, bias, eps=1e-5: (
@@ -512,7 +512,8 @@ def test_each_known_mistake_has_its_own_sentence(exercise: str) -> None:
 @pytest.mark.slow
 @each_exercise
 def test_a_diagnosis_is_a_sentence_and_not_the_answer(exercise: str) -> None:
-    """Our sentences hold no code or formula, and what is said of a strange answer holds no number of the right one."""
+    """Our sentences hold no code or formula, and what is said of a strange answer holds
+    no number of the right one."""
     for sentence in task(exercise).mistakes:
         assert sentence[0].isupper() or sentence.startswith(("eps", "alpha", "beta1"))
         assert sentence[-1] in ".?" and "\n" not in sentence
@@ -582,7 +583,8 @@ def test_ctrl_c_is_not_an_answer() -> None:
         (3.5, "Hand over the function itself, without calling it; this is a float."),
         (
             None,
-            "Hand over the function itself, without calling it; this is nothing (is there a return?).",
+            "Hand over the function itself, without calling it; this is nothing (is there a "
+            "return?).",
         ),
         (lambda *_: None, "the result must be a tensor, yours is nothing (is there a return?)"),
         (lambda *_: [1.0], "the result must be a tensor, yours is a list"),
@@ -604,7 +606,8 @@ def test_what_is_right_is_said_beside_what_is_wrong() -> None:
         return RIGHT["3.3"](x, W_1, b_1, W_2, b_2) if x.dim() == 2 else 7 * x
 
     assert judge(task("3.3"), without_batch) == (
-        "With a batch, the result has the right shape and wrong numbers (with one sentence, it is right)."
+        "With a batch, the result has the right shape and wrong numbers (with one sentence, it is "
+        "right)."
     )
 
 
@@ -625,7 +628,8 @@ def test_an_unknown_exercise_is_refused_by_a_list_of_the_known() -> None:
 
 @pytest.mark.slow
 def test_a_check_prints_its_line_and_leaves_random_numbers_alone() -> None:
-    """In a process of its own, since the shape checks of this one draw random numbers themselves."""
+    """In a process of its own, since the shape checks of this one draw
+    random numbers themselves."""
     code = """
 import random, torch
 from annotated_transformer.exercises import EXERCISES, check

@@ -1,4 +1,5 @@
-"""A head's share is the weight that the model gave to the word in question, and answers are counted by kind."""
+"""A head's share is the weight that the model gave to the word in question,
+and answers are counted by kind."""
 
 import pytest
 import torch
@@ -31,7 +32,8 @@ def model():
 
 
 def words_of(sentence, link):
-    """What a link joins, in words: the row's word (a decoder's row predicts it) and those of the keys."""
+    """What a link joins, in words: the row's word (a decoder's row predicts
+    it) and those of the keys."""
     side = sentence.english if link.attention != "decoder" else sentence.german
     shift = 0 if link.attention != "decoder" else 1
     row = (sentence.english if link.attention == "encoder" else sentence.german)[link.row]
@@ -82,14 +84,8 @@ def test_links_join_a_verb_and_its_distant_particle():
         )
         (link,) = each["particle to verb, decoder"]
         assert words_of(sentence, link)[0] in (
-            "weg",
-            "hin",
-            "zurück",
-            "mit",
-            "heraus",
-            "auf",
-            "aus",
-        )
+            "weg", "hin", "zurück", "mit", "heraus", "auf", "aus",
+        )  # fmt: skip
         assert sentence.german[link.keys[0] - 1].tag == "VERB" and link.keys[0] <= link.row
 
 

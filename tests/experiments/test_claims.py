@@ -1,4 +1,5 @@
-"""A verdict follows from the numbers by the rule, and what was not measured is never more than "cannot tell"."""
+"""A verdict follows from the numbers by the rule, and what was not measured is never
+more than "cannot tell"."""
 
 import re
 
@@ -229,14 +230,8 @@ def test_every_treebank_must_be_learned():
 def test_a_head_is_judged_by_its_interval_and_a_fall_by_p_and_direction():
     for low, before, after, p, looks, falls in (
         (0.31, 0.9, 0.6, 0.009, HOLDS, HOLDS),
-        (
-            0.29,
-            0.9,
-            0.6,
-            0.02,
-            DOES_NOT,
-            DOES_NOT,
-        ),  # the weight is above three times the untrained one's
+        # The weight is above three times the untrained one's.
+        (0.29, 0.9, 0.6, 0.02, DOES_NOT, DOES_NOT),
         (0.31, 0.6, 0.9, 0.001, HOLDS, DOES_NOT),
     ):  # significantly more often right is no fall
         records = [
@@ -290,7 +285,8 @@ SAME = {"A3", "D4", "E1"}  # rows that the paper moves by no more than 0.1
 
 
 def of_the_paper(turned=""):
-    """Table 3 as printed, each difference to base known to a thousandth; one row's turned round, or moved by -1.5."""
+    """Table 3 as printed, each difference to base known to a thousandth; one row's turned round,
+    or moved by -1.5."""
     base, rows = TABLE_3[0], [{"id": "base", "ppl": {"mean": TABLE_3[0].ppl}}]
     for row in TABLE_3[1:]:
         sign, shift = (-1, -1.5 * (row.id in SAME)) if row.id == turned else (1, 0.0)

@@ -1,6 +1,7 @@
 """The controlled corpus is correct German, says who refers to what, and keeps its test apart.
 
-The judge below knows German from its own lists, written down once more, and reads the plain text only.
+The judge below knows German from its own lists, written down once more,
+and reads the plain text only.
 """
 
 import re
@@ -24,14 +25,15 @@ from annotated_transformer.experiments.figures_3_to_5.controlled_corpus import (
 GENDER = {
     noun: gender
     for gender, nouns in {
-        "m": """Apfel Ball Besen Brief Eimer Gürtel Hammer Handschuh Hut Kamm Koffer Korb Kuchen Löffel Mantel Nagel Ring
-            Rock Schirm Schlüssel Schrank Schuh Spiegel Stein Stock Stuhl Teller Teppich Tisch Topf
-            Mann Junge Arzt Onkel Lehrer Preis Rand""",
-        "f": """Birne Blume Bürste Decke Feder Flasche Flöte Gabel Geige Jacke Karte Kerze Kette Kiste Lampe Leiter Münze
-            Mütze Pfanne Puppe Schachtel Schaufel Schüssel Säge Tasche Tasse Trommel Uhr Zeitung Zwiebel
-            Frau Tante Königin Farbe Form""",
-        "n": """Bett Bild Blatt Boot Brett Buch Ei Fahrrad Fass Glas Handtuch Heft Hemd Kissen Klavier Kleid Messer Netz
-            Paket Rad Radio Regal Schwert Seil Sieb Sofa Spielzeug Telefon Tuch Zelt Kind Mädchen Muster Ende""",
+        "m": """Apfel Ball Besen Brief Eimer Gürtel Hammer Handschuh Hut Kamm Koffer Korb Kuchen
+            Löffel Mantel Nagel Ring Rock Schirm Schlüssel Schrank Schuh Spiegel Stein Stock Stuhl
+            Teller Teppich Tisch Topf Mann Junge Arzt Onkel Lehrer Preis Rand""",
+        "f": """Birne Blume Bürste Decke Feder Flasche Flöte Gabel Geige Jacke Karte Kerze Kette
+            Kiste Lampe Leiter Münze Mütze Pfanne Puppe Schachtel Schaufel Schüssel Säge Tasche
+            Tasse Trommel Uhr Zeitung Zwiebel Frau Tante Königin Farbe Form""",
+        "n": """Bett Bild Blatt Boot Brett Buch Ei Fahrrad Fass Glas Handtuch Heft Hemd Kissen
+            Klavier Kleid Messer Netz Paket Rad Radio Regal Schwert Seil Sieb Sofa Spielzeug Telefon
+            Tuch Zelt Kind Mädchen Muster Ende""",
     }.items()
     for noun in nouns.split()
 }
@@ -47,15 +49,20 @@ EIN = {"m": ("ein", "einen", "einem"), "f": ("eine", "eine", "einer"), "n": ("ei
 CASES = ("nominative", "accusative", "dative")
 STEMS = "alt|neu|rot|grün|blau|weiß|schwarz|schön|hässlich|seltsam|schmutzig|sauber|schwer|leicht"
 PARTICLES = words("weg hin zurück mit heraus auf aus um")
-SINGULAR = words("""war sagte kaufte verkaufte fand bemerkte putzte bemalte verlor trug stahl vergaß räumte legte
-                    stellte nahm holte hob suchte brachte fiel zerbrach verschwand wackelte brannte passte""")
-PLURAL = words("""sagten kauften verkauften fanden bemerkten putzten bemalten verloren trugen stahlen vergaßen räumten
-                  legten stellten nahmen holten hoben suchten brachten""")
+SINGULAR = words("""
+    war sagte kaufte verkaufte fand bemerkte putzte bemalte verlor trug stahl vergaß räumte legte
+    stellte nahm holte hob suchte brachte fiel zerbrach verschwand wackelte brannte passte
+""")
+PLURAL = words("""
+    sagten kauften verkauften fanden bemerkten putzten bemalten verloren trugen stahlen vergaßen
+    räumten legten stellten nahmen holten hoben suchten brachten
+""")
 SUBORDINATE = ("weil", "obwohl", "als", "dass")
 
 
 def adjective_ending(article, gender, case, plural):
-    """Weak after an article that shows the case; strong, like the article that is not there, after "ein"."""
+    """Weak after an article that shows the case; strong, like the article that is not there,
+    after "ein"."""
     if article == "ein":
         return {"m": "er", "n": "es"}[gender]
     singular_e = not plural and (case == "nominative" or (case == "accusative" and gender != "m"))
@@ -63,7 +70,8 @@ def adjective_ending(article, gender, case, plural):
 
 
 def finite(word, joined):
-    """(particle, verb) if this is a finite verb; in a clause with the verb last, a particle is joined to it."""
+    """(particle, verb) if this is a finite verb; in a clause with the verb last,
+    a particle is joined to it."""
     for particle in ["", *(PARTICLES if joined else [])]:
         if word.startswith(particle) and word[len(particle) :] in SINGULAR + PLURAL:
             return particle, word[len(particle) :]
@@ -87,7 +95,8 @@ def clauses(text):
 
 
 def judge(text):
-    """Assert the German of one sentence; for each clause, its subject's words and whether its verb is a plural."""
+    """Assert the German of one sentence; for each clause,
+    its subject's words and whether its verb is a plural."""
     subjects = []
     for conjunction, clause in clauses(text):
         joined = conjunction in SUBORDINATE
@@ -158,9 +167,8 @@ def judge(text):
         if joined:
             assert verbs[0] == len(clause) - 1, clause
         else:
-            assert sum(start < verbs[0] for _, start in constituents) == 1, (
-                clause
-            )  # the verb is second
+            # The verb is second.
+            assert sum(start < verbs[0] for _, start in constituents) == 1, clause
             assert not particle
         subjects.append((subject, verb in PLURAL))
     return subjects

@@ -1,4 +1,5 @@
-"""Every experiment, at toy size, by the code that makes the full results: one result file each, in minutes."""
+"""Every experiment, at toy size, by the code that makes the full results:
+one result file each, in minutes."""
 
 import json
 import subprocess
@@ -18,13 +19,8 @@ def results(tmp_path_factory):
     """The folder that `python -m annotated_transformer.experiments --small` fills."""
     out = tmp_path_factory.mktemp("results")
     command = [
-        sys.executable,
-        "-m",
-        "annotated_transformer.experiments",
-        "--small",
-        "--out",
-        str(out),
-    ]
+        sys.executable, "-m", "annotated_transformer.experiments", "--small", "--out", str(out),
+    ]  # fmt: skip
     subprocess.run(command, check=True)
     return out
 
@@ -37,7 +33,8 @@ def test_it_leaves_a_result_file_that_says_where_it_comes_from(results, name):
 
 
 def test_the_claims_can_be_judged_from_the_files(results):
-    """Toy sizes say nothing of the claims themselves, but there is a verdict with numbers where a row was run."""
+    """Toy sizes say nothing of the claims themselves,
+    but there is a verdict with numbers where a row was run."""
     found = {claim.statement: claim.evidence for claim in judge_claims(load_results(results))}
     for claim in (
         "A single head is worse than eight.",

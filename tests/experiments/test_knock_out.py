@@ -1,4 +1,5 @@
-"""A head that is knocked out adds nothing, an even one looks everywhere alike, and both come back."""
+"""A head that is knocked out adds nothing, an even one looks everywhere alike,
+and both come back."""
 
 import itertools
 

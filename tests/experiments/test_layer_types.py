@@ -1,4 +1,5 @@
-"""Table 1's layer types against masks, loops and PyTorch's counter, which share no code with them."""
+"""Table 1's layer types against masks, loops and PyTorch's counter,
+which share no code with them."""
 
 import math
 
@@ -33,7 +34,8 @@ def random(*shape, seed=0):
 
 
 def band(x, r):
-    """Full attention behind a mask, by hand: all n^2 scores are computed, those outside the window hidden."""
+    """Full attention behind a mask, by hand: all n^2 scores are computed,
+    those outside the window hidden."""
     position = torch.arange(x.size(-2))
     far = (position[:, None] - position).abs() > r // 2
     scores = (x @ x.mT / math.sqrt(x.size(-1))).masked_fill(far, -math.inf)
@@ -59,7 +61,8 @@ def test_the_widest_window_is_self_attention(shape):
 
 
 def test_windows_are_neither_copied_nor_computed_twice():
-    """Memory grows with n as n does, and stays far below the n r d of copied windows and the n^2 of all scores."""
+    """Memory grows with n as n does, and stays far below the n r d of copied windows
+    and the n^2 of all scores."""
     r, d = 33, 64
     sizes = {
         n: peak_bytes(lambda x: restricted_self_attention(x, r), torch.randn(1, n, d))

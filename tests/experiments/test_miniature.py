@@ -1,4 +1,5 @@
-"""Table 3 in miniature: one rule for every row, runs that are done once, and a table beside the paper's."""
+"""Table 3 in miniature: one rule for every row, runs that are done once,
+and a table beside the paper's."""
 
 import json
 import math
@@ -79,15 +80,9 @@ def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(r
         assert 8 * getattr(small, name) == getattr(full, name)
     assert 2 * small.N == full.N
     kept = (
-        "h",
-        "p_drop",
-        "norm",
-        "positions",
-        "activation",
-        "bias",
-        "scaled_attention",
+        "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
         "initialization",
-    )
+    )  # fmt: skip
     assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
     steps = row.train_config().train_steps
     assert training.train_steps == miniature.STEPS * steps // 100_000
@@ -234,7 +229,8 @@ def test_the_summary_compares_every_row_with_its_own(out):
 
 
 def made_up_record(name, seed, matched, nats, train_loss):
-    """A run whose sentences of ten words have `matched` right words each (in a row), at `nats` a token."""
+    """A run whose sentences of ten words have `matched` right words each (in a row),
+    at `nats` a token."""
     counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
 
     def scores(nats):
@@ -275,9 +271,8 @@ def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
     rows = summarize(made_up_runs(), n_samples=20)
     assert [row["train_loss"] for row in rows[:3]] == [3.0, 3.0, 3.0]
     lines = {line.split()[0]: line for line in as_text(rows).splitlines()[1:]}
-    assert (
-        "below" in lines["A1"] and "above" in lines["unscaled-A1"]
-    )  # A1 has fewer words right than base
+    # A1 has fewer words right than base.
+    assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]
     assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
 
 
@@ -317,18 +312,9 @@ def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
 def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_path):
     where = ("--corpus", "reverse", "--out", out)
     status, printed, said = run(
-        capsys,
-        "variations",
-        "run",
-        "A1",
-        "--seeds",
-        2,
-        "--steps",
-        5,
-        "--vocab-size",
-        VOCAB_SIZE,
+        capsys, "variations", "run", "A1", "--seeds", 2, "--steps", 5, "--vocab-size", VOCAB_SIZE,
         *where,
-    )
+    )  # fmt: skip
     assert status == 0
     assert "A1" in printed
     assert "5.29, 24.9" in printed

@@ -1,4 +1,5 @@
-"""What is computed from the parses: the interval of F1, the bins of length, the line through the learning curve."""
+"""What is computed from the parses: the interval of F1, the bins of length,
+the line through the learning curve."""
 
 import json
 import statistics
@@ -19,9 +20,8 @@ from annotated_transformer.parsing import (
 )
 
 TREES = sample_trees(120, seed=3)
-FLAT = [
-    treebank.flat(tree) if i % 3 else tree for i, tree in enumerate(TREES)
-]  # every third parse is perfect
+# Every third parse is perfect.
+FLAT = [treebank.flat(tree) if i % 3 else tree for i, tree in enumerate(TREES)]
 
 
 def test_a_power_law_is_found_again():
@@ -45,9 +45,8 @@ def test_the_curve_leads_where_the_law_does():
     for key, floor in (("f1 there", 0.0), ("f1 there with_floor", errors.min() / 2)):
         slope, offset = np.polyfit(np.log(sizes), np.log(errors - floor), 1)
         assert found[key] == pytest.approx(100 - floor - np.exp(offset) * 40_000**slope)
-    assert found["f1 there interval"] == pytest.approx(
-        [found["f1 there"]] * 2
-    )  # all sentences are alike
+    # All sentences are alike.
+    assert found["f1 there interval"] == pytest.approx([found["f1 there"]] * 2)
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Sentence scores add up to the corpus scores, and the intervals are those of textbook statistics."""
+"""Sentence scores add up to the corpus scores,
+and the intervals are those of textbook statistics."""
 
 import math
 
@@ -78,7 +79,8 @@ def test_the_interval_of_a_mean_is_the_textbooks():
 
 
 def test_pairing_takes_out_what_both_sides_share():
-    """A small constant gain on very different sentences: invisible side by side, certain pair by pair."""
+    """A small constant gain on very different sentences: invisible side by side,
+    certain pair by pair."""
     base = normal(2, spread=10)
     better = base + torch.tensor([0.1, 0.0])
     one, other = estimate(mean, [better]), estimate(mean, [base])
@@ -117,9 +119,8 @@ def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_c
         estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws
     ]
     held = sum(one.low <= 0 <= one.high for one in found) / len(found)
-    assert (
-        0.935 < held < (0.965 if n_seeds < 12 else 0.98)
-    )  # beyond ten seeds the factor is that of ten, a bit wide
+    # Beyond ten seeds the factor is that of ten, a bit wide.
+    assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)
 
 
 def test_students_factors_solve_its_distribution():

@@ -1,4 +1,5 @@
-"""Treebanks load in splits by file that share no sentence, cleaned of nothing that a score would count."""
+"""Treebanks load in splits by file that share no sentence,
+cleaned of nothing that a score would count."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ FILES = tuple(f"{number:02}.tree" for number in range(10))
 
 
 def content(number: int) -> bytes:
-    """A file of twelve trees in the form of treebanks, the first with the last sentence of the file before, shouted."""
+    """A file of twelve trees in the form of treebanks, the first with the last sentence
+    of the file before, shouted."""
     trees = TREES[12 * number : 12 * number + 12]
     if number:
         before = TREES[12 * number - 1]

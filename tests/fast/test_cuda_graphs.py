@@ -1,4 +1,5 @@
-"""Steps as graphs find what steps find, by the real recorder on a `torch.cuda` that pretends: there is no GPU here."""
+"""Steps as graphs find what steps find, by the real recorder on a `torch.cuda` that pretends:
+there is no GPU here."""
 
 import gc
 import random
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.slow
 
 
 class Graph(TorchDispatchMode):
-    """A graph is a list of operations on the memory that they had; `replay` does them again, without Python."""
+    """A graph is a list of operations on the memory that they had; `replay` does them again,
+    without Python."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +61,8 @@ class Graph(TorchDispatchMode):
 
 
 class PretendedCuda:
-    """What the recorder asks of `torch.cuda`, with a log of the order in which streams run and wait."""
+    """What the recorder asks of `torch.cuda`,
+    with a log of the order in which streams run and wait."""
 
     def __init__(self):
         self.log, self.captured, self.running = [], [], ["main"]
@@ -84,7 +87,8 @@ class PretendedCuda:
     def graph(self, graph, pool=None, stream=None):
         assert not gc.isenabled()
         self.log.append(
-            f"recorded on {stream.name if stream else 'another stream'} in {pool or 'a pool of its own'}"
+            f"recorded on {stream.name if stream else 'another stream'} in "
+            f"{pool or 'a pool of its own'}"
         )
         self.captured.append(graph)
         with graph:
@@ -101,14 +105,8 @@ def cuda(monkeypatch):
     """The real recorder on a pretended `torch.cuda`; buffers are full at 16 tokens."""
     pretended, recorder = PretendedCuda(), graphs.Recorder
     for name in (
-        "CUDAGraph",
-        "graph_pool_handle",
-        "device",
-        "Stream",
-        "current_stream",
-        "stream",
-        "graph",
-    ):
+        "CUDAGraph", "graph_pool_handle", "device", "Stream", "current_stream", "stream", "graph",
+    ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, getattr(pretended, name))
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     monkeypatch.setattr(graphs, "Recorder", lambda device: recorder(torch.device("cuda")))
@@ -183,7 +181,8 @@ def test_buffers_that_nothing_uses_are_kept_up_to_a_number_of_bytes(cuda, monkey
 
 
 class RandomLogits:
-    """The model's steps, with logits that let hypotheses end at random, so that beams become narrow."""
+    """The model's steps, with logits that let hypotheses end at random,
+    so that beams become narrow."""
 
     def __init__(self, model):
         self.model, self.config, self.start = model, model.config, model.start
@@ -196,7 +195,8 @@ class RandomLogits:
 
 
 def test_a_file_of_any_length_makes_a_handful_of_graphs(cuda, monkeypatch):
-    """300 sentences, two windows, beam 4: to record a graph takes as long as five steps or so, so few must do."""
+    """300 sentences, two windows, beam 4: to record a graph takes as long as five steps or so,
+    so few must do."""
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 128)
     monkeypatch.setattr(
         Graph, "replay", lambda graph: setattr(graph, "n_replays", graph.n_replays + 1)
@@ -215,13 +215,13 @@ def test_a_file_of_any_length_makes_a_handful_of_graphs(cuda, monkeypatch):
 
 
 def test_a_step_is_recorded_after_one_that_is_not_and_all_share_a_stream_and_a_pool(cuda):
-    """What the current stream wrote is there before the side stream reads it, and the other way round."""
+    """What the current stream wrote is there before the side stream reads it,
+    and the other way round."""
     model, source = small_model(), random_tokens(1, 3, 7)
     beam_search(graphed(model), source, 3, max_extra=3)
     recorded = "recorded on side in pool"
-    assert (
-        cuda.log[0] == recorded and not cuda.captured[0].operations
-    )  # an empty graph keeps the pool
+    # An empty graph keeps the pool.
+    assert cuda.log[0] == recorded and not cuda.captured[0].operations
     one = ["side waits for main", "a step on side", "main waits for side", recorded]
     assert cuda.log[1:] == one * len(cuda.steps) and cuda.steps
     assert gc.isenabled()
@@ -250,9 +250,8 @@ def test_what_a_broken_model_left_in_the_buffers_is_gone(cuda):
     for seed in range(3):
         made_ready.step(random_tokens(seed, 3, 1), state)
     del state
-    assert (
-        made_ready.unused[0].layers[0][0][:, :, 1:3].isnan().any()
-    )  # where the next search has not written yet
+    # There the next search has not written yet.
+    assert made_ready.unused[0].layers[0][0][:, :, 1:3].isnan().any()
     model.load_state_dict(weights)
     assert greedy_search(made_ready, source) == greedy_search(small_model(), source)
 

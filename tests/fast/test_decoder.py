@@ -1,4 +1,5 @@
-"""Models made ready to decode: the same function from weights laid out otherwise, almost the same one in 8 bits."""
+"""Models made ready to decode: the same function from weights laid out otherwise,
+almost the same one in 8 bits."""
 
 import pickle
 from copy import deepcopy
@@ -122,7 +123,8 @@ def test_a_model_made_ready_is_left_as_it_is():
 
 
 def test_only_the_matrices_of_one_product_are_held_twice():
-    """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source: 5 of a decoder layer, 3 of others."""
+    """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source:
+    5 of a decoder layer, 3 of others."""
     made_ready = InferenceModel(small_model(N=3, d_model=8, h=2))
     copied = sum(parameter.numel() for _, parameter in made_ready.copies)
     held = {
@@ -176,9 +178,8 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore:TypedStorage is deprecated"
-)  # by PyTorch's own pickling of 8-bit weights
+# PyTorch's own pickling of 8-bit weights gives this warning.
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 @pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
 @pytest.mark.parametrize(
     "copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
@@ -229,9 +230,8 @@ def test_only_numbers_that_float16_holds_have_a_copy():
     assert read_from_the_copy((1024, 512), copy_halves=False) == set()
     assert read_from_the_copy((1024, 512), lambda weight: weight) == set()
     assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 1e5) == set()
-    assert read_from_the_copy(
-        (1024, 512), lambda weight: weight.round() * 2**-24
-    )  # float16's smallest numbers
+    # Float16's smallest numbers.
+    assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 2**-24)
     assert read_from_the_copy((1024, 512), lambda weight: weight.round().double()) == set()
 
 
@@ -253,9 +253,8 @@ def test_weights_that_are_loaded_after_the_copy_count():
     before = greedy_search(made_ready, source)
     model.load_state_dict(other.state_dict())
     assert greedy_search(made_ready, source) == greedy_search(other, source) != before
-    model.load_state_dict(
-        other.state_dict()
-    )  # parameters are still the model's own, and can be loaded again
+    # Parameters are still the model's own, and can be loaded again.
+    model.load_state_dict(other.state_dict())
     assert all(not parameter.is_inference() for parameter in model.parameters())
 
 
@@ -265,9 +264,8 @@ def test_steps_that_read_16_bits_are_the_models_own(changes):
     model, source = wide_model_of_halves(**changes), random_tokens(1, 3, 7)
     made_ready = InferenceModel(lay_out(deepcopy(model)), copy_halves=True)
     for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
-        assert_close(
-            ours, expected, rtol=0, atol=0.03
-        )  # of logits to 36, which float32 itself gives to 0.001
+        # The logits go up to 36, and float32 itself gives them to 0.001.
+        assert_close(ours, expected, rtol=0, atol=0.03)
     assert deepcopy(made_ready).copy_halves
 
 
@@ -297,7 +295,8 @@ def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
 
 
 def by_hand(x, weight, bias, bits):
-    """W rounded row by row to -127 ... 127; x to 2^bits steps between its least and its largest entry, 0 among them."""
+    """W rounded row by row to -127 ... 127; x to 2^bits steps between its least and its
+    largest entry, 0 among them."""
     w_scale = weight.abs().amax(1, keepdim=True) / 127
     low, high, largest = min(x.min().item(), 0.0), max(x.max().item(), 0.0), 2**bits - 1
     x_scale = (high - low) / largest
@@ -342,7 +341,8 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
-    """Rounded activations depend on the batch, so that step and forward agree nearly, not exactly."""
+    """Rounded activations depend on the batch, so that step and forward agree nearly,
+    not exactly."""
     model = quantize(small_model(dtype=torch.float32, **changes))
     source, past, parents = (
         random_tokens(1, 2, 7),
@@ -371,7 +371,8 @@ def test_attention_dropout_stays_off():
 
 
 def test_sums_of_8_bit_products_do_not_overflow():
-    """255 times 127, twice, is more than 16 bits hold: a CPU that adds pairs in 16 bits must get 7 bits of x."""
+    """255 times 127, twice, is more than 16 bits hold:
+    a CPU that adds pairs in 16 bits must get 7 bits of x."""
     wide = Int8Linear(torch.ones(8, 512))(torch.ones(16, 512))
     assert_close(wide, torch.full((16, 8), 512.0), rtol=0.01, atol=0)
 
@@ -448,17 +449,12 @@ def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
         assert (
             main(
                 [
-                    "translate",
-                    str(tmp_path),
-                    "--device",
-                    "cpu",
-                    "--input",
-                    str(tmp_path / "in"),
+                    "translate", str(tmp_path), "--device", "cpu", "--input", str(tmp_path / "in"),
                     *asked,
                 ]
             )
             == 0
-        )
+        )  # fmt: skip
     assert types == [torch.bfloat16, torch.float32]
     assert main(["translate", str(tmp_path), "--int8", "--dtype", "float16"]) == 2
     assert "a model in 8 bits cannot be in torch.float16 as well" in capsys.readouterr().err

@@ -45,9 +45,8 @@ def test_the_gradients_of_packing_are_those_of_indexing():
     (indexed,) = torch.autograd.grad((x[REAL] * weight).sum(), x)
     assert torch.equal(packed, indexed)
     rows = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-    weight = (
-        torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]
-    )  # what comes back from padding is nothing
+    # What comes back from padding is nothing.
+    weight = torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]
     (unpacked,) = torch.autograd.grad((packing.unpack(rows) * weight).sum(), rows)
     assert torch.equal(unpacked, weight[REAL])
 
@@ -173,7 +172,8 @@ def test_rows_of_padding_are_not_computed():
 
 
 def gradients(model, batch, fast, **autocast):
-    """All gradients of the summed loss as one vector of float64, by training's path on a CPU or by the plain one."""
+    """All gradients of the summed loss as one vector of float64,
+    by training's path on a CPU or by the plain one."""
     with torch.autocast("cpu", **autocast):
         if fast:
             x, positions = packed_decode(model, batch.source, batch.target_in)

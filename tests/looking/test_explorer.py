@@ -1,4 +1,5 @@
-"""The head explorer shows the weights that the model used, whatever the tokens; a keyboard reaches all of it."""
+"""The head explorer shows the weights that the model used, whatever the tokens;
+a keyboard reaches all of it."""
 
 import json
 import re
@@ -155,9 +156,8 @@ def test_the_kinds_and_the_first_head_can_be_chosen() -> None:
 def test_it_is_self_contained_and_the_same_each_time() -> None:
     html = AttentionExplorer("title", [random_maps()])._repr_html_()
     assert html == AttentionExplorer("title", [random_maps()])._repr_html_()
-    assert re.findall(r"https?://[^\"' ]+", html) == [
-        "http://www.w3.org/2000/svg"
-    ]  # a name, not an address
+    # A name, not an address.
+    assert re.findall(r"https?://[^\"' ]+", html) == ["http://www.w3.org/2000/svg"]
     attributes = [name for _, attrs in Page(html).tags for name in attrs]
     assert not {"src", "href", "id"} & set(attributes)  # ids would clash where it stands twice
 
@@ -258,9 +258,12 @@ CHOSEN = """(() => {
   const root = document.querySelectorAll('.attention-explorer')[NUMBER];
   const list = root.querySelector('[role=listbox]');
   return {
-    checked: [...root.querySelectorAll(':checked')].map((input) => input.parentElement.textContent.trim()),
-    query: [...list.children].findIndex((option) => option.getAttribute('aria-selected') === 'true'),
-    active: list.getAttribute('aria-activedescendant') === root.querySelector('[aria-selected=true]').id,
+    checked: [...root.querySelectorAll(':checked')].map(
+      (input) => input.parentElement.textContent.trim()),
+    query: [...list.children].findIndex(
+      (option) => option.getAttribute('aria-selected') === 'true'),
+    active: list.getAttribute('aria-activedescendant')
+      === root.querySelector('[aria-selected=true]').id,
     weights: [...root.querySelectorAll('.ax-keys li')].map((item) => item.lastChild.textContent),
     says: root.querySelector('[role=status]').textContent,
     caption: root.querySelector('caption').textContent,
@@ -455,9 +458,8 @@ def test_on_paper_it_is_a_table(tab: Tab, load: Callable[..., AttentionExplorer]
     tab.emulate_media(media="print")
     try:
         assert tab.evaluate(SHOWN) == [False, True]
-        assert nearly(
-            tab.evaluate(SECOND_ROW), row(explorer, 1, 1, 2, 1)
-        )  # of the head that was chosen
+        # It is the row of the head that was chosen.
+        assert nearly(tab.evaluate(SECOND_ROW), row(explorer, 1, 1, 2, 1))
     finally:
         tab.emulate_media(media="null")
 

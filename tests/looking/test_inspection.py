@@ -1,4 +1,5 @@
-"""The report on attention against the weights themselves, and what it says is lost against a model without it."""
+"""The report on attention against the weights themselves,
+and what it says is lost against a model without it."""
 
 from __future__ import annotations
 
@@ -54,9 +55,8 @@ def test_the_spread_is_that_of_the_scores_before_the_softmax() -> None:
     with record_attention(model) as weights, torch.no_grad():
         model(batch.source, batch.target_in)
     target = batch.target_out != 0
-    for head in range(
-        model.config.h
-    ):  # softmax forgets one number a row, so compare spreads within rows
+    # Softmax forgets one number a row, so compare spreads within rows.
+    for head in range(model.config.h):
         logs = weights[name][:, head].log()
         rows = [logs[b, i, : i + 1] for b, i in target.nonzero().tolist()]
         within = torch.cat([row - row.mean() for row in rows]).square().sum() / sum(map(len, rows))

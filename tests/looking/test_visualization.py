@@ -59,7 +59,8 @@ def test_every_attention_of_the_model_is_recorded_by_name():
     "changes", [{}, {"d_k": 3, "d_v": 5}, {"norm": "pre", "bias": True}], ids=str
 )
 def test_the_weights_rebuild_each_modules_output(changes):
-    """weights @ values, joined and projected, is what the module returned from PyTorch's fused kernel."""
+    """weights @ values, joined and projected,
+    is what the module returned from PyTorch's fused kernel."""
     model = small_model(**changes)
     calls = {}
 

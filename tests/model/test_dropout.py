@@ -1,4 +1,5 @@
-"""Our dropout is PyTorch's: the same rate, the same mean, independent entries, nothing in evaluation mode."""
+"""Our dropout is PyTorch's: the same rate, the same mean, independent entries,
+nothing in evaluation mode."""
 
 import pytest
 import torch

@@ -65,16 +65,16 @@ def test_far_positions_are_as_exact_as_near_ones():
 
 
 def test_the_authors_positions_reach_10000_times_2_pi():
-    """tensor2tensor: num_timescales = d / 2, and timescale i is 10000^(i / (num_timescales - 1))."""
+    """tensor2tensor: num_timescales = d / 2,
+    and timescale i is 10000^(i / (num_timescales - 1))."""
     d_model, pos = 8, 37
     row = concatenated_positional_encoding(40, d_model)[pos].tolist()
     for i in range(4):
         angle = pos / 10000 ** (i / 3)
         assert row[i] == pytest.approx(math.sin(angle), abs=1e-7)
         assert row[4 + i] == pytest.approx(math.cos(angle), abs=1e-7)
-    turn = concatenated_positional_encoding(62_833, 512)[
-        [0, 62_832]
-    ]  # a whole turn of the slowest pair of columns
+    # A whole turn of the slowest pair of columns.
+    turn = concatenated_positional_encoding(62_833, 512)[[0, 62_832]]
     assert_close(turn[1, [255, 511]], turn[0, [255, 511]], atol=1e-4, rtol=0)
 
 

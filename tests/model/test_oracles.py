@@ -38,7 +38,8 @@ def copy_layer(theirs, ours, norms):
 
 @torch.no_grad()
 def pytorchs(model):
-    """nn.Transformer with our weights. The paper's stacks end in the last layer's norm: no norm of their own."""
+    """nn.Transformer with our weights. The paper's stacks end in the last layer's norm:
+    no norm of their own."""
     c, dtype = model.config, model.embedding.weight.dtype
     settings = {
         "dropout": 0.0,
@@ -105,7 +106,8 @@ def test_the_whole_model_equals_pytorchs_transformer(dtype, tolerance, norm, cha
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_gradients_equal_pytorchs(norm):
-    """Of the training loss, through the whole model, to the shared embedding and the first and last layers."""
+    """Of the training loss, through the whole model,
+    to the shared embedding and the first and last layers."""
     model = small_model(norm=norm)
     oracle, weight = pytorchs(model), model.embedding.weight
     source, target_in, target_out = (

@@ -77,7 +77,8 @@ def test_every_stack_ends_in_one_normalisation():
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(norm, monkeypatch):
-    """Every active dropout reads the output of a sub-layer, or one of the two sums of embedding and position."""
+    """Every active dropout reads the output of a sub-layer,
+    or one of the two sums of embedding and position."""
     model = Transformer(ModelConfig(**{**SMALL, "p_drop": 0.5}, norm=norm)).train()
     dropped, produced = [], []
     for module in model.modules():
@@ -134,9 +135,8 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
     def minus_infinities(seen):
         return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -torch.inf)
 
-    own = torch.eye(2, dtype=torch.bool)[None, None].repeat(
-        1, 1, 1, T
-    )  # the positions of the two take turns
+    # The positions of the two take turns.
+    own = torch.eye(2, dtype=torch.bool)[None, None].repeat(1, 1, 1, T)
     steps = [
         layer(
             x[:, t][None],

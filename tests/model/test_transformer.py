@@ -93,7 +93,8 @@ def test_keep_drops_the_other_sentences():
 
 @pytest.mark.slow
 def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
-    """Hypotheses branch and end, sentences leave, and what nobody continues any more is forgotten on the way."""
+    """Hypotheses branch and end, sentences leave, and what nobody continues any more
+    is forgotten on the way."""
     model, generator = small_model(), torch.Generator().manual_seed(0)
     source = random_tokens(1, 4, S)
     source[2, 5:] = PAD_ID
@@ -122,7 +123,8 @@ def test_a_long_walk_of_hypotheses_gives_what_forward_gives_each_of_them():
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_hypotheses", "at_most"), [(1, 7), (4, 40)])
 def test_buffers_are_made_anew_seldom(n_hypotheses, at_most, monkeypatch):
-    """When they are full; without doubling, or when hypotheses moved, each of the 200 steps would copy them."""
+    """When they are full; without doubling, or when hypotheses moved,
+    each of the 200 steps would copy them."""
     model, (source, _) = small_model(N=1), inputs()
     made, set_buffers = [], LayerCache._set
     monkeypatch.setattr(
@@ -131,9 +133,8 @@ def test_buffers_are_made_anew_seldom(n_hypotheses, at_most, monkeypatch):
     state = hypotheses(model.start(source), B, n_hypotheses)
     for t in range(200):
         model.step(random_tokens(t, B, n_hypotheses), state)
-        state.reorder(
-            torch.arange(n_hypotheses).clamp(max=1).expand(B, -1)
-        )  # two of them have children
+        # Two of them have children.
+        state.reorder(torch.arange(n_hypotheses).clamp(max=1).expand(B, -1))
     assert 3 < len(made) <= at_most
 
 
@@ -297,9 +298,8 @@ def test_initial_values(initialization):
             assert not parameter.any(), name
         elif "norm" in name:
             assert (parameter == 1).all(), name
-        elif parameter.dim() == 2 and not name.startswith(
-            "embedding"
-        ):  # Glorot and Bengio (2010), equation 16
+        elif parameter.dim() == 2 and not name.startswith("embedding"):
+            # Glorot and Bengio (2010), equation 16.
             bound = (6 / sum(parameter.shape)) ** 0.5
             if initialization == "scaled" and name.split(".")[-2] in ("W_V", "W_O", "W_1", "W_2"):
                 bound /= 2  # Wang et al. (2022), for N = 2

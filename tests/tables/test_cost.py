@@ -1,4 +1,5 @@
-"""Closed forms count what layers do and models have; Table 2's costs come out of time, GPUs and rate."""
+"""Closed forms count what layers do and models have; Table 2's costs come out of time,
+GPUs and rate."""
 
 import math
 
@@ -83,12 +84,14 @@ def test_table_2_shows_the_transformer_ahead_at_a_lower_cost():
 
 
 def test_the_stated_training_times_make_table_2s_costs():
-    """Time x GPUs x rate is the cost of every system and pair whose time is known, to the two digits printed."""
+    """Time x GPUs x rate is the cost of every system and pair whose time is known,
+    to the two digits printed."""
     systems = {row.name: row for row in TABLE_2}
     for run in RUNS:
         cost = run.n_models * training_cost(24 * run.days, run.n_gpus, run.gpu)
         printed = getattr(systems[run.system], f"cost_{run.pair}")
-        # An ensemble's cost may be eight times the rounded cost of one model: within one unit of the last digit.
+        # An ensemble's cost may be eight times the rounded cost of one model:
+        # within one unit of the last digit.
         unit = 10 ** (math.floor(math.log10(printed)) - 1)
         assert abs(cost - printed) <= (0.5 if run.n_models == 1 else 1) * unit, run
     known = {(run.system, run.pair) for run in RUNS}
@@ -126,7 +129,8 @@ def test_what_has_no_cost_is_refused():
 
 
 def pytorchs_layers(n, d, k, r):
-    """Each row of Table 1 made of PyTorch's own parts, on tensors that have a shape and no memory."""
+    """Each row of Table 1 made of PyTorch's own parts,
+    on tensors that have a shape and no memory."""
     with torch.device("meta"):
         x = torch.randn(1, n, d)
         windows = torch.randn(n, r, d)
@@ -166,7 +170,8 @@ def test_an_lstm_has_four_gates():
 
 
 def test_bytes_alive_at_once_by_hand():
-    """Float32 vectors of 100: 400 bytes each. What is dropped makes room, views cost nothing, x is not counted."""
+    """Float32 vectors of 100: 400 bytes each. What is dropped makes room, views cost nothing,
+    x is not counted."""
     x = torch.ones(100)
     assert peak_bytes(lambda x: x * 2, x) == 400
     assert peak_bytes(lambda x: x[:50].view(5, 10), x) == 0
@@ -196,7 +201,8 @@ def test_what_is_no_layer_of_table_1_is_refused():
 
 
 def test_a_chain_is_as_long_as_what_waits():
-    """A walk of n cells, k maps side by side, a chain with biases and batches, a convolution: counted by hand."""
+    """A walk of n cells, k maps side by side, a chain with biases and batches,
+    a convolution: counted by hand."""
     x, W = torch.randn(5, 4, requires_grad=True), torch.randn(4, 4)
     h = x[:1]
     for _ in range(7):
@@ -207,9 +213,8 @@ def test_a_chain_is_as_long_as_what_waits():
     assert longest_chain(torch.baddbmm(x[None], x[None], W[None]) @ W[None]) == 2
     assert longest_chain(nn.Conv1d(4, 4, 3)(x.T[None])) == 1
     assert longest_chain(x * 2) == 0
-    head = x[
-        None, None
-    ]  # with a head, attention is one fused kernel: two products, the second waits for the first
+    # With a head, attention is one fused kernel: two products, the second waits for the first.
+    head = x[None, None]
     assert longest_chain(F.scaled_dot_product_attention(head, head, head) @ W) == 3
 
 

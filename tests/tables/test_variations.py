@@ -1,4 +1,5 @@
-"""Table 3: its rows are configurations, and the printed parameters tell the vocabulary they were counted with."""
+"""Table 3: its rows are configurations, and the printed parameters tell the vocabulary
+they were counted with."""
 
 import pytest
 

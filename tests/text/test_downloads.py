@@ -1,4 +1,5 @@
-"""What comes from elsewhere is announced, checked before it is used, kept whole, and its absence is one clear line."""
+"""What comes from elsewhere is announced, checked before it is used, kept whole,
+and its absence is one clear line."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def test_web_file_is_checked_and_kept(tmp_path, capsys):
     [
         (
             None,
-            r"^cannot download file:.*text\.gz .*No such file.*; without a network, put text\.gz into a directory",
+            r"^cannot download file:.*text\.gz .*No such file.*; without a network, put text\.gz "
+            r"into a directory",
         ),
         (b"<html>", r"^cannot download .*Not a gzipped file"),
         (gzip.compress(b"words\n")[:-3], r"^cannot download "),

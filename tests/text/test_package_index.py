@@ -1,4 +1,5 @@
-"""A source archive comes from the index that pip is told of, as a file: checked, bounded, and never run."""
+"""A source archive comes from the index that pip is told of, as a file: checked,
+bounded, and never run."""
 
 from __future__ import annotations
 

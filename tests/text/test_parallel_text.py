@@ -129,18 +129,10 @@ def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
         (ZIPPED[:10] + b"\xff" * 20, "1\n", r"mine\.en is a damaged gzip file$"),
     ],
     ids=[
-        "unequal",
-        "first empty",
-        "second empty",
-        "blank",
-        "Latin-1",
-        "third line",
-        "not gzip",
-        "cut",
-        "wrong sum",
-        "wrong body",
+        "unequal", "first empty", "second empty", "blank", "Latin-1", "third line", "not gzip",
+        "cut", "wrong sum", "wrong body",
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path, source, target, words):
     with pytest.raises(ConfigError, match=words) as caught:
         load_files(write(tmp_path / "mine.en", source), write(tmp_path / "mine.de", target))
@@ -161,7 +153,8 @@ def random_pairs(seed: int) -> list[tuple[str, str]]:
 
 
 def connected(pairs: list[tuple[str, str]]) -> list[set[tuple[str, str]]]:
-    """Brute force: merge any two groups that share a sentence on a side until there are no such two."""
+    """Brute force: merge any two groups that share a sentence on a side
+    until there are no such two."""
     groups: list[set[tuple[str, str]]] = []
     for pair in pairs:
         touching = [

@@ -1,4 +1,5 @@
-"""The tokenizer loses nothing but what NFKC takes, always gives the same ids, and says plainly what it cannot do."""
+"""The tokenizer loses nothing but what NFKC takes, always gives the same ids,
+and says plainly what it cannot do."""
 
 from __future__ import annotations
 
@@ -16,52 +17,20 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigE
 from annotated_transformer.text.tokenizer import Tokenizer
 
 SENTENCES = [
-    "The old man reads the newspaper in the garden.",
-    "Der alte Mann liest im Garten die Zeitung.",
-    "She reads a long book about the sea.",
-    "Sie liest ein langes Buch über das Meer.",
-    "Where is the newspaper?",
-    "Wo ist die Zeitung?",
-    "The sea is cold.",
-    "Das Meer ist kalt.",
-    "He gives the book to the old man.",
-    "Er gibt dem alten Mann das Buch.",
-]
+    "The old man reads the newspaper in the garden.", "Der alte Mann liest im Garten die Zeitung.",
+    "She reads a long book about the sea.", "Sie liest ein langes Buch über das Meer.",
+    "Where is the newspaper?", "Wo ist die Zeitung?", "The sea is cold.", "Das Meer ist kalt.",
+    "He gives the book to the old man.", "Er gibt dem alten Mann das Buch.",
+]  # fmt: skip
 UNCHANGED = [
-    "",
-    " ",
-    "  two  and   three ",
-    "a\tb",
-    "a\nb\n",
-    "a\r\nb",
-    "\x00",
-    "a\x00b",
-    "bell \x07, delete \x7f, \x85.",
-    "😀 👨\u200d👩\u200d👧 🇩🇪",
-    "\u200fمرحبا\u200e (بالعالم)",
-    "שלום עולם",
-    "漢字とかな",
-    "a\u2028b\u2029c",
-    "soft\u00adhyphen",
-    "\ufeffmark",
-    "<s> </s> <unk> <pad> <0x0A>",
-    "\u10ff\U0010ffff",
-    "\ufffd",
-    "„Größe“ – ‘naïve’",
-    "x" * 5000,
-]
+    "", " ", "  two  and   three ", "a\tb", "a\nb\n", "a\r\nb", "\x00", "a\x00b",
+    "bell \x07, delete \x7f, \x85.", "😀 👨\u200d👩\u200d👧 🇩🇪", "\u200fمرحبا\u200e (بالعالم)",
+    "שלום עולם", "漢字とかな", "a\u2028b\u2029c", "soft\u00adhyphen", "\ufeffmark",
+    "<s> </s> <unk> <pad> <0x0A>", "\u10ff\U0010ffff", "\ufffd", "„Größe“ – ‘naïve’", "x" * 5000,
+]  # fmt: skip
 COMPATIBILITY = [
-    "ﬁne",
-    "x²",
-    "½",
-    "ｱｲｳ",
-    "no\u00a0break",
-    "\u3000",
-    "e\u0301",
-    "wait…",
-    "\u212b",
-    "㎏",
-]
+    "ﬁne", "x²", "½", "ｱｲｳ", "no\u00a0break", "\u3000", "e\u0301", "wait…", "\u212b", "㎏",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +55,11 @@ def test_nfkc_is_the_only_change(tokenizer):
 
 @pytest.mark.slow
 def test_every_character_survives_a_round_trip(tokenizer):
-    """Every character of Unicode's first plane, alone between two letters, then every pair of accents on a letter.
+    """Every character of Unicode's first plane, alone between two letters,
+    then every pair of accents on a letter.
 
-    NFKD is Unicode's test of sameness: it takes characters apart and sorts the accents, which SentencePiece leaves.
+    NFKD is Unicode's test of sameness: it takes characters apart and sorts the accents,
+    which SentencePiece leaves.
     """
     codes = [code for code in range(0x10000) if not 0xD800 <= code < 0xE000 and code != 0x2581]
     texts = [f"a{chr(code)}b" for code in codes if unicodedata.category(chr(code)) != "Cn"]
@@ -159,9 +130,8 @@ def test_bpe_dropout_leaves_out_merges(tokenizer):
         for p in (0.0, 0.1, 0.4, 0.99)
     ]
     assert lengths == sorted(set(lengths))
-    n_characters = sum(
-        len(sentence) + 1 for sentence in SENTENCES * 9
-    )  # and the space put before each
+    # And the space put before each.
+    n_characters = sum(len(sentence) + 1 for sentence in SENTENCES * 9)
     assert lengths[-1] == pytest.approx(n_characters, rel=0.02)
 
 
@@ -273,8 +243,8 @@ def test_same_ids_in_another_process(tokenizer, tmp_path):
     """Hash seeds and locale do not matter."""
     program = (
         "import sys, hashlib; from annotated_transformer.text.tokenizer import Tokenizer; "
-        "print(hashlib.sha256(Tokenizer.train(open(sys.argv[1], encoding='utf-8').read().split('\\n'), 340)"
-        ".model_bytes).hexdigest())"
+        "print(hashlib.sha256(Tokenizer.train(open(sys.argv[1], "
+        "encoding='utf-8').read().split('\\n'), 340).model_bytes).hexdigest())"
     )
     path = tmp_path / "text"
     path.write_text("\n".join(SENTENCES), encoding="utf-8")

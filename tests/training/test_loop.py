@@ -76,7 +76,8 @@ def untimed(out):
 
 
 def assert_same_run(one, two):
-    """Weights, Adam's moments and random state bit for bit, the same checkpoints and the same log."""
+    """Weights, Adam's moments and random state bit for bit,
+    the same checkpoints and the same log."""
     names = [path.name for path in step_checkpoints(two)]
     assert [path.name for path in step_checkpoints(one)] == names
     for name in ("model.safetensors", "training.safetensors", *(f"checkpoints/{n}" for n in names)):
@@ -133,9 +134,8 @@ def test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens():
     r, seen = capturing_run()
     batches = first_batches(r.config, 2)
     n_tokens = sum(int((batch.target_out != 0).sum()) for batch in batches)
-    assert (
-        sum(batch.target_out.numel() for batch in batches) > n_tokens
-    )  # there is padding to leave out
+    # There is padding to leave out.
+    assert sum(batch.target_out.numel() for batch in batches) > n_tokens
     loss, nll, n_real = r.step(batches)
     by_hand = sum(loss_by_pytorch(r.model, batch) for batch in batches)
     assert n_real == n_tokens
@@ -148,7 +148,8 @@ def test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens():
 
 @pytest.mark.parametrize("packing", ["auto", "on", "off"])
 def test_a_step_on_a_cpu_computes_the_real_positions_alone(packing):
-    """Unless packing is off: that is the step of a GPU, and of a compiled graph, which take the rectangle."""
+    """Unless packing is off: that is the step of a GPU, and of a compiled graph,
+    which take the rectangle."""
     r, _ = capturing_run(packing=packing)
     rows = []
     for stack in (r.model.encoder, r.model.decoder):
@@ -161,10 +162,10 @@ def test_a_step_on_a_cpu_computes_the_real_positions_alone(packing):
 
 @pytest.mark.parametrize("choice", ["off", "on"])
 def test_a_step_on_a_gpu_waits_for_no_value(choice, monkeypatch):
-    """On the device "meta" tensors have shapes and no values: what asks for one, or mixes devices, raises."""
-    monkeypatch.setattr(
-        torch, "autocast", lambda *_, **__: nullcontext()
-    )  # which does not know that device
+    """On the device "meta" tensors have shapes and no values: what asks for one,
+    or mixes devices, raises."""
+    # Which does not know that device.
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     monkeypatch.setattr(packing, "fits_kernel", lambda *_: packing.varlen_attn is not None)
     model_config, train_config = toy_run_config(clip_norm=1.0)
     run = TrainingRun(model_config, train_config, "meta", choice)
@@ -342,14 +343,9 @@ def test_the_directory_holds_what_the_other_commands_need(tmp_path):
     assert sorted(
         str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()
     ) == [
-        "checkpoints/step-00000009.safetensors",
-        "checkpoints/step-00000012.safetensors",
-        "config.json",
-        "log.jsonl",
-        "model.safetensors",
-        "tokenizer.model",
-        "training.safetensors",
-    ]
+        "checkpoints/step-00000009.safetensors", "checkpoints/step-00000012.safetensors",
+        "config.json", "log.jsonl", "model.safetensors", "tokenizer.model", "training.safetensors",
+    ]  # fmt: skip
     assert read_config(tmp_path / "run")["train"]["keep_checkpoints"] == 2
 
 
@@ -369,7 +365,8 @@ def test_the_seed_decides_everything(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", random.Random(0).sample(range(1, 12), 3))
 def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
-    """Across epochs (some 17 batches), with dropout, BPE-dropout, joined pairs, accumulation and clipping."""
+    """Across epochs (some 17 batches), with dropout, BPE-dropout, joined pairs,
+    accumulation and clipping."""
     changes = {
         "accumulate": 2,
         "clip_norm": 1.0,
@@ -424,7 +421,8 @@ def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, precision):
-    """By SIGKILL, three times at a random update and twice in the middle of writing a checkpoint."""
+    """By SIGKILL, three times at a random update and twice in the middle
+    of writing a checkpoint."""
     seed = random.Random(1).randrange(1000)
     package = str(Path(annotated_transformer.__file__).parents[1])
     script = subprocess.run(
@@ -660,7 +658,8 @@ def test_progress_goes_to_standard_error(tmp_path, capsys):
 def test_half_precision_trains_float32_weights_to_nearly_the_same_place(
     tmp_path, precision, tolerance
 ):
-    """In six steps; later on steps of this size, taken from slightly different weights, part ways."""
+    """In six steps; later on steps of this size, taken from slightly different weights,
+    part ways."""
     changes = {"train_steps": 6, "log_every": 1, "model_changes": {"p_drop": 0.0}}
     half, _ = (run(tmp_path / p, precision=p, **changes) for p in (precision, "fp32"))
     assert {p.dtype for p in half.parameters()} == {torch.float32}
@@ -865,7 +864,8 @@ def test_compile_is_what_a_step_goes_through(tmp_path, monkeypatch):
 
 
 def backward_that_fills_in(model, monkeypatch):
-    """Gradients of the right shapes; PyTorch's own needs a build with CUDA (see the test on "meta")."""
+    """Gradients of the right shapes; PyTorch's own needs a build with CUDA
+    (see the test on "meta")."""
 
     def backward(loss):
         for p in model.parameters():

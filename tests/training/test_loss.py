@@ -86,7 +86,8 @@ def test_bfloat16_logits_are_summed_in_float32():
 
 
 def test_smoothing_is_best_served_by_the_smoothed_distribution():
-    """With smoothing a certain prediction costs more than a prediction of 1 - eps; without it certainty is free."""
+    """With smoothing a certain prediction costs more than a prediction of 1 - eps;
+    without it certainty is free."""
     target = torch.tensor([3])
     certain = 100 * F.one_hot(target, V).double()
     smoothed = (0.9 * F.one_hot(target, V).double() + 0.1 / V).log()
@@ -132,7 +133,8 @@ def test_the_loss_in_blocks_equals_pytorchs_over_all_logits(dtype, tolerance, ep
 @pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="needs PyTorch 2.13")
 @pytest.mark.parametrize("eps_ls", [0.0, 0.1])
 def test_the_loss_in_blocks_equals_pytorchs_own(eps_ls):
-    """PyTorch's goes in chunks too; with label smoothing it falls back to all logits, and says so."""
+    """PyTorch's goes in chunks too; with label smoothing it falls back to all logits,
+    and says so."""
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(40, 6, generator=generator, dtype=torch.float64).requires_grad_()
     weight = torch.randn(V, 6, generator=generator, dtype=torch.float64).requires_grad_()
@@ -210,6 +212,7 @@ for function in (loss, torch.compile(loss, backend="aot_eager_decomp_partition")
 
 @pytest.mark.slow
 def test_a_compiled_step_keeps_the_logits_once_and_in_16_bits():
-    """Not in float32 too: the backward pass casts them again. A process of its own has no type checks to compile."""
+    """Not in float32 too: the backward pass casts them again.
+    A process of its own has no type checks to compile."""
     found = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True)
     assert found.stdout.split() == ["torch.float32", "torch.bfloat16"]

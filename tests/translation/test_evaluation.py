@@ -1,4 +1,5 @@
-"""Scores agree with definitions computed by hand; perplexity agrees with PyTorch's cross-entropy."""
+"""Scores agree with definitions computed by hand;
+perplexity agrees with PyTorch's cross-entropy."""
 
 import json
 import math
@@ -69,7 +70,8 @@ def test_bleu_is_cased_and_punishes_only_too_short():
 
 
 def test_chrf_of_one_character_n_grams_by_hand():
-    # "abc" against "abd": 1-grams 2 of 3, 2-grams 1 of 2, 3-grams 0 of 1, precision equal to recall.
+    # "abc" against "abd": 1-grams 2 of 3, 2-grams 1 of 2, 3-grams 0 of 1,
+    # precision equal to recall.
     assert chrf(["abc"], ["abd"]).score == pytest.approx(100 * (2 / 3 + 1 / 2 + 0) / 3, abs=1e-6)
 
 
@@ -176,7 +178,8 @@ def test_pairs_beyond_the_last_position_are_left_out_aloud(caplog):
 
 @pytest.mark.slow
 def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys, monkeypatch):
-    """A line beyond the last learned position is cut in translation, and left out of the perplexity."""
+    """A line beyond the last learned position is cut in translation,
+    and left out of the perplexity."""
     model = toys.small_model(vocab_size=280, dtype=torch.float32, positions="learned", max_len=30)
     checkpoint.write_directory(tmp_path, model.config, toys.toy_tokenizer())
     checkpoint.save_weights(tmp_path / "model.safetensors", model)

@@ -23,10 +23,11 @@ V, LIMIT = 4, 5
 
 
 class TableModel:
-    """Random next-token probabilities that depend on the sentence and on the whole prefix; its state is the prefixes.
+    """Random next-token probabilities that depend on the sentence and on the whole prefix;
+    its state is the prefixes.
 
-    So a search that follows a wrong parent, or a wrong sentence, meets other numbers. `ends` fixes the length of each
-    sentence's outputs instead (a source of first token n ends after n tokens).
+    So a search that follows a wrong parent, or a wrong sentence, meets other numbers. `ends` fixes
+    the length of each sentence's outputs instead (a source of first token n ends after n tokens).
     """
 
     def __init__(self, seed, vocab_size=V, spread=2.0, forbidden=()):
@@ -95,7 +96,8 @@ class Prefixes:
 
 
 class CountingModel(TableModel):
-    """A source of n tokens n is translated by n tokens, or by tokens without end if n is `endless`."""
+    """A source of n tokens n is translated by n tokens,
+    or by tokens without end if n is `endless`."""
 
     def __init__(self, endless=None):
         super().__init__(seed=0, vocab_size=12)
@@ -113,7 +115,8 @@ def penalty(length, alpha):
 
 
 def every_hypothesis(log_p, alpha, limit=LIMIT, vocab_size=V):
-    """(score, log P, tokens) of all outputs: those that end with eos, and those that are cut off at the limit."""
+    """(score, log P, tokens) of all outputs: those that end with eos,
+    and those that are cut off at the limit."""
     others = [v for v in range(vocab_size) if v != EOS_ID]
     found = []
     for n in range(limit + 1):
@@ -125,7 +128,8 @@ def every_hypothesis(log_p, alpha, limit=LIMIT, vocab_size=V):
 
 
 def plain_beam_search(model, sentence, limit, beam_size, alpha):
-    """The rule without batches, states or early stopping: an ended hypothesis keeps its place in the beam."""
+    """The rule without batches, states or early stopping:
+    an ended hypothesis keeps its place in the beam."""
     alive, ended = [((), 0.0)], []
     for length in range(1, limit + 1):
         candidates = [
@@ -162,7 +166,8 @@ def test_length_penalty_is_wu_et_al_equation_14():
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("early_stopping", [True, False])
 def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
-    """V = 4, length 5: 364 outputs, and a beam that holds them all. Best, n-best and their scores."""
+    """V = 4, length 5: 364 outputs, and a beam that holds them all. Best,
+    n-best and their scores."""
     sentences = [[7], [5], [9]]
     for seed in range(2):
         model = TableModel(seed)
@@ -233,9 +238,8 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
             without, source, beam_size, alpha, n_best, 5, early_stopping=False
         )
         saved += sum(b * w for b, w in without.sizes) - sum(b * w for b, w in with_it.sizes)
-    assert (
-        saved > 0 or alpha > 1
-    )  # a long output may gain so much from lp that nothing is ever decided
+    # A long output may gain so much from lp that nothing is ever decided.
+    assert saved > 0 or alpha > 1
 
 
 @pytest.mark.slow
@@ -372,7 +376,8 @@ def test_an_ended_hypothesis_leaves_the_beam():
 
 @pytest.mark.parametrize("max_extra", [50, 3, 0])
 def test_outputs_end_at_source_length_plus_max_extra(max_extra):
-    """The source's own eos and padding do not count; an output that is cut off comes back as it stands."""
+    """The source's own eos and padding do not count;
+    an output that is cut off comes back as it stands."""
     source = pad_source([[9, 9, 9, 9], [9, 9], [9]])
     lengths = [4 + max_extra, 2 + max_extra, 1 + max_extra]
     assert [

@@ -1,4 +1,5 @@
-"""Text in, text out: a line for each line, in order, whatever the lines hold and whatever the model answers."""
+"""Text in, text out: a line for each line, in order,
+whatever the lines hold and whatever the model answers."""
 
 import itertools
 import logging
@@ -13,24 +14,9 @@ from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translator
 
 HOSTILE = [
-    "",
-    "   ",
-    "tea",
-    "\t\u3000",
-    "a\x00b",
-    "\r",
-    "bad\u2028cab",
-    "😀👩‍👩‍👧",
-    "\ufeff",
-    "tea " * 400,
-    "\x1b[31m",
-    "\ud800 fee",
-    "مرحبا",
-    "e\u0301" * 9,
-    "\x85",
-    "</s>",
-    "x" * 3000,
-]
+    "", "   ", "tea", "\t\u3000", "a\x00b", "\r", "bad\u2028cab", "😀👩‍👩‍👧", "\ufeff",
+    "tea " * 400, "\x1b[31m", "\ud800 fee", "مرحبا", "e\u0301" * 9, "\x85", "</s>", "x" * 3000,
+]  # fmt: skip
 FAST = {"beam_size": 2, "max_extra": 3}
 
 
@@ -42,7 +28,8 @@ def translator(max_source=40, **changes):
 
 
 def answer_with(monkeypatch, text):
-    """Let every search find `text`; the number of searched sentences is collected in the returned list."""
+    """Let every search find `text`; the number of searched sentences is collected
+    in the returned list."""
     ids, searched = toy_tokenizer().encode(text), []
 
     def search(model, source, **settings):
