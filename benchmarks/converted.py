@@ -23,6 +23,8 @@ from annotated_transformer.text.batching import Batch
 class TorchTransformer(nn.Module):
     """torch.nn.Transformer with an embedding on three sides of it."""
 
+    positions: Tensor
+
     def __init__(self, ours: Transformer) -> None:
         super().__init__()
         c = ours.config

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from converted import TorchTransformer, ctranslate2_model, joeynmt_model, marian
 from torch import nn
 
 from annotated_transformer import Transformer
@@ -19,6 +18,7 @@ from annotated_transformer.fast.decoder import InferenceModel, lay_out
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import StepModel, beam_search, greedy_search
+from benchmarks.converted import TorchTransformer, ctranslate2_model, joeynmt_model, marian
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight
@@ -83,7 +83,7 @@ def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu"
 def hugging_face(model: Transformer, forced: int) -> Decoder:
     """`generate` of Marian with our weights."""
     device = model.embedding.weight.device
-    theirs = marian(model).eval().to(device)
+    theirs: Any = marian(model).eval().to(device)
     theirs.generation_config.update(
         bos_token_id=1,
         eos_token_id=2,

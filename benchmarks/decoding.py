@@ -30,19 +30,23 @@ measure, and a measure for which the memory does not suffice is recorded as such
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.decoding", *sys.argv[1:]])
+
 import argparse
 import importlib.util
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from decoders import DECODERS, ON_GPU, OURS, OURS_16, OURS_GRAPHS_16, OURS_INT8, WITHOUT_CACHE, Ids
-from timing import Bench, command_line, or_out_of_memory, summary, times_faster
 
 from annotated_transformer import ModelConfig, Transformer, Translator, bleu
 from annotated_transformer.checkpoint import load_model
@@ -50,6 +54,18 @@ from annotated_transformer.config import require
 from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.fast.memory import keep_freed_memory
 from annotated_transformer.text import corpus
+from benchmarks.decoders import (
+    DECODERS,
+    ON_GPU,
+    OURS,
+    OURS_16,
+    OURS_GRAPHS_16,
+    OURS_INT8,
+    WITHOUT_CACHE,
+    Decoder,
+    Ids,
+)
+from benchmarks.timing import Bench, command_line, or_out_of_memory, summary, times_faster
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "book" / "results"
@@ -69,7 +85,7 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
             # Pad, bos and eos are never among the best: JoeyNMT forbids them.
             model.embedding.weight[:3] *= 0.01
             # With random signs an output is not its input again.
-            last = model.decoder.layers[-1].add_norm_3.norm.weight
+            last = list(model.decoder.layers)[-1].add_norm_3.norm.weight
             last.copy_(torch.randint(0, 2, last.shape) * 2 - 1)
             for layer in model.decoder.layers:
                 layer.cross_attention.W_O.weight *= 4  # so that outputs depend on their sources
@@ -79,6 +95,11 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
     model, tokenizer = load_model(ROOT / "book" / "model")
     texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][: 4 if small else 64]
     return model.eval(), tokenizer.encode_batch(texts), 0
+
+
+def decode_all(decode: Decoder, batches: list[Ids], beam_size: int) -> Ids:
+    """Every batch, one after the other."""
+    return [row for batch in batches for row in decode(batch, beam_size)]
 
 
 def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[dict[str, Any]]:
@@ -92,10 +113,7 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
         for label, (package, build) in (DECODERS if bench.device == "cpu" else ON_GPU).items()
         if importlib.util.find_spec(package)
     }
-    outputs = {
-        label: [row for batch in batches for row in decode(batch, beam_size)]
-        for label, decode in decoders.items()
-    }
+    outputs = {label: decode_all(decode, batches, beam_size) for label, decode in decoders.items()}
     equal = {
         label: sum(a == b for a, b in zip(outputs[OURS], found, strict=True)) / n
         for label, found in outputs.items()
@@ -106,7 +124,7 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
         require(share > 0.9 or not is_exact, f"only {share:.0%} of the outputs of {label} are ours")
     times = bench.rounds(
         {
-            label: lambda decode=decode: [decode(batch, beam_size) for batch in batches]
+            label: partial(decode_all, decode, batches, beam_size)
             for label, decode in decoders.items()
         },
         rarely=WITHOUT_CACHE,
@@ -199,7 +217,7 @@ def as_text(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -217,7 +235,7 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU")
     warnings.filterwarnings("ignore", category=UserWarning)
@@ -252,7 +270,13 @@ def main() -> None:
         if out:
             ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
             write_result(
-                out, command_line(), records, args.device, seed=0, ended=ended, peers=packages
+                out,
+                command_line("decoding", arguments),
+                records,
+                args.device,
+                seed=0,
+                ended=ended,
+                peers=packages,
             )
     if out:
         print(out)

@@ -20,16 +20,30 @@ suffice is recorded as such.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:]])
+
 import argparse
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import product as product_of
 from pathlib import Path
 from typing import Any
 
 import torch
-from timing import (
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.fast.packing import has_kernel
+from annotated_transformer.text.batching import Batch, TokenPair, token_batches
+from annotated_transformer.training.run import TrainingLoss, TrainingRun
+from benchmarks.timing import (
     FLOAT32_PRODUCTS,
     Bench,
     Work,
@@ -39,14 +53,6 @@ from timing import (
     sentences,
     step_operations,
 )
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.fast.packing import has_kernel
-from annotated_transformer.text.batching import Batch, TokenPair, token_batches
-from annotated_transformer.training.run import TrainingLoss, TrainingRun
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
 KERNELS = {
@@ -213,10 +219,9 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     for packed in (False, True):
         run = new_run(bench, config, "bf16", True, packed)
         backend = "aot_eager" if bench.small else "inductor"
-        run.loss = torch.compile(
-            TrainingLoss(run.model, run.config.eps_ls), dynamic=True, backend=backend
-        )
-        torch._dynamo.reset()
+        run.loss = TrainingLoss(run.model, run.config.eps_ls)
+        run.loss.compile(dynamic=True, backend=backend)
+        torch.compiler.reset()
         torch._dynamo.utils.counters.clear()
         graphs = torch._dynamo.utils.counters["stats"]
         steps(run, batches[:3], "bf16")()
@@ -368,7 +373,7 @@ def as_text(record: Record) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -381,7 +386,7 @@ def main() -> None:
     )
     parser.add_argument("--repetitions", type=int, help="default 7; with --small 2")
     parser.add_argument("--out", type=Path, default=OUT, help="default book/results/gpu.json")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.out.resolve() == OUT and (args.device == "cpu" or args.small):
         parser.error(
             "book/results/gpu.json is for figures of a GPU at full size: give another --out"

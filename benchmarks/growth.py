@@ -18,20 +18,24 @@ model so small that it is the lines that count.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.growth", *sys.argv[1:]])
+
 import argparse
 import json
 import random
 import statistics
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from timing import command_line, peak_megabytes
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
 from annotated_transformer.experiments.result_file import write_result
@@ -39,8 +43,10 @@ from annotated_transformer.fast.memory import keep_freed_memory
 from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
+from benchmarks.timing import command_line, peak_megabytes
 
-OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "growth.json"
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "book" / "results" / "growth.json"
 SIZES, LINES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
 SMALL_SIZES, SMALL_LINES = (100, 1_000), (10, 100)
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmn" for b in "aeiou" for c in ("", "r", "st", "nk")]
@@ -161,10 +167,9 @@ def measure_translating(small: bool) -> list[dict[str, Any]]:
     """One record a number of lines."""
     records = []
     for n in SMALL_LINES if small else LINES:
-        call = [sys.executable, __file__, "--lines", str(n)]
-        records.append(
-            json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        )
+        call = [sys.executable, "-m", "benchmarks.growth", "--lines", str(n)]
+        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        records.append(json.loads(done.stdout))
     return records
 
 
@@ -183,7 +188,7 @@ def as_text(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -193,7 +198,7 @@ def main() -> None:
     )
     parser.add_argument("--lines", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/growth.json")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if args.lines:
         print(json.dumps(translate_lines(args.lines)))
@@ -206,7 +211,7 @@ def main() -> None:
     if out:
         write_result(
             out,
-            command_line(),
+            command_line("growth", arguments),
             records,
             seed=0,
             ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),

@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -142,7 +143,7 @@ class Experiment:
         torch.optim.Adam.step = deadly  # type: ignore[method-assign]
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -155,7 +156,7 @@ def main() -> int:
     parser.add_argument("--vocab-size", type=int, default=1000, help="default 1000")
     parser.add_argument("--pairs", type=int, default=50_000, help="default 50,000")
     parser.add_argument("--device", default="cpu", help="default cpu")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(args, Path(folder))
         # A fork comes before anything was computed.

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-from converted import TorchTransformer, joeynmt_model, marian
-from timing import Work
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer import Transformer
 from annotated_transformer.text.batching import Batch
+from benchmarks.converted import TorchTransformer, joeynmt_model, marian
+from benchmarks.timing import Work
 
 
 class Peer(NamedTuple):

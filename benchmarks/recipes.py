@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,7 +176,7 @@ def described(run: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -184,7 +185,7 @@ def main() -> None:
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
     )
     parser.add_argument("--score", action="store_true", help="do not train, only score and record")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if not args.name:
         print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
         return

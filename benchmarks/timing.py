@@ -26,10 +26,11 @@ FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 Work = Callable[[], object]
 
 
-def command_line() -> str:
-    """The command that runs, as it was typed."""
+def command_line(program: str, arguments: Sequence[str] | None = None) -> str:
+    """The command that runs, with these arguments or those that were typed."""
     threads = os.environ.get("OMP_NUM_THREADS")
-    words = ["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]
+    typed = sys.argv[1:] if arguments is None else arguments
+    words = ["python", f"benchmarks/{program}.py", *typed]
     return (f"OMP_NUM_THREADS={threads} " if threads else "") + shlex.join(words)
 
 
@@ -154,7 +155,7 @@ def share_in_products(work: Work, times: int = 3) -> float:
 def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150) -> list[TokenPair]:
     """Pairs of random ids whose lengths are spread as those of sentences are (log-normal)."""
     rng = random.Random(1)
-    pairs = []
+    pairs: list[TokenPair] = []
     for _ in range(n):
         length = min(longest, max(2, round(median * rng.lognormvariate(0, 0.55))))
         other = min(longest, max(2, round(length * rng.uniform(0.8, 1.25))))
@@ -174,7 +175,8 @@ def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> 
     Two for each multiplication with its addition; the backward pass has two products for each
     of the forward pass. Attention is counted in full, also where it is causal.
     """
-    D, d_ff, widths = config.d_model, config.d_ff, config.h * (config.d_k + config.d_v)
+    D, d_ff, h = config.d_model, config.d_ff, config.h
+    widths = h * ((config.d_k or D // h) + (config.d_v or D // h))
     forward = 0
     for S, T in lengths:
         encoder = S * (2 * D * widths + 2 * D * d_ff) + S * S * widths

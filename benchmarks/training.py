@@ -17,19 +17,34 @@ out what fused attention does inside.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.training", *sys.argv[1:]])
+
 import argparse
 import json
 import subprocess
-import sys
 import time
 import warnings
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from peers import PEERS, build, installed, on_batches, unlike
-from timing import (
+
+from annotated_transformer import ModelConfig, TrainConfig, Transformer
+from annotated_transformer.config import require
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.fast.memory import keep_freed_memory
+from annotated_transformer.text import corpus
+from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.run import TrainingRun
+from benchmarks.peers import PEERS, build, installed, on_batches, unlike
+from benchmarks.timing import (
     Bench,
     command_line,
     peak_megabytes,
@@ -42,16 +57,8 @@ from timing import (
     times_faster,
 )
 
-from annotated_transformer import ModelConfig, TrainConfig, Transformer
-from annotated_transformer.config import require
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.fast.memory import keep_freed_memory
-from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
-from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.training.run import TrainingRun
-
-OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "training_cpu.json"
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "book" / "results" / "training_cpu.json"
 OURS = "annotated_transformer"
 SIZES = {
     "base": ModelConfig.base(8000),
@@ -156,10 +163,10 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
     vocab_size, max_tokens = (500, 200) if small else MEMORY
     records = []
     for name in names:
-        call = [sys.executable, __file__, "--peak", name, *(["--small"] if small else [])]
-        found = json.loads(
-            subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
-        )
+        call = [sys.executable, "-m", "benchmarks.training", "--peak", name]
+        call += ["--small"] if small else []
+        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        found = json.loads(done.stdout)
         records.append(
             {
                 "measure": "peak memory",
@@ -189,7 +196,7 @@ def as_text(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -204,7 +211,7 @@ def main() -> None:
     )
     parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/training_cpu.json")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -235,7 +242,7 @@ def main() -> None:
         }
         write_result(
             out,
-            command_line(),
+            command_line("training", arguments),
             records,
             seed=0,
             date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),

@@ -2,6 +2,7 @@
 and compare with peers that compute the same function."""
 
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -14,38 +15,55 @@ from annotated_transformer.config import ModelConfig
 from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import make_batch
+from benchmarks import decoders, decoding, gpu, peers, timing
 
 pytestmark = pytest.mark.slow
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ("decoding", "gpu", "growth", "half_precision", "recipes", "training")
 
 
-@pytest.fixture
-def load(monkeypatch):
-    """Import a benchmark's module by its name, as a script in that folder would."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module
+def rehearse(program, *arguments):
+    """Run it at toy size, as it is typed at the repository's root; what it printed."""
+    command = [sys.executable, f"benchmarks/{program}.py", "--small", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 
-def test_operations_of_a_step_are_those_that_pytorch_counts(load):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs_nothing_when_it_is_imported_and_takes_its_arguments(name):
+    module = importlib.import_module(f"benchmarks.{name}")
+    assert list(inspect.signature(module.main).parameters) == ["arguments"]
+    with pytest.raises(SystemExit) as left:
+        module.main(["--no-such-option"])
+    assert left.value.code == 2
+
+
+def test_every_program_is_told_of_and_no_module_touches_the_path():
+    sources = {path.stem: path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
+    said = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    programs = {name for name, source in sources.items() if "def main(" in source}
+    assert programs == set(PROGRAMS) == {name for name in sources if f"`{name}.py`" in said}
+    assert not [name for name, source in sources.items() if "sys.path" in source]
+
+
+def test_operations_of_a_step_are_those_that_pytorch_counts():
     config = ModelConfig(50, N=2, d_model=32, d_ff=64, h=4, d_k=4, d_v=12)
     batch = make_batch([([5] * 6, [6] * 9)])
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         source, target = (torch.zeros(t.shape, dtype=torch.long) for t in batch[:2])
         Transformer(config)(source, target).sum().backward()
-    assert load("timing").step_operations(config, [(7, 10)]) == counter.get_total_flops()
+    assert timing.step_operations(config, [(7, 10)]) == counter.get_total_flops()
 
 
-def test_how_much_faster_is_a_median_of_neighbours_in_time(load):
+def test_how_much_faster_is_a_median_of_neighbours_in_time():
     """A clock that slows down tenfold half-way changes nothing."""
-    assert load("timing").times_faster([1, 1, 10, 10, 10], [2, 2, 20, 20, 30]) == 2
+    assert timing.times_faster([1, 1, 10, 10, 10], [2, 2, 20, 20, 30]) == 2
 
 
-def test_the_peer_from_pytorch_computes_our_function_and_learns(load):
-    peers = load("peers")
+def test_the_peer_from_pytorch_computes_our_function_and_learns():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(60, N=2, d_model=32, d_ff=64, h=4))
-    batch = make_batch(load("timing").sentences(6, 60))
+    batch = make_batch(timing.sentences(6, 60))
     peer = peers.build("torch.nn.Transformer", model)
     assert peers.unlike(peer, model, batch) < 1e-4
     assert peer.module.training
@@ -57,42 +75,25 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns(load):
 
 def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
     out = tmp_path / "training.json"
-    command = [
-        sys.executable, BENCHMARKS / "training.py", "--small", "--out", out, "--peer",
-        "torch.nn.Transformer",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
-    steps = [
-        record for record in read_result(out)["records"] if record["measure"] == "training step"
-    ]
-    assert [record["implementation"] for record in steps] == [
-        "annotated_transformer",
-        "torch.nn.Transformer",
-    ]
+    rehearse("training", "--out", out, "--peer", "torch.nn.Transformer")
+    result = read_result(out)
+    assert "python benchmarks/training.py --small --out" in result["command"]
+    steps = [record for record in result["records"] if record["measure"] == "training step"]
+    names = ["annotated_transformer", "torch.nn.Transformer"]
+    assert [record["implementation"] for record in steps] == names
     assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
-    memory = [
-        record for record in read_result(out)["records"] if record["measure"] == "peak memory"
-    ]
-    assert (
-        all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory)
-        and len(memory) == 2
-    )
+    memory = [record for record in result["records"] if record["measure"] == "peak memory"]
+    assert [record["implementation"] for record in memory] == names
+    assert all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory)
 
 
 def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
     out = tmp_path / "decoding.json"
-    command = [
-        sys.executable, BENCHMARKS / "decoding.py", "--small", "--model", "base", "--out", out,
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    rehearse("decoding", "--model", "base", "--out", out)
     records = read_result(out)["records"]
     assert {record["measure"] for record in records} == {"decoding"}
-    assert {(record["beam_size"], record["batch_size"]) for record in records} == {
-        (1, 1),
-        (1, 64),
-        (4, 1),
-        (4, 64),
-    }
+    sizes = {(record["beam_size"], record["batch_size"]) for record in records}
+    assert sizes == {(1, 1), (1, 64), (4, 1), (4, 64)}
     assert {"annotated_transformer", "annotated_transformer int8"} <= {
         record["implementation"] for record in records
     }
@@ -102,11 +103,8 @@ def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
     assert tokens == pytest.approx([6] * len(tokens))  # forced: as long as the source
 
 
-def test_the_searches_for_a_gpu_find_the_same(load):
-    decoders, (model, sources, forced) = (
-        load("decoders"),
-        load("decoding").material("base", small=True),
-    )
+def test_the_searches_for_a_gpu_find_the_same():
+    model, sources, forced = decoding.material("base", small=True)
     ours = {
         label: build(model, forced)
         for label, (package, build) in decoders.ON_GPU.items()
@@ -126,14 +124,11 @@ def test_the_searches_for_a_gpu_find_the_same(load):
 
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     out = tmp_path / "growth.json"
-    command = [sys.executable, BENCHMARKS / "growth.py", "--small", "--out", out]
-    subprocess.run(command, check=True, capture_output=True, cwd=BENCHMARKS.parent)
+    rehearse("growth", "--out", out)
     records = read_result(out)["records"]
     training = [record for record in records if record["measure"] == "training"]
-    assert training[0]["over_smallest"] == 1 and [record["pairs"] for record in training] == [
-        100,
-        1000,
-    ]
+    assert [record["pairs"] for record in training] == [100, 1000]
+    assert training[0]["over_smallest"] == 1
     parts = ("encoding", "grouping", "batching", "steps")
     assert all(
         0 < record[f"{part}_us_a_token"] < record["us_a_token"]
@@ -148,15 +143,10 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     """On a CPU at toy size, where it measures nothing of worth:
     but that no shape makes a second graph holds there."""
     out = tmp_path / "gpu.json"
-    command = [sys.executable, BENCHMARKS / "gpu.py", "--small", "--device", "cpu", "--out", out]
-    printed = subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=BENCHMARKS.parent
-    ).stdout
+    printed = rehearse("gpu", "--device", "cpu", "--out", out)
     records = read_result(out)["records"]
-    assert (
-        len(printed.splitlines()) == len(records) + 1
-        and printed.count("graphs_after_warm_up 0") == 2
-    )
+    assert len(printed.splitlines()) == len(records) + 1
+    assert printed.count("graphs_after_warm_up 0") == 2
     measures = [
         "first epoch", "matrix product", "training step", "waiting", "batching", "attention",
     ]  # fmt: skip
@@ -168,15 +158,12 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     waiting = [record for record in records if record["measure"] == "waiting"]
     assert [record["packed"] for record in waiting] == [False, True]
     for record in waiting:
-        assert (
-            record["graphs_before"] == 1
-            and record["graphs_after_warm_up"] == 0
-            and record["shapes"] > 5
-        )
+        assert (record["graphs_before"], record["graphs_after_warm_up"]) == (1, 0)
+        assert record["shapes"] > 5
 
 
-def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(load, monkeypatch, tmp_path):
-    gpu, out = load("gpu"), tmp_path / "gpu.json"
+def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(monkeypatch, tmp_path):
+    out = tmp_path / "gpu.json"
 
     def too_large(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
@@ -188,20 +175,15 @@ def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(load, monkeypatch,
         monkeypatch.setattr(gpu, f"measure_{name}", lambda *_, name=name: [{"measure": name}])
     monkeypatch.setattr(gpu, "measure_training", too_large)
     monkeypatch.setattr(gpu, "measure_batching", breaks_off)
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--small", "--device", "cpu", "--out", str(out)])
     with pytest.raises(KeyboardInterrupt):
-        gpu.main()
+        gpu.main(["--small", "--device", "cpu", "--out", str(out)])
     first, second, third = read_result(out)["records"]  # all that was found before
     assert (first["measure"], third["measure"]) == ("first_epoch", "waiting")
-    assert second == {
-        "measure": "out of memory",
-        "of": "too_large",
-        "message": "CUDA out of memory.",
-    }
+    why = {"of": "too_large", "message": "CUDA out of memory."}
+    assert second == {"measure": "out of memory", **why}
 
 
-def test_attention_that_needs_too_much_memory_is_no_missing_kernel(load, monkeypatch):
-    gpu = load("gpu")
+def test_attention_that_needs_too_much_memory_is_no_missing_kernel(monkeypatch):
     errors = {
         None: torch.OutOfMemoryError("CUDA out of memory."),
         gpu.KERNELS["flash"]: RuntimeError("no kernel"),
@@ -212,7 +194,7 @@ def test_attention_that_needs_too_much_memory_is_no_missing_kernel(load, monkeyp
             raise errors[kernel]
 
     monkeypatch.setattr(gpu, "attend", attend)
-    records = gpu.measure_attention(load("timing").Bench("cpu", 1, small=True))
+    records = gpu.measure_attention(timing.Bench("cpu", 1, small=True))
     why = {(record["kernel"], record.get("why")) for record in records}
     assert {
         ("equation 1", "out of memory"),
@@ -221,20 +203,15 @@ def test_attention_that_needs_too_much_memory_is_no_missing_kernel(load, monkeyp
     } <= why
 
 
-def test_the_first_file_is_timed_before_anything_is_warm(load, monkeypatch):
-    decoding, calls = load("decoding"), []
+def test_the_first_file_is_timed_before_anything_is_warm(monkeypatch):
+    calls = []
     monkeypatch.setattr(decoding.corpus, "load", lambda *_: [("Good morning.", "")] * 20)
     monkeypatch.setattr(
         decoding.Translator, "translate", lambda self, texts: calls.append((self, len(texts)))
     )
-    records = decoding.measure_first_file(load("timing").Bench("cpu", 1, small=True))
-    assert [record["implementation"] for record in records] == [
-        "annotated_transformer",
-        "annotated_transformer int8",
-    ]
+    records = decoding.measure_first_file(timing.Bench("cpu", 1, small=True))
+    names = ["annotated_transformer", "annotated_transformer int8"]
+    assert [record["implementation"] for record in records] == names
     translators = [translator for translator, n in calls if n == 8]
-    assert (
-        translators[0] is translators[1]
-        and translators[2] is translators[3]
-        and len(set(translators)) == 2
-    )
+    assert translators[0] is translators[1] and translators[2] is translators[3]
+    assert len(set(translators)) == 2
