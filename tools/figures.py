@@ -1,5 +1,6 @@
 """Draw the book's diagrams: book/figures/*.svg, the architecture figures of the paper in drawings
-of our own, and static/card.png, the sign on the cards that other sites show for a link to a page.
+of our own and README's bars of speed, from the result files; and static/card.png, the sign on the
+cards that other sites show for a link to a page.
 
     python tools/figures.py            write every figure
     python tools/figures.py --check    change nothing; exit 1 if a file differs from what this
@@ -15,6 +16,7 @@ where a phone of 360 pixels shows the figure.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import struct
 import sys
@@ -22,6 +24,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "book" / "figures"
@@ -533,6 +536,78 @@ def masks() -> Drawing:
     return d
 
 
+# Title of a group of bars, result file, and what its records have in common.
+SPEEDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("Training, base", "training_cpu", {"model": "base", "data": "tatoeba-en-de"}),
+    ("Training, tiny", "training_cpu", {"model": "tiny", "data": "tatoeba-en-de"}),
+    (
+        "Translating, base, beam 4, 64 sentences",
+        "decoding_cpu",
+        {"model": "base", "beam_size": 4, "batch_size": 64},
+    ),
+    (
+        "Translating, book/model, beam 4, 64 sentences",
+        "decoding_cpu",
+        {"model": "book/model", "beam_size": 4, "batch_size": 64},
+    ),
+)
+OURS = "annotated_transformer"
+
+
+def speeds() -> list[tuple[str, list[dict[str, Any]]]]:
+    """The records of each group, ours first: float32, each implementation as it comes."""
+    groups = []
+    for title, name, common in SPEEDS:
+        text = (ROOT / "book" / "results" / f"{name}.json").read_text(encoding="utf-8")
+        groups.append(
+            (
+                title,
+                [
+                    {**record, "speed": record.get("target_tokens_per_s") or record["tokens_per_s"]}
+                    for record in json.loads(text)["records"]
+                    if all(record.get(key) == value for key, value in common.items())
+                    and not record["implementation"].endswith(("int8", "no copy"))
+                ],
+            )
+        )
+    return groups
+
+
+def speed() -> Drawing:
+    """Tokens per second on a CPU, of ours and of what else there is."""
+    groups = speeds()
+    said = "; ".join(
+        f"{title}: "
+        + ", ".join(f"{record['implementation']} {record['speed']:,.0f}" for record in records)
+        for title, records in groups
+    )
+    row, head = 21, 34
+    d = Drawing(
+        480,
+        sum(head + row * len(records) for _, records in groups) + 54,
+        "Speed on one CPU core: tokens per second",
+        "Groups of horizontal bars, in each group one bar for every implementation, as long as its "
+        f"tokens per second; a longer bar is faster, and the first bar is this project. {said}.",
+    )
+    y, left, longest = 10.0, 172.0, 240.0
+    for title, records in groups:
+        y += head
+        d.text((14, y - 12), title, 15, anchor="start", bold=True)
+        most = max(record["speed"] for record in records)
+        for record in records:
+            y += row
+            ours = record["implementation"] == OURS
+            width, middle = longest * record["speed"] / most, y - row / 2 + 4
+            name = "this project" if ours else record["implementation"]
+            d.text((left - 8, middle), name, 13, anchor="end", bold=ours)
+            colours = (BLUE[1], BLUE[1]) if ours else SKY
+            d.box((left + width / 2, middle), width, 14, "", colours, radius=0, stroke=1)
+            at = (left + width + 6, middle)
+            d.text(at, f"{record['speed']:,.0f}", 13, anchor="start", bold=ours)
+    d.text((240, y + 28), "tokens per second on one core; each group has its own scale", 13)
+    return d
+
+
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "architecture": architecture,
     "scaled_dot_product": scaled_dot_product,
@@ -540,6 +615,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "decoder_layer": decoder_layer,
     "post_and_pre_norm": post_and_pre_norm,
     "masks": masks,
+    "speed": speed,
 }
 
 

@@ -1,4 +1,5 @@
-"""The tables of benchmarks/README.md, written from book/results: python -m tools.speed."""
+"""The tables of benchmarks/README.md and README.md's figures of speed, written from book/results:
+python -m tools.speed. The picture is drawn by tools/figures.py."""
 
 from __future__ import annotations
 
@@ -6,8 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tools.figures import speeds
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "benchmarks" / "README.md"
+FRONT = ROOT / "README.md"
 BEGIN, END = "<!-- written by python -m tools.speed -->\n", "<!-- end -->\n"
 
 
@@ -148,11 +152,56 @@ def tables() -> str:
     )
 
 
-def page() -> str:
-    """The README with its tables as the results say."""
-    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
-    return before + BEGIN + "\n" + tables() + "\n" + END + rest.split(END)[1]
+def front() -> str:
+    """The picture and the small table of README.md: against the fastest other in PyTorch,
+    and C++."""
+    rows, short = [], []
+    for title, (ours, *others) in speeds():
+        compiled = [r for r in others if r["implementation"].startswith("CTranslate2")]
+        best = max((r for r in others if r not in compiled), key=lambda r: r["speed"])
+        row = [title.replace("book/model", "`book/model`"), f"{ours['speed']:,.0f}"]
+        row += [f"{best['implementation']} {best['speed']:,.0f}", f"{best['ours_is_faster']:.2f} x"]
+        for other in compiled:
+            row += [f"{other['speed']:,.0f}", f"{other['ours_is_faster']:.2f} x"]
+        rows.append([*row, *[""] * (6 - len(row))])
+        short.append(f"{title}: ours {row[1]}, {row[2]}")
+        if compiled:
+            short[-1] += f", CTranslate2 {row[4]}"
+    result = load("training_cpu")
+    machine = result["hardware"].removeprefix("CPU: ").partition(",")[0]
+    memory = [r for r in result["records"] if r["measure"] == "peak memory"]
+    ours, leanest = memory[0], min(memory[1:], key=lambda r: r["peak_megabytes"])
+    head = [
+        "tokens a second",
+        "ours",
+        "fastest other in PyTorch",
+        "ours is",
+        "CTranslate2",
+        "ours is",
+    ]
+    return "\n".join(
+        [
+            f"![Bars of tokens per second. {'; '.join(short)}.](book/figures/speed.svg)\n",
+            table(head, rows),
+            f"One core of an {machine}, float32, {result['date']}. "
+            f"A training step of base takes {ours['peak_megabytes']:,.0f} MB at its "
+            f"highest, {leanest['ours_over_it']:.2f} of what the leanest other takes "
+            f"({leanest['implementation']}).\n",
+        ]
+    )
+
+
+def between(path: Path, written: str) -> str:
+    """The file's text with `written` between its two marks."""
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN)
+    return before + BEGIN + "\n" + written + "\n" + END + rest.split(END)[1]
+
+
+def pages() -> dict[Path, str]:
+    """Both files with their figures as the results say."""
+    return {README: between(README, tables()), FRONT: between(FRONT, front())}
 
 
 if __name__ == "__main__":
-    README.write_text(page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
