@@ -61,7 +61,7 @@ def _load_guard() -> str | None:
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         new = library.with_suffix(f".{os.getpid()}")
-        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
         flags = ["-std=c++20", "-shared", "-fPIC", "-w", abi, f"-I{torch_folder / 'include'}"]
         files = ["-x", "c++", "-", "-o", str(new), f"-L{torch_folder / 'lib'}", "-lc10"]
         done = subprocess.run(
@@ -161,9 +161,8 @@ def _apply(module: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = Tr
     and cannot swap all fakes."""
     for child in module.children() if recurse else ():
         _apply(child, fn)
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            module._parameters[name] = nn.Parameter(fn(parameter.detach()), parameter.requires_grad)
-    for name, buffer in module._buffers.items():
-        module._buffers[name] = None if buffer is None else fn(buffer)
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        setattr(module, name, nn.Parameter(fn(parameter.detach()), parameter.requires_grad))
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        setattr(module, name, fn(buffer))
     return module

@@ -78,10 +78,10 @@ def test_every_verb_explains_itself_with_an_example(capsys, verb):
     assert f"example: annotated-transformer {verb} " in " ".join(out.split())
 
 
-def test_the_example_command_lines_are_understood():
+def test_the_example_command_lines_are_understood(capsys):
     for verb in VERBS:
-        parser = cli.parser()._subparsers._group_actions[0].choices[verb]
-        arguments = parser.epilog.partition("annotated-transformer ")[2].partition("<")[0].split()
+        example = run(capsys, verb, "--help")[1].rpartition("example: annotated-transformer ")[2]
+        arguments = example.partition("<")[0].split()
         assert cli.parser().parse_args(arguments).run is getattr(commands, verb)
 
 

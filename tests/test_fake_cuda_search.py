@@ -41,10 +41,10 @@ class Steps:
 def on_gpu(model, dtype):
     """`model.to("cuda", dtype)`, which fake parameters do not always allow."""
     for module in model.modules():
-        for tensors in (module._parameters, module._buffers):
-            for name, tensor in tensors.items():
-                moved = None if tensor is None else tensor.detach().to("cuda", dtype)
-                tensors[name] = nn.Parameter(moved) if isinstance(tensor, nn.Parameter) else moved
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(parameter.detach().to("cuda", dtype)))
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            setattr(module, name, buffer.to("cuda", dtype))
     return model.eval()
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import tarfile
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,7 +186,7 @@ def test_a_name_and_password_go_to_their_host_and_are_not_shown(
     assert "wr0ng" not in str(caught.value)
 
 
-def test_a_password_stays_with_its_host():
+def test_a_password_stays_with_its_host(tmp_path, monkeypatch):
     """A page that sends the reader on does not send the password on."""
     sent = []
 
@@ -205,10 +206,9 @@ def test_a_password_stays_with_its_host():
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with package_index._open(
-            f"http://me:secret@127.0.0.1:{server.server_port}/", {}
-        ) as response:
-            assert response.read() == b""
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://me:secret@127.0.0.1:{server.server_port}/")
+        with pytest.raises(ConfigError, match="no index has"):
+            download_sdist("tiny", ARCHIVE, "0" * 64, tmp_path)
         server.shutdown()
     assert sent[0] is not None and sent[1:] == [None]
 
@@ -269,7 +269,7 @@ def test_a_page_that_is_none_is_one_line(page, tmp_path, monkeypatch):
         def geturl(self) -> str:
             return "http://x/"
 
-    monkeypatch.setattr(package_index, "_open", lambda url, settings: Response())
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: Response())
     with pytest.raises(ConfigError, match="^cannot download tiny"):
         download_sdist("tiny", ARCHIVE, "0" * 64, tmp_path)
 
