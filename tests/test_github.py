@@ -16,7 +16,8 @@ from click.testing import CliRunner
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = SETTINGS["project"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 on_workflows = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 
@@ -238,6 +239,15 @@ def test_the_files_are_as_the_editor_is_told() -> None:
             f"{path.relative_to(ROOT)}: {name}" for name, right in checks.items() if not right
         ]
     assert wrong == []
+
+
+def test_editor_linter_and_formatter_agree_about_the_columns() -> None:
+    told = (ROOT / ".editorconfig").read_text(encoding="utf-8")
+    python = told.partition("[*.py]")[2].partition("\n[")[0]
+    columns = SETTINGS["tool"]["ruff"]["line-length"]
+    assert f"max_line_length = {columns}\n" in python
+    said = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"at most {columns} columns" in said and "ruff format" in said
 
 
 # What SECURITY.md promises
