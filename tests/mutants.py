@@ -294,8 +294,8 @@ MUTANTS = [
     Mutant(
         "a step sees the source's padding",
         DECODING,
-        "self.cache.memory_values, self.memory_mask\n",
-        "self.cache.memory_values\n",
+        "x, keys, values, self.memory_mask",
+        "x, keys, values",
         (STEPS,),
     ),
     Mutant(
@@ -502,7 +502,7 @@ MUTANTS = [
     Mutant(
         "the mask keeps the order of before",
         DECODING,
-        "target_mask.gather(\n            3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1)\n        )",
+        "target_mask.gather(3, index)",
         "target_mask[..., :n_kept]",
         (LONG,),
     ),
