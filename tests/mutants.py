@@ -791,8 +791,8 @@ MUTANTS = [
     Mutant(
         "a GPU is asked where the padding is",
         RUN,
-        "Packing(batch.source != pad_id).to(self.device)",
-        "Packing((batch.source != pad_id).to(self.device))",
+        "Packing(batch.source != pad_id)",
+        "Packing((batch.source != pad_id).to(device))",
         ("training/test_loop.py::test_a_step_on_a_gpu_waits_for_no_value",),
     ),
     Mutant(
@@ -890,8 +890,8 @@ MUTANTS = [
     Mutant(
         "compile does nothing",
         RUN,
-        "dynamic=True) if config.compile",
-        "dynamic=True) if False",
+        "        if config.compile:\n",
+        "        if False:\n",
         ("training/test_loop.py::test_compile_is_what_a_step_goes_through",),
     ),
     Mutant(

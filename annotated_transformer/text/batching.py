@@ -1,4 +1,4 @@
-"""Batching (section 5.1): sentence pairs of similar length, about `max_tokens` source and target tokens a batch."""
+"""Batching (section 5.1): pairs of similar length, at most `max_tokens` tokens on each side."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ TextPairs = Sequence[tuple[str, str]]
 class Batch(NamedTuple):
     """Token ids, padded on the right, and the number of real target tokens (eos included).
 
-    The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n eos): the outputs,
-    shifted right by one (section 3.1). The source ends in eos, so that no sentence is empty.
+    The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n
+    eos): the outputs, shifted right by one (section 3.1). The source ends in eos, so that no
+    sentence is empty.
     """
 
     source: Int[Tensor, "B S"]
@@ -52,9 +53,10 @@ def encode_pairs(
     seed: int = 0,
     at_once: int = 10_000,
 ) -> list[TokenPair]:
-    """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.
+    """Ids of both sides of every pair that has 1 to `max_length` of them on each side.
 
-    `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays, which take 4.
+    Eos is counted. `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays,
+    which take 4.
     """
     encoded: list[TokenPair] = []
     seeds = random.Random(seed)
@@ -73,7 +75,10 @@ def encode_pairs(
 
 
 def fingerprint(pairs: TextPairs) -> str:
-    """A SHA-256 of all texts, their order and what stands opposite what: other pairs have another."""
+    """A SHA-256 of all texts, their order and what stands opposite what.
+
+    Other pairs have another.
+    """
     digest, rest = hashlib.sha256(), iter(pairs)
     while some := list(islice(rest, 10_000)):
         for sides in zip(*some, strict=True):
@@ -92,9 +97,9 @@ def pad(
 ) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
 
-    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are an
-    array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError when
-    there are no rows.
+    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are
+    an array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError
+    when there are no rows.
     """
     require(len(rows) > 0, "a batch needs at least one sentence, got none")
     longest = len(before) + max(map(len, rows)) + len(after)
@@ -141,8 +146,9 @@ def concatenated(
 ) -> list[TokenPair]:
     """share * N joined pairs for N `pairs`: x_i x_j with y_i y_j, for random i and j.
 
-    Where sentences are short, a model learns to stop early and sees little of positions far from bos. Two sentences in
-    a row are a long one (Nguyen, Murray and Chiang 2021, https://aclanthology.org/2021.iwslt-1.33).
+    Where sentences are short, a model learns to stop early and sees little of positions far from
+    bos. Two sentences in a row are a long one (Nguyen, Murray and Chiang 2021,
+    https://aclanthology.org/2021.iwslt-1.33).
     """
     first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
     return [
@@ -154,10 +160,11 @@ def concatenated(
 def group_by_length(
     lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random
 ) -> list[list[int]]:
-    """Indices of pairs in groups of similar length; no side of a group exceeds `max_tokens` when padded.
+    """Indices of pairs in groups of similar length.
 
-    `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties in random order,
-    and cut wherever the next pair would not fit.
+    No side of a group exceeds `max_tokens` when padded. `lengths` counts source and target tokens.
+    Pairs are sorted by target, then source length, ties in random order, and cut wherever the next
+    pair would not fit.
     """
     order = list(range(len(lengths)))
     generator.shuffle(order)
@@ -192,11 +199,11 @@ def token_batches(
 ) -> Iterator[Batch]:
     """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
 
-    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th batch.
-    With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up, which a GPU
-    likes: few shapes, for each of which it may have to make a plan, and of sizes that its tensor cores
-    take. Then a sentence that only the rounding makes too long is a batch of its own. Raises
-    ConfigError when a sentence is longer than `max_tokens`.
+    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th
+    batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up,
+    which a GPU likes: few shapes, for each of which it may have to make a plan, and of sizes that
+    its tensor cores take. Then a sentence that only the rounding makes too long is a batch of its
+    own. Raises ConfigError when a sentence is longer than `max_tokens`.
     """
 
     def padded(length: int) -> int:

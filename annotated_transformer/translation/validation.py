@@ -1,4 +1,4 @@
-"""Validation in training (section 5): loss, perplexity and BLEU on held-out pairs, by greedy search."""
+"""Validation in training (section 5): loss, perplexity and BLEU on held-out pairs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from annotated_transformer.translation.translator import Translator
 
 
 class Validation:
-    """What `train` asks of a model by default: valid_nll (nats a token), valid_ppl, valid_bleu (greedy search).
+    """What `train` asks of a model by default: valid_nll, valid_ppl and valid_bleu.
 
-    Pairs that the model cannot score (`evaluation.within_reach`) are left out once, with a warning. It runs on the
-    model's device, unless told another.
+    The first is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
+    (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device,
+    unless told another.
     """
 
     def __init__(
