@@ -395,8 +395,8 @@ MUTANTS = [
     Mutant(
         "a step's logits change with the next step",
         GRAPHS,
-        "            :n_sentences, :n_hypotheses\n        ].clone()",
-        "            :n_sentences, :n_hypotheses\n        ]",
+        "logits[:n_sentences, :n_hypotheses].clone()",
+        "logits[:n_sentences, :n_hypotheses]",
         ("fast/test_cuda_graphs.py::test_the_logits_of_a_step_stay_as_they_were",),
     ),
     Mutant(
@@ -453,8 +453,8 @@ MUTANTS = [
     Mutant(
         "search decodes a model in training",
         INFERENCE,
-        '            not self.model.training, "search',
-        '            True, "search',
+        "is_ready = not self.model.training",
+        "is_ready = True",
         ("fast/test_decoder.py::test_no_search_with_dropout",),
     ),
     Mutant(

@@ -1,11 +1,13 @@
-"""Decoding steps on a GPU as CUDA graphs: recorded once for each shape, then started with a single call.
+"""Decoding steps on a GPU as CUDA graphs: recorded once for each shape, then one call a step.
 
-A step of few hypotheses is more than a hundred small kernels, and a GPU runs one faster than its host can start the
-next. A graph starts all of them at once, but it reads and writes the memory that it was recorded with, and no shape in
-it can change. So the caches lie in buffers that keep their place, of sizes that are rounded up, the rest masked.
+A step of few hypotheses is more than a hundred small kernels, and a GPU runs one faster than its
+host can start the next. A graph starts all of them at once, but it reads and writes the memory that
+it was recorded with, and no shape in it can change. So the caches lie in buffers that keep their
+place, of sizes that are rounded up, the rest masked.
 
-To record a graph takes as long as several steps without one, so there must be few. Sizes go up by factors of four, and
-a beam keeps the places of hypotheses that have ended: a file of any length needs a handful (a test counts them).
+To record a graph takes as long as several steps without one, so there must be few. Sizes go up by
+factors of four, and a beam keeps the places of hypotheses that have ended: a file of any length
+needs a handful (a test counts them).
 """
 
 from __future__ import annotations
@@ -26,24 +28,23 @@ from annotated_transformer.config import require
 from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 
-FIRST_CAPACITY = (
-    128  # tokens of a sentence that the first buffers hold, those of all its hypotheses
-)
-MOST_UNUSED = 2**32  # bytes of buffers that are kept, with their graphs, for later sentences
+FIRST_CAPACITY = 128
+"""Tokens of a sentence that the first buffers hold, those of all its hypotheses."""
+MOST_UNUSED = 2**32
+"""Bytes of buffers that are kept, with their graphs, for later sentences."""
 
 
 class GraphedModel:
-    """`start` and `step` of `made_ready`, with the same values, for search; each step of a known shape is one call.
+    """`start` and `step` of `made_ready`, with the same values, for search.
 
-    Where there is no GPU the same steps are computed, without a graph. Weights that are loaded into the model count, as
-    for an InferenceModel. Raises ConfigError if `made_ready` has copies in 16 bits.
+    Each step of a known shape is one call. Where there is no GPU the same steps are computed,
+    without a graph. Weights that are loaded into the model count, as for an InferenceModel. Raises
+    ConfigError if `made_ready` has copies in 16 bits.
     """
 
     def __init__(self, made_ready: InferenceModel) -> None:
-        require(
-            not made_ready.copy_halves,
-            "graphs need weights that stay where they are: no copy_halves",
-        )
+        weights_stay = not made_ready.copy_halves
+        require(weights_stay, "graphs need weights that stay where they are: no copy_halves")
         self.made_ready, self.config = made_ready, made_ready.config
         self.record = Recorder(made_ready.embedding_VD.device)
         self.unused: list[_Buffers] = []
@@ -66,9 +67,8 @@ class GraphedModel:
         graph = state.buffers.graph(n_sentences, state.width, self.made_ready)
         graph.fill(tokens, position, state)
         is_first = state.position == 1  # how wide the beam is shows in the next one
-        logits = (graph.run() if is_first else graph.replay(self.record))[
-            :n_sentences, :n_hypotheses
-        ].clone()
+        logits = graph.run() if is_first else graph.replay(self.record)
+        logits = logits[:n_sentences, :n_hypotheses].clone()
         for layer_cache in state.caches:
             layer_cache.length += n_hypotheses
         return logits
@@ -91,21 +91,26 @@ class GraphedModel:
 
 
 def _round_up(n: int, least: int = 16) -> int:
-    """`least` times a power of four, so that few shapes occur; a GPU takes 16 rows in the time of one."""
+    """`least` times a power of four, so that few shapes occur.
+
+    A GPU takes 16 rows in the time of one.
+    """
     while least < n:
         least *= 4
     return least
 
 
 class _HeldState(DecodingState):
-    """A DecodingState whose caches are in buffers of the model; `width` is that of its widest step."""
+    """A DecodingState whose caches are in buffers of the model.
+
+    `width` is that of its widest step.
+    """
 
     def __init__(self, state: DecodingState, model: GraphedModel) -> None:
-        mask, source_length = state.memory_mask, state.caches[0].memory_keys.size(2)
+        memory_keys, mask = state.caches[0].memory_keys, state.memory_mask
+        n_sentences, _, source_length, _ = memory_keys.shape
         if mask is None:
-            mask = state.caches[0].memory_keys.new_zeros(
-                len(state.caches[0].memory_keys), 1, 1, source_length
-            )
+            mask = memory_keys.new_zeros(n_sentences, 1, 1, source_length)
         mask = F.pad(mask, (0, _round_up(source_length, 64) - source_length), value=-torch.inf)
         super().__init__(state.caches, mask, state.target_mask, state.position)
         self.model, self.width = model, 1
@@ -113,9 +118,8 @@ class _HeldState(DecodingState):
 
     def _move(self, capacity: int) -> None:
         self.buffers = self.model.take(self.caches, capacity)
-        self.caches = [
-            _HeldCache(*both) for both in zip(self.caches, self.buffers.layers, strict=True)
-        ]
+        pairs = zip(self.caches, self.buffers.layers, strict=True)
+        self.caches = [_HeldCache(cache, parts) for cache, parts in pairs]
         self.release = weakref.finalize(self, self.model.give_back, self.buffers)
         self.release.atexit = False
 
@@ -130,7 +134,10 @@ class _HeldState(DecodingState):
 
 
 class _BufferedCache(LayerCache):
-    """A LayerCache in the first rows of buffers that are there already: keys, values, and those of the source."""
+    """A LayerCache in the first rows of buffers that are there already.
+
+    They are for its keys, its values, and the keys and values of the source.
+    """
 
     def __init__(self, parts: list[Tensor], n_sentences: int) -> None:
         keys, values, memory_keys, memory_values = (part[:n_sentences] for part in parts)
@@ -157,9 +164,8 @@ class _HeldCache(_BufferedCache):
         parts = *self.buffers, self.memory_keys, self.memory_values
         for part in parts:
             part[: len(sentences)] = part.index_select(0, sentences)
-        *self.buffers, self.memory_keys, self.memory_values = (
-            part[: len(sentences)] for part in parts
-        )
+        kept = (part[: len(sentences)] for part in parts)
+        *self.buffers, self.memory_keys, self.memory_values = kept
 
 
 class _Buffers:
@@ -169,22 +175,28 @@ class _Buffers:
         self, caches: list[LayerCache], n_sentences: int, source_length: int, capacity: int
     ) -> None:
         self.sizes = n_sentences, source_length, capacity
-        lengths = capacity, capacity, source_length, source_length
+
+        def room_for(part: Tensor, length: int) -> Tensor:
+            return part.new_zeros(n_sentences, part.size(1), length, part.size(3))
+
         with torch.inference_mode(False):
             self.layers = [
                 [
-                    part.new_zeros(n_sentences, part.size(1), length, part.size(3))
-                    for part, length in zip(
-                        (*x.buffers, x.memory_keys, x.memory_values), lengths, strict=True
-                    )
+                    *(room_for(part, capacity) for part in cache.buffers),
+                    room_for(cache.memory_keys, source_length),
+                    room_for(cache.memory_values, source_length),
                 ]
-                for x in caches
+                for cache in caches
             ]
         self.n_bytes = sum(part.nbytes for parts in self.layers for part in parts)
         self.graphs: dict[tuple[int, int], _Graph] = {}
 
     def clear(self) -> None:
-        """Attention reads what is masked, with a weight of 0, and a NaN that some search left would still count."""
+        """Set all to 0.
+
+        Attention reads what is masked, with a weight of 0, and a NaN that some search left would
+        still count.
+        """
         for parts in self.layers:
             for part in parts:
                 part.zero_()
@@ -206,10 +218,8 @@ class _Graph:
         floats, self.made_ready = made_ready.embedding_VD, made_ready
         self.recorded: Callable[[], Tensor] | None = None
         with torch.inference_mode(False):
-            self.tokens = torch.zeros(
-                n_sentences, n_hypotheses, dtype=torch.long, device=floats.device
-            )
-            self.slots = torch.zeros(n_hypotheses, dtype=torch.long, device=floats.device)
+            self.tokens = floats.new_zeros(n_sentences, n_hypotheses, dtype=torch.long)
+            self.slots = floats.new_zeros(n_hypotheses, dtype=torch.long)
             self.position = floats.new_zeros(1, floats.size(1))
             self.target_mask = floats.new_zeros(n_sentences, 1, n_hypotheses, capacity)
             self.memory_mask = floats.new_zeros(n_sentences, 1, 1, source_length)
@@ -248,7 +258,10 @@ class _Graph:
 
 
 class _CacheInGraph(_BufferedCache):
-    """One whose keys and values are all of the buffers; new ones go to `slots`, so that the host knows no length."""
+    """One whose keys and values are all of the buffers.
+
+    New ones go to `slots`, so that the host need not know a length.
+    """
 
     def __init__(self, parts: list[Tensor], n_sentences: int, slots: Int[Tensor, "W"]) -> None:
         super().__init__(parts, n_sentences)
@@ -262,8 +275,8 @@ class _CacheInGraph(_BufferedCache):
 class Recorder:
     """Records steps, all of a model on one stream and with one pool of memory between them.
 
-    They can share it, since they run one after the other and what one of them found is copied before the next. An
-    empty graph keeps the pool when all others are gone.
+    They can share it, since they run one after the other and what one of them found is copied
+    before the next. An empty graph keeps the pool when all others are gone.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -297,10 +310,14 @@ class Recorder:
 
     @contextmanager
     def recording(self, graph: Any) -> Iterator[None]:
-        """Without a workspace of cuBLAS that another graph has, and would free; no graph is destroyed meanwhile."""
+        """Record without a workspace of cuBLAS that another graph has, and would free.
+
+        No graph is destroyed meanwhile.
+        """
         collects = gc.isenabled()
         gc.disable()
-        torch._C._cuda_clearCublasWorkspaces()  # PyTorch has no public one, and needs none from its #194109 on
+        # PyTorch has no public function for it, and needs none from its pull request 194109 on.
+        torch._C._cuda_clearCublasWorkspaces()
         try:
             with (
                 torch.cuda.device(self.device),
