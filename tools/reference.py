@@ -30,6 +30,7 @@ WIDTH = 88  # columns of a signature on one line
 GROUPS: dict[str, tuple[str, ...]] = {
     "Configuration and files": (
         "errors",
+        "settings",
         "config",
         "checkpoint",
     ),
