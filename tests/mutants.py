@@ -70,7 +70,7 @@ PARSING, COST, PACKING, INFERENCE, GRAPHS = (
     "fast/decoder.py",
     "fast/cuda_graphs.py",
 )
-FILES, TEXT = "files.py", "text/parallel_text.py"
+FILES, WEIGHTS, TEXT = "files.py", "weights.py", "text/parallel_text.py"
 
 DECODING = "model/decoding_state.py"
 
@@ -1028,7 +1028,7 @@ MUTANTS = [
         ("training/test_loop.py::test_validation_scores_held_out_text_and_changes_nothing",),
     ),
     # Averaging and checkpoints (6.1)
-    Mutant("the sum for the average", CHECKPOINT, "(tensor / len(paths))", "tensor", (AVERAGE,)),
+    Mutant("the sum for the average", WEIGHTS, "(tensor / len(paths))", "tensor", (AVERAGE,)),
     Mutant(
         "the first checkpoints are averaged",
         CHECKPOINT,
@@ -1052,7 +1052,7 @@ MUTANTS = [
     ),
     Mutant(
         "what config.json promises is built",
-        CHECKPOINT,
+        WEIGHTS,
         '    with torch.device("meta"):\n',
         "    if True:\n",
         ("test_checkpoint.py::test_a_small_config_cannot_take_much_memory",),

@@ -13,7 +13,8 @@ LEVELS = [  # lower first: a folder, or a module of the root, imports from the l
     {"settings"},
     {"config"},
     {"model", "text", "tables", "parsing"},
-    {"fast", "checkpoint"},
+    {"fast", "weights"},
+    {"checkpoint"},
     {"translation"},
     {"training", "looking", "interop"},
     {"experiments", "exercises"},
@@ -27,7 +28,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "matplotlib": {"looking.visualization"},
     "sentencepiece": {"text.tokenizer"},
     "sacrebleu": {"translation.evaluation"},
-    "safetensors": {"checkpoint"},
+    "safetensors": {"weights"},
     "datasets": {"text.corpus_sources"},
     "tensorboard": {"training.log"},
 }

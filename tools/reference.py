@@ -32,6 +32,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "errors",
         "settings",
         "config",
+        "weights",
         "checkpoint",
     ),
     "The model": (
