@@ -20,6 +20,7 @@ LEVELS = [  # lower first: a folder, or a module of the root, imports from the l
     {"experiments", "exercises"},
     {"train_arguments"},
     {"commands"},
+    {"arguments"},
     {"cli"},
     {"__main__"},
 ]

@@ -124,6 +124,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Ways in and out": (
         "interop",
         "commands",
+        "arguments",
         "cli",
     ),
 }
