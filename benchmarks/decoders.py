@@ -14,8 +14,9 @@ from torch import nn
 
 from annotated_transformer import Transformer
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.fast.int8 import quantize
+from annotated_transformer.fast.linear import lay_out
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import StepModel, beam_search, greedy_search
 

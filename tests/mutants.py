@@ -70,6 +70,7 @@ PARSING, COST, PACKING, INFERENCE, GRAPHS = (
     "fast/decoder.py",
     "fast/cuda_graphs.py",
 )
+LINEAR, RECORDING = "fast/linear.py", "fast/graph_recording.py"
 FILES, WEIGHTS, TEXT = "files.py", "weights.py", "text/parallel_text.py"
 
 DECODING = "model/decoding_state.py"
@@ -352,14 +353,14 @@ MUTANTS = [
     ),
     Mutant(
         "three products in 8 bits as one have no bias",
-        INFERENCE,
+        LINEAR,
         "self.of(Int8Linear(weight, bias))",
         "self.of(Int8Linear(weight))",
         (INT8_STEPS,),
     ),
     Mutant(
         "weights are rounded to 16 bits for few rows",
-        INFERENCE,
+        LINEAR,
         "fits and torch.equal(weight.half().float(), weight)",
         "fits",
         ("fast/test_decoder.py::test_only_numbers_that_float16_holds_have_a_copy",),
@@ -438,14 +439,14 @@ MUTANTS = [
     ),
     Mutant(
         "a first step does not wait for what it reads",
-        GRAPHS,
+        RECORDING,
         "        self.stream.wait_stream(torch.cuda.current_stream(self.device))\n",
         "",
         (RECORDER,),
     ),
     Mutant(
         "each graph has memory and a stream of its own",
-        GRAPHS,
+        RECORDING,
         "(graph, pool=self.pool, stream=self.stream)",
         "(graph)",
         (RECORDER,),

@@ -13,10 +13,11 @@ from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer,
 from annotated_transformer import checkpoint
 from annotated_transformer.cli import main
 from annotated_transformer.config import ConfigError
-from annotated_transformer.fast import decoder as inference, int8 as quantization
+from annotated_transformer.fast import decoder as inference, int8 as quantization, linear
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.decoder import InferenceModel
 from annotated_transformer.fast.int8 import Int8Linear, quantize
+from annotated_transformer.fast.linear import lay_out
 from annotated_transformer.translation.search import beam_search, greedy_search
 from annotated_transformer.translation.translator import Translator
 
@@ -203,7 +204,7 @@ def read_from_the_copy(shape, weight_of=Tensor.round, copy_halves=True):
     weight = weight_of(torch.randn(shape))
     rows, bias = torch.randn(65, shape[1]).type_as(weight), torch.randn(shape[0]).type_as(weight)
     product, expected = (
-        inference.float_product(weight, bias, copy_halves),
+        linear.float_product(weight, bias, copy_halves),
         nn.functional.linear(rows, weight, bias),
     )
     for n in range(66):
