@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.config import require
-from annotated_transformer.fast.decoder import InferenceModel
-from annotated_transformer.fast.graph_recording import Recorder
+from annotated_transformer.fast.decoder import FastDecoder
+from annotated_transformer.fast.graph_recording import Recorder, Run
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 
 FIRST_CAPACITY = 128
@@ -32,36 +32,36 @@ MOST_UNUSED = 2**32
 
 
 class GraphedModel:
-    """`start` and `step` of `made_ready`, with the same values, for search.
+    """`start` and `step` of `decoder`, with the same values, for search.
 
     Each step of a known shape is one call. Where there is no GPU the same steps are computed,
-    without a graph. Weights that are loaded into the model count, as for an InferenceModel. Raises
-    ConfigError if `made_ready` has copies in 16 bits.
+    without a graph. Weights that are loaded into the model count, as for a FastDecoder. Raises
+    ConfigError if `decoder` has copies in 16 bits.
     """
 
-    def __init__(self, made_ready: InferenceModel) -> None:
-        weights_stay = not made_ready.copy_halves
-        require(weights_stay, "graphs need weights that stay where they are: no copy_halves")
-        self.made_ready, self.config = made_ready, made_ready.config
-        self.record = Recorder(made_ready.embedding_VD.device)
+    def __init__(self, decoder: FastDecoder) -> None:
+        weights_stay = not decoder.keep_float16_copy
+        require(weights_stay, "graphs need weights that stay where they are: no keep_float16_copy")
+        self.decoder, self.config = decoder, decoder.config
+        self.record = Recorder(decoder.embedding_VD.device)
         self.unused: list[_Buffers] = []
 
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
-        """`InferenceModel.start`; the state belongs to this model."""
-        return _HeldState(self.made_ready.start(source), self)
+        """`FastDecoder.start`; the state belongs to this model."""
+        return _HeldState(self.decoder.start(source), self)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "B W"], state: _HeldState) -> Float[Tensor, "B W V"]:
-        """`InferenceModel.step`."""
+        """`FastDecoder.step`."""
         if not tokens.numel():
-            return self.made_ready.embedding_VD.new_empty(*tokens.shape, self.config.vocab_size)
+            return self.decoder.embedding_VD.new_empty(*tokens.shape, self.config.vocab_size)
         n_sentences, n_hypotheses = tokens.shape
-        position = self.made_ready.positions(1, state.position)
+        position = self.decoder.positions(1, state.position)
         state.advance(n_hypotheses)
         state.width = max(state.width, n_hypotheses)
         while state.caches[0].room < state.width:
             state.grow()
-        graph = state.buffers.graph(n_sentences, state.width, self.made_ready)
+        graph = state.buffers.graph(n_sentences, state.width, self.decoder)
         graph.fill(tokens, position, state)
         is_first = state.position == 1  # how wide the beam is shows in the next one
         logits = graph.run() if is_first else graph.replay(self.record)
@@ -198,10 +198,10 @@ class _Buffers:
             for part in parts:
                 part.zero_()
 
-    def graph(self, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel) -> _Graph:
+    def graph(self, n_sentences: int, n_hypotheses: int, decoder: FastDecoder) -> _Graph:
         shape = _round_up(n_sentences), n_hypotheses
         if shape not in self.graphs:
-            self.graphs[shape] = _Graph(self, *shape, made_ready)
+            self.graphs[shape] = _Graph(self, *shape, decoder)
         return self.graphs[shape]
 
 
@@ -209,11 +209,11 @@ class _Graph:
     """The step of n sentences with W hypotheses each; it is recorded when it is first replayed."""
 
     def __init__(
-        self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel
+        self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, decoder: FastDecoder
     ) -> None:
         _, source_length, capacity = buffers.sizes
-        floats, self.made_ready = made_ready.embedding_VD, made_ready
-        self.recorded: Callable[[], Tensor] | None = None
+        floats, self.decoder = decoder.embedding_VD, decoder
+        self.recorded: Run | None = None
         with torch.inference_mode(False):
             self.tokens = floats.new_zeros(n_sentences, n_hypotheses, dtype=torch.long)
             self.slots = floats.new_zeros(n_hypotheses, dtype=torch.long)
@@ -224,11 +224,11 @@ class _Graph:
 
     def run(self) -> Tensor:
         """The logits of what was filled in."""
-        return self.made_ready.logits_after(
+        return self.decoder.logits_after(
             self.tokens, self.position, self.caches, self.target_mask, self.memory_mask
         )
 
-    def replay(self, record: Recorder) -> Tensor:
+    def replay(self, record: Callable[[Run], Run]) -> Tensor:
         """What `run` gives, as a graph."""
         self.recorded = self.recorded or record(self.run)
         return self.recorded()

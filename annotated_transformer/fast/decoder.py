@@ -13,28 +13,28 @@ from torch.nn import functional as F
 
 from annotated_transformer.config import require
 from annotated_transformer.fast.int8 import Int8Embedding
-from annotated_transformer.fast.linear import LinearFunctions, float_product
+from annotated_transformer.fast.linear import LinearFunctions, as_function
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask
 from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 from annotated_transformer.model.transformer import Transformer
 
 
-class InferenceModel:
+class FastDecoder:
     """`start` and `step` of a model in evaluation mode, with the same values, for search.
 
     In a step of few hypotheses the calls between the products take as long as the products. So here
-    they are few: no modules inside modules, self-attention's W_Q, W_K and W_V as one product, and
+    they are few: no modules inside modules, self-attention's W_Q, W_K and W_V fused into one, and
     all of the decoder's W_K and W_V for the source, a row for each hypothesis or source token.
 
     The model is left as it is. Matrices of one product are copied side by side, a quarter of a base
     model once more; its other parameters are read where they are. `start` copies again when the
     model's parameters have changed, be it by `load_state_dict` or by an optimizer, so that they
     count. What PyTorch does not count as a change of a parameter (`.data`, another dtype, another
-    parameter in its place) needs a new InferenceModel; hooks are not called.
+    parameter in its place) needs a new FastDecoder; hooks are not called.
 
-    `copy_halves`: on a CPU, matrices whose numbers float16 holds exactly, as those of a float16
-    checkpoint are, get a copy in 16 bits, which steps of few rows read. Products and sums stay in
-    float32, only the order of the sums differs.
+    `keep_float16_copy`: on a CPU, matrices whose numbers float16 holds exactly, as those of a
+    float16 checkpoint are, get a copy in 16 bits, which steps of few rows read. Products and sums
+    stay in float32, only the order of the sums differs.
 
     `dtype`: compute in float16 or bfloat16, from a copy of all parameters in that type; a GPU then
     reads half the bytes, and multiplies faster. Logits come in that type too, and are turned into
@@ -42,50 +42,52 @@ class InferenceModel:
     """
 
     def __init__(
-        self, model: Transformer, copy_halves: bool = False, dtype: torch.dtype | None = None
+        self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
         is_int8 = isinstance(model.embedding, Int8Embedding)
         is_float32 = dtype in (None, torch.float32)
         require(is_float32 or not is_int8, f"a model in 8 bits cannot be in {dtype} as well")
-        self.model, self.config, self.copy_halves = model, model.config, copy_halves
+        self.model, self.config, self.keep_float16_copy = model, model.config, keep_float16_copy
         self.dtype = dtype or model.embedding.weight.dtype
         self.weights = list(model.parameters())
-        self._make_ready()
+        self._prepare()
 
     @torch.inference_mode(False)
-    def _make_ready(self) -> None:
-        model, products = self.model, LinearFunctions(self.copy_halves, self.dtype)
-        self.encoder_layers = [_EncoderLayer(layer, products) for layer in model.encoder.layers]
-        self.layers = [_DecoderLayer(layer, products) for layer in model.decoder.layers]
+    def _prepare(self) -> None:
+        model, functions = self.model, LinearFunctions(self.keep_float16_copy, self.dtype)
+        self.encoder_layers = [_EncoderLayer(layer, functions) for layer in model.encoder.layers]
+        self.layers = [_DecoderLayer(layer, functions) for layer in model.decoder.layers]
         has_final_norms = model.config.norm == "pre"
-        self.memory_norm = products.norm(model.encoder.norm) if has_final_norms else None
-        self.final_norm = products.norm(model.decoder.norm) if has_final_norms else None
+        self.memory_norm = functions.norm(model.encoder.norm) if has_final_norms else None
+        self.final_norm = functions.norm(model.decoder.norm) if has_final_norms else None
         cross = [layer.cross_attention for layer in model.decoder.layers]
-        of_memory = [linear for attention in cross for linear in (attention.W_K, attention.W_V)]
-        self.memory_sizes = [linear.out_features for linear in of_memory]
-        self.W_KV_of_memory = products.joined(of_memory)
-        self.embedding_VD = products.parameter(model.embedding.weight)
+        memory_projections = [
+            linear for attention in cross for linear in (attention.W_K, attention.W_V)
+        ]
+        self.memory_sizes = [linear.out_features for linear in memory_projections]
+        self.memory_W_KV = functions.fused(memory_projections)
+        self.embedding_VD = functions.parameter(model.embedding.weight)
         self.positions = model.positions.forward
         if isinstance(model.embedding, Int8Embedding):
-            self.logits = products.of(model.embedding.projection)
+            self.logits = functions.of(model.embedding.projection)
         else:
-            self.logits = float_product(self.embedding_VD, None, self.copy_halves)
-        self.copies = products.copies
-        self.versions = [parameter._version for parameter in self.weights]
+            self.logits = as_function(self.embedding_VD, None, self.keep_float16_copy)
+        self.copies = functions.copies
+        self.parameter_versions = [parameter._version for parameter in self.weights]
 
     def _follow_the_model(self) -> None:
         """Copy its parameters again, to where they were: there a graph reads them."""
-        if self.copy_halves:
-            self._make_ready()
+        if self.keep_float16_copy:
+            self._prepare()
             return
         with torch.inference_mode(False), torch.no_grad():
             for copy, parameter in self.copies:
                 copy.copy_(parameter)
-        self.versions = [parameter._version for parameter in self.weights]
+        self.parameter_versions = [parameter._version for parameter in self.weights]
 
-    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool, torch.dtype]]:
+    def __reduce__(self) -> tuple[type[FastDecoder], tuple[Transformer, bool, torch.dtype]]:
         """A copy belongs to a copy of the model."""
-        return InferenceModel, (self.model, self.copy_halves, self.dtype)
+        return FastDecoder, (self.model, self.keep_float16_copy, self.dtype)
 
     @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
@@ -95,7 +97,7 @@ class InferenceModel:
         """
         is_ready = not self.model.training
         require(is_ready, "search needs a model in evaluation mode: call model.eval()")
-        if self.versions != [parameter._version for parameter in self.weights]:
+        if self.parameter_versions != [parameter._version for parameter in self.weights]:
             self._follow_the_model()
         if not source.numel():
             return self.model.start(source)
@@ -103,7 +105,7 @@ class InferenceModel:
         mask = added_mask(self.model.source_mask(source), x_RD.dtype)
         for layer in self.encoder_layers:
             x_RD = layer.forward(x_RD, b, mask)
-        projected = self.W_KV_of_memory(self.memory_norm(x_RD) if self.memory_norm else x_RD)
+        projected = self.memory_W_KV(self.memory_norm(x_RD) if self.memory_norm else x_RD)
         parts = projected.split(self.memory_sizes, dim=-1)
         heads = [_heads(part, b, self.config.h) for part in parts]
         batched, caches = is_batched(source), []
@@ -145,13 +147,13 @@ class _Layer:
     They work on rows: the R positions of B sentences, side by side.
     """
 
-    def __init__(self, layer: EncoderLayer | DecoderLayer, products: LinearFunctions) -> None:
+    def __init__(self, layer: EncoderLayer | DecoderLayer, functions: LinearFunctions) -> None:
         own, feed_forward = layer.self_attention, layer.feed_forward
         self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
         self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
-        self.W_QKV = products.joined([own.W_Q, own.W_K, own.W_V])
-        alone = own.W_O, feed_forward.W_1, feed_forward.W_2
-        self.own_W_O, self.W_1, self.W_2 = map(products.of, alone)
+        self.W_QKV = functions.fused([own.W_Q, own.W_K, own.W_V])
+        unfused = own.W_O, feed_forward.W_1, feed_forward.W_2
+        self.self_W_O, self.W_1, self.W_2 = map(functions.of, unfused)
         activation = feed_forward.activation
         self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
 
@@ -190,9 +192,9 @@ class _Layer:
 
 
 class _EncoderLayer(_Layer):
-    def __init__(self, layer: EncoderLayer, products: LinearFunctions) -> None:
-        super().__init__(layer, products)
-        self.norms = products.norm(layer.add_norm_1.norm), products.norm(layer.add_norm_2.norm)
+    def __init__(self, layer: EncoderLayer, functions: LinearFunctions) -> None:
+        super().__init__(layer, functions)
+        self.norms = functions.norm(layer.add_norm_1.norm), functions.norm(layer.add_norm_2.norm)
 
     def forward(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
         x_RD = self.add_norm(x_RD, self.norms[0], self.self_attention, b, mask)
@@ -200,18 +202,18 @@ class _EncoderLayer(_Layer):
 
     def self_attention(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
         queries, keys, values = self.queries_keys_values(x_RD, b)
-        return self.own_W_O(self.attention(queries, keys, values, mask, fused=True))
+        return self.self_W_O(self.attention(queries, keys, values, mask, fused=True))
 
 
 class _DecoderLayer(_Layer):
     """A step of R = B W hypotheses."""
 
-    def __init__(self, layer: DecoderLayer, products: LinearFunctions) -> None:
-        super().__init__(layer, products)
+    def __init__(self, layer: DecoderLayer, functions: LinearFunctions) -> None:
+        super().__init__(layer, functions)
         cross = layer.cross_attention
-        self.cross_W_Q, self.cross_W_O = products.of(cross.W_Q), products.of(cross.W_O)
+        self.cross_W_Q, self.cross_W_O = functions.of(cross.W_Q), functions.of(cross.W_O)
         add_norms = layer.add_norm_1, layer.add_norm_2, layer.add_norm_3
-        self.norms = [products.norm(add_norm.norm) for add_norm in add_norms]
+        self.norms = [functions.norm(add_norm.norm) for add_norm in add_norms]
 
     def step(
         self,
@@ -227,7 +229,7 @@ class _DecoderLayer(_Layer):
     def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         queries, keys, values = self.queries_keys_values(x_RD, len(layer_cache.memory_keys))
         layer_cache.append(keys, values)
-        return self.own_W_O(self.attention(queries, layer_cache.keys, layer_cache.values, mask))
+        return self.self_W_O(self.attention(queries, layer_cache.keys, layer_cache.values, mask))
 
     def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         keys, values = layer_cache.memory_keys, layer_cache.memory_values

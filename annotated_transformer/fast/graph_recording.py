@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+Run = Callable[[], Tensor]
+"""A step on memory that keeps its place: it gives the logits."""
+
 
 class Recorder:
     """Records steps, all of a model on one stream and with one pool of memory between them.
@@ -27,7 +30,7 @@ class Recorder:
             with warnings.catch_warnings(), self.recording(self.keeper):
                 warnings.simplefilter("ignore")  # that it is empty
 
-    def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def __call__(self, run: Run) -> Run:
         """What does the same as `run` on the same memory, at once; on a CPU it is `run`.
 
         It runs once before, since libraries that are used for the first time set themselves up.

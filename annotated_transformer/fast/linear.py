@@ -16,7 +16,7 @@ from annotated_transformer.fast.int8 import Int8Linear
 from annotated_transformer.model.transformer import Transformer
 
 
-def lay_out(model: Transformer) -> Transformer:
+def store_column_major(model: Transformer) -> Transformer:
     """Store the model's matrices column by column, in place.
 
     The numbers are the same, and nothing else changes. x W^T with few rows of x reads all of W.
@@ -25,11 +25,11 @@ def lay_out(model: Transformer) -> Transformer:
     """
     for parameter in model.parameters():
         if parameter.dim() == 2:
-            parameter.data = column_by_column(parameter.data)
+            parameter.data = column_major(parameter.data)
     return model
 
 
-def column_by_column(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
+def column_major(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
     return weight.t().contiguous().t()
 
 
@@ -39,8 +39,8 @@ class LinearFunctions:
     `copies` are the copies of parameters that were made for them.
     """
 
-    def __init__(self, copy_halves: bool, dtype: torch.dtype) -> None:
-        self.copy_halves, self.dtype = copy_halves, dtype
+    def __init__(self, keep_float16_copy: bool, dtype: torch.dtype) -> None:
+        self.keep_float16_copy, self.dtype = keep_float16_copy, dtype
         self.copies: list[tuple[Tensor, nn.Parameter]] = []
 
     def parameter(self, parameter: nn.Parameter) -> Tensor:
@@ -59,9 +59,9 @@ class LinearFunctions:
         if isinstance(layer, Int8Linear):
             return layer.function()
         bias = None if layer.bias is None else self.parameter(layer.bias)
-        return float_product(self.parameter(layer.weight), bias, self.copy_halves)
+        return as_function(self.parameter(layer.weight), bias, self.keep_float16_copy)
 
-    def joined(self, layers: list[Any]) -> Callable[[Tensor], Tensor]:
+    def fused(self, layers: list[Any]) -> Callable[[Tensor], Tensor]:
         """The products of several layers side by side, from a copy of their matrices.
 
         So x is read, and rounded, once.
@@ -74,16 +74,16 @@ class LinearFunctions:
         if isinstance(layers[0], Int8Linear):
             return self.of(Int8Linear(weight, bias))
         if weight.device.type == "cpu":
-            weight = column_by_column(weight)
+            weight = column_major(weight)
         sizes = [layer.out_features for layer in layers]
         self.copies += zip(weight.split(sizes), [layer.weight for layer in layers], strict=True)
         if bias is not None:
             self.copies += zip(bias.split(sizes), [layer.bias for layer in layers], strict=True)
-        return float_product(weight, bias, self.copy_halves)
+        return as_function(weight, bias, self.keep_float16_copy)
 
 
-def float_product(
-    weight: Tensor, bias: Tensor | None, copy_halves: bool
+def as_function(
+    weight: Tensor, bias: Tensor | None, keep_float16_copy: bool
 ) -> Callable[[Tensor], Tensor]:
     """x W^T + b from W or, for few rows, from a copy of W in float16.
 
@@ -93,16 +93,16 @@ def float_product(
     (benchmarks/README.md).
     """
     product = partial(F.linear, weight=weight, bias=bias)
-    if not (copy_halves and _reads_halves(weight)):
+    has_kernel = "fbgemm" in torch.backends.quantized.supported_engines and weight.is_cpu
+    is_large = weight.numel() >= 2**17
+    if not (keep_float16_copy and has_kernel and is_large and is_exact_in_float16(weight)):
         return product
-    halves = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
+    float16_copy = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
     linear = torch.ops.quantized.linear_dynamic_fp16.default
     has_512 = "512" in torch.backends.cpu.get_cpu_capability()
     least, most = 2**19 // weight.numel(), 16 if has_512 else sys.maxsize
-    return lambda x: linear(x, halves) if least <= len(x) <= most else product(x)
+    return lambda x: linear(x, float16_copy) if least <= len(x) <= most else product(x)
 
 
-def _reads_halves(weight: Tensor) -> bool:
-    has_kernel = "fbgemm" in torch.backends.quantized.supported_engines
-    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= 2**17
-    return has_kernel and fits and torch.equal(weight.half().float(), weight)
+def is_exact_in_float16(weight: Tensor) -> bool:
+    return weight.dtype == torch.float32 and torch.equal(weight.half().float(), weight)

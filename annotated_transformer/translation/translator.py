@@ -13,9 +13,9 @@ import torch
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import DecodeConfig, require
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
-from annotated_transformer.fast.linear import lay_out
+from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import StepModel, beam_search
@@ -51,11 +51,11 @@ class Translator:
         tokenizer: Tokenizer,
         device: torch.device | str = "cpu",
         max_source: int = 1024,
-        searched: StepModel | None = None,
+        search_model: StepModel | None = None,
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode.
 
-        The steps of the search are those of `searched`, by default of the model itself. Raises
+        The steps of the search are those of `search_model`, by default of the model itself. Raises
         ConfigError for a max_source below 2.
         """
         require(
@@ -63,7 +63,7 @@ class Translator:
         )
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
-        self.search_model: StepModel = searched or self.model
+        self.search_model: StepModel = search_model or self.model
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
@@ -79,9 +79,9 @@ class Translator:
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
-        It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few
-        rows, with a copy in 16 bits where it is exact, or put into 8 bits with `int8` (see
-        `quantization`). On a GPU `graphs` records its steps (see `graphs`).
+        It searches with a `FastDecoder` of `model`, whose weights on a CPU are stored column by
+        column for few rows, with a copy in 16 bits where it is exact, or put into 8 bits with
+        `int8` (see `fast.int8`). On a GPU `graphs` records its steps (see `fast.cuda_graphs`).
 
         `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32
         on a CPU and float16 on a GPU, whose products of any age are fastest in it. It is finer than
@@ -103,12 +103,12 @@ class Translator:
         if int8:
             quantize(model)
         elif torch.device(device).type == "cpu":
-            lay_out(model)
+            store_column_major(model)
         translator = cls(model, tokenizer, device, max_source)
-        made_ready = InferenceModel(
-            translator.model, copy_halves=not on_gpu, dtype=getattr(torch, name)
+        decoder = FastDecoder(
+            translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
         )
-        translator.search_model = GraphedModel(made_ready) if graphs else made_ready
+        translator.search_model = GraphedModel(decoder) if graphs else decoder
         return translator
 
     def translate(

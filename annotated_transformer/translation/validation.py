@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -40,8 +40,8 @@ class Validation:
         was_training = model.training
         model.eval()
         try:
-            searched = InferenceModel(model) if device.type == "cuda" else None
-            translator = Translator(model, self.tokenizer, device, searched=searched)
+            search_model = FastDecoder(model) if device.type == "cuda" else None
+            translator = Translator(model, self.tokenizer, device, search_model=search_model)
             translations = translator.translate(sources, beam_size=1)
         finally:
             model.train(was_training)
