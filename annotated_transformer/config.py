@@ -6,7 +6,7 @@ Nothing here imports torch, so that a configuration can be read, checked and sto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.settings import Settings
@@ -16,6 +16,7 @@ __all__ = [
     "EOS_ID",
     "PAD_ID",
     "PRESETS",
+    "SPECIAL_IDS",
     "UNK_ID",
     "Activation",
     "ConfigError",
@@ -24,6 +25,7 @@ __all__ = [
     "ModelConfig",
     "Norm",
     "Positions",
+    "SpecialIds",
     "TrainConfig",
     "require",
 ]
@@ -31,6 +33,16 @@ __all__ = [
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """The special ids: padding, beginning and end of sentence, unknown. All take them from here."""
 
+
+class SpecialIds(NamedTuple):
+    """The ids that batching puts round a sentence and that a search looks for."""
+
+    pad_id: int = PAD_ID
+    bos_id: int = BOS_ID
+    eos_id: int = EOS_ID
+
+
+SPECIAL_IDS = SpecialIds()
 Norm = Literal["post", "pre"]
 Positions = Literal["sinusoidal", "concatenated", "learned", "none"]
 Activation = Literal["relu", "gelu", "silu"]
@@ -106,12 +118,16 @@ class ModelConfig(Settings):
             self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,
             f"sinusoidal positions need an even d_model, got {self.d_model}",
         )
-        ids = (self.pad_id, self.bos_id, self.eos_id)
+        ids = self.special_ids
         require(
             len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),
             "pad_id, bos_id and eos_id must be three ids below vocab_size "
-            f"{self.vocab_size}, got {ids}",
+            f"{self.vocab_size}, got {tuple(ids)}",
         )
+
+    @property
+    def special_ids(self) -> SpecialIds:
+        return SpecialIds(self.pad_id, self.bos_id, self.eos_id)
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with some settings changed.

@@ -8,10 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
 from annotated_transformer.errors import require
 
-FIXED = ("pad_id", "bos_id", "eos_id")  # the tokenizer's, which no flag can change
+FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
 Pairs = list[tuple[str, str]]
 
 

@@ -714,15 +714,15 @@ MUTANTS = [
     Mutant(
         "the target is not shifted",
         BATCHING,
-        "target_in=pad(targets, pad_id, before=[bos_id]",
-        "target_in=pad(targets, pad_id, after=[eos_id]",
+        "target_in=pad(targets, ids.pad_id, before=[ids.bos_id]",
+        "target_in=pad(targets, ids.pad_id, after=[ids.eos_id]",
         (SHIFTED,),
     ),
     Mutant(
         "the source has no eos",
         BATCHING,
-        "pad(sentences, pad_id, after=[eos_id], ",
-        "pad(sentences, pad_id, ",
+        "pad(sentences, ids.pad_id, after=[ids.eos_id], ",
+        "pad(sentences, ids.pad_id, ",
         (SHIFTED,),
     ),
     Mutant(

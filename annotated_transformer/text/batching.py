@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, require
+from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds, require
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -103,9 +103,8 @@ def pad(
     """
     require(len(rows) > 0, "a batch needs at least one sentence, got none")
     longest = len(before) + max(map(len, rows)) + len(after)
-    end = array("i", after) + array("i", [pad_id]) * (
-        _rounded_up(longest, multiple_of) - len(after)
-    )
+    n_padding = _rounded_up(longest, multiple_of) - len(after)
+    end = array("i", after) + array("i", [pad_id]) * n_padding
     ids = array("i")
     for row in rows:
         for part in (before, row, end[: len(end) - len(before) - len(row)]):
@@ -118,25 +117,21 @@ def _rounded_up(length: int, multiple_of: int) -> int:
 
 
 def pad_source(
-    sentences: Sequence[Ids], eos_id: int = EOS_ID, pad_id: int = PAD_ID, multiple_of: int = 1
+    sentences: Sequence[Ids], ids: SpecialIds = SPECIAL_IDS, multiple_of: int = 1
 ) -> Int[Tensor, "B S"]:
     """Source sentences as the encoder reads them: eos at the end of each, then padding."""
-    return pad(sentences, pad_id, after=[eos_id], multiple_of=multiple_of)
+    return pad(sentences, ids.pad_id, after=[ids.eos_id], multiple_of=multiple_of)
 
 
 def make_batch(
-    pairs: Sequence[TokenPair],
-    pad_id: int = PAD_ID,
-    bos_id: int = BOS_ID,
-    eos_id: int = EOS_ID,
-    multiple_of: int = 1,
+    pairs: Sequence[TokenPair], ids: SpecialIds = SPECIAL_IDS, multiple_of: int = 1
 ) -> Batch:
     """The batch of these pairs of ids (given without bos and eos), at least one."""
     targets = [target for _, target in pairs]
     return Batch(
-        source=pad_source([source for source, _ in pairs], eos_id, pad_id, multiple_of),
-        target_in=pad(targets, pad_id, before=[bos_id], multiple_of=multiple_of),
-        target_out=pad(targets, pad_id, after=[eos_id], multiple_of=multiple_of),
+        source=pad_source([source for source, _ in pairs], ids, multiple_of),
+        target_in=pad(targets, ids.pad_id, before=[ids.bos_id], multiple_of=multiple_of),
+        target_out=pad(targets, ids.pad_id, after=[ids.eos_id], multiple_of=multiple_of),
         n_tokens=sum(map(len, targets)) + len(targets),
     )
 
@@ -192,9 +187,7 @@ def token_batches(
     epoch: int = 0,
     shuffle: bool = True,
     start: int = 0,
-    pad_id: int = PAD_ID,
-    bos_id: int = BOS_ID,
-    eos_id: int = EOS_ID,
+    ids: SpecialIds = SPECIAL_IDS,
     multiple_of: int = 1,
 ) -> Iterator[Batch]:
     """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
@@ -215,4 +208,4 @@ def token_batches(
     if shuffle:
         generator.shuffle(groups)
     for group in groups[start:]:
-        yield make_batch([pairs[i] for i in group], pad_id, bos_id, eos_id, multiple_of)
+        yield make_batch([pairs[i] for i in group], ids, multiple_of)

@@ -125,7 +125,6 @@ class TrainingRun:
 
         `epoch_pairs` gives an epoch's pairs.
         """
-        ids = {name: getattr(self.model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
         while True:
             for batch in token_batches(
                 epoch_pairs(self.epoch),
@@ -133,8 +132,8 @@ class TrainingRun:
                 seed=self.config.seed,
                 epoch=self.epoch,
                 start=self.n_batches,
+                ids=self.model.config.special_ids,
                 multiple_of=self.multiple_of,
-                **ids,
             ):
                 self.n_batches += 1
                 yield batch

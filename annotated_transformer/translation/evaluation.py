@@ -132,14 +132,14 @@ def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4
     """
     require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
     longest = max(max(len(source), len(target)) + 1 for source, target in pairs)
-    ids = {name: getattr(model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
+    ids = model.config.special_ids
     device, block_rows = model.embedding.weight.device, max(128, 2**20 // model.config.vocab_size)
     nll, n_tokens = 0.0, 0
     was_training = model.training
     model.eval()
     try:
-        for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, **ids):
-            real = (batch.target_out != model.config.pad_id).flatten().nonzero()[:, 0].to(device)
+        for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, ids=ids):
+            real = (batch.target_out != ids.pad_id).flatten().nonzero()[:, 0].to(device)
             source, target_in, target_out, n_real = batch.to(device)
             mask = model.source_mask(source)
             x_ND = model.decode(target_in, model.encode(source, mask), mask).flatten(0, 1)

@@ -214,8 +214,7 @@ class Translator:
         return answers
 
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
-        ids = self.model.config
-        source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
+        source = pad_source(sources, self.model.config.special_ids).to(self.device)
         found = beam_search(self.search_model, source, **config.to_dict())
         return [
             [Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses]
