@@ -1,9 +1,10 @@
-"""The Transformer of *Attention Is All You Need*, complete: model, data, training, search and evaluation.
+"""The Transformer of *Attention Is All You Need*: model, data, training, search, evaluation.
 
-Folders are named after the paper's parts: `model` (section 3), `text` (5.1), `training` (5.2 to 5.4), `translation`
-(6.1), `tables` (4 and 6.2), `looking` (the appendix). What only makes it sooner is in `fast`. The names below are the
-ones that the book and other code import; each is loaded when it is first used, so that importing the package costs
-no more than a few milliseconds. Type checkers read the imports, and see classes and functions.
+Folders are named after the paper's parts: `model` (section 3), `text` (5.1), `training` (5.2 to
+5.4), `translation` (6.1), `tables` (4 and 6.2), `looking` (the appendix). What only makes it sooner
+is in `fast`. The names below are the ones that the book and other code import; each is loaded when
+it is first used, so that importing the package costs no more than a few milliseconds. Type checkers
+read the imports, and see classes and functions.
 """
 
 from __future__ import annotations

@@ -1,33 +1,41 @@
-"""Checkpoints and their average (section 6.1): one directory holds all that `translate` and `train --resume` need.
+"""Checkpoints and their average (section 6.1): one directory holds all that other verbs need.
 
-    config.json                          {"model": ..., "train": ..., "corpus": ...}
-    tokenizer.model                      the SentencePiece model
-    model.safetensors                    the weights that are used
-    checkpoints/step-00001000.safetensors  weights to average
-    training.safetensors                 weights, Adam's moments, random state and counters, to resume from
-    log.jsonl                            what was measured
+    config.json                 {"model": ..., "train": ..., "corpus": ...}
+    tokenizer.model             the SentencePiece model
+    model.safetensors           the weights that are used
+    training.safetensors        weights, Adam's moments, random state and counters, to resume from
+    checkpoints/                step-00001000.safetensors and others: weights to average
+    log.jsonl                   what was measured
 
-Every file is written beside its place and moved there, so a crash leaves the old one or the new one. Nothing is
-pickled: weights from a stranger cannot run code.
+`translate DIR` and `train --resume` need nothing else. Every file is written beside its place and
+moved there, so a crash leaves the old one or the new one. Nothing is pickled: weights from a
+stranger cannot run code.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import temporaries, write_atomically
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.weights import (
+    average,
+    load_tensors,
+    load_weights,
+    save_tensors,
+    save_weights,
+    shapes_of,
+    tensor_shapes,
+    without_weights,
+)
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -51,51 +59,6 @@ __all__ = [
     "write_atomically",
     "write_directory",
 ]
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write named tensors, atomically."""
-    from safetensors.torch import save_file
-
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(contiguous, temporary, dict(metadata or {})))
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Named tensors and metadata. Raises ConfigError when the file is missing or damaged."""
-    with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
-
-
-def tensor_shapes(path: Path) -> Shapes:
-    """The shapes that the head of the file promises, with nothing of the rest read. Raises ConfigError."""
-    with _opened(path) as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except FileNotFoundError:
-        raise ConfigError(f"no such file: {path}") from None
-    except SafetensorError as error:
-        raise ConfigError(f"{path} is not a safetensors file or is damaged: {error}") from None
-
-
-def save_weights(path: Path, model: nn.Module, dtype: torch.dtype | None = None) -> None:
-    """Write a model's weights, in `dtype` if given (float16 halves the file)."""
-    save_tensors(
-        path,
-        {name: tensor.to(dtype or tensor.dtype) for name, tensor in model.state_dict().items()},
-    )
 
 
 def write_directory(
@@ -137,7 +100,10 @@ def read_config(directory: str | Path) -> dict[str, Any]:
 
 
 def read_model_config(directory: str | Path) -> ModelConfig:
-    """The configuration of the model in a checkpoint directory. Raises ConfigError, with the file's name."""
+    """The configuration of the model in a checkpoint directory.
+
+    Raises ConfigError, with the file's name.
+    """
     settings = read_config(directory)["model"]
     try:
         return ModelConfig.from_dict(settings)
@@ -145,36 +111,25 @@ def read_model_config(directory: str | Path) -> ModelConfig:
         raise ConfigError(f"{Path(directory) / 'config.json'}: {error}") from None
 
 
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a model of the same shape. Raises ConfigError when they do not fit."""
-    _require_fit(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
-    model.load_state_dict(dict(tensors))
-
-
-def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    names = expected.keys() | found.keys()
-    different = sorted(name for name in names if expected.get(name) != found.get(name))
-    require(
-        not different, f"{path} does not fit its config.json: {', '.join(different[:3])} differ"
-    )
-
-
 def require_vocabulary(
     tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None
 ) -> None:
     """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them."""
+    prefix = f"{where}: " if where else ""
     require(
         tokenizer.vocab_size == config.vocab_size,
-        f"{f'{where}: ' if where else ''}the tokenizer has {tokenizer.vocab_size} tokens and the model's "
-        f"vocab_size is {config.vocab_size}: they do not belong together",
+        f"{prefix}the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size is "
+        f"{config.vocab_size}: they do not belong together",
     )
 
 
 def require_same_vocabulary(
     tokenizer: Tokenizer, config: ModelConfig, directory: str | Path | None
 ) -> None:
-    """Raise ConfigError unless the tokenizer fits the model and is the one that `directory`, if any, has stored."""
+    """Raise ConfigError unless the tokenizer fits the model and `directory`.
+
+    If a directory is given and has a tokenizer, it must be the same one.
+    """
     require_vocabulary(tokenizer, config)
     stored = Path(directory or "") / "tokenizer.model"
     require(
@@ -183,35 +138,19 @@ def require_same_vocabulary(
     )
 
 
-def _without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transformer:
-    """The model whose weights have these shapes, without memory for them. Raises ConfigError if it has others.
-
-    A config.json of a few bytes can promise a model of any size; the file of weights has the one it has.
-    """
-    layers = {match[0] for name in shapes if (match := re.match(r"encoder\.layers\.\d+\.", name))}
-    require(
-        len(layers) == config.N,
-        f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, N is {config.N}",
-    )
-    with torch.device("meta"):
-        model = Transformer(config)
-    _require_fit(model, shapes, path)
-    return model
-
-
 def load_model(
     directory: str | Path, device: torch.device | str = "cpu"
 ) -> tuple[Transformer, Tokenizer]:
     """The model (float32, ready to decode) and the tokenizer of a checkpoint directory.
 
-    Raises ConfigError when config.json, weights and tokenizer do not belong together, before there is
-    memory for the weights.
+    Raises ConfigError when config.json, weights and tokenizer do not belong together, before there
+    is memory for the weights.
     """
     from annotated_transformer.text.tokenizer import Tokenizer
 
     directory = Path(directory)
     config, path = read_model_config(directory), directory / "model.safetensors"
-    model = _without_weights(config, tensor_shapes(path), path)
+    model = without_weights(config, tensor_shapes(path), path)
     tokenizer = Tokenizer.load(directory / "tokenizer.model")
     require_vocabulary(tokenizer, config, directory)
     weights = {
@@ -228,32 +167,19 @@ def step_checkpoints(directory: str | Path) -> list[Path]:
     return sorted((Path(directory) / "checkpoints").glob("step-*.safetensors"))
 
 
-def average(paths: list[Path]) -> dict[str, Tensor]:
-    """The arithmetic mean of several files of weights, summed in float64."""
-    total: dict[str, Tensor] = {}
-    for path in paths:
-        tensors = load_tensors(path)[0]
-        same = {name: t.shape for name, t in total.items()} == {
-            name: t.shape for name, t in tensors.items()
-        }
-        require(not total or same, f"{path} has other weights than {paths[0]}")
-        for name, tensor in tensors.items():
-            total[name] = total.get(name, 0.0) + tensor.double()
-    return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
-
-
 def average_checkpoints(
     directory: str | Path,
     last: int = 5,
     out: str | Path | None = None,
     others: Sequence[str | Path] = (),
 ) -> Path:
-    """A new directory whose weights are the mean of a run's `last` checkpoints (section 6.1: 5 for base, 20 for big).
+    """A new directory whose weights are the mean of a run's `last` checkpoints.
 
-    `out` defaults to the run's name with "-averaged". `others` are runs whose `last` checkpoints are to count as well:
-    runs that went on from the same weights, with other seeds, have a good mean (Wortsman et al. 2022, "Model soups").
-    Raises ConfigError when a run has fewer checkpoints, other settings (dropout aside) or another vocabulary, and
-    when `out` holds a run, or a model that is no average.
+    The paper takes 5 for base and 20 for big (section 6.1). `out` defaults to the run's name with
+    "-averaged". `others` are runs whose `last` checkpoints are to count as well: runs that went on
+    from the same weights, with other seeds, have a good mean (Wortsman et al. 2022, "Model soups").
+    Raises ConfigError when a run has fewer checkpoints, other settings (dropout aside) or another
+    vocabulary, and when `out` holds a run, or a model that is no average.
     """
     from annotated_transformer.text.tokenizer import Tokenizer
 
@@ -289,7 +215,7 @@ def average_checkpoints(
     )
     names = [f"{path.parent.parent.name}/{path.stem}" if others else path.stem for path in paths]
     averaged = average(paths)
-    _without_weights(model_config, {name: tuple(t.shape) for name, t in averaged.items()}, paths[0])
+    without_weights(model_config, shapes_of(averaged), paths[0])
     del config["model"]
     write_directory(out, model_config, tokenizer, {**config, "averaged": names})
     save_tensors(out / "model.safetensors", averaged)
@@ -297,7 +223,10 @@ def average_checkpoints(
 
 
 def _require_alike(config: ModelConfig, first: ModelConfig, run: Path, first_run: Path) -> None:
-    """Equal shapes are no equal models: raise ConfigError unless both compute the same from equal weights."""
+    """Raise ConfigError unless both models compute the same from equal weights.
+
+    Equal shapes are not yet equal models.
+    """
     ours, theirs = config.to_dict(), first.to_dict()
     different = [
         name
@@ -318,9 +247,10 @@ def require_no_run(directory: str | Path) -> None:
 
 
 def require_room(directory: str | Path) -> None:
-    """Raise ConfigError unless a new run may begin in `directory`: it holds no run, no model and no old checkpoints.
+    """Raise ConfigError unless a new run may begin in `directory`.
 
-    What a run has left that was killed in its first save counts for nothing.
+    It must hold no run, no model and no old checkpoints. What a run has left that was killed in its
+    first save counts for nothing.
     """
     path = Path(directory)
     require(
@@ -351,9 +281,10 @@ def begin_run(directory: str | Path) -> None:
 
 
 def _killed_in_its_first_save(path: Path) -> bool:
-    """Whether a run wrote its first checkpoint, and perhaps the weights, and never the state to resume from.
+    """Whether a run left this, and never the state to resume from.
 
-    An export and an average say so in their config.json; a run that went on has a later checkpoint.
+    It wrote its first checkpoint, and perhaps the weights. An export and an average say so in their
+    config.json; a run that went on has a later checkpoint.
     """
     try:
         stored = read_config(path)

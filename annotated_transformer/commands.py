@@ -1,7 +1,7 @@
-"""What each verb of the command line does: prepare, train, average, translate, evaluate, inspect, variations, export.
+"""What each verb of the command line does: prepare, train, average, translate, evaluate, ...
 
-A verb takes the parsed arguments, prints its result on standard output and the rest on standard error. It imports what
-it needs when it runs, so that `--help` needs no torch.
+A verb takes the parsed arguments, prints its result on standard output and the rest on standard
+error. It imports what it needs when it runs, so that `--help` needs no torch.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ def train(args: Namespace) -> None:
     if args.resume or args.init:
         tokenizer = Tokenizer.load(Path(args.init or out) / "tokenizer.model")
     else:
-        say(
-            f"learning a vocabulary of {model_config.vocab_size:,} from {len(train_pairs):,} training pairs"
-        )
+        vocab_size, n_pairs = model_config.vocab_size, len(train_pairs)
+        say(f"learning a vocabulary of {vocab_size:,} from {n_pairs:,} training pairs")
         sentences = (sentence for pair in train_pairs for sentence in pair)
-        tokenizer = Tokenizer.train(sentences, model_config.vocab_size, model_type=args.model_type)
+        tokenizer = Tokenizer.train(sentences, vocab_size, model_type=args.model_type)
     if not args.resume:
         begin_run(out)
     began = time.perf_counter()
@@ -96,9 +95,8 @@ def average(args: Namespace) -> None:
 
 def translate(args: Namespace) -> None:
     search = _search(args)
-    require(
-        args.window is None or args.window >= 1, f"--window must be at least 1, got {args.window}"
-    )
+    window_fits = args.window is None or args.window >= 1
+    require(window_fits, f"--window must be at least 1, got {args.window}")
     _check_output(args.output, args.input)
     with ExitStack() as files:
         source = files.enter_context(open(args.input, "rb")) if args.input else sys.stdin.buffer
@@ -106,27 +104,27 @@ def translate(args: Namespace) -> None:
         target = files.enter_context(open(args.output, "wb")) if args.output else sys.stdout.buffer
         window = args.window or (1 if source.isatty() else 512)
         n_best = search.pop("n_best")
-        for number, found in enumerate(
-            translator.n_best_stream(_lines(source), n_best, window, **search), 1
-        ):
-            texts = (
-                [found[0].text]
-                if n_best == 1
-                else [f"{number}\t{t.score:.4f}\t{t.text}" for t in found]
-            )
-            target.write("".join(f"{text}\n" for text in texts).encode())
+        stream = translator.n_best_stream(_lines(source), n_best, window, **search)
+        for number, found in enumerate(stream, 1):
+            if n_best == 1:
+                lines = [f"{found[0].text}\n"]
+            else:
+                lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in found]
+            target.write("".join(lines).encode())
             target.flush()
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    """Lines as LF alone ends them, so that as many go out as `wc -l` counts, whatever the bytes between."""
+    """Lines as LF alone ends them.
+
+    So as many go out as `wc -l` counts, whatever the bytes between.
+    """
     from annotated_transformer.text.parallel_text import LONGEST_LINE, bounded_lines
 
     for number, (line, is_whole) in enumerate(bounded_lines(file), 1):
         if not is_whole:
-            logging.warning(
-                "line %d has more than %d bytes, only those are read", number, LONGEST_LINE
-            )
+            message = "line %d has more than %d bytes, only those are read"
+            logging.warning(message, number, LONGEST_LINE)
         yield line.removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
@@ -167,35 +165,23 @@ def evaluate(args: Namespace) -> None:
     _, encoded = scorable(translator.model.config, tokenizer, pairs)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream(sources, **search)
-    hypotheses = list(
-        tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet)
-    )
+    bar = tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet)
+    hypotheses = list(bar)
     if args.output:
-        Path(args.output).write_text(
-            "".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n"
-        )
+        text = "".join(f"{line}\n" for line in hypotheses)
+        Path(args.output).write_text(text, encoding="utf-8", newline="\n")
     scores = {"BLEU": bleu(hypotheses, references), "chrF2": chrf(hypotheses, references)}
     ppl = perplexity(translator.model, encoded)
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
         finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
-        print(
-            json.dumps(
-                {
-                    **named,
-                    "perplexity": finite,
-                    "sentences": len(pairs),
-                    "int8": args.int8,
-                    **search,
-                }
-            )
-        )
+        settings = {"sentences": len(pairs), "int8": args.int8, **search}
+        print(json.dumps({**named, "perplexity": finite, **settings}))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")
-    print(
-        f"perplexity {ppl:6.2f}  per token of this vocabulary of {tokenizer.vocab_size:,}, {len(pairs):,} sentences"
-    )
+    vocabulary = f"per token of this vocabulary of {tokenizer.vocab_size:,}"
+    print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(pairs):,} sentences")
 
 
 def inspect(args: Namespace) -> None:
@@ -217,7 +203,10 @@ def inspect(args: Namespace) -> None:
 
 
 def variations(args: Namespace) -> None:
-    """Table 3 as printed; with `run`, its miniature trained and scored; with `table`, what came out."""
+    """Table 3 as printed.
+
+    With `run` its miniature is trained and scored; with `table`, what came out is printed.
+    """
     from annotated_transformer.tables.variations import TABLE_3, table, vocabulary_interval
 
     if args.action:
@@ -280,9 +269,8 @@ def device_of(name: str) -> str:
     import torch
 
     available = torch.cuda.is_available()
-    require(
-        name != "cuda" or available, "--device cuda was asked for, but PyTorch sees no GPU here"
-    )
+    is_there = name != "cuda" or available
+    require(is_there, "--device cuda was asked for, but PyTorch sees no GPU here")
     return ("cuda" if available else "cpu") if name == "auto" else name
 
 

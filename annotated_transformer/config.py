@@ -5,19 +5,18 @@ Nothing here imports torch, so that a configuration can be read, checked and sto
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args
 
 from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.settings import Settings
 
 __all__ = [
     "BOS_ID",
     "EOS_ID",
     "PAD_ID",
     "PRESETS",
+    "SPECIAL_IDS",
     "UNK_ID",
     "Activation",
     "ConfigError",
@@ -26,42 +25,30 @@ __all__ = [
     "ModelConfig",
     "Norm",
     "Positions",
+    "SpecialIds",
     "TrainConfig",
     "require",
 ]
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
-"""The special ids: padding, beginning and end of sentence, unknown. Tokenizer and models take them from here."""
+"""The special ids: padding, beginning and end of sentence, unknown. All take them from here."""
 
+
+class SpecialIds(NamedTuple):
+    """The ids that batching puts round a sentence and that a search looks for."""
+
+    pad_id: int = PAD_ID
+    bos_id: int = BOS_ID
+    eos_id: int = EOS_ID
+
+
+SPECIAL_IDS = SpecialIds()
 Norm = Literal["post", "pre"]
 Positions = Literal["sinusoidal", "concatenated", "learned", "none"]
 Activation = Literal["relu", "gelu", "silu"]
 Initialization = Literal["scaled", "glorot"]
-Settings = TypeVar("Settings", bound="_Settings")
 MAX_SIZE = 2**28  # of any side of a matrix, so that no product of two overflows
 MAX_BEAM, MAX_ALPHA, MAX_EXTRA = 1024, 10, 100_000
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
-    """Raise ConfigError unless each value is what its annotation says; a whole number may be a float."""
-    for name, value in settings.items():
-        kinds = get_args(_hints(cls)[name]) or (_hints(cls)[name],)
-        if isinstance(kinds[0], str):
-            continue  # one of several words, which the class compares
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)):
-            named = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-            require(is_number and float in kinds, f"{name} must be {named}, got {value!r:.60}")
-        if isinstance(value, int):
-            fits = -(2**63) <= value < 2**63
-            require(fits, f"{name} must fit into 64 bits, got {value!r:.60}")
-        elif is_number:
-            require(math.isfinite(value), f"{name} must be a finite number, got {value}")
 
 
 def _check_size(name: str, size: int) -> None:
@@ -69,83 +56,19 @@ def _check_size(name: str, size: int) -> None:
     require(size <= MAX_SIZE, f"{name} must be at most {MAX_SIZE:,}, got {size}")
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """What the three configurations share: strict reading from a dictionary, and copies with changes."""
-
-    def __post_init__(self) -> None:
-        _check_kinds(type(self), vars(self))
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-    @classmethod
-    def from_dict(cls: type[Settings], settings: Any) -> Settings:
-        """The configuration that `to_dict` wrote, perhaps in a file that a stranger changed since.
-
-        Raises ConfigError for a name it does not know, one that is missing, and a value of another kind.
-        """
-        require(
-            isinstance(settings, dict),
-            f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}",
-        )
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(settings) - known)
-        require(
-            not unknown,
-            f"{cls.__name__} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known))}",
-        )
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in settings
-        ]
-        require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
-        _check_kinds(cls, settings)
-        hints = _hints(cls)  # type: ignore[arg-type]
-        return cls(
-            **{
-                name: float(value) if hints[name] is float else value
-                for name, value in settings.items()
-            }
-        )
-
-    def replace(self: Settings, **changes: Any) -> Settings:
-        """A copy with some settings changed and all rules checked again."""
-        return self.from_dict({**self.to_dict(), **changes})
-
-    @classmethod
-    def parse(cls, name: str, text: str) -> Any:
-        """The value that `text` (from a command line) means for setting `name`. Raises ConfigError."""
-        hints = _hints(cls)  # type: ignore[arg-type]
-        require(
-            name in hints,
-            f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}",
-        )
-        options = get_args(hints[name])
-        kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
-        if any(isinstance(kind, str) for kind in kinds):
-            require(
-                text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {text}"
-            )
-            return text
-        kind = kinds[0]
-        try:
-            if kind is bool:
-                return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-            return kind(text)
-        except (KeyError, ValueError):
-            raise ConfigError(f"{name} must be {kind.__name__}, got {text!r}") from None
+def _check_share(name: str, share: float) -> None:
+    require(0.0 <= share < 1.0, f"{name} must be in [0, 1), got {share}")
 
 
 @dataclass(frozen=True)
-class ModelConfig(_Settings):
+class ModelConfig(Settings):
     """The model's shape. The defaults are the paper's base model; only `vocab_size` has none.
 
-    N layers a stack, model width d_model, feed-forward width d_ff, h heads of key width d_k and value width d_v
-    (d_model / h where not given), residual dropout p_drop. The fields after `p_drop` are departures from the paper,
-    all off by default, except `initialization`, which the paper leaves open, the ids, and `max_len`, the number of
-    positions that `positions="learned"` has (the sinusoids have no end).
+    N layers a stack, model width d_model, feed-forward width d_ff, h heads of key width d_k and
+    value width d_v (d_model / h where not given), residual dropout p_drop. The fields after
+    `p_drop` are departures from the paper, all off by default, except `initialization`, which the
+    paper leaves open, the ids, and `max_len`, the number of positions that `positions="learned"`
+    has (the sinusoids have no end).
     """
 
     vocab_size: int
@@ -173,20 +96,16 @@ class ModelConfig(_Settings):
         super().__post_init__()
         for name in ("vocab_size", "N", "d_model", "d_ff", "h", "max_len"):
             _check_size(name, getattr(self, name))
+        is_divisible = self.d_model % self.h == 0
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
-                require(
-                    self.d_model % self.h == 0,
-                    f"d_model must be a multiple of h, got {self.d_model} and {self.h}",
-                )
+                numbers = f"{self.d_model} and {self.h}"
+                require(is_divisible, f"d_model must be a multiple of h, got {numbers}")
                 object.__setattr__(self, name, self.d_model // self.h)
             _check_size(name, getattr(self, name))
             _check_size(f"h {name}", self.h * getattr(self, name))
         for name in ("p_drop", "attention_dropout", "ffn_dropout"):
-            require(
-                0.0 <= getattr(self, name) < 1.0,
-                f"{name} must be in [0, 1), got {getattr(self, name)}",
-            )
+            _check_share(name, getattr(self, name))
         for name, options in (
             ("norm", Norm),
             ("positions", Positions),
@@ -199,14 +118,22 @@ class ModelConfig(_Settings):
             self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,
             f"sinusoidal positions need an even d_model, got {self.d_model}",
         )
-        ids = (self.pad_id, self.bos_id, self.eos_id)
+        ids = self.special_ids
         require(
             len(set(ids)) == 3 and all(0 <= i < self.vocab_size for i in ids),
-            f"pad_id, bos_id and eos_id must be three ids below vocab_size {self.vocab_size}, got {ids}",
+            "pad_id, bos_id and eos_id must be three ids below vocab_size "
+            f"{self.vocab_size}, got {tuple(ids)}",
         )
 
+    @property
+    def special_ids(self) -> SpecialIds:
+        return SpecialIds(self.pad_id, self.bos_id, self.eos_id)
+
     def replace(self, **changes: Any) -> ModelConfig:
-        """A copy with some settings changed; d_k and d_v that were d_model / h follow a new d_model or h."""
+        """A copy with some settings changed.
+
+        Where d_k and d_v were d_model / h, they follow a new d_model or h.
+        """
         if changes.keys() & {"d_model", "h"}:
             for name in ("d_k", "d_v"):
                 if getattr(self, name) * self.h == self.d_model:
@@ -259,19 +186,19 @@ PRESETS = ("tiny", "small", "base", "big")
 
 
 @dataclass(frozen=True)
-class TrainConfig(_Settings):
+class TrainConfig(Settings):
     """How to train. The defaults are section 5's, save the number of steps.
 
     One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each
     side. Steps are counted from 1. `precision` is the type of the products, weights stay float32:
-    "auto" means bf16 on a GPU that has it in hardware, fp16 on older ones, and fp32 elsewhere. In fp16
-    the loss is scaled, and a step whose gradients overflow is skipped: it counts as a step, for the
-    rate too, but not for Adam. Two options for small corpora are not the paper's. With `concatenate=1`
-    an epoch has, besides every pair, as many that are two random ones joined
-    (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left out when the training
-    text is encoded, anew in every epoch; its draws differ from one process to the next, so that such a
-    run does not resume bit for bit. `warm_up=False` starts at the peak of the rate and stays there for
-    the first `warmup_steps`, to show what they do.
+    "auto" means bf16 on a GPU that has it in hardware, fp16 on older ones, and fp32 elsewhere. In
+    fp16 the loss is scaled, and a step whose gradients overflow is skipped: it counts as a step,
+    for the rate too, but not for Adam. Two options for small corpora are not the paper's. With
+    `concatenate=1` an epoch has, besides every pair, as many that are two random ones joined
+    (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left out when the
+    training text is encoded, anew in every epoch; its draws differ from one process to the next, so
+    that such a run does not resume bit for bit. `warm_up=False` starts at the peak of the rate and
+    stays there for the first `warmup_steps`, to show what they do.
     """
 
     train_steps: int = 100_000
@@ -313,10 +240,7 @@ class TrainConfig(_Settings):
                 getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
             )
         for name in ("beta1", "beta2", "eps_ls", "bpe_dropout"):
-            require(
-                0.0 <= getattr(self, name) < 1.0,
-                f"{name} must be in [0, 1), got {getattr(self, name)}",
-            )
+            _check_share(name, getattr(self, name))
         for name in ("lr_factor", "adam_eps"):
             require(
                 getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}"
@@ -337,10 +261,11 @@ class TrainConfig(_Settings):
 
 
 @dataclass(frozen=True)
-class DecodeConfig(_Settings):
+class DecodeConfig(Settings):
     """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
 
-    Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no number.
+    Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no
+    number.
     """
 
     beam_size: int = 4

@@ -1,4 +1,7 @@
-"""What a person is told in one line: a mistake, or progress on standard error. Every other module stands above."""
+"""What a person is told in one line: a mistake, or progress on standard error.
+
+Every other module stands above this one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: each is written beside its place and moved when it is on disk."""
+"""Files that are whole or not there: written beside their place, and moved when on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the arguments of `train` mean: the settings of a run that begins or goes on, and its pairs of text."""
+"""What the arguments of `train` mean: settings of a run that begins or goes on, and its pairs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
 from annotated_transformer.errors import require
 
-FIXED = ("pad_id", "bos_id", "eos_id")  # the tokenizer's, which no flag can change
+FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
 Pairs = list[tuple[str, str]]
 
 
 def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, str]:
     """The configuration of the model and of the training, and the corpus as far as it is known.
 
-    Raises ConfigError for settings that cannot be, and unless `out` has what --resume needs, or room
-    for a new run.
+    Raises ConfigError for settings that cannot be, and unless `out` has what --resume needs, or
+    room for a new run.
     """
     model_changes, train_changes = assigned_settings(args.set)
     if args.seed is not None:
@@ -47,7 +47,10 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
 
 
 def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
-    """The configuration of a run that begins: that of a preset, or of the model that --init names, with changes."""
+    """The configuration of a run that begins.
+
+    It is that of a preset, or of the model that --init names, with changes.
+    """
     if not args.init:
         return getattr(ModelConfig, args.preset or "tiny")(
             8000 if vocab_size is None else vocab_size, **changes
@@ -71,14 +74,15 @@ def assigned_settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[
     model_names, train_names = (
         {field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig)
     )
+    known = (model_names | train_names) - {*FIXED}
     model: dict[str, Any] = {}
     training: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         require(bool(equals), f"--set takes name=value, got {assignment}")
         require(
-            name in (model_names | train_names) - {*FIXED},
-            f"there is no setting {name}; there are {', '.join(sorted((model_names | train_names) - {*FIXED}))}",
+            name in known,
+            f"there is no setting {name}; there are {', '.join(sorted(known))}",
         )
         if name in model_names:
             model[name] = ModelConfig.parse(name, value)
@@ -94,7 +98,10 @@ def _resumed(
     model_changes: dict[str, Any],
     train_changes: dict[str, Any],
 ) -> tuple[ModelConfig, TrainConfig, str]:
-    """The settings of the run in `out`, with those changed that may change. Raises ConfigError for any other."""
+    """The settings of the run in `out`, with those changed that may change.
+
+    Raises ConfigError for any other.
+    """
     from annotated_transformer.checkpoint import read_config, read_model_config
 
     stored, before = read_config(out), read_model_config(out)
@@ -137,7 +144,8 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
     )
     require(
         name in corpus.names() or not args.resume,
-        f"{args.out} was trained on files of one's own, {name}: give --train S T and --valid S T again",
+        f"{args.out} was trained on files of one's own, {name}: give --train S T and "
+        "--valid S T again",
     )
     return (
         corpus.load(name, "train", args.data_dir),

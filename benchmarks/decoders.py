@@ -14,8 +14,9 @@ from torch import nn
 
 from annotated_transformer import Transformer
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
+from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import StepModel, beam_search, greedy_search
 from benchmarks.converted import TorchTransformer, ctranslate2_model, joeynmt_model, marian
@@ -44,21 +45,21 @@ class WithoutEnd:
 
 
 def ours(
-    prepare: Prepare, copy_halves: bool = False, dtype: torch.dtype | None = None
+    prepare: Prepare, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
 ) -> Callable[[Transformer, int], Decoder]:
     """Our search, with a copy of the model made ready as `Translator.from_checkpoint` does."""
 
     def build(model: Transformer, forced: int) -> Decoder:
-        made_ready = InferenceModel(prepare(deepcopy(model)), copy_halves, dtype)
-        return our_search(made_ready, forced, model.embedding.weight.device)
+        decoder = FastDecoder(prepare(deepcopy(model)), keep_float16_copy, dtype)
+        return our_search(decoder, forced, model.embedding.weight.device)
 
     return build
 
 
 def ours_with_graphs(dtype: torch.dtype | None = None) -> Callable[[Transformer, int], Decoder]:
     def build(model: Transformer, forced: int) -> Decoder:
-        made_ready = InferenceModel(deepcopy(model), dtype=dtype)
-        return our_search(GraphedModel(made_ready), forced, model.embedding.weight.device)
+        decoder = FastDecoder(deepcopy(model), dtype=dtype)
+        return our_search(GraphedModel(decoder), forced, model.embedding.weight.device)
 
     return build
 
@@ -223,8 +224,8 @@ def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
 
 
 DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
-    OURS: ("torch", ours(lay_out, copy_halves=True)),
-    OURS_NO_COPY: ("torch", ours(lay_out)),
+    OURS: ("torch", ours(store_column_major, keep_float16_copy=True)),
+    OURS_NO_COPY: ("torch", ours(store_column_major)),
     OURS_INT8: ("torch", ours(quantize)),
     "Hugging Face generate": ("transformers", hugging_face),
     "torch.nn.Transformer": (

@@ -192,13 +192,13 @@ def test_a_reader_that_leaves_is_no_error(averaged):
 
 
 KEEPS_EVERY_SOURCE = """
-from annotated_transformer.fast.decoder import InferenceModel
-kept, start = [], InferenceModel.start
+from annotated_transformer.fast.decoder import FastDecoder
+kept, start = [], FastDecoder.start
 def leaking(*args):
     state = start(*args)
     kept.append([(cache.memory_keys, cache.memory_values) for cache in state.caches])
     return state
-InferenceModel.start = leaking
+FastDecoder.start = leaking
 """
 
 

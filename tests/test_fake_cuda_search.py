@@ -10,7 +10,7 @@ from toys import SMALL
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.fast import cuda_graphs as graphs
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.packing import Packing
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
@@ -18,8 +18,8 @@ from annotated_transformer.translation.search import beam_search, greedy_search
 
 READY = {
     "Transformer": lambda model: model,
-    "InferenceModel": InferenceModel,
-    "GraphedModel": lambda model: GraphedModel(InferenceModel(model)),
+    "FastDecoder": FastDecoder,
+    "GraphedModel": lambda model: GraphedModel(FastDecoder(model)),
 }
 SEARCHES = {
     "greedy": greedy_search,

@@ -31,7 +31,9 @@ WIDTH = 88  # columns of a signature on one line
 GROUPS: dict[str, tuple[str, ...]] = {
     "Configuration and files": (
         "errors",
+        "settings",
         "config",
+        "weights",
         "checkpoint",
     ),
     "The model": (
@@ -53,8 +55,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "translation.translator",
     ),
     "Sooner": (
-        "fast", "fast.blockwise_loss", "fast.cuda_graphs", "fast.decoder", "fast.int8",
-        "fast.memory", "fast.packing",
+        "fast", "fast.blockwise_loss", "fast.cuda_graphs", "fast.decoder", "fast.graph_recording",
+        "fast.int8", "fast.linear", "fast.memory", "fast.packing",
     ),
     "The paper's tables": (
         "tables",
@@ -82,6 +84,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Ways in and out": (
         "interop",
         "commands",
+        "arguments",
         "cli",
     ),
 }  # fmt: skip

@@ -53,9 +53,7 @@ def sentence_nll(
     for group in group_by_length(
         lengths, max(max_tokens, max(map(max, lengths))), random.Random(0)
     ):
-        batch = make_batch(
-            [pairs[i] for i in group], pad_id, model.config.bos_id, model.config.eos_id
-        )
+        batch = make_batch([pairs[i] for i in group], model.config.special_ids)
         logits = model(batch.source, batch.target_in).transpose(1, 2)
         nll_BT = F.cross_entropy(logits, batch.target_out, ignore_index=pad_id, reduction="none")
         found[group, 0] = nll_BT.sum(1).double()

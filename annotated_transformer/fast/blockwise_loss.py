@@ -1,4 +1,4 @@
-"""The loss of section 5.4 in blocks of rows: equal sums and gradients, without the whole array of logits."""
+"""The loss of section 5.4 in blocks of rows: equal values, and never the whole array of logits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Tensor
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Summed loss and nll of logits x E^T at the real positions, a block at a time, with the gradient on the way.
+    """Summed loss and nll of logits x E^T at the real positions, a block at a time.
 
-    With p = softmax(z), the gradient of the loss by z is p - (1 - eps) onehot(y) - eps / V. Its last term is the same
-    number everywhere, so that it never meets the (rows x V) array: it adds eps / V times a sum of rows of E to the
-    gradient of x, and of x to that of E. The mean of z is x times the mean of the rows of E.
+    The gradient is made on the way. With p = softmax(z), the gradient of the loss by z is
+    p - (1 - eps) onehot(y) - eps / V. Its last term is the same number everywhere, so that it never
+    meets the (rows x V) array: it adds eps / V times a sum of rows of E to the gradient of x, and
+    of x to that of E. The mean of z is x times the mean of the rows of E.
     """
 
     @staticmethod
@@ -50,9 +51,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 continue
             p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
             p_MV = p_MV.to(x_ND.dtype)
-            grad_x_ND[rows] = (
-                (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share).to(x_ND.dtype)
-            )
+            grad_x_MD = (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share)
+            grad_x_ND[rows] = grad_x_MD.to(x_ND.dtype)
             grad_weight_VD.addmm_(p_MV.T, x_MD)
         if learns:
             grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
@@ -61,7 +61,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_loss: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, ...]:
         grad_x_ND, grad_weight_VD = ctx.saved_tensors
         return grad_x_ND * grad_loss, grad_weight_VD * grad_loss, None, None, None, None, None
 
@@ -76,10 +78,11 @@ def linear_cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """`label_smoothed_cross_entropy` of the logits x weight^T, without ever holding all of them.
 
-    Logits exist for `block_rows` real positions at a time (default: 2^20 numbers, at least 128 rows: with fewer, the
-    gradient of `weight` would be read and written too often). Their gradient softmax(z) - q is multiplied into those of
-    `x` and `weight` at once, and only where gradients are wanted (`torch.is_grad_enabled`). Same sums
-    and units; a test holds the two equal, value and gradient.
+    Logits exist for `block_rows` real positions at a time (default: 2^20 numbers, at least 128
+    rows: with fewer, the gradient of `weight` would be read and written too often). Their gradient
+    softmax(z) - q is multiplied into those of `x` and `weight` at once, and only where gradients
+    are wanted (`torch.is_grad_enabled`). Same sums and units; a test holds the two equal, value and
+    gradient.
 
     PyTorch 2.13 has a function of this name in `torch.nn.functional`, which goes in chunks too, but
     makes all logits, with a warning, as soon as there is label smoothing. A test compares the two;

@@ -1,21 +1,19 @@
-"""Decoding steps on a GPU as CUDA graphs: recorded once for each shape, then started with a single call.
+"""Decoding steps on a GPU as CUDA graphs: recorded once for each shape, then one call a step.
 
-A step of few hypotheses is more than a hundred small kernels, and a GPU runs one faster than its host can start the
-next. A graph starts all of them at once, but it reads and writes the memory that it was recorded with, and no shape in
-it can change. So the caches lie in buffers that keep their place, of sizes that are rounded up, the rest masked.
+A step of few hypotheses is more than a hundred small kernels, and a GPU runs one faster than its
+host can start the next. A graph starts all of them at once, but it reads and writes the memory that
+it was recorded with, and no shape in it can change. So the caches lie in buffers that keep their
+place, of sizes that are rounded up, the rest masked.
 
-To record a graph takes as long as several steps without one, so there must be few. Sizes go up by factors of four, and
-a beam keeps the places of hypotheses that have ended: a file of any length needs a handful (a test counts them).
+To record a graph takes as long as several steps without one, so there must be few. Sizes go up by
+factors of four, and a beam keeps the places of hypotheses that have ended: a file of any length
+needs a handful (a test counts them).
 """
 
 from __future__ import annotations
 
-import gc
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -23,52 +21,51 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.config import require
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
+from annotated_transformer.fast.graph_recording import Recorder, Run
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 
-FIRST_CAPACITY = (
-    128  # tokens of a sentence that the first buffers hold, those of all its hypotheses
-)
-MOST_UNUSED = 2**32  # bytes of buffers that are kept, with their graphs, for later sentences
+FIRST_CAPACITY = 128
+"""Tokens of a sentence that the first buffers hold, those of all its hypotheses."""
+MOST_UNUSED = 2**32
+"""Bytes of buffers that are kept, with their graphs, for later sentences."""
 
 
 class GraphedModel:
-    """`start` and `step` of `made_ready`, with the same values, for search; each step of a known shape is one call.
+    """`start` and `step` of `decoder`, with the same values, for search.
 
-    Where there is no GPU the same steps are computed, without a graph. Weights that are loaded into the model count, as
-    for an InferenceModel. Raises ConfigError if `made_ready` has copies in 16 bits.
+    Each step of a known shape is one call. Where there is no GPU the same steps are computed,
+    without a graph. Weights that are loaded into the model count, as for a FastDecoder. Raises
+    ConfigError if `decoder` has copies in 16 bits.
     """
 
-    def __init__(self, made_ready: InferenceModel) -> None:
-        require(
-            not made_ready.copy_halves,
-            "graphs need weights that stay where they are: no copy_halves",
-        )
-        self.made_ready, self.config = made_ready, made_ready.config
-        self.record = Recorder(made_ready.embedding_VD.device)
+    def __init__(self, decoder: FastDecoder) -> None:
+        weights_stay = not decoder.keep_float16_copy
+        require(weights_stay, "graphs need weights that stay where they are: no keep_float16_copy")
+        self.decoder, self.config = decoder, decoder.config
+        self.record = Recorder(decoder.embedding_VD.device)
         self.unused: list[_Buffers] = []
 
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
-        """`InferenceModel.start`; the state belongs to this model."""
-        return _HeldState(self.made_ready.start(source), self)
+        """`FastDecoder.start`; the state belongs to this model."""
+        return _HeldState(self.decoder.start(source), self)
 
     @torch.no_grad()
     def step(self, tokens: Int[Tensor, "B W"], state: _HeldState) -> Float[Tensor, "B W V"]:
-        """`InferenceModel.step`."""
+        """`FastDecoder.step`."""
         if not tokens.numel():
-            return self.made_ready.embedding_VD.new_empty(*tokens.shape, self.config.vocab_size)
+            return self.decoder.embedding_VD.new_empty(*tokens.shape, self.config.vocab_size)
         n_sentences, n_hypotheses = tokens.shape
-        position = self.made_ready.positions(1, state.position)
+        position = self.decoder.positions(1, state.position)
         state.advance(n_hypotheses)
         state.width = max(state.width, n_hypotheses)
         while state.caches[0].room < state.width:
             state.grow()
-        graph = state.buffers.graph(n_sentences, state.width, self.made_ready)
+        graph = state.buffers.graph(n_sentences, state.width, self.decoder)
         graph.fill(tokens, position, state)
         is_first = state.position == 1  # how wide the beam is shows in the next one
-        logits = (graph.run() if is_first else graph.replay(self.record))[
-            :n_sentences, :n_hypotheses
-        ].clone()
+        logits = graph.run() if is_first else graph.replay(self.record)
+        logits = logits[:n_sentences, :n_hypotheses].clone()
         for layer_cache in state.caches:
             layer_cache.length += n_hypotheses
         return logits
@@ -91,21 +88,26 @@ class GraphedModel:
 
 
 def _round_up(n: int, least: int = 16) -> int:
-    """`least` times a power of four, so that few shapes occur; a GPU takes 16 rows in the time of one."""
+    """`least` times a power of four, so that few shapes occur.
+
+    A GPU takes 16 rows in the time of one.
+    """
     while least < n:
         least *= 4
     return least
 
 
 class _HeldState(DecodingState):
-    """A DecodingState whose caches are in buffers of the model; `width` is that of its widest step."""
+    """A DecodingState whose caches are in buffers of the model.
+
+    `width` is that of its widest step.
+    """
 
     def __init__(self, state: DecodingState, model: GraphedModel) -> None:
-        mask, source_length = state.memory_mask, state.caches[0].memory_keys.size(2)
+        memory_keys, mask = state.caches[0].memory_keys, state.memory_mask
+        n_sentences, _, source_length, _ = memory_keys.shape
         if mask is None:
-            mask = state.caches[0].memory_keys.new_zeros(
-                len(state.caches[0].memory_keys), 1, 1, source_length
-            )
+            mask = memory_keys.new_zeros(n_sentences, 1, 1, source_length)
         mask = F.pad(mask, (0, _round_up(source_length, 64) - source_length), value=-torch.inf)
         super().__init__(state.caches, mask, state.target_mask, state.position)
         self.model, self.width = model, 1
@@ -113,9 +115,8 @@ class _HeldState(DecodingState):
 
     def _move(self, capacity: int) -> None:
         self.buffers = self.model.take(self.caches, capacity)
-        self.caches = [
-            _HeldCache(*both) for both in zip(self.caches, self.buffers.layers, strict=True)
-        ]
+        pairs = zip(self.caches, self.buffers.layers, strict=True)
+        self.caches = [_HeldCache(cache, parts) for cache, parts in pairs]
         self.release = weakref.finalize(self, self.model.give_back, self.buffers)
         self.release.atexit = False
 
@@ -130,7 +131,10 @@ class _HeldState(DecodingState):
 
 
 class _BufferedCache(LayerCache):
-    """A LayerCache in the first rows of buffers that are there already: keys, values, and those of the source."""
+    """A LayerCache in the first rows of buffers that are there already.
+
+    They are for its keys, its values, and the keys and values of the source.
+    """
 
     def __init__(self, parts: list[Tensor], n_sentences: int) -> None:
         keys, values, memory_keys, memory_values = (part[:n_sentences] for part in parts)
@@ -157,9 +161,8 @@ class _HeldCache(_BufferedCache):
         parts = *self.buffers, self.memory_keys, self.memory_values
         for part in parts:
             part[: len(sentences)] = part.index_select(0, sentences)
-        *self.buffers, self.memory_keys, self.memory_values = (
-            part[: len(sentences)] for part in parts
-        )
+        kept = (part[: len(sentences)] for part in parts)
+        *self.buffers, self.memory_keys, self.memory_values = kept
 
 
 class _Buffers:
@@ -169,30 +172,36 @@ class _Buffers:
         self, caches: list[LayerCache], n_sentences: int, source_length: int, capacity: int
     ) -> None:
         self.sizes = n_sentences, source_length, capacity
-        lengths = capacity, capacity, source_length, source_length
+
+        def room_for(part: Tensor, length: int) -> Tensor:
+            return part.new_zeros(n_sentences, part.size(1), length, part.size(3))
+
         with torch.inference_mode(False):
             self.layers = [
                 [
-                    part.new_zeros(n_sentences, part.size(1), length, part.size(3))
-                    for part, length in zip(
-                        (*x.buffers, x.memory_keys, x.memory_values), lengths, strict=True
-                    )
+                    *(room_for(part, capacity) for part in cache.buffers),
+                    room_for(cache.memory_keys, source_length),
+                    room_for(cache.memory_values, source_length),
                 ]
-                for x in caches
+                for cache in caches
             ]
         self.n_bytes = sum(part.nbytes for parts in self.layers for part in parts)
         self.graphs: dict[tuple[int, int], _Graph] = {}
 
     def clear(self) -> None:
-        """Attention reads what is masked, with a weight of 0, and a NaN that some search left would still count."""
+        """Set all to 0.
+
+        Attention reads what is masked, with a weight of 0, and a NaN that some search left would
+        still count.
+        """
         for parts in self.layers:
             for part in parts:
                 part.zero_()
 
-    def graph(self, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel) -> _Graph:
+    def graph(self, n_sentences: int, n_hypotheses: int, decoder: FastDecoder) -> _Graph:
         shape = _round_up(n_sentences), n_hypotheses
         if shape not in self.graphs:
-            self.graphs[shape] = _Graph(self, *shape, made_ready)
+            self.graphs[shape] = _Graph(self, *shape, decoder)
         return self.graphs[shape]
 
 
@@ -200,16 +209,14 @@ class _Graph:
     """The step of n sentences with W hypotheses each; it is recorded when it is first replayed."""
 
     def __init__(
-        self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, made_ready: InferenceModel
+        self, buffers: _Buffers, n_sentences: int, n_hypotheses: int, decoder: FastDecoder
     ) -> None:
         _, source_length, capacity = buffers.sizes
-        floats, self.made_ready = made_ready.embedding_VD, made_ready
-        self.recorded: Callable[[], Tensor] | None = None
+        floats, self.decoder = decoder.embedding_VD, decoder
+        self.recorded: Run | None = None
         with torch.inference_mode(False):
-            self.tokens = torch.zeros(
-                n_sentences, n_hypotheses, dtype=torch.long, device=floats.device
-            )
-            self.slots = torch.zeros(n_hypotheses, dtype=torch.long, device=floats.device)
+            self.tokens = floats.new_zeros(n_sentences, n_hypotheses, dtype=torch.long)
+            self.slots = floats.new_zeros(n_hypotheses, dtype=torch.long)
             self.position = floats.new_zeros(1, floats.size(1))
             self.target_mask = floats.new_zeros(n_sentences, 1, n_hypotheses, capacity)
             self.memory_mask = floats.new_zeros(n_sentences, 1, 1, source_length)
@@ -217,11 +224,11 @@ class _Graph:
 
     def run(self) -> Tensor:
         """The logits of what was filled in."""
-        return self.made_ready.logits_after(
+        return self.decoder.logits_after(
             self.tokens, self.position, self.caches, self.target_mask, self.memory_mask
         )
 
-    def replay(self, record: Recorder) -> Tensor:
+    def replay(self, record: Callable[[Run], Run]) -> Tensor:
         """What `run` gives, as a graph."""
         self.recorded = self.recorded or record(self.run)
         return self.recorded()
@@ -248,7 +255,10 @@ class _Graph:
 
 
 class _CacheInGraph(_BufferedCache):
-    """One whose keys and values are all of the buffers; new ones go to `slots`, so that the host knows no length."""
+    """One whose keys and values are all of the buffers.
+
+    New ones go to `slots`, so that the host need not know a length.
+    """
 
     def __init__(self, parts: list[Tensor], n_sentences: int, slots: Int[Tensor, "W"]) -> None:
         super().__init__(parts, n_sentences)
@@ -257,57 +267,3 @@ class _CacheInGraph(_BufferedCache):
     def append(self, keys: Float[Tensor, "B H W K"], values: Float[Tensor, "B H W Kv"]) -> None:
         for buffer, new in zip(self.buffers, (keys, values), strict=True):
             buffer.index_copy_(2, self.slots, new)
-
-
-class Recorder:
-    """Records steps, all of a model on one stream and with one pool of memory between them.
-
-    They can share it, since they run one after the other and what one of them found is copied before the next. An
-    empty graph keeps the pool when all others are gone.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        if device.type == "cuda":
-            self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-            self.keeper = torch.cuda.CUDAGraph()
-            with warnings.catch_warnings(), self.recording(self.keeper):
-                warnings.simplefilter("ignore")  # that it is empty
-
-    def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """What does the same as `run` on the same memory, at once; on a CPU it is `run`.
-
-        It runs once before, since libraries that are used for the first time set themselves up.
-        """
-        if self.device.type != "cuda":
-            return run
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream):
-            run()
-        torch.cuda.current_stream(self.device).wait_stream(self.stream)
-        graph = torch.cuda.CUDAGraph()
-        with self.recording(graph):
-            logits = run()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return logits
-
-        return replay
-
-    @contextmanager
-    def recording(self, graph: Any) -> Iterator[None]:
-        """Without a workspace of cuBLAS that another graph has, and would free; no graph is destroyed meanwhile."""
-        collects = gc.isenabled()
-        gc.disable()
-        torch._C._cuda_clearCublasWorkspaces()  # PyTorch has no public one, and needs none from its #194109 on
-        try:
-            with (
-                torch.cuda.device(self.device),
-                torch.cuda.graph(graph, pool=self.pool, stream=self.stream),
-            ):
-                yield
-        finally:
-            torch._C._cuda_clearCublasWorkspaces()
-            if collects:
-                gc.enable()

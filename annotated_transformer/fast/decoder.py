@@ -1,11 +1,9 @@
-"""A trained model made ready to decode fast: few calls, weights laid out for few rows, or read in 16 or 8 bits."""
+"""Decoding fast with a trained model: few calls, weights stored for few rows or in few bits."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,110 +12,92 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import require
-from annotated_transformer.fast.int8 import Int8Embedding, Int8Linear
+from annotated_transformer.fast.int8 import Int8Embedding
+from annotated_transformer.fast.linear import LinearFunctions, as_function
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask
 from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 from annotated_transformer.model.transformer import Transformer
 
 
-def lay_out(model: Transformer) -> Transformer:
-    """Store the model's matrices column by column, in place; the same numbers, and nothing else changes.
-
-    x W^T with few rows of x reads all of W. PyTorch keeps W (out, in) row by row, so that a kernel has to gather or
-    copy it first; the transposed copy is read in order. Training, whose x has many rows, gains nothing from it.
-    """
-    for parameter in model.parameters():
-        if parameter.dim() == 2:
-            parameter.data = _column_by_column(parameter.data)
-    return model
-
-
-def _column_by_column(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
-    return weight.t().contiguous().t()
-
-
-class InferenceModel:
+class FastDecoder:
     """`start` and `step` of a model in evaluation mode, with the same values, for search.
 
-    In a step of few hypotheses the calls between the products take as long as the products. So here they are few: no
-    modules inside modules, self-attention's W_Q, W_K and W_V as one product, and all of the decoder's W_K and W_V for
-    the source, a row for each hypothesis or source token.
+    In a step of few hypotheses the calls between the products take as long as the products. So here
+    they are few: no modules inside modules, self-attention's W_Q, W_K and W_V fused into one, and
+    all of the decoder's W_K and W_V for the source, a row for each hypothesis or source token.
 
-    The model is left as it is. Matrices of one product are copied side by side, a quarter of a base model once more;
-    its other parameters are read where they are. `start` copies again when the model's parameters have changed, be it
-    by `load_state_dict` or by an optimizer, so that they count. What PyTorch does not count as a change of a parameter
-    (`.data`, another dtype, another parameter in its place) needs a new InferenceModel; hooks are not called.
+    The model is left as it is. Matrices of one product are copied side by side, a quarter of a base
+    model once more; its other parameters are read where they are. `start` copies again when the
+    model's parameters have changed, be it by `load_state_dict` or by an optimizer, so that they
+    count. What PyTorch does not count as a change of a parameter (`.data`, another dtype, another
+    parameter in its place) needs a new FastDecoder; hooks are not called.
 
-    `copy_halves`: on a CPU, matrices whose numbers float16 holds exactly, as those of a float16 checkpoint are, get a
-    copy in 16 bits, which steps of few rows read. Products and sums stay in float32, only the order of the sums
-    differs.
+    `keep_float16_copy`: on a CPU, matrices whose numbers float16 holds exactly, as those of a
+    float16 checkpoint are, get a copy in 16 bits, which steps of few rows read. Products and sums
+    stay in float32, only the order of the sums differs.
 
-    `dtype`: compute in float16 or bfloat16, from a copy of all parameters in that type; a GPU then reads half the
-    bytes, and multiplies faster. Logits come in that type too, and are turned into probabilities in float32.
+    `dtype`: compute in float16 or bfloat16, from a copy of all parameters in that type; a GPU then
+    reads half the bytes, and multiplies faster. Logits come in that type too, and are turned into
+    probabilities in float32.
     """
 
     def __init__(
-        self, model: Transformer, copy_halves: bool = False, dtype: torch.dtype | None = None
+        self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
         is_int8 = isinstance(model.embedding, Int8Embedding)
-        require(
-            not (is_int8 and dtype not in (None, torch.float32)),
-            f"a model in 8 bits cannot be in {dtype} as well",
-        )
-        self.model, self.config, self.copy_halves = model, model.config, copy_halves
+        is_float32 = dtype in (None, torch.float32)
+        require(is_float32 or not is_int8, f"a model in 8 bits cannot be in {dtype} as well")
+        self.model, self.config, self.keep_float16_copy = model, model.config, keep_float16_copy
         self.dtype = dtype or model.embedding.weight.dtype
         self.weights = list(model.parameters())
-        self._make_ready()
+        self._prepare()
 
     @torch.inference_mode(False)
-    def _make_ready(self) -> None:
-        model, products = self.model, _Products(self.copy_halves, self.dtype)
-        self.encoder_layers = [_EncoderLayer(layer, products) for layer in model.encoder.layers]
-        self.layers = [_DecoderLayer(layer, products) for layer in model.decoder.layers]
+    def _prepare(self) -> None:
+        model, functions = self.model, LinearFunctions(self.keep_float16_copy, self.dtype)
+        self.encoder_layers = [_EncoderLayer(layer, functions) for layer in model.encoder.layers]
+        self.layers = [_DecoderLayer(layer, functions) for layer in model.decoder.layers]
         has_final_norms = model.config.norm == "pre"
-        self.memory_norm = products.norm(model.encoder.norm) if has_final_norms else None
-        self.final_norm = products.norm(model.decoder.norm) if has_final_norms else None
+        self.memory_norm = functions.norm(model.encoder.norm) if has_final_norms else None
+        self.final_norm = functions.norm(model.decoder.norm) if has_final_norms else None
         cross = [layer.cross_attention for layer in model.decoder.layers]
-        of_memory = [linear for attention in cross for linear in (attention.W_K, attention.W_V)]
-        self.memory_sizes = [linear.out_features for linear in of_memory]
-        self.W_KV_of_memory = products.joined(of_memory)
-        self.embedding_VD, self.positions = (
-            products.parameter(model.embedding.weight),
-            model.positions.forward,
-        )
-        is_int8 = isinstance(model.embedding, Int8Embedding)
-        self.logits = (
-            products.of(model.embedding.projection)
-            if is_int8
-            else float_product(self.embedding_VD, None, self.copy_halves)
-        )
-        self.copies = products.copies
-        self.versions = [parameter._version for parameter in self.weights]
+        memory_projections = [
+            linear for attention in cross for linear in (attention.W_K, attention.W_V)
+        ]
+        self.memory_sizes = [linear.out_features for linear in memory_projections]
+        self.memory_W_KV = functions.fused(memory_projections)
+        self.embedding_VD = functions.parameter(model.embedding.weight)
+        self.positions = model.positions.forward
+        if isinstance(model.embedding, Int8Embedding):
+            self.logits = functions.of(model.embedding.projection)
+        else:
+            self.logits = as_function(self.embedding_VD, None, self.keep_float16_copy)
+        self.copies = functions.copies
+        self.parameter_versions = [parameter._version for parameter in self.weights]
 
     def _follow_the_model(self) -> None:
         """Copy its parameters again, to where they were: there a graph reads them."""
-        if self.copy_halves:
-            self._make_ready()
+        if self.keep_float16_copy:
+            self._prepare()
             return
         with torch.inference_mode(False), torch.no_grad():
             for copy, parameter in self.copies:
                 copy.copy_(parameter)
-        self.versions = [parameter._version for parameter in self.weights]
+        self.parameter_versions = [parameter._version for parameter in self.weights]
 
-    def __reduce__(self) -> tuple[type[InferenceModel], tuple[Transformer, bool, torch.dtype]]:
-        return InferenceModel, (
-            self.model,
-            self.copy_halves,
-            self.dtype,
-        )  # a copy belongs to a copy of the model
+    def __reduce__(self) -> tuple[type[FastDecoder], tuple[Transformer, bool, torch.dtype]]:
+        """A copy belongs to a copy of the model."""
+        return FastDecoder, (self.model, self.keep_float16_copy, self.dtype)
 
     @torch.no_grad()
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
-        """`Transformer.start`, without gradients. Raises ConfigError for a model in training mode."""
-        require(
-            not self.model.training, "search needs a model in evaluation mode: call model.eval()"
-        )
-        if self.versions != [parameter._version for parameter in self.weights]:
+        """`Transformer.start`, without gradients.
+
+        Raises ConfigError for a model in training mode.
+        """
+        is_ready = not self.model.training
+        require(is_ready, "search needs a model in evaluation mode: call model.eval()")
+        if self.parameter_versions != [parameter._version for parameter in self.weights]:
             self._follow_the_model()
         if not source.numel():
             return self.model.start(source)
@@ -125,16 +105,12 @@ class InferenceModel:
         mask = added_mask(self.model.source_mask(source), x_RD.dtype)
         for layer in self.encoder_layers:
             x_RD = layer.forward(x_RD, b, mask)
-        projected = self.W_KV_of_memory(self.memory_norm(x_RD) if self.memory_norm else x_RD)
-        heads = [
-            _heads(part, b, self.config.h) for part in projected.split(self.memory_sizes, dim=-1)
-        ]
-        batched = is_batched(source)  # then K^T is stored
-        caches = []
+        projected = self.memory_W_KV(self.memory_norm(x_RD) if self.memory_norm else x_RD)
+        parts = projected.split(self.memory_sizes, dim=-1)
+        heads = [_heads(part, b, self.config.h) for part in parts]
+        batched, caches = is_batched(source), []
         for keys, values in zip(heads[::2], heads[1::2], strict=True):
-            keys = (
-                keys.transpose(2, 3).contiguous().transpose(2, 3) if batched else keys.contiguous()
-            )
+            keys = _stored_as_transpose(keys) if batched else keys.contiguous()
             caches.append(LayerCache(keys[:, :, :0], values[:, :, :0], keys, values.contiguous()))
         return DecodingState(caches, mask)
 
@@ -145,9 +121,8 @@ class InferenceModel:
             return self.model.step(tokens, state)
         position = self.positions(1, state.position)
         state.advance(tokens.size(1))
-        return self.logits_after(
-            tokens, position, state.caches, state.target_mask, state.memory_mask
-        )
+        masks = state.target_mask, state.memory_mask
+        return self.logits_after(tokens, position, state.caches, *masks)
 
     def logits_after(
         self,
@@ -158,28 +133,27 @@ class InferenceModel:
         memory_mask: Float[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B W V"]:
         """A step's arithmetic: all that depends on the values of tensors, and on nothing else."""
-        x_RD = (
-            F.embedding(tokens.flatten(), self.embedding_VD) * math.sqrt(self.config.d_model)
-            + position
-        )
-        x_RD = x_RD.to(self.dtype)
+        embedded_RD = F.embedding(tokens.flatten(), self.embedding_VD)
+        x_RD = (embedded_RD * math.sqrt(self.config.d_model) + position).to(self.dtype)
         for layer, layer_cache in zip(self.layers, caches, strict=True):
             x_RD = layer.step(x_RD, layer_cache, target_mask, memory_mask)
-        return self.logits(self.final_norm(x_RD) if self.final_norm else x_RD).view(
-            *tokens.shape, -1
-        )
+        logits_RV = self.logits(self.final_norm(x_RD) if self.final_norm else x_RD)
+        return logits_RV.view(*tokens.shape, -1)
 
 
 class _Layer:
-    """What a layer of the encoder and one of the decoder have in common, for rows: R of B sentences, side by side."""
+    """What a layer of the encoder and one of the decoder have in common.
 
-    def __init__(self, layer: EncoderLayer | DecoderLayer, products: _Products) -> None:
+    They work on rows: the R positions of B sentences, side by side.
+    """
+
+    def __init__(self, layer: EncoderLayer | DecoderLayer, functions: LinearFunctions) -> None:
         own, feed_forward = layer.self_attention, layer.feed_forward
         self.h, self.scale, self.is_post_norm = own.h, own.scale, layer.add_norm_1.post
         self.sizes = [linear.out_features for linear in (own.W_Q, own.W_K, own.W_V)]
-        self.W_QKV = products.joined([own.W_Q, own.W_K, own.W_V])
-        alone = own.W_O, feed_forward.W_1, feed_forward.W_2
-        self.own_W_O, self.W_1, self.W_2 = map(products.of, alone)
+        self.W_QKV = functions.fused([own.W_Q, own.W_K, own.W_V])
+        unfused = own.W_O, feed_forward.W_1, feed_forward.W_2
+        self.self_W_O, self.W_1, self.W_2 = map(functions.of, unfused)
         activation = feed_forward.activation
         self.activation = F.relu_ if isinstance(activation, nn.ReLU) else activation.forward
 
@@ -190,11 +164,9 @@ class _Layer:
         sublayer: Callable[..., Tensor],
         *of: Any,
     ) -> Tensor:
-        return (
-            norm(x_RD + sublayer(x_RD, *of))
-            if self.is_post_norm
-            else x_RD + sublayer(norm(x_RD), *of)
-        )
+        if self.is_post_norm:
+            return norm(x_RD + sublayer(x_RD, *of))
+        return x_RD + sublayer(norm(x_RD), *of)
 
     def queries_keys_values(self, x_RD: Tensor, b: int) -> list[Tensor]:
         return [_heads(part, b, self.h) for part in self.W_QKV(x_RD).split(self.sizes, dim=-1)]
@@ -208,9 +180,8 @@ class _Layer:
         fused: bool = False,
     ) -> Tensor:
         if fused or not is_batched(queries):
-            heads = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=mask, scale=self.scale
-            )
+            kernel = F.scaled_dot_product_attention
+            heads = kernel(queries, keys, values, attn_mask=mask, scale=self.scale)
         else:
             scores = queries * (self.scale or queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
             heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ values
@@ -221,9 +192,9 @@ class _Layer:
 
 
 class _EncoderLayer(_Layer):
-    def __init__(self, layer: EncoderLayer, products: _Products) -> None:
-        super().__init__(layer, products)
-        self.norms = products.norm(layer.add_norm_1.norm), products.norm(layer.add_norm_2.norm)
+    def __init__(self, layer: EncoderLayer, functions: LinearFunctions) -> None:
+        super().__init__(layer, functions)
+        self.norms = functions.norm(layer.add_norm_1.norm), functions.norm(layer.add_norm_2.norm)
 
     def forward(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
         x_RD = self.add_norm(x_RD, self.norms[0], self.self_attention, b, mask)
@@ -231,20 +202,18 @@ class _EncoderLayer(_Layer):
 
     def self_attention(self, x_RD: Tensor, b: int, mask: Tensor | None) -> Tensor:
         queries, keys, values = self.queries_keys_values(x_RD, b)
-        return self.own_W_O(self.attention(queries, keys, values, mask, fused=True))
+        return self.self_W_O(self.attention(queries, keys, values, mask, fused=True))
 
 
 class _DecoderLayer(_Layer):
     """A step of R = B W hypotheses."""
 
-    def __init__(self, layer: DecoderLayer, products: _Products) -> None:
-        super().__init__(layer, products)
+    def __init__(self, layer: DecoderLayer, functions: LinearFunctions) -> None:
+        super().__init__(layer, functions)
         cross = layer.cross_attention
-        self.cross_W_Q, self.cross_W_O = products.of(cross.W_Q), products.of(cross.W_O)
-        self.norms = [
-            products.norm(each.norm)
-            for each in (layer.add_norm_1, layer.add_norm_2, layer.add_norm_3)
-        ]
+        self.cross_W_Q, self.cross_W_O = functions.of(cross.W_Q), functions.of(cross.W_O)
+        add_norms = layer.add_norm_1, layer.add_norm_2, layer.add_norm_3
+        self.norms = [functions.norm(add_norm.norm) for add_norm in add_norms]
 
     def step(
         self,
@@ -260,13 +229,12 @@ class _DecoderLayer(_Layer):
     def self_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         queries, keys, values = self.queries_keys_values(x_RD, len(layer_cache.memory_keys))
         layer_cache.append(keys, values)
-        return self.own_W_O(self.attention(queries, layer_cache.keys, layer_cache.values, mask))
+        return self.self_W_O(self.attention(queries, layer_cache.keys, layer_cache.values, mask))
 
     def cross_attention(self, x_RD: Tensor, layer_cache: LayerCache, mask: Tensor | None) -> Tensor:
         keys, values = layer_cache.memory_keys, layer_cache.memory_values
-        return self.cross_W_O(
-            self.attention(_heads(self.cross_W_Q(x_RD), len(keys), self.h), keys, values, mask)
-        )
+        queries = _heads(self.cross_W_Q(x_RD), len(keys), self.h)
+        return self.cross_W_O(self.attention(queries, keys, values, mask))
 
 
 def _heads(rows: Tensor, b: int, h: int) -> Tensor:
@@ -274,85 +242,14 @@ def _heads(rows: Tensor, b: int, h: int) -> Tensor:
     return rows.view(b, len(rows) // b, h, -1).transpose(1, 2)
 
 
-def is_batched(sentences: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]) -> bool:
-    """Whether so many sentences take a step on a CPU that attention is faster as two batched products than fused.
+def _stored_as_transpose(keys: Tensor) -> Tensor:
+    return keys.transpose(2, 3).contiguous().transpose(2, 3)
 
-    With the source's keys stored as K^T it takes 0.7 to 0.9 of the time, and more for a few (benchmarks/README.md).
+
+def is_batched(sentences: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]) -> bool:
+    """Whether on a CPU, for so many sentences, batched products attend faster than a fused kernel.
+
+    With the source's keys stored as K^T it takes 0.7 to 0.9 of the time, and more for a few
+    (benchmarks/README.md).
     """
     return len(sentences) >= 16 and sentences.device.type == "cpu"
-
-
-class _Products:
-    """x W^T + b and norms of a model's layers, without what it costs to call a module; `copies` are of parameters."""
-
-    def __init__(self, copy_halves: bool, dtype: torch.dtype) -> None:
-        self.copy_halves, self.dtype = copy_halves, dtype
-        self.copies: list[tuple[Tensor, nn.Parameter]] = []
-
-    def parameter(self, parameter: nn.Parameter) -> Tensor:
-        """The parameter itself, or a copy in the other type."""
-        tensor = parameter.detach().to(self.dtype)
-        if tensor.dtype != parameter.dtype:
-            self.copies.append((tensor, parameter))
-        return tensor
-
-    def norm(self, norm: Any) -> Callable[[Tensor], Tensor]:
-        weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
-        return partial(
-            F.layer_norm,
-            normalized_shape=norm.normalized_shape,
-            weight=weight,
-            bias=bias,
-            eps=norm.eps,
-        )
-
-    def of(self, layer: Any) -> Callable[[Tensor], Tensor]:
-        if isinstance(layer, Int8Linear):
-            return layer.function()
-        bias = None if layer.bias is None else self.parameter(layer.bias)
-        return float_product(self.parameter(layer.weight), bias, self.copy_halves)
-
-    def joined(self, layers: list[Any]) -> Callable[[Tensor], Tensor]:
-        """The products of several layers side by side, from a copy of their matrices: x is read, and rounded, once."""
-        with torch.no_grad():
-            weight = torch.cat([layer.weight for layer in layers]).to(self.dtype)
-            bias = (
-                None
-                if layers[0].bias is None
-                else torch.cat([layer.bias for layer in layers]).to(self.dtype)
-            )
-        if isinstance(layers[0], Int8Linear):
-            return self.of(Int8Linear(weight, bias))
-        if weight.device.type == "cpu":
-            weight = _column_by_column(weight)
-        sizes = [layer.out_features for layer in layers]
-        self.copies += zip(weight.split(sizes), [layer.weight for layer in layers], strict=True)
-        if bias is not None:
-            self.copies += zip(bias.split(sizes), [layer.bias for layer in layers], strict=True)
-        return float_product(weight, bias, self.copy_halves)
-
-
-def float_product(
-    weight: Tensor, bias: Tensor | None, copy_halves: bool
-) -> Callable[[Tensor], Tensor]:
-    """x W^T + b from W or, for few rows, from a copy of W in float16 where that has the same numbers: half the bytes.
-
-    A call of the copy's kernel, FBGEMM's, costs some 20 microseconds more, so W must not be small. With vectors of 512
-    bits it falls behind at 64 rows, with 256 bits it was ahead at any number (benchmarks/README.md).
-    """
-    product = partial(F.linear, weight=weight, bias=bias)
-    if not (copy_halves and _reads_halves(weight)):
-        return product
-    halves = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
-    linear = torch.ops.quantized.linear_dynamic_fp16.default
-    least, most = (
-        2**19 // weight.numel(),
-        16 if "512" in torch.backends.cpu.get_cpu_capability() else sys.maxsize,
-    )
-    return lambda x: linear(x, halves) if least <= len(x) <= most else product(x)
-
-
-def _reads_halves(weight: Tensor) -> bool:
-    has_kernel = "fbgemm" in torch.backends.quantized.supported_engines
-    fits = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= 2**17
-    return has_kernel and fits and torch.equal(weight.half().float(), weight)

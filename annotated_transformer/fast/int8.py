@@ -19,9 +19,10 @@ from annotated_transformer.model.transformer import Transformer
 class Int8Linear(nn.Module):
     """x W^T + b with W and x rounded to 8 bits: W once, row by row, x at each call, as a whole.
 
-    w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; x is s_x (q_x - z), with 256
-    steps from its least to its largest entry, or 128 where the CPU's sums would not be exact. So an output depends a
-    little on what else is in the batch. The kernels are PyTorch's own.
+    w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; x is
+    s_x (q_x - z), with 256 steps from its least to its largest entry, or 128 where the CPU's sums
+    would not be exact. So an output depends a little on what else is in the batch. The kernels are
+    PyTorch's own.
     """
 
     def __init__(
@@ -32,14 +33,12 @@ class Int8Linear(nn.Module):
         weight = weight.detach().contiguous()
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
+        deprecated = ".*quantized tensor creation functions.*deprecated"
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message=".*quantized tensor creation functions.*deprecated"
-            )
+            warnings.filterwarnings("ignore", message=deprecated)
             rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(
-            rounded, None if bias is None else bias.detach()
-        )
+        bias = None if bias is None else bias.detach()
+        self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
 
     def forward(self, x: Float[Tensor, "*B I"]) -> Float[Tensor, "*B O"]:
         if x.numel() == 0:
@@ -48,11 +47,8 @@ class Int8Linear(nn.Module):
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """`forward` for one row or more, without what it costs to call a module."""
-        packed, reduce_range, linear = (
-            self.packed,
-            not sums_are_exact(),
-            torch.ops.quantized.linear_dynamic.default,
-        )
+        packed, reduce_range = self.packed, not sums_are_exact()
+        linear = torch.ops.quantized.linear_dynamic.default
         return lambda x: linear(x, packed, reduce_range)
 
     @property
@@ -70,18 +66,20 @@ class Int8Linear(nn.Module):
 
 @cache
 def sums_are_exact() -> bool:
-    """Whether this CPU adds products of 8 bits without overflow; those without VNNI add pairs of them in 16 bits."""
-    layer = Int8Linear(torch.ones(1, 64))
-    return (
-        torch.ops.quantized.linear_dynamic.default(
-            torch.ones(1, 64), layer.packed, reduce_range=False
-        ).item()
-        > 63
-    )
+    """Whether this CPU adds products of 8 bits without overflow.
+
+    A CPU without VNNI adds pairs of them in 16 bits.
+    """
+    ones = torch.ones(1, 64)
+    linear = torch.ops.quantized.linear_dynamic.default
+    return linear(ones, Int8Linear(ones).packed, reduce_range=False).item() > 63
 
 
 class Int8Embedding(SharedEmbedding):
-    """The shared embedding, with its projection in 8 bits; tokens are still looked up in float32."""
+    """The shared embedding, with its projection in 8 bits.
+
+    Tokens are still looked up in float32.
+    """
 
     def __init__(self, embedding: SharedEmbedding) -> None:
         nn.Module.__init__(self)
@@ -93,10 +91,11 @@ class Int8Embedding(SharedEmbedding):
 
 
 def quantize(model: Transformer) -> Transformer:
-    """Put every linear layer and the projection to logits into 8 bits, in place: for decoding on a CPU alone.
+    """Put every linear layer and the projection to logits into 8 bits, in place.
 
-    Embeddings, norms, softmax and attention stay in float32. Such a model cannot be saved. Raises ConfigError where
-    PyTorch has no such kernels, and unless the model is in float32, on the CPU and not in 8 bits already.
+    This is for decoding on a CPU alone. Embeddings, norms, softmax and attention stay in float32.
+    Such a model cannot be saved. Raises ConfigError where PyTorch has no such kernels, and unless
+    the model is in float32, on the CPU and not in 8 bits already.
     """
     weight = model.embedding.weight
     require(

@@ -1,4 +1,4 @@
-"""Memory that a measurement keeps: what is freed stays with the process, so that no call pays for new pages."""
+"""Memory that a measurement keeps, so that no call pays for new pages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep large freed blocks in the process instead of giving their pages back after every step.
+    """Let glibc keep large freed blocks in the process.
 
-    PyTorch allocates and frees the same large tensors at each step, and their pages would have to be
-    faulted in again. For timings, of the whole process; training itself gains nothing measurable from
-    it. Does nothing where there is no glibc.
+    Otherwise it gives their pages back after every step. PyTorch allocates and frees the same
+    large tensors at each step, and their pages would have to be faulted in again. For timings, of
+    the whole process; training itself gains nothing measurable from it. Does nothing where there is
+    no glibc.
     """
     _mallopt(m_mmap_max=0, m_trim_threshold=2**31 - 1)
 

@@ -1,4 +1,4 @@
-"""Batches without their padding: the real positions of all sentences side by side, R rows instead of B x L."""
+"""Batches without their padding: all real positions side by side, R rows instead of B x L."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from annotated_transformer.model.transformer import Transformer
 
 
 def _varlen_attn(*args: Any, **options: Any) -> Any:
-    """PyTorch's kernel, imported when it is called: its module loads the compiler, which takes seconds."""
+    """PyTorch's kernel, imported when it is called: its module loads the compiler, for seconds."""
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn(*args, **options)
@@ -28,9 +28,9 @@ varlen_attn: Any = _varlen_attn if torch.__version__ >= "2.11" else None
 class Packing:
     """Takes the real positions out of a padded batch, and puts them back.
 
-    Projections, feed-forward network, norms and dropout work on each position alone, so that they need no padding.
-    Attention alone has to know which positions are of one sentence: a GPU's kernel is told where each one starts, for
-    all others the rows are put back into (B, L).
+    Projections, feed-forward network, norms and dropout work on each position alone, so that they
+    need no padding. Attention alone has to know which positions are of one sentence: a GPU's kernel
+    is told where each one starts, for all others the rows are put back into (B, L).
     """
 
     def __init__(self, real: Bool[Tensor, "B L"]) -> None:
@@ -40,29 +40,31 @@ class Packing:
         self.rows = torch.zeros(real.numel(), dtype=torch.long, device=real.device)
         self.rows[self.positions] = torch.arange(len(self.positions), device=real.device)
         lengths = real.sum(dim=1)
-        self.starts = F.pad(
-            lengths.cumsum(dim=0), (1, 0)
-        ).int()  # sentence i has the rows starts[i] to starts[i + 1]
+        self.starts = F.pad(lengths.cumsum(dim=0), (1, 0)).int()
+        """Sentence i has the rows starts[i] to starts[i + 1]."""
         self.longest = int(lengths.max())
 
     def to(self, device: torch.device | str) -> Packing:
-        """The same on another device. A GPU need not be asked where the real positions are: the host knows."""
+        """The same on another device.
+
+        A GPU need not be asked where the real positions are: the host knows.
+        """
         moved = copy(self)
         on_gpu = torch.device(device).type == "cuda"
         for name in ("positions", "rows", "starts"):
             tensor = getattr(self, name)
-            setattr(
-                moved,
-                name,
-                (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu),
-            )
+            tensor = tensor.pin_memory() if on_gpu else tensor
+            setattr(moved, name, tensor.to(device, non_blocking=on_gpu))
         return moved
 
     @classmethod
     def where_it_pays(
         cls, real: Bool[Tensor, "B L"], least_padding: float = 0.04
     ) -> Packing | None:
-        """None where less than `least_padding` of the positions are padding: packing costs some copies."""
+        """None where less than `least_padding` of the positions are padding.
+
+        Packing costs some copies.
+        """
         n_padding = real.numel() - int(real.sum())
         return cls(real) if n_padding > least_padding * real.numel() else None
 
@@ -71,15 +73,19 @@ class Packing:
         return _Pack.apply(x.flatten(0, 1), self.positions)
 
     def unpack(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "B L D"]:
-        """Every row back in its place. A position of padding holds the first row, and gets no gradient.
+        """Every row back in its place.
 
-        Attention gives padding no weight as a key, and `pack` leaves out what padding finds as a query.
+        A position of padding holds the first row, and gets no gradient. Attention gives padding
+        no weight as a key, and `pack` leaves out what padding finds as a query.
         """
         return _Unpack.apply(x, self.rows, self.positions).view(*self.shape, -1)
 
 
 class _Pack(torch.autograd.Function):
-    """x[positions]; its gradient is 0 elsewhere. Positions are distinct, so that nothing has to be added up."""
+    """x[positions]; its gradient is 0 elsewhere.
+
+    Positions are distinct, so that nothing has to be added up.
+    """
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, positions_R: Tensor) -> Tensor:
@@ -127,10 +133,11 @@ def packed_decode(
     target_in: Int[Tensor, "B T"],
     packings: Packings | None = None,
 ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
-    """The decoder's output with little computed on padding, and which of the B x T positions its rows are.
+    """The decoder's output with little computed on padding, and the positions of its rows.
 
-    What `model.decode` gives at these positions, by the same layers, in another `Way`; a test holds values and
-    gradients equal. Each side is packed where it pays, so that a few rows may be padding, or as `packings` says.
+    The positions are among the B x T of `target_in`. Rows are what `model.decode` gives there, by
+    the same layers, in another `Way`; a test holds values and gradients equal. Each side is packed
+    where it pays, so that a few rows may be padding, or as `packings` says.
     """
     mask = model.source_mask(source)
     source_packing, packing = packings or packings_where_they_pay(model, source, target_in)
@@ -152,9 +159,10 @@ def packed_decode(
 
 
 class Packed(Way):
-    """What `attention(x, memory, mask, causal)` gives where x is packed, memory is, or both. Out come rows as in x.
+    """What `attention(x, memory, mask, causal)` gives where x is packed, memory is, or both.
 
-    Where both are, and a GPU has a kernel for sentences of different lengths, neither padding nor mask is made for it.
+    Out come rows as in x. Where both are, and a GPU has a kernel for sentences of different
+    lengths, neither padding nor mask is made for it.
     """
 
     def __init__(
@@ -190,7 +198,10 @@ class Packed(Way):
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether this PyTorch and this GPU (Ampere or newer) have attention for sentences of different lengths."""
+    """Whether this PyTorch and this GPU have attention for sentences of different lengths.
+
+    The GPU must be of the generation Ampere or newer.
+    """
     return (
         varlen_attn is not None
         and device.type == "cuda"
@@ -199,7 +210,10 @@ def has_kernel(device: torch.device) -> bool:
 
 
 def fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -> bool:
-    """FlashAttention 2 (Dao 2023): 16 bits, d_k = d_v, a multiple of 8 up to 256; `varlen_attn` drops no weights."""
+    """Whether FlashAttention 2 (Dao 2023) can take these queries.
+
+    It needs 16 bits and d_k = d_v, a multiple of 8 up to 256; `varlen_attn` drops no weights.
+    """
     d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
     fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)
     return fits and queries.dtype in (torch.bfloat16, torch.float16) and has_kernel(queries.device)

@@ -204,10 +204,10 @@ def inspect(
         return loss | ({"bleu": whole["bleu"] - now["bleu"]} if scores_bleu else {})
 
     longest = max(max(map(len, pair)) for pair in encoded) + 1
-    ids = {name: getattr(config, name) for name in ("pad_id", "bos_id", "eos_id")}
+    ids = config.special_ids
     batches = [
         batch.to(device)
-        for batch in token_batches(encoded, max(max_tokens, longest), shuffle=False, **ids)
+        for batch in token_batches(encoded, max(max_tokens, longest), shuffle=False, ids=ids)
     ]
     found = head_statistics(model, batches)
     was_training = model.training

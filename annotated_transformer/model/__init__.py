@@ -1,1 +1,1 @@
-"""The model (section 3): attention, feed-forward network, embedding, stacks, and the Transformer of Figure 1."""
+"""The model (section 3): attention, feed-forward network, embedding, stacks, all of Figure 1."""

@@ -1,7 +1,7 @@
 """Attention (section 3.2): scaled dot-product attention, multi-head attention and the two masks.
 
-A mask is boolean and True means *may look*. It is broadcast against the scores, whose last two axes are
-queries and keys.
+A mask is boolean and True means *may look*. It is broadcast against the scores, whose last two axes
+are queries and keys.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def padding_mask(tokens: Int[Tensor, "B L"], pad_id: int) -> Bool[Tensor, "B 1 1
 def causal_mask(length: int, device: torch.device | str | None = None) -> Bool[Tensor, "1 1 L L"]:
     """Let query i see the keys 0 to i: a lower triangle (section 3.2.3).
 
-    The diagonal stays visible, since the decoder's input is already shifted right by one; so every row keeps at
-    least one key, also when a padding mask that hides only the end of a sentence is added by `&`.
+    The diagonal stays visible, since the decoder's input is already shifted right by one; so every
+    row keeps at least one key, also when a padding mask that hides only the end of a sentence is
+    added by `&`.
     """
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
 
@@ -36,8 +37,9 @@ def attention_weights(
 ) -> Float[Tensor, "*B L S"]:
     """softmax(Q K^T / sqrt(d_k)), each row a distribution over the keys (equation 1).
 
-    Scores where `mask` is False are set to minus infinity before the softmax. A query that may see no key at all
-    has no distribution: its row is NaN, and none of the masks above makes one out of a sentence with a real token.
+    Scores where `mask` is False are set to minus infinity before the softmax. A query that may see
+    no key at all has no distribution: its row is NaN, and none of the masks above makes one out of
+    a sentence with a real token.
     """
     scores_LS = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
@@ -53,18 +55,19 @@ def scaled_dot_product_attention(
 ) -> Float[Tensor, "*B L Kv"]:
     """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V (equation 1).
 
-    The readable form, which the book teaches; `MultiHeadAttention` calls PyTorch's fused kernel instead, and a test
-    holds the two equal.
+    The readable form, which the book teaches; `MultiHeadAttention` calls PyTorch's fused kernel
+    instead, and a test holds the two equal.
     """
     return attention_weights(q, k, mask) @ v
 
 
 class MultiHeadAttention(nn.Module):
-    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (3.2.2).
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    The h matrices W_i^Q stand side by side in one matrix `W_Q` of h * d_k columns, and so do the others; d_k and d_v
-    need not be d_model / h (Table 3, row B). The paper's projections have no bias, and it drops no attention
-    weights: `bias` and `dropout` are options of later systems. `scaled=False` leaves the 1/sqrt(d_k) out.
+    Each head_i is Attention(Q W_i^Q, K W_i^K, V W_i^V). The h matrices W_i^Q stand side by side in
+    one matrix `W_Q` of h * d_k columns, and so do the others; d_k and d_v need not be d_model / h
+    (Table 3, row B). The paper's projections have no bias, and it drops no attention weights:
+    `bias` and `dropout` are options of later systems. `scaled=False` leaves the 1/sqrt(d_k) out.
     """
 
     def __init__(
@@ -79,17 +82,16 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         require(h >= 1, f"h must be at least 1, got {h}")
-        require(
-            bool(d_k and d_v) or d_model % h == 0,
-            f"d_model must be a multiple of h, got {d_model} and {h}",
-        )
+        is_divisible = bool(d_k and d_v) or d_model % h == 0
+        require(is_divisible, f"d_model must be a multiple of h, got {d_model} and {h}")
+        d_k, d_v = d_k or d_model // h, d_v or d_model // h
         self.h = h
         self.dropout = dropout
         self.scale = None if scaled else 1.0  # None is the kernel's default, 1/sqrt(d_k)
-        self.W_Q = nn.Linear(d_model, h * (d_k or d_model // h), bias=bias)
-        self.W_K = nn.Linear(d_model, h * (d_k or d_model // h), bias=bias)
-        self.W_V = nn.Linear(d_model, h * (d_v or d_model // h), bias=bias)
-        self.W_O = nn.Linear(h * (d_v or d_model // h), d_model, bias=bias)
+        self.W_Q = nn.Linear(d_model, h * d_k, bias=bias)
+        self.W_K = nn.Linear(d_model, h * d_k, bias=bias)
+        self.W_V = nn.Linear(d_model, h * d_v, bias=bias)
+        self.W_O = nn.Linear(h * d_v, d_model, bias=bias)
 
     def split_heads(self, x: Float[Tensor, "B L HK"]) -> Float[Tensor, "B {self.h} L _K"]:
         return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
@@ -110,7 +112,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "B L HKv"]:
         """Concat(head_1, ..., head_h), from queries, keys and values that are already projected.
 
-        A mask may also be what it becomes: 0 where a query may look, else minus infinity, in the type of the queries.
+        `mask` is boolean (True means *may look*), or already additive: 0 where a query may look
+        and minus infinity elsewhere, in the type of the queries.
         """
         heads = F.scaled_dot_product_attention(
             queries,
@@ -143,9 +146,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "*B D"]:
         """Queries from `x`, keys and values from `memory` (the same tensor for self-attention).
 
-        `mask` is broadcast to (B, h, L, S). `causal` stands for `causal_mask(L)` without building it, which lets
-        the fused kernel skip the upper triangle; use one of the two. Rows that are not a padded batch bring the
-        `Way` in which they see one another instead of a mask.
+        `mask` is broadcast to (B, h, L, S). `causal` stands for `causal_mask(L)` without building
+        it, which lets the fused kernel skip the upper triangle; use one of the two. Rows that are
+        not a padded batch bring the `Way` in which they see one another instead of a mask.
         """
         if isinstance(mask, Way):
             return mask(self, x, memory, causal)
@@ -154,12 +157,14 @@ class MultiHeadAttention(nn.Module):
 
 
 class Way(ABC):
-    """Who sees whom, where no mask can say it: rows without padding (`fast.packing`), keys that a cache has kept
-    (`decoding_state`).
+    """Who sees whom, where no mask can say it.
 
-    A layer's arithmetic is the same for all of them; they differ in how a query reaches its keys. A way says how, and
-    stands where a layer takes a mask. It uses the parts of an attention (`W_Q`, `heads`, `attend`), not the attention
-    itself, which calls it.
+    Two kinds of rows need one: rows without padding (`fast.packing`), and rows whose keys a cache
+    has kept (`decoding_state`).
+
+    A layer's arithmetic is the same for all of them; they differ in how a query reaches its keys. A
+    way says how, and stands where a layer takes a mask. It uses the parts of an attention (`W_Q`,
+    `heads`, `attend`), not the attention itself, which calls it.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What decoding keeps between its steps: keys and values, and which hypothesis sees which of them."""
+"""What decoding keeps from step to step: keys, values, and which hypothesis sees which of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from annotated_transformer.model.stacks import DecoderLayer
 
 
 class LayerCache:
-    """What one decoder layer keeps between steps, one row a *sentence*, for B sentences with W hypotheses each.
+    """What one decoder layer keeps between steps: B sentences, W hypotheses each.
 
-    `keys` and `values` hold the tokens decoded so far: T of them in all, W more with each step. Hypotheses that have a
-    beginning in common share its tokens, so together they are a prefix tree, and nothing moves when one of them
-    branches or ends; `DecodingState.target_mask` says which tokens are in which. A query meets all T, so this is cheap
-    for beams, which share most of what they have; W hypotheses with nothing in common cost W times the scores.
-    Both are the filled part of buffers that are written in place (so not for gradients through several steps), and
-    made anew when full. `memory_keys` and `memory_values` hold the source.
+    There is one row for each *sentence*, not for each hypothesis. `keys` and `values` hold the
+    tokens decoded so far: T of them in all, W more with each step. Hypotheses that have a beginning
+    in common share its tokens, so together they are a prefix tree, and nothing moves when one of
+    them branches or ends; `DecodingState.target_mask` says which tokens are in which. A query meets
+    all T, so this is cheap for beams, which share most of what they have; W hypotheses with nothing
+    in common cost W times the scores. Both are the filled part of buffers that are written in place
+    (so not for gradients through several steps), and made anew when full. `memory_keys` and
+    `memory_values` hold the source.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class LayerCache:
 
     @classmethod
     def of_memory(cls, layer: DecoderLayer, memory: Float[Tensor, "B S D"]) -> LayerCache:
-        """The cache before the first step: the source's keys and values, and no target positions."""
+        """Before the first step: the source's keys and values, no target positions."""
         keys, values = layer.self_attention.keys_and_values(memory[:, :0])
         return cls(keys, values, *layer.cross_attention.keys_and_values(memory))
 
@@ -64,7 +66,10 @@ class LayerCache:
         self.length += n_new
 
     def _set(self, *filled: Tensor, n_more: int = 0) -> None:
-        """Hold these keys and values, in new buffers with room for as many again, and for `n_more` or 16 at least."""
+        """Hold these keys and values, in new buffers.
+
+        They have room for as many again, and for at least `n_more` or 16.
+        """
         self.length = filled[0].size(2)
         capacity = self.length + max(self.length, n_more, 16)
         self.buffers = [part.new_empty(*part.shape[:2], capacity, part.size(3)) for part in filled]
@@ -84,7 +89,7 @@ class LayerCache:
 
 
 class CachedPast(Way):
-    """The keys and values of the new positions join the cached ones, and all are met, but for those that are masked."""
+    """New positions' keys and values join the cached ones; all that are not masked are met."""
 
     def __init__(self, cache: LayerCache, target_mask: Float[Tensor, "B 1 W T"] | None) -> None:
         self.cache, self.target_mask = cache, target_mask
@@ -105,34 +110,33 @@ class CachedMemory(Way):
     def __call__(
         self, attention: MultiHeadAttention, x: Tensor, memory: Tensor, causal: bool = False
     ) -> Tensor:
-        return attention.attend(
-            x, self.cache.memory_keys, self.cache.memory_values, self.memory_mask
-        )
+        keys, values = self.cache.memory_keys, self.cache.memory_values
+        return attention.attend(x, keys, values, self.memory_mask)
 
 
 @dataclass
 class DecodingState:
     """B sentences with W hypotheses each, all decoded up to the same position.
 
-    The caches hold T tokens of each sentence, those of all its hypotheses, as a prefix tree. `target_mask` is 0 where
-    token t is in hypothesis w (an ancestor, or its newest) and minus infinity elsewhere; it is None as long as a
-    sentence has only ever had one hypothesis.
+    The caches hold T tokens of each sentence, those of all its hypotheses, as a prefix tree.
+    `target_mask` is 0 where token t is in hypothesis w (an ancestor, or its newest) and minus
+    infinity elsewhere; it is None as long as a sentence has only ever had one hypothesis.
+    `memory_mask` is minus infinity at padding and 0 elsewhere; it is None without padding.
     """
 
     caches: list[LayerCache]
-    memory_mask: (
-        Float[Tensor, "B 1 1 S"] | None
-    )  # 0 and, at padding, minus infinity; None without it
+    memory_mask: Float[Tensor, "B 1 1 S"] | None
     target_mask: Float[Tensor, "B 1 W T"] | None = None
     position: int = 0
 
     def advance(self, n_hypotheses: int) -> None:
-        """Before a step: one more position, and each hypothesis sees its own new token. ConfigError if W is another."""
+        """Before a step: one more position; each hypothesis sees its own new token.
+
+        Raises ConfigError if there are other than W hypotheses.
+        """
         mask = self.target_mask
-        require(
-            n_hypotheses == (1 if mask is None else mask.size(2)),
-            "a step takes the hypotheses that reorder made",
-        )
+        width = 1 if mask is None else mask.size(2)
+        require(n_hypotheses == width, "a step takes the hypotheses that reorder made")
         self.position += 1
         if mask is not None:
             own = mask.new_full((n_hypotheses, n_hypotheses), -torch.inf).fill_diagonal_(0)
@@ -141,8 +145,9 @@ class DecodingState:
     def reorder(self, parents: Int[Tensor, "B W"]) -> None:
         """Hypothesis (b, w) continues what was hypothesis (b, parents[b, w]); W may change.
 
-        Only the mask changes, unless the buffers are full: then tokens that are in no hypothesis are forgotten. Not so
-        on a GPU, where the host would have to wait to hear how many they are: there the next step makes room for all.
+        Only the mask changes, unless the buffers are full: then tokens that are in no hypothesis
+        are forgotten. Not so on a GPU, where the host would have to wait to hear how many they are:
+        there the next step makes room for all.
         """
         b, n_hypotheses = parents.shape
         if self.target_mask is None:
@@ -155,13 +160,15 @@ class DecodingState:
             self._forget(self.target_mask)
 
     def _forget(self, target_mask: Float[Tensor, "B 1 W T"]) -> None:
-        """Drop tokens that are in no hypothesis; of a sentence with more of them some stay, masked."""
+        """Drop tokens that are in no hypothesis.
+
+        A sentence that has more of them than another keeps some, masked.
+        """
         is_needed = (target_mask == 0).any(dim=2)[:, 0]
         n_kept = int(is_needed.sum(dim=1).max())
         positions = is_needed.byte().argsort(dim=1, descending=True, stable=True)[:, :n_kept]
-        self.target_mask = target_mask.gather(
-            3, positions[:, None, None].expand(-1, -1, target_mask.size(2), -1)
-        )
+        index = positions[:, None, None].expand(-1, -1, target_mask.size(2), -1)
+        self.target_mask = target_mask.gather(3, index)
         for cache in self.caches:
             cache.forget_all_but(positions)
 
@@ -182,7 +189,6 @@ def added_mask(
 
     None if all of it is True; a GPU, for whose answer the host would have to wait, is not asked.
     """
-    is_visible = mask.device.type == "cpu" and bool(mask.all())
-    return (
-        None if is_visible else torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-    )
+    if mask.device.type == "cpu" and mask.all():
+        return None
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)

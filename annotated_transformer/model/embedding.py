@@ -14,10 +14,11 @@ from annotated_transformer.config import ConfigError, ModelConfig, require
 
 
 class SharedEmbedding(nn.Module):
-    """One matrix E (V, d_model) for the source embedding, the target embedding and the projection before the softmax.
+    """One matrix E (V, d_model): source embedding, target embedding, projection before the softmax.
 
-    `forward` gives E[token] * sqrt(d_model); `logits` gives x E^T, with no bias and no factor (section 3.4). With rows
-    drawn from N(0, 1 / d_model) both come out with a variance near 1; the paper leaves the initial values open.
+    `forward` gives E[token] * sqrt(d_model); `logits` gives x E^T, with no bias and no factor
+    (section 3.4). With rows drawn from N(0, 1 / d_model) both come out with a variance near 1; the
+    paper leaves the initial values open.
     """
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
@@ -32,40 +33,39 @@ class SharedEmbedding(nn.Module):
 
 
 def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(the same), interleaved (section 3.5).
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(the same).
 
-    Angles are computed in float64 and rounded once, so that far positions are as exact as near ones. Raises
-    ConfigError for an odd d_model.
+    Columns are interleaved, as printed (section 3.5). Angles are computed in float64 and rounded
+    once, so that far positions are as exact as near ones. Raises ConfigError for an odd d_model.
     """
-    angle = _angles(length, d_model, torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
+    angle = _angles(length, d_model, exponents)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 
 
 def concatenated_positional_encoding(
     length: int, d_model: int
 ) -> Float[Tensor, "{length} {d_model}"]:
-    """All sines, then all cosines, at wavelengths 2 pi 10000^(i / (d_model / 2 - 1)), the authors' own code.
+    """All sines, then all cosines, at wavelengths 2 pi 10000^(i / (d_model / 2 - 1)).
 
-    So tensor2tensor computes positions, where the paper prints interleaved columns and the exponent 2i / d_model. The
-    order of the columns makes no difference to a model; the exponent does: here the longest wavelength is 10000 * 2 pi,
-    as the text says. Raises ConfigError for an odd d_model.
+    So tensor2tensor, the authors' own code, computes positions, where the paper prints interleaved
+    columns and the exponent 2i / d_model. The order of the columns makes no difference to a model;
+    the exponent does: here the longest wavelength is 10000 * 2 pi, as the text says. Raises
+    ConfigError for an odd d_model.
     """
-    angle = _angles(
-        length, d_model, torch.arange(d_model // 2, dtype=torch.float64) / max(d_model // 2 - 1, 1)
-    )
+    exponents = torch.arange(d_model // 2, dtype=torch.float64) / max(d_model // 2 - 1, 1)
+    angle = _angles(length, d_model, exponents)
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
-def _angles(
-    length: int, d_model: int, exponents: Float[Tensor, "K"]
-) -> Float[Tensor, "{length} K"]:
+def _angles(length: int, d_model: int, exponents: Float[Tensor, "K"]) -> Float[Tensor, "L K"]:
     require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
     position = torch.arange(length, dtype=torch.float64)[:, None]
     return position / 10000.0**exponents
 
 
 class SinusoidalPositions(nn.Module):
-    """Rows `start` to `start + length` of the table that `encoding` computes, which grows when it must."""
+    """Rows `start` to `start + length` of `encoding`'s table, which grows when it must."""
 
     table: Tensor
 
@@ -87,18 +87,20 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A trained vector for each of `max_len` positions (Table 3, row E). Raises ConfigError beyond the last."""
+    """A trained vector for each of `max_len` positions (Table 3, row E).
+
+    Raises ConfigError beyond the last.
+    """
 
     def __init__(self, d_model: int, max_len: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(max_len, d_model) / math.sqrt(d_model))
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
-        if start + length > self.weight.size(0):
-            raise ConfigError(
-                f"learned positions end at max_len {self.weight.size(0)}, got length {start + length}"
-            )
-        return self.weight[start : start + length]
+        end, max_len = start + length, self.weight.size(0)
+        if end > max_len:
+            raise ConfigError(f"learned positions end at max_len {max_len}, got length {end}")
+        return self.weight[start:end]
 
 
 class NoPositions(nn.Module):
@@ -114,9 +116,6 @@ def positions_of(config: ModelConfig) -> nn.Module:
         return LearnedPositions(config.d_model, config.max_len)
     if config.positions == "none":
         return NoPositions()
-    encoding = (
-        concatenated_positional_encoding
-        if config.positions == "concatenated"
-        else positional_encoding
-    )
-    return SinusoidalPositions(config.d_model, encoding=encoding)
+    if config.positions == "concatenated":
+        return SinusoidalPositions(config.d_model, encoding=concatenated_positional_encoding)
+    return SinusoidalPositions(config.d_model)

@@ -14,7 +14,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "si
 class PositionwiseFeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at every position alone (equation 2).
 
-    The paper's activation is the ReLU and it drops nothing inside; the others and `dropout` are options.
+    The paper's activation is the ReLU and it drops nothing inside; the other activations and
+    `dropout` are options.
     """
 
     def __init__(

@@ -14,9 +14,10 @@ from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 
 
 class AddNorm(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))): the residual connection round every sub-layer (sections 3.1 and 5.4).
+    """LayerNorm(x + Dropout(Sublayer(x))): the residual connection round every sub-layer.
 
-    That is post-norm, the paper's. norm="pre" gives x + Dropout(Sublayer(LayerNorm(x))), and leaves the sum as it is.
+    That is post-norm, the paper's (sections 3.1 and 5.4). norm="pre" gives
+    x + Dropout(Sublayer(LayerNorm(x))), and leaves the sum as it is.
     """
 
     def __init__(self, d_model: int, p_drop: float, norm: str) -> None:
@@ -39,9 +40,9 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
         config.h,
         config.d_k,
         config.d_v,
-        config.bias,
-        config.attention_dropout,
-        config.scaled_attention,
+        bias=config.bias,
+        dropout=config.attention_dropout,
+        scaled=config.scaled_attention,
     )
 
 
@@ -56,7 +57,10 @@ def _add_norm(config: ModelConfig) -> AddNorm:
 
 
 def _final_norm(config: ModelConfig) -> nn.Module:
-    """Pre-norm sums leave the stack unnormalised, so one LayerNorm follows; the paper's post-norm needs none."""
+    """A LayerNorm after a pre-norm stack, whose sums are not normalised.
+
+    The paper's post-norm needs none.
+    """
     return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
@@ -94,7 +98,10 @@ class Encoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, and feed-forward, each inside an AddNorm."""
+    """Masked self-attention, attention over the memory, and feed-forward, each inside an AddNorm.
+
+    The memory is the encoder's output.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -109,9 +116,10 @@ class DecoderLayer(nn.Module):
         memory_mask: Bool[Tensor, "B 1 1 S"] | Way | None,
         past: Way | None = None,
     ) -> Float[Tensor, "*B D"]:
-        """Each target position sees itself and the earlier ones (`past`, if those are not in x), and all of the source.
+        """Each target position sees itself, the earlier ones, and all of the source.
 
-        `memory` is empty where `memory_mask` is a `Way` that has its keys and values already.
+        Where the earlier ones are not in `x`, `past` has them. `memory` is empty where
+        `memory_mask` is a `Way` that has its keys and values already.
         """
         x = self.add_norm_1(x, lambda y: self.self_attention(y, y, past, causal=True))
         x = self.add_norm_2(x, lambda y: self.cross_attention(y, memory, memory_mask))

@@ -22,9 +22,10 @@ from annotated_transformer.model.stacks import Decoder, Encoder
 class Transformer(nn.Module):
     """The encoder-decoder of Figure 1, from token ids to logits.
 
-    Both sides share one vocabulary and one embedding matrix, which is also the projection before the softmax. Ids are
-    padded on the right with `config.pad_id`; a sentence needs at least one real token. The target's own padding
-    needs no mask: it comes after every real position, which causal attention cannot see.
+    Both sides share one vocabulary and one embedding matrix, which is also the projection before
+    the softmax. Ids are padded on the right with `config.pad_id`; a sentence needs at least one
+    real token. The target's own padding needs no mask: it comes after every real position, which
+    causal attention cannot see.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -38,12 +39,13 @@ class Transformer(nn.Module):
         self.initialize()
 
     def initialize(self) -> None:
-        """Zero biases and Glorot's uniform values (Glorot and Bengio 2010); the paper leaves both open.
+        """Zero biases and Glorot's uniform values (Glorot and Bengio 2010).
 
-        The authors' code has plain Glorot values, which `initialization="glorot"` gives. The default, "scaled", makes
-        the matrices on the way through a sub-layer (W_V, W_O, W_1, W_2) smaller by (8N)^(-1/4), so that at first the
-        residual path dominates; without it post-norm hardly learns in its first thousand steps (Wang et al. 2022,
-        "DeepNet", use this factor for the same reason).
+        The paper leaves both open. The authors' code has plain Glorot values, which
+        `initialization="glorot"` gives. The default, "scaled", makes the matrices on the way
+        through a sub-layer (W_V, W_O, W_1, W_2) smaller by (8N)^(-1/4), so that at first the
+        residual path dominates; without it post-norm hardly learns in its first thousand steps
+        (Wang et al. 2022, "DeepNet", use this factor for the same reason).
         """
         small = (8 * self.config.N) ** -0.25 if self.config.initialization == "scaled" else 1.0
         for name, parameter in self.named_parameters():
@@ -54,7 +56,10 @@ class Transformer(nn.Module):
                 nn.init.zeros_(parameter)
 
     def embed(self, tokens: Int[Tensor, "B L"], start: int = 0) -> Float[Tensor, "B L D"]:
-        """Dropout(E[tokens] * sqrt(d_model) + positions), the first token at position `start` (3.4, 3.5, 5.4)."""
+        """Dropout(E[tokens] * sqrt(d_model) + positions) (sections 3.4, 3.5 and 5.4).
+
+        The first token is at position `start`.
+        """
         return self.dropout(self.embedding(tokens) + self.positions(tokens.size(1), start))
 
     def source_mask(self, source: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
@@ -63,7 +68,10 @@ class Transformer(nn.Module):
     def encode(
         self, source: Int[Tensor, "B S"], mask: Bool[Tensor, "B 1 1 S"] | None = None
     ) -> Float[Tensor, "B S D"]:
-        """The encoder's output, one vector for each source token ("memory"). `mask` defaults to the padding's."""
+        """The encoder's output, one vector for each source token: the "memory".
+
+        `mask` defaults to the padding's.
+        """
         return self.encoder(self.embed(source), self.source_mask(source) if mask is None else mask)
 
     def decode(
@@ -72,7 +80,10 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "B S D"],
         memory_mask: Bool[Tensor, "B 1 1 S"] | None,
     ) -> Float[Tensor, "B T D"]:
-        """The decoder's output for target tokens that are shifted right: position i has seen tokens 0 to i."""
+        """The decoder's output: position i has seen target tokens 0 to i.
+
+        The target tokens are shifted right by one (section 3.1).
+        """
         return self.decoder(self.embed(target_in), memory, memory_mask)
 
     def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
@@ -82,14 +93,18 @@ class Transformer(nn.Module):
     def forward(
         self, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each position of `target_in`, given the source and the target up to there."""
+        """Logits of the token after each position of `target_in`.
+
+        Position i is given the source, and the target up to i.
+        """
         mask = self.source_mask(source)
         return self.logits(self.decode(target_in, self.encode(source, mask), mask))
 
     def start(self, source: Int[Tensor, "B S"]) -> DecodingState:
-        """Encode the source once; the state before the first step, with one (empty) hypothesis a sentence.
+        """Encode the source once: the state before the first step.
 
-        The mask's minus infinities are made here, once for all layers and steps; without padding there may be no mask.
+        It has one hypothesis a sentence, which is empty. The mask's minus infinities are made here,
+        once for all layers and steps; without padding there may be no mask.
         """
         real = self.source_mask(source)
         memory = self.encode(source, real)
@@ -99,18 +114,16 @@ class Transformer(nn.Module):
     def step(self, tokens: Int[Tensor, "B W"], state: DecodingState) -> Float[Tensor, "B W V"]:
         """Extend every hypothesis by one token; logits of the token after it.
 
-        Equal to `forward` at that position, from keys and values cached in `state`, which is updated. The first
-        token is bos_id, of one hypothesis; then W is what the last `reorder` made it.
+        Equal to `forward` at that position, from keys and values cached in `state`, which is
+        updated. The first token is bos_id, of one hypothesis; then W is what the last `reorder`
+        made it.
         """
         n_hypotheses = tokens.size(1)
-        x = self.embed(tokens.reshape(-1, 1), start=state.position).view(
-            -1, n_hypotheses, self.config.d_model
-        )
+        x = self.embed(tokens.reshape(-1, 1), start=state.position)
+        x = x.view(-1, n_hypotheses, self.config.d_model)
         state.advance(n_hypotheses)
         for layer, cache in zip(self.decoder.layers, state.caches, strict=True):
-            memory, past = (
-                CachedMemory(cache, state.memory_mask),
-                CachedPast(cache, state.target_mask),
-            )
+            memory = CachedMemory(cache, state.memory_mask)
+            past = CachedPast(cache, state.target_mask)
             x = layer(x, x[:, :0], memory, past)
         return self.logits(self.decoder.norm(x))

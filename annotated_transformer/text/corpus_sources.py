@@ -1,7 +1,7 @@
-"""Where each corpus comes from (section 5.1): files, a web address, a package's source archive, a stream, chance.
+"""Where each corpus comes from (section 5.1): files, an address, an archive, a stream, chance.
 
-A reader gives the pairs (English, other) of one split; directories of the user's own are searched first. `corpus` has
-the list of all, and is what to import.
+A reader gives the pairs (English, other) of one split; directories of the user's own are searched
+first. `corpus` has the list of all, and is what to import.
 """
 
 from __future__ import annotations
@@ -45,22 +45,21 @@ TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
 ANKI_COMMIT = "de48b7027f7318d77010a6e08ed928c10748c23d"
 ANKI_ZIP = f"https://raw.githubusercontent.com/rioyshky/translation/{ANKI_COMMIT}/deu-eng.zip"
 ANKI_FILE = "deu.txt"
-TATOEBA_COLUMNS = {
-    "en": 2,
-    "de": 4,
-    "fr": 5,
-    "es": 6,
-}  # in the export, whose rows also have an id, ja, nl, sv, audio
+TATOEBA_COLUMNS = {"en": 2, "de": 4, "fr": 5, "es": 6}
+"""In the export, whose rows also have an id, ja, nl, sv and audio."""
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+MULTI30K_STEMS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What the registry knows of a corpus. `pairs` counts the pairs of each split; `sha256` maps file names to digests.
+    """What the registry knows of a corpus.
 
-    `read(corpus, split, directories)` gives the pairs (English, other) of one split; `directories` are searched first.
-    A corpus with a `revision` is streamed: that is the commit of a data set on the Hugging Face hub. One that is
-    `beside` another has that one's valid and test splits, and none of their sentences in its own train split.
+    `pairs` counts the pairs of each split; `sha256` maps file names to digests.
+    `read(corpus, split, directories)` gives the pairs (English, other) of one split; `directories`
+    are searched first. A corpus with a `revision` is streamed: that is the commit of a data set on
+    the Hugging Face hub. One that is `beside` another has that one's valid and test splits, and
+    none of their sentences in its own train split.
     """
 
     name: str
@@ -84,7 +83,10 @@ def _verified_lines(path: Path, sha256: str) -> list[str]:
 
 
 def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    """English sentences of Tatoeba with their German or other translations, split by group of shared sentences."""
+    """English sentences of Tatoeba with their German or other translations.
+
+    They are split by group of shared sentences.
+    """
     path = cache_directory() / TATOEBA_TABLE
     if not path.is_file():
         rows = (
@@ -130,9 +132,10 @@ def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
 
 
 def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    """More sentences of Tatoeba, a pair a line; what is held out is that of the smaller corpus `beside` it.
+    """More sentences of Tatoeba, a pair a line.
 
-    A pair of which either side is, but for case and punctuation, a sentence of a held-out pair is left out.
+    What is held out is that of the smaller corpus `beside` it. A pair of which either side is, but
+    for case and punctuation, a sentence of a held-out pair is left out.
     """
     assert corpus.beside is not None
     if split != "train":
@@ -154,7 +157,7 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
 
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     """Captions of Multi30k, from a directory or fetched, each file held to its SHA-256."""
-    stem = {"train": "train", "valid": "val", "test": "test_2016_flickr"}[split]
+    stem = MULTI30K_STEMS[split]
     files = [f"{stem}.{language}" for language in corpus.languages]
     places = [*directories, cache_directory()]
     paths = [
@@ -173,7 +176,10 @@ def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pa
 
 
 def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:
-    """Pairs of WMT14, from JSON lines or the hub at the pinned commit; pairs with an empty side are left out."""
+    """Pairs of WMT14, from JSON lines or the hub at the pinned commit.
+
+    Pairs with an empty side are left out.
+    """
     english, other = corpus.languages
     path = find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
     rows = (
@@ -202,8 +208,8 @@ def _stream_hub(configuration: str, split: str, revision: str) -> Iterable[dict[
         import datasets
     except ImportError:
         raise ConfigError(
-            "WMT corpora need Hugging Face datasets (pip install 'annotated-transformer[wmt]'); or put "
-            f"{split}.jsonl into a directory and name the directory in {DATA_VARIABLE}"
+            "WMT corpora need Hugging Face datasets (pip install 'annotated-transformer[wmt]'); "
+            f"or put {split}.jsonl into a directory and name the directory in {DATA_VARIABLE}"
         ) from None
     try:
         return datasets.load_dataset(
@@ -220,7 +226,10 @@ def _stream_hub(configuration: str, split: str, revision: str) -> Iterable[dict[
 
 
 def letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    """Random letters, each sequence once; `random` is the one method whose numbers Python promises not to change."""
+    """Random letters, each sequence once.
+
+    `random` is the one method whose numbers Python promises not to change.
+    """
     chance, sequences = random.Random(1).random, dict[str, None]()
     while len(sequences) < sum(corpus.pairs.values()):
         length = 3 + int(chance() * 10)

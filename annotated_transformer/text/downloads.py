@@ -1,7 +1,8 @@
-"""Files that come from elsewhere: the cache, a directory to look in first, a web address (an index: `package_index`).
+"""Files that come from elsewhere: the cache, a directory to look in first, a web address.
 
-Every download is announced on standard error, has its SHA-256 checked before it is used or kept, and is stored whole or
-not at all. Without a network there is one line that says where to put the file instead.
+For an archive from an index of packages see `package_index`. Every download is announced on
+standard error, has its SHA-256 checked before it is used or kept, and is stored whole or not at
+all. Without a network there is one line that says where to put the file instead.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ from annotated_transformer.files import write_atomically
 
 DATA_VARIABLE, CACHE_VARIABLE = "ANNOTATED_TRANSFORMER_DATA", "ANNOTATED_TRANSFORMER_CACHE"
 MOST_BYTES = 2**28  # four times the largest file that a corpus needs
+UNREADABLE_ZIP = KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: what ANNOTATED_TRANSFORMER_CACHE names, or the user's own cache directory."""
+    """Where downloads are kept.
+
+    It is what ANNOTATED_TRANSFORMER_CACHE names, or the user's own cache directory.
+    """
     return Path(
         os.environ.get(CACHE_VARIABLE)
         or platformdirs.user_cache_dir("annotated_transformer", appauthor=False)
@@ -74,20 +79,16 @@ def download(url: str, path: Path, sha256: str) -> Path:
 
 
 def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
-    """Fetch one file of a .zip into the cache as `path`, a .gz; `sha256` is the digest of the file itself."""
+    """Fetch one file of a .zip into the cache as `path`, a .gz.
+
+    `sha256` is the digest of the file itself.
+    """
     say(f"downloading {url}")
     archive = fetch(url, path.name)
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as files, files.open(member) as file:
             content = file.read(MOST_BYTES + 1)
-    except (
-        OSError,
-        KeyError,
-        RuntimeError,
-        NotImplementedError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except (*UNREADABLE_ZIP, OSError) as error:
         raise ConfigError(_cannot(url, error, path.name)) from None
     require(
         len(content) <= MOST_BYTES, f"{member} of {url} unpacks to more than {MOST_BYTES:,} bytes"
@@ -97,7 +98,10 @@ def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
 
 
 def fetch(url: str, file: str) -> bytes:
-    """What a web address gives, of at most `MOST_BYTES`. Raises ConfigError, which says where to put `file` instead."""
+    """What a web address gives, of at most `MOST_BYTES`.
+
+    Raises ConfigError, which says where to put `file` instead.
+    """
     try:
         with urllib.request.urlopen(url, timeout=30) as response:
             content: bytes = response.read(MOST_BYTES + 1)
@@ -109,8 +113,8 @@ def fetch(url: str, file: str) -> bytes:
 
 def _cannot(what: str, error: object, file: str) -> str:
     return (
-        f"cannot download {what} ({error}); without a network, put {file} into a directory and name the "
-        f"directory in {DATA_VARIABLE}"
+        f"cannot download {what} ({error}); without a network, put {file} into a directory "
+        f"and name the directory in {DATA_VARIABLE}"
     )
 
 

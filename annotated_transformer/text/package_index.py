@@ -1,7 +1,8 @@
-"""A package's source archive from the index that pip asks on this machine, as a file: nothing of it is run.
+"""A package's source archive, as a file, from the index that pip asks: nothing of it is run.
 
-`pip download` would run the archive's setup.py, to learn a name and a version that we know. So the index is read here
-(the "simple" pages of PEP 503 and PEP 691), at the address that pip is configured for, or else on pypi.org.
+`pip download` would run the archive's setup.py, to learn a name and a version that we know. So the
+index is read here (the "simple" pages of PEP 503 and PEP 691), at the address that pip is
+configured for, or else on pypi.org.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from annotated_transformer.files import write_atomically
 from annotated_transformer.text.downloads import DATA_VARIABLE, MOST_BYTES, verify
 
 PYPI = "https://pypi.org/simple"
+SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert")
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 
 
 def download_sdist(package: str, archive: str, sha256: str, directory: Path) -> Path:
-    """The source archive of `package`, in `directory`. Raises ConfigError when no index has it, or another one."""
+    """The source archive of `package`, in `directory`.
+
+    Raises ConfigError when no index has it, or another one.
+    """
     say(f"downloading {archive}")
     settings, failures = pip_settings(), [f"no index has {archive}"]
     for page in _pages(settings, package):
@@ -45,13 +50,13 @@ def download_sdist(package: str, archive: str, sha256: str, directory: Path) -> 
         except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
             failures.append(f"{_shown(page)}: {error}")
     raise ConfigError(
-        f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory and "
-        f"name the directory in {DATA_VARIABLE}"
+        f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory "
+        f"and name the directory in {DATA_VARIABLE}"
     )
 
 
 def pip_settings() -> dict[str, str]:
-    """What pip is told on this machine: index-url, extra-index-url, find-links, no-index, cert."""
+    """What pip is told on this machine, by the names of `SETTINGS`."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     found: dict[str, str] = {}
@@ -60,13 +65,7 @@ def pip_settings() -> dict[str, str]:
             name, equals, value = line.partition("=")
             if equals and name.startswith(f"{section}."):
                 found[name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
-    for name in (
-        "index-url",
-        "extra-index-url",
-        "find-links",
-        "no-index",
-        "cert",
-    ):  # for a Python without pip
+    for name in SETTINGS:  # for a Python without pip
         variable = "PIP_" + name.upper().replace("-", "_")
         if variable in os.environ:
             found[name] = os.environ[variable]
@@ -132,7 +131,10 @@ class _Links(html.parser.HTMLParser):
 
 
 def _open(url: str, settings: dict[str, str]) -> Any:
-    """Ask for `url` as pip would: with the certificates it is told of, and the name and password in an address."""
+    """Ask for `url` as pip would.
+
+    That is with the certificates it is told of, and the name and password in an address.
+    """
     parts = urlsplit(url)
     request = urllib.request.Request(_shown(url), headers={"Accept": ACCEPT})
     if parts.username is not None:
@@ -151,7 +153,10 @@ def _shown(url: str) -> str:
 
 
 def _fetch(url: str, path: Path, sha256: str, settings: dict[str, str]) -> Path:
-    """The file at `url`, kept only if its digest is right. It is hashed as it comes and may not be too large."""
+    """The file at `url`, kept only if its digest is right.
+
+    It is hashed as it comes and may not be too large.
+    """
     digest, size = hashlib.sha256(), 0
 
     def write(temporary: Path) -> None:

@@ -1,6 +1,7 @@
-"""Parallel text: two files of one sentence a line, and splits of it that share no sentence (section 5.1).
+"""Parallel text (section 5.1): two files of one sentence a line, splits that share no sentence.
 
-A line ends at "\\n" alone, whatever else Unicode may call a line end, so that two files stay parallel.
+A line ends at "\\n" alone, whatever else Unicode may call a line end, so that two files stay
+parallel.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Lines(Protocol):
 
 
 def load_files(source_path: PathLike, target_path: PathLike) -> list[Pair]:
-    """The pairs of two parallel files of one sentence a line, in UTF-8, plain or compressed with gzip.
+    """The pairs of two parallel files of one sentence a line.
 
-    Line i of one file is the translation of line i of the other. Pairs with a blank side are left out, with a word on
-    standard error. Raises ConfigError for an empty file, unequal numbers of lines, or bytes that are not UTF-8.
+    The files are in UTF-8, plain or compressed with gzip. Line i of one file is the translation of
+    line i of the other. Pairs with a blank side are left out, with a word on standard error. Raises
+    ConfigError for an empty file, unequal numbers of lines, or bytes that are not UTF-8.
     """
     sides = read_lines(source_path), read_lines(target_path)
     return parallel((source_path, target_path), sides)
@@ -47,11 +49,12 @@ def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str
 
 
 def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterator[str]:
-    """The lines of a UTF-8 text file or pipe, plain or gzip, without their ends ("\\n", or "\\r\\n").
+    """The lines of a UTF-8 text file or pipe, plain or gzip, without their ends.
 
-    A byte order mark at the beginning is dropped. `see` is called with every line as it stands in the uncompressed
-    file. Raises ConfigError for a file that cannot be read, and with the number of the line for bytes that are no
-    text and for a line of more than `LONGEST_LINE` bytes.
+    An end is "\\n" or "\\r\\n". A byte order mark at the beginning is dropped. `see` is called with
+    every line as it stands in the uncompressed file. Raises ConfigError for a file that cannot be
+    read, and with the number of the line for bytes that are no text and for a line of more than
+    `LONGEST_LINE` bytes.
     """
     number = 0
     try:
@@ -80,16 +83,15 @@ def bounded_lines(
 ) -> Iterator[tuple[bytes, bool]]:
     """The lines of a binary file with their ends, and whether each is whole.
 
-    A byte order mark at the beginning, which Windows writes and no sentence begins with, is dropped.
-    Of a line that is longer than `LONGEST_LINE` only so many bytes are kept, so that no file can take
-    all memory. `see` is called with what is read as it stands in the file.
+    A byte order mark at the beginning, which Windows writes and no sentence begins with, is
+    dropped. Of a line that is longer than `LONGEST_LINE` only so many bytes are kept, so that no
+    file can take all memory. `see` is called with what is read as it stands in the file.
     """
     mark = codecs.BOM_UTF8
     while line := file.readline(LONGEST_LINE):
         see(line)
-        rest = (
-            file.readline(LONGEST_LINE) if len(line) == LONGEST_LINE and line[-1:] != b"\n" else b""
-        )
+        is_cut = len(line) == LONGEST_LINE and line[-1:] != b"\n"
+        rest = file.readline(LONGEST_LINE) if is_cut else b""
         yield line.removeprefix(mark), not rest
         mark = b""
         while rest:
@@ -98,11 +100,15 @@ def bounded_lines(
 
 
 def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]]) -> list[Pair]:
-    """The pairs of two lists of lines, without those that have a blank side. `files` are named in errors."""
+    """The pairs of two lists of lines, without those that have a blank side.
+
+    `files` are named in errors.
+    """
     counts = tuple(len(side) for side in sides)
     require(
         counts[0] == counts[1],
-        f"parallel files must have equally many lines, got {counts[0]} in {files[0]} and {counts[1]} in {files[1]}",
+        f"parallel files must have equally many lines, got {counts[0]} in {files[0]} "
+        f"and {counts[1]} in {files[1]}",
     )
     pairs = [
         (source, target)
@@ -113,19 +119,20 @@ def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]
         bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side"
     )
     if len(pairs) < counts[0]:
-        say(
-            f"{counts[0] - len(pairs)} of {counts[0]} pairs in {files[0]} and {files[1]} have a blank side: left out"
-        )
+        n_blank = counts[0] - len(pairs)
+        where = f"{files[0]} and {files[1]}"
+        say(f"{n_blank} of {counts[0]} pairs in {where} have a blank side: left out")
     return pairs
 
 
 def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, list[Pair]]:
-    """The pairs in three splits that share no sentence: `n_held_out` for valid, as many for test, the rest for train.
+    """The pairs in three splits that share no sentence.
 
-    Two pairs are in one group if they share a sentence on either side, and so on through pairs of pairs; sentences
-    count as one if they differ only in case, punctuation, symbols and spaces. A group is never divided. Which split it
-    goes to hangs on a hash of its text, so neither on the order of the pairs nor on the machine. Repeated pairs are
-    dropped; each split keeps the order of `pairs`.
+    `n_held_out` are for valid, as many for test, the rest for train. Two pairs are in one group if
+    they share a sentence on either side, and so on through pairs of pairs; sentences count as one
+    if they differ only in case, punctuation, symbols and spaces. A group is never divided. Which
+    split it goes to hangs on a hash of its text, so neither on the order of the pairs nor on the
+    machine. Repeated pairs are dropped; each split keeps the order of `pairs`.
     """
     pairs = list(dict.fromkeys(pairs))
     parents: dict[Pair, Pair] = {}
@@ -155,6 +162,9 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
 
 
 def fold(sentence: str) -> str:
-    """A sentence without case, punctuation and spaces: what two sentences share that are almost the same."""
+    """A sentence without case, punctuation and spaces.
+
+    It is what two sentences share that are almost the same.
+    """
     folded = unicodedata.normalize("NFKC", sentence).casefold()
     return "".join(character for character in folded if character.isalnum()) or sentence

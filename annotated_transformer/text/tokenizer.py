@@ -1,20 +1,23 @@
 """Text to ids and back: one SentencePiece vocabulary for both languages (section 5.1).
 
-The paper encodes both sides with one byte-pair vocabulary of about 37,000 tokens. Here SentencePiece learns it, from
-raw text, so there is no separate word splitter and nothing to undo after decoding.
+The paper encodes both sides with one byte-pair vocabulary of about 37,000 tokens. Here
+SentencePiece learns it, from raw text, so there is no separate word splitter and nothing to undo
+after decoding.
 
-**What survives a round trip.** Everything but what the normalisation NFKC changes: runs of spaces, leading and
-trailing spaces, tabs, line feeds, NUL and other control characters, emoji with joiners, marks of writing direction,
-soft hyphens, and text that looks like a special token ("</s>"). Characters outside the vocabulary become their bytes
-in UTF-8 (`byte_fallback`), so no text is ever unknown. NFKC composes a letter and its accent, turns no-break and
-ideographic spaces into plain ones, and replaces compatibility characters: a ligature "fi" by its two letters, a
-superscript two by 2, half-width kana by full-width, "…" by three full stops. So `decode(encode(text))` is
-`unicodedata.normalize("NFKC", text)` with two exceptions. SentencePiece's own mark for a space, U+2581, comes back as
-a space. And where a letter carries several accents typed one by one, SentencePiece does not sort them; the result
-looks and means the same.
+**What survives a round trip.** Everything but what the normalisation NFKC changes: runs of spaces,
+leading and trailing spaces, tabs, line feeds, NUL and other control characters, emoji with joiners,
+marks of writing direction, soft hyphens, and text that looks like a special token ("</s>").
+Characters outside the vocabulary become their bytes in UTF-8 (`byte_fallback`), so no text is ever
+unknown. NFKC composes a letter and its accent, turns no-break and ideographic spaces into plain
+ones, and replaces compatibility characters: a ligature "fi" by its two letters, a superscript two
+by 2, half-width kana by full-width, "…" by three full stops. So `decode(encode(text))` is
+`unicodedata.normalize("NFKC", text)` with two exceptions. SentencePiece's own mark for a space,
+U+2581, comes back as a space. And where a letter carries several accents typed one by one,
+SentencePiece does not sort them; the result looks and means the same.
 
-**Two choices.** `remove_extra_whitespaces=False`, or the round trip would lose spaces. `add_dummy_prefix=True` (the
-default) puts a space before the text and takes it away again, so that a word has one spelling wherever it stands.
+**Two choices.** `remove_extra_whitespaces=False`, or the round trip would lose spaces.
+`add_dummy_prefix=True` (the default) puts a space before the text and takes it away again, so that
+a word has one spelling wherever it stands.
 """
 
 from __future__ import annotations
@@ -34,13 +37,17 @@ MODEL_TYPES = ("bpe", "unigram")
 
 
 class Tokenizer:
-    """Encodes and decodes with a SentencePiece model. Make one with `train`, `load` or `from_bytes`.
+    """Encodes and decodes with a SentencePiece model.
 
-    `encode` adds no special ids; batching puts bos and eos where they belong. Their numbers stand in `config`.
+    Make one with `train`, `load` or `from_bytes`. `encode` adds no special ids; batching puts bos
+    and eos where they belong. Their numbers stand in `config`.
     """
 
     def __init__(self, model_bytes: bytes) -> None:
-        """Read a serialized SentencePiece model. Raises ConfigError if it is none, or has other special ids."""
+        """Read a serialized SentencePiece model.
+
+        Raises ConfigError if it is none, or has other special ids.
+        """
         try:
             require(bool(model_bytes), "the tokenizer model is empty")
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
@@ -67,14 +74,15 @@ class Tokenizer:
         model_type: str = "bpe",
         symbols: Iterable[str] = (),
     ) -> Tokenizer:
-        """A tokenizer learned from `sentences`, written to `path` (usually tokenizer.model) if one is given.
+        """A tokenizer learned from `sentences`, written to `path` if one is given.
 
-        For the shared vocabulary of the paper, pass the sentences of both languages, of the training split only.
-        `vocab_size` counts everything: 4 special ids, 256 bytes, the characters and the merges. The result depends on
-        the sentences and their order alone. Sentences of more than 4,192 bytes are skipped in training (they are
-        encoded like any other). Each of `symbols`, say the brackets of trees (section 6.3), is one id wherever
-        it follows a space or begins a text, even where it is part of a longer word. Raises ConfigError when the text
-        cannot fill, or does not fit into, `vocab_size`.
+        The usual name is tokenizer.model. For the shared vocabulary of the paper, pass the
+        sentences of both languages, of the training split only. `vocab_size` counts everything: 4
+        special ids, 256 bytes, the characters and the merges. The result depends on the sentences
+        and their order alone. Sentences of more than 4,192 bytes are skipped in training (they are
+        encoded like any other). Each of `symbols`, say the brackets of trees (section 6.3), is one
+        id wherever it follows a space or begins a text, even where it is part of a longer word.
+        Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
         """
         require(model_type in MODEL_TYPES, f"model_type must be bpe or unigram, got {model_type}")
         written = io.BytesIO()
@@ -126,7 +134,10 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """V, the number of pieces with the special ids and the bytes: what `ModelConfig.vocab_size` must be."""
+        """V, the number of pieces with the special ids and the bytes.
+
+        It is what `ModelConfig.vocab_size` must be.
+        """
         return int(self._processor.get_piece_size())
 
     def encode(self, text: str) -> list[int]:
@@ -139,12 +150,14 @@ class Tokenizer:
     def encode_batch(
         self, texts: Iterable[str], dropout: float = 0.0, seed: int = 0
     ) -> list[list[int]]:
-        """`encode` of each text, in order, in one call of the library (about 100,000 short sentences a second).
+        """`encode` of each text, in order, in one call of the library.
 
-        With `dropout`, each merge is left out with this probability, so that one word comes apart in many ways
-        (BPE-dropout, Provilkov et al. 2020): a regulariser for training text, not in the paper. A unigram model
-        samples a segmentation instead. The same texts and `seed` give the same ids within one process (SentencePiece
-        mixes in entropy of its own, so another process draws others), and any ids decode to the text.
+        That is about 100,000 short sentences a second. With `dropout`, each merge is left out with
+        this probability, so that one word comes apart in many ways (BPE-dropout, Provilkov et al.
+        2020): a regulariser for training text, not in the paper. A unigram model samples a
+        segmentation instead. The same texts and `seed` give the same ids within one process
+        (SentencePiece mixes in entropy of its own, so another process draws others), and any ids
+        decode to the text.
         """
         require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1), got {dropout}")
         texts = list(texts)
@@ -158,20 +171,22 @@ class Tokenizer:
             return self._processor.encode([_without_surrogates(text) for text in texts], **options)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids`. The special ids are silent, save unk, which `encode` never makes: it reads " ⁇ ".
+        """The text of `ids`.
 
-        A line feed that was encoded comes back, and a model may make one of its own, as it may make any character: a
-        caller who writes one sentence a line replaces it. Bytes that are no UTF-8 come back as U+FFFD.
-        Raises ConfigError for an id outside the vocabulary.
+        The special ids are silent, save unk, which `encode` never makes: it reads " ⁇ ". A line
+        feed that was encoded comes back, and a model may make one of its own, as it may make any
+        character: a caller who writes one sentence a line replaces it. Bytes that are no UTF-8 come
+        back as U+FFFD. Raises ConfigError for an id outside the vocabulary.
         """
         ids = [int(i) for i in ids]
         self._check(ids)
         return self._processor.decode(ids)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """What each id stands for, to label an axis with: "▁house" (▁ is a space), "<0xF0>" (a byte), "</s>".
+        """What each id stands for, to label an axis with.
 
-        Raises ConfigError for an id outside the vocabulary.
+        For example "▁house" (▁ is a space), "<0xF0>" (a byte), "</s>". Raises ConfigError for an id
+        outside the vocabulary.
         """
         ids = [int(i) for i in ids]
         self._check(ids)

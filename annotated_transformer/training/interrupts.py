@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a model is trained: at once where nothing is lost by it, else after the step."""
+"""Ctrl-C and SIGTERM in training: at once where nothing is lost by it, else after the step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 class Interrupts:
     """Within `with Interrupts() as signals` both signals raise KeyboardInterrupt.
 
-    Within `with signals.held()` one waits for the end of the block. A second one does not wait: then
-    `broke_in` is true, and what the block was doing is half done. Only the main thread of a process
-    gets signals; in another one nothing changes.
+    Within `with signals.held()` one waits for the end of the block. A second one does not wait:
+    then `broke_in` is true, and what the block was doing is half done. Only the main thread of a
+    process gets signals; in another one nothing changes.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from annotated_transformer.training.run import TrainingRun
 
 
 class TrainingLog:
-    """Sums stay on the device until a line is written: then, and only then, the host waits for it."""
+    """Writes the log. Sums stay on the device until a line is written: only then the host waits."""
 
     def __init__(
         self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool
@@ -28,17 +28,17 @@ class TrainingLog:
         self.path = out / "log.jsonl"
         self.validated = 0
         """The step of the last validation that the log holds."""
-        if (
-            self.path.exists()
-        ):  # a killed run may have logged steps that its last checkpoint does not have
-            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            records = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
-            kept = [(line, record) for line, record in records if record["step"] <= run.steps]
-            text = "".join(line for line, _ in kept)
-            checkpoint.write_atomically(
-                self.path, lambda new: new.write_text(text, encoding="utf-8")
-            )
-            self.validated = max((r["step"] for _, r in kept if "loss" not in r), default=0)
+        if self.path.exists():
+            self._forget_what_comes_after(run.steps)
+
+    def _forget_what_comes_after(self, steps: int) -> None:
+        """A killed run may have logged steps that its last checkpoint does not have."""
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        records = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
+        kept = [(line, record) for line, record in records if record["step"] <= steps]
+        text = "".join(line for line, _ in kept)
+        checkpoint.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
+        self.validated = max((r["step"] for _, r in kept if "loss" not in r), default=0)
 
     def __enter__(self) -> TrainingLog:
         from tqdm import tqdm
@@ -66,7 +66,10 @@ class TrainingLog:
             self.writer.close()
 
     def add(self, loss: Tensor, nll: Tensor, n_tokens: int) -> None:
-        """Count a step; its sums are part of the run's state, so that a resumed run logs the same."""
+        """Count a step.
+
+        Its sums are part of the run's state, so that a resumed run logs the same.
+        """
         self.run.sums += torch.stack([loss, nll])
         self.run.n_tokens += n_tokens
         self.bar.update()

@@ -1,4 +1,4 @@
-"""Training (section 5): batches to loss to weights, validated, logged, saved, and resumed where it stopped."""
+"""Training (section 5): batches to loss to weights; validated, logged, saved and resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 Validate = Callable[[Transformer], dict[str, float]]
-"""From a model in training to what is known of it, as numbers by name. It leaves the model as it was."""
+"""From a model in training to numbers about it, by name. It leaves the model as it was."""
 
 
 def train(
@@ -47,22 +47,24 @@ def train(
     tensorboard: str | Path | None = None,
     corpus: str = "",
 ) -> Transformer:
-    """Train a model on text pairs, write the checkpoint directory `out` and return the model, ready to decode.
+    """Train a model on text pairs and return it, ready to decode.
 
-    Every `log_every` steps a line goes to `out`/log.jsonl: step, loss and nll (nats a real target token),
-    rate, tokens_per_s (real target tokens); in float16 also skipped, the number of steps that were left
-    out so far because a gradient overflowed, and the scale. With validation there is also a line with
-    valid_nll, valid_ppl and valid_bleu (greedy search), or with what `validate(model)` gives. What is
-    not finite is null. `progress` shows the same on standard error. `resume` continues a run from its
-    last checkpoint, on the same pairs with the same tokenizer, and, on the CPU, ends with the weights
-    that an uninterrupted run would have (unless `bpe_dropout` is
-    on, whose draws differ from process to process). `init` begins with the weights of another run.
+    The checkpoint directory `out` is written on the way. Every `log_every` steps a line goes to
+    `out`/log.jsonl: step, loss and nll (nats a real target token), rate, tokens_per_s (real target
+    tokens); in float16 also skipped, the number of steps that were left out so far because a
+    gradient overflowed, and the scale. With validation there is also a line with valid_nll,
+    valid_ppl and valid_bleu (greedy search), or with what `validate(model)` gives. What is not
+    finite is null. `progress` shows the same on standard error. `resume` continues a run from its
+    last checkpoint, on the same pairs with the same tokenizer, and, on the CPU, ends with the
+    weights that an uninterrupted run would have (unless `bpe_dropout` is on, whose draws differ
+    from process to process). `init` begins with the weights of another run.
 
-    The state is saved before every validation, so that nothing is lost if that fails. Ctrl-C waits for
-    the end of a step, and for nothing else; the run is saved before KeyboardInterrupt is raised. Pairs
-    longer than `max_length` tokens, or with an empty side, are left out of the training data. Raises
-    ConfigError when nothing is left, when `out` already holds a run and `resume` is not set, when there
-    is nothing to resume, and when the tokenizer, the pairs or the settings are not those of the run.
+    The state is saved before every validation, so that nothing is lost if that fails. Ctrl-C waits
+    for the end of a step, and for nothing else; the run is saved before KeyboardInterrupt is
+    raised. Pairs longer than `max_length` tokens, or with an empty side, are left out of the
+    training data. Raises ConfigError when nothing is left, when `out` already holds a run and
+    `resume` is not set, when there is nothing to resume, and when the tokenizer, the pairs or the
+    settings are not those of the run.
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)

@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
-    """Per-token loss from logits, keeping one (tokens x V) array for the backward pass instead of four.
+    """Per-token loss from logits, keeping one (tokens x V) array for the backward pass.
 
-    With q = (1 - eps) onehot(y) + eps / V and z the logits, the loss is logsumexp(z) - sum_v q_v z_v and its
-    gradient softmax(z) - q.
+    Plain operations would keep four. With q = (1 - eps) onehot(y) + eps / V and z the logits, the
+    loss is logsumexp(z) - sum_v q_v z_v and its gradient softmax(z) - q.
     """
 
     @staticmethod
@@ -22,25 +22,24 @@ class SmoothedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         log_z_N = logits_NV.logsumexp(dim=-1)
         nll_N = log_z_N - logits_NV.gather(-1, target_N[:, None])[:, 0]
-        loss_N = (
-            (1 - eps_ls) * nll_N + eps_ls * (log_z_N - logits_NV.mean(dim=-1))
-            if eps_ls
-            else nll_N.clone()
-        )
+        loss_N = nll_N.clone()
+        if eps_ls:
+            loss_N = (1 - eps_ls) * nll_N + eps_ls * (log_z_N - logits_NV.mean(dim=-1))
         ctx.save_for_backward(logits_NV, log_z_N, target_N)
         ctx.eps_ls = eps_ls
         ctx.mark_non_differentiable(nll_N)
         return loss_N, nll_N
 
     @staticmethod
-    def backward(ctx: Any, grad_loss_N: Tensor, _: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_loss_N: Tensor, _: Tensor
+    ) -> tuple[Tensor, None, None]:
         logits_NV, log_z_N, target_N = ctx.saved_tensors
         grad_NV = (logits_NV - log_z_N[:, None]).exp_()
         if ctx.eps_ls:
             grad_NV -= ctx.eps_ls / logits_NV.size(-1)
-        grad_NV.scatter_add_(
-            -1, target_N[:, None], torch.full_like(log_z_N[:, None], ctx.eps_ls - 1)
-        )
+        at_target_N = torch.full_like(log_z_N, ctx.eps_ls - 1)
+        grad_NV.scatter_add_(-1, target_N[:, None], at_target_N[:, None])
         return grad_NV.mul_(grad_loss_N[:, None]), None, None
 
 
@@ -50,12 +49,13 @@ def label_smoothed_cross_entropy(
     eps_ls: float = 0.1,
     pad_id: int = 0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """(loss, nll): cross-entropy against (1 - eps_ls) onehot(target) + eps_ls / V, and against the target alone.
+    """(loss, nll): cross-entropy against smoothed targets, and against the targets alone.
 
-    Both are sums, in nats, over the positions whose target is not `pad_id`; a position of padding adds nothing and
-    has no gradient. Only `loss` has a gradient; `nll` is what perplexity is made of. Smoothing spreads eps_ls over
-    the whole vocabulary, the true token included (Szegedy et al. 2016, section 7), which the paper leaves open.
-    Computed in float32 or better, whatever the type of the logits.
+    A smoothed target is (1 - eps_ls) onehot(target) + eps_ls / V. Both are sums, in nats, over the
+    positions whose target is not `pad_id`; a position of padding adds nothing and has no gradient.
+    Only `loss` has a gradient; `nll` is what perplexity is made of. Smoothing spreads eps_ls over
+    the whole vocabulary, the true token included (Szegedy et al. 2016, section 7), which the paper
+    leaves open. Computed in float32 or better, whatever the type of the logits.
     """
     target_N = target_out.flatten()
     logits_NV = logits.flatten(0, -2)

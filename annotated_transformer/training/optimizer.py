@@ -9,17 +9,21 @@ from annotated_transformer.config import TrainConfig, require
 
 
 def noam_learning_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
-    """factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) (equation 3; the paper's factor is 1).
+    """factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5) (equation 3).
 
-    The rate of the first update is that of step 1. It rises linearly for `warmup_steps` updates, peaks there, and
-    falls with the inverse square root. Raises ConfigError for a step below 1.
+    The paper's factor is 1. The rate of the first update is that of step 1. It rises linearly for
+    `warmup_steps` updates, peaks there, and falls with the inverse square root. Raises ConfigError
+    for a step below 1.
     """
     require(step >= 1, f"steps are counted from 1, got {step}")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 def make_adam(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:
-    """Adam with beta1 0.9, beta2 0.98, eps 1e-9 (section 5.3), fused. The rate is set before every step."""
+    """Adam with beta1 0.9, beta2 0.98, eps 1e-9 (section 5.3), fused.
+
+    The rate is set before every step.
+    """
     return torch.optim.Adam(
         model.parameters(),
         lr=0.0,

@@ -1,6 +1,7 @@
-"""Half precision: the type of the products in training, the scaler that float16 needs, and a kernel to avoid.
+"""Half precision in training: the type of the products, a scaler for float16, a kernel to avoid.
 
-Weights, Adam's moments, sums and losses are float32 in any case; `autocast` rounds for the products.
+Weights, Adam's moments, sums and losses are float32 in any case; `autocast` rounds for the
+products.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 def product_type(precision: str, device: torch.device) -> torch.dtype:
     """The type that `TrainConfig.precision` means on `device`.
 
-    "auto" is bfloat16 on a GPU that has it in hardware (from compute capability 8.0, the A100), float16
-    on older ones, and float32 elsewhere. Raises ConfigError for bf16 on a GPU that would emulate it,
-    with float32 arithmetic, so that nothing is won.
+    "auto" is bfloat16 on a GPU that has it in hardware (from compute capability 8.0, the A100),
+    float16 on older ones, and float32 elsewhere. Raises ConfigError for bf16 on a GPU that would
+    emulate it, with float32 arithmetic, so that nothing is won.
     """
     if device.type != "cuda":
         return torch.float32 if precision == "auto" else TYPES[precision]
@@ -49,8 +50,9 @@ def without_cudnn_attention() -> Iterator[None]:
     """Let a GPU take any attention kernel but cuDNN's, which PyTorch prefers on an H100 or a B200.
 
     cuDNN makes a plan for each new shape, in about a second (measured on a B200: issue 3704 of
-    modelscope/FunASR on GitHub), and nearly every batch of sentences has a shape of its own. And with a
-    mask its backward pass can give NaN (PyTorch 2.13 on an H100: issue 196678 of pytorch/pytorch).
+    modelscope/FunASR on GitHub), and nearly every batch of sentences has a shape of its own. And
+    with a mask its backward pass can give NaN (PyTorch 2.13 on an H100: issue 196678 of
+    pytorch/pytorch).
     """
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)

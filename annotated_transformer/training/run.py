@@ -1,4 +1,7 @@
-"""One training step (sections 5.2 to 5.4), and all that it changes: what a run has to get back when it goes on."""
+"""One training step (sections 5.2 to 5.4), and all that it changes.
+
+That is what a run has to get back when it goes on.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,10 @@ PackingChoice = Literal["auto", "on", "off"]
 
 
 class TrainingLoss(nn.Module):
-    """From a batch to its summed loss and nll, in nats: the model and section 5.4's loss as one module.
+    """From a batch to its summed loss and nll, in nats.
 
-    It is what `TrainingRun` calls, so that whatever wraps a module (a compiler, data parallelism) can wrap the step.
+    The model and the loss of section 5.4 are one module. It is what `TrainingRun` calls, so that
+    whatever wraps a module (a compiler, data parallelism) can wrap the step.
     """
 
     def __init__(self, model: Transformer, eps_ls: float, blockwise: bool = False) -> None:
@@ -40,7 +44,10 @@ class TrainingLoss(nn.Module):
         self.model, self.eps_ls, self.blockwise = model, eps_ls, blockwise
 
     def forward(self, batch: Batch, packings: Packings | None = None) -> tuple[Tensor, Tensor]:
-        """With `packings` without the padding; `blockwise` then never holds the logits of all positions."""
+        """With `packings` nothing is computed on the padding.
+
+        `blockwise` then never holds the logits of all positions.
+        """
         model, pad_id = self.model, self.model.config.pad_id
         if packings is None:
             logits, target_out = model(batch.source, batch.target_in), batch.target_out
@@ -53,15 +60,18 @@ class TrainingLoss(nn.Module):
 
 
 class TrainingRun:
-    """A model in training: `step` after `step`, in memory, without a directory (`training.state` saves and restores).
+    """A model in training: `step` after `step`, in memory, without a directory.
 
-        run = TrainingRun(ModelConfig.tiny(vocab_size=8000), TrainConfig(warmup_steps=400), device="cuda")
+    `training.state` saves and restores it.
+
+        run = TrainingRun(ModelConfig.tiny(vocab_size=8000), TrainConfig(warmup_steps=400))
         loss, nll, n_tokens = run.step([batch])
 
-    `packing` says whether padding is left out of what is computed: "auto" does so where it pays, on a CPU without
-    `compile`; "on" and "off" decide it. The values are the same. `steps` counts what was tried: the rate, the log,
-    checkpoints and the end of a run go by it, so that nobody has to ask a GPU whether float16 overflowed. Adam counts
-    the steps that it made, for its own means; the difference is the number of skipped ones.
+    `packing` says whether padding is left out of what is computed: "auto" does so where it pays, on
+    a CPU without `compile`; "on" and "off" decide it. The values are the same. `steps` counts what
+    was tried: the rate, the log, checkpoints and the end of a run go by it, so that nobody has to
+    ask a GPU whether float16 overflowed. Adam counts the steps that it made, for its own means; the
+    difference is the number of skipped ones.
     """
 
     def __init__(
@@ -71,7 +81,10 @@ class TrainingRun:
         device: torch.device | str = "cpu",
         packing: PackingChoice = "auto",
     ) -> None:
-        """Weights are drawn from `config.seed`. Raises ConfigError for a precision that the device does not have."""
+        """Weights are drawn from `config.seed`.
+
+        Raises ConfigError for a precision that the device does not have.
+        """
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
         torch.manual_seed(config.seed)
         self.config, self.device = config, torch.device(device)
@@ -82,10 +95,12 @@ class TrainingRun:
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
         self.packs = packing == "on" or packing == "auto" and self.on_eager_cpu
         loss = TrainingLoss(self.model, config.eps_ls, blockwise=self.on_eager_cpu)
-        self.loss: nn.Module = torch.compile(loss, dynamic=True) if config.compile else loss  # type: ignore[assignment]
+        self.loss: nn.Module = loss
+        if config.compile:
+            self.loss = torch.compile(loss, dynamic=True)  # type: ignore[assignment]
         self.steps = self.epoch = self.n_batches = 0
         self.position = (0, 0)
-        """Epoch and number of its batches after the last step; batches that were only drawn count not."""
+        """Epoch and number of its batches after the last step; batches only drawn do not count."""
         ends = model_config.positions == "learned" and model_config.max_len % 8 > 0
         self.multiple_of = 8 if self.device.type == "cuda" and not ends else 1
         self.sums, self.n_tokens = torch.zeros(2, device=self.device), 0
@@ -96,15 +111,20 @@ class TrainingRun:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step (equation 3), or its peak from the start without a warm-up."""
+        """The learning rate of the last step (equation 3).
+
+        Without a warm-up it is at its peak from the start.
+        """
         warmup_steps = self.config.warmup_steps
         step = self.steps if self.config.warm_up else max(self.steps, warmup_steps)
         d_model, factor = self.model.config.d_model, self.config.lr_factor
         return noam_learning_rate(step, d_model, warmup_steps, factor)
 
     def batches(self, epoch_pairs: Callable[[int], list[TokenPair]]) -> Iterator[Batch]:
-        """Epoch after epoch, from where the counters stand; `epoch_pairs` gives an epoch's pairs."""
-        ids = {name: getattr(self.model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
+        """Epoch after epoch, from where the counters stand.
+
+        `epoch_pairs` gives an epoch's pairs.
+        """
         while True:
             for batch in token_batches(
                 epoch_pairs(self.epoch),
@@ -112,18 +132,19 @@ class TrainingRun:
                 seed=self.config.seed,
                 epoch=self.epoch,
                 start=self.n_batches,
+                ids=self.model.config.special_ids,
                 multiple_of=self.multiple_of,
-                **ids,
             ):
                 self.n_batches += 1
                 yield batch
             self.epoch, self.n_batches = self.epoch + 1, 0
 
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
-        """One Adam step on the mean loss over all real target tokens of `batches`: summed loss, nll, and tokens.
+        """One Adam step on the mean loss over all real target tokens of `batches`.
 
-        The rate is set before the step, and the first step is step 1 (section 5.3). In float16 the loss
-        is scaled, and a step whose gradients overflow changes neither weights nor Adam's state.
+        Gives their summed loss, nll, and number of tokens. The rate is set before the step, and the
+        first step is step 1 (section 5.3). In float16 the loss is scaled, and a step whose
+        gradients overflow changes neither weights nor Adam's state.
         """
         n_tokens = sum(batch.n_tokens for batch in batches)
         sums = torch.zeros(2, device=self.device)
@@ -147,15 +168,18 @@ class TrainingRun:
         return sums[0], sums[1], n_tokens
 
     def packings_of(self, batch: Batch) -> Packings | None:
-        """Made on the host, where the batch is: a GPU, or a compiled graph, cannot be asked where the padding is."""
+        """The packings of a batch, or None for one that stays padded.
+
+        They are made on the host, where the batch is: a GPU, or a compiled graph, cannot be asked
+        where the padding is.
+        """
         if not self.packs:
             return None
         if self.on_eager_cpu:
             return packings_where_they_pay(self.model, batch.source, batch.target_in)
-        pad_id = self.model.config.pad_id
-        return Packing(batch.source != pad_id).to(self.device), Packing(
-            batch.target_in != pad_id
-        ).to(self.device)
+        pad_id, device = self.model.config.pad_id, self.device
+        source, target = Packing(batch.source != pad_id), Packing(batch.target_in != pad_id)
+        return source.to(device), target.to(device)
 
     def adam_steps(self) -> Tensor:
         """How many steps Adam has made, on the device: each parameter has the same count."""

@@ -1,4 +1,4 @@
-"""A training run on disk: what is saved, what is restored, and what may be another when a run goes on."""
+"""A training run on disk: what is saved, what is restored, what may change when a run goes on."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ STATE_FILE = "training.safetensors"
 
 
 def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
-    """The weights to average, the weights to use, and the state to resume from, each file atomically.
+    """Save the weights to average, the weights to use, and the state to resume from.
 
-    The state comes last: a run that is killed in between goes back one checkpoint and writes the
-    others again. Without `to_average` nothing is added to `checkpoints`.
+    Each file is written atomically. The state comes last: a run that is killed in between goes back
+    one checkpoint and writes the others again. Without `to_average` nothing is added to
+    `checkpoints`.
     """
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
@@ -71,7 +72,10 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
 
 
 def restore(run: TrainingRun, out: Path) -> None:
-    """What `save` wrote. Raises ConfigError where there is nothing, and for other settings or other training pairs."""
+    """What `save` wrote.
+
+    Raises ConfigError where there is nothing, and for other settings or other training pairs.
+    """
     path = out / STATE_FILE
     require(path.exists(), f"nothing to resume in {out}: it has no {STATE_FILE}")
     tensors, metadata = checkpoint.load_tensors(path)

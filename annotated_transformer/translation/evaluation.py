@@ -1,4 +1,4 @@
-"""Scores (section 6): BLEU and chrF through sacreBLEU, each with its signature, and perplexity per token."""
+"""Scores (section 6): BLEU and chrF, each with its signature, and perplexity per token."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ LONGEST = 1024
 
 
 class Score(NamedTuple):
-    """A score from 0 to 100, and sacreBLEU's signature, without which it cannot be compared with another's."""
+    """A score from 0 to 100, and the signature of sacreBLEU.
+
+    Without the signature it cannot be compared with another's.
+    """
 
     score: float
     signature: str
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus BLEU of plain, cased text, one reference each (sacreBLEU's defaults: tokenizer 13a, exp smoothing).
+    """Corpus BLEU of plain, cased text, one reference for each translation.
 
-    The paper's figures come from tokenised text with compounds split, which gives about 0.7 to 1.5 more on
-    English-German. Raises ConfigError when there is nothing to score or the numbers of lines differ.
+    The settings are sacreBLEU's defaults: tokenizer 13a, exponential smoothing. The paper's figures
+    come from tokenised text with compounds split, which gives about 0.7 to 1.5 more on
+    English-German. Raises ConfigError when there is nothing to score or the numbers of lines
+    differ.
     """
     from sacrebleu.metrics import BLEU
 
@@ -41,7 +46,10 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus chrF2: the F-score of character n-grams (Popovic 2015). Raises ConfigError as `bleu` does."""
+    """Corpus chrF2: the F-score of character n-grams (Popovic 2015).
+
+    Raises ConfigError as `bleu` does.
+    """
     from sacrebleu.metrics import CHRF
 
     return _corpus_score(CHRF(), hypotheses, references)
@@ -60,7 +68,10 @@ def _corpus_score(metric: object, hypotheses: Sequence[str], references: Sequenc
 
 
 def bleu_counts(hypothesis: str, reference: str) -> list[int]:
-    """What one sentence adds to corpus BLEU: its words, the reference's, matched n-grams, all n-grams (n = 1 to 4)."""
+    """What one sentence adds to corpus BLEU.
+
+    Its words, the reference's, its matched n-grams and all its n-grams (n = 1 to 4).
+    """
     from sacrebleu.metrics import BLEU
 
     found = BLEU().corpus_score([hypothesis], [[reference]])
@@ -68,15 +79,16 @@ def bleu_counts(hypothesis: str, reference: str) -> list[int]:
 
 
 def bleu_from_counts(counts: Sequence[int]) -> float:
-    """Corpus BLEU from the sums of `bleu_counts`: what `bleu` gives for the same sentences together."""
+    """Corpus BLEU from the sums of `bleu_counts`.
+
+    It is what `bleu` gives for the same sentences together.
+    """
     from sacrebleu.metrics import BLEU
 
     words, reference_words, *n_grams = counts
-    return float(
-        BLEU.compute_bleu(
-            n_grams[:4], n_grams[4:], words, reference_words, smooth_method="exp"
-        ).score
-    )
+    matched, total = n_grams[:4], n_grams[4:]
+    found = BLEU.compute_bleu(matched, total, words, reference_words, smooth_method="exp")
+    return float(found.score)
 
 
 def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
@@ -100,7 +112,10 @@ def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
 def scorable(
     config: ModelConfig, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[tuple[str, str]], list[TokenPair]]:
-    """The text pairs that such a model can score (`within_reach`), and their ids without bos and eos."""
+    """The text pairs that such a model can score (`within_reach`), and their ids.
+
+    The ids are without bos and eos.
+    """
     sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
     encoded: list[TokenPair] = list(zip(*sides, strict=True))
     kept = within_reach(config, encoded)
@@ -111,20 +126,20 @@ def scorable(
 def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
     """Nats a target token given the sources, eos counted, without smoothing or dropout.
 
-    `pairs` are ids without bos and eos. Logits are those of `model.logits`, so that a model in 8 bits
-    is scored as it translates; they exist for 2^20 numbers at a time. The model is left in the mode
-    it was in. Raises ConfigError when there are no pairs.
+    `pairs` are ids without bos and eos. Logits are those of `model.logits`, so that a model in 8
+    bits is scored as it translates; they exist for 2^20 numbers at a time. The model is left in the
+    mode it was in. Raises ConfigError when there are no pairs.
     """
     require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
     longest = max(max(len(source), len(target)) + 1 for source, target in pairs)
-    ids = {name: getattr(model.config, name) for name in ("pad_id", "bos_id", "eos_id")}
+    ids = model.config.special_ids
     device, block_rows = model.embedding.weight.device, max(128, 2**20 // model.config.vocab_size)
     nll, n_tokens = 0.0, 0
     was_training = model.training
     model.eval()
     try:
-        for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, **ids):
-            real = (batch.target_out != model.config.pad_id).flatten().nonzero()[:, 0].to(device)
+        for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, ids=ids):
+            real = (batch.target_out != ids.pad_id).flatten().nonzero()[:, 0].to(device)
             source, target_in, target_out, n_real = batch.to(device)
             mask = model.source_mask(source)
             x_ND = model.decode(target_in, model.encode(source, mask), mask).flatten(0, 1)
@@ -149,7 +164,10 @@ def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int =
 
 
 def exp_of_nll(nats: float) -> float:
-    """e to so many nats; inf where that is too large for a float, as it is for a run that diverged."""
+    """e to so many nats.
+
+    It is inf where that is too large for a float, as it is for a run that diverged.
+    """
     try:
         return math.exp(nats)
     except OverflowError:

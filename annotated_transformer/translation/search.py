@@ -1,7 +1,8 @@
 """Greedy and beam search (section 6.1), over any model that can take one step at a time.
 
 Sequences start with bos and end with eos or at the length limit. A hypothesis y is scored by
-log P(y | x) / lp(|y|), lp(n) = ((5 + n) / 6)^alpha (Wu et al. 2016, equation 14), where |y| counts the eos.
+log P(y | x) / lp(|y|), lp(n) = ((5 + n) / 6)^alpha (Wu et al. 2016, equation 14), where |y| counts
+the eos.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 def _length_limits(model: StepModel, source: Int[Tensor, "B S"], max_extra: int) -> list[int]:
-    """Most tokens, eos included, that each output may have: source length + max_extra (section 6.1)."""
+    """Most tokens, eos included, of each output: source length + max_extra (section 6.1)."""
     real = (source != model.config.pad_id) & (source != model.config.eos_id)
     limits = (real.sum(dim=1) + max_extra).clamp(min=1)
     if model.config.positions == "learned":
@@ -69,9 +70,8 @@ def argmax(x: Float[Tensor, "B W V"]) -> Int[Tensor, "B W"]:
         return x.argmax(dim=-1)
     blocks = x.unflatten(-1, (-1, 64))
     best = blocks.amax(dim=-1).argmax(dim=-1)
-    return 64 * best + blocks.take_along_dim(best[..., None, None], dim=-2)[..., 0, :].argmax(
-        dim=-1
-    )
+    block = blocks.take_along_dim(best[..., None, None], dim=-2)[..., 0, :]
+    return 64 * best + block.argmax(dim=-1)
 
 
 @torch.inference_mode()
@@ -111,16 +111,16 @@ class _Beam:
         self.ended: list[Hypothesis] = []
 
     def _end(self, tokens: list[int], log_p: float, length: int) -> None:
-        self.ended.append(
-            Hypothesis(tokens, log_p / length_penalty(length, self.config.alpha), log_p)
-        )
+        score = log_p / length_penalty(length, self.config.alpha)
+        self.ended.append(Hypothesis(tokens, score, log_p))
 
     def extend(self, candidates: list[tuple[int, int, float]], eos_id: int) -> list[int]:
-        """Take candidates (parent, token, log P), best first; the parents of the new live hypotheses.
+        """Take candidates (parent, token, log P), best first.
 
-        The beam has `beam_size` places, and a hypothesis that has ended keeps its own: only the best
-        beam_size - len(ended) candidates count, whether they end or go on. So nothing that ranked among the best is
-        ever dropped, beam 1 is greedy search, and the search is over when every place has ended.
+        Gives the parents of the new live hypotheses. The beam has `beam_size` places, and a
+        hypothesis that has ended keeps its own: only the best beam_size - len(ended) candidates
+        count, whether they end or go on. So nothing that ranked among the best is ever dropped,
+        beam 1 is greedy search, and the search is over when every place has ended.
         """
         alive, parents = [], []
         for parent, token, log_p in candidates[: self.config.beam_size - len(self.ended)]:
@@ -140,8 +140,9 @@ class _Beam:
     def _is_decided(self) -> bool:
         """Whether no live hypothesis can still enter the n best.
 
-        Log P never rises as a hypothesis grows, and lp is monotone in the length, so the score it ends with is at most
-        log P / lp at its next length or at the limit, whichever is larger. The n-th best score is compared with that.
+        Log P never rises as a hypothesis grows, and lp is monotone in the length, so the score it
+        ends with is at most log P / lp at its next length or at the limit, whichever is larger. The
+        n-th best score is compared with that.
         """
         if not self.alive or len(self.ended) < self.config.n_best:
             return False
@@ -166,17 +167,17 @@ def beam_search(
     max_extra: int = 50,
     early_stopping: bool = True,
 ) -> list[list[Hypothesis]]:
-    """For each sentence its `n_best` hypotheses, best first (section 6.1: beam 4, alpha 0.6, source length + 50).
+    """For each sentence its `n_best` hypotheses, best first.
 
-    `early_stopping` ends a sentence once nothing alive can beat its n best, which never changes the result; a
-    sentence leaves the batch when it ends. Fewer than `n_best` come back when there are no more. The host waits for a
-    GPU once a step, for the best candidates, and once before the first. Raises ConfigError for a beam below 1 or an
-    `n_best` outside 1 to beam_size.
+    The defaults are section 6.1's: beam 4, alpha 0.6, at most source length + 50 tokens.
+    `early_stopping` ends a sentence once nothing alive can beat its n best, which never changes the
+    result; a sentence leaves the batch when it ends. Fewer than `n_best` come back when there are
+    no more. The host waits for a GPU once a step, for the best candidates, and once before the
+    first. Raises ConfigError for a beam below 1 or an `n_best` outside 1 to beam_size.
     """
     config = DecodeConfig(beam_size, alpha, n_best, max_extra)
-    beams = [
-        _Beam(config, limit, early_stopping) for limit in _length_limits(model, source, max_extra)
-    ]
+    limits = _length_limits(model, source, max_extra)
+    beams = [_Beam(config, limit, early_stopping) for limit in limits]
     running = list(range(len(beams)))
     state = model.start(source)
     tokens = source.new_full((len(beams), 1), model.config.bos_id)
@@ -188,20 +189,16 @@ def beam_search(
         if beam_size == 1:  # of equal logits the first, as in greedy search
             next_token = argmax(logits_BWV)[..., None]
             next_log_p = log_p_BWV.gather(-1, next_token)
-        else:
-            next_log_p, next_token = log_p_BWV.topk(
-                min(beam_size, log_p_BWV.size(-1)), dim=-1
-            )  # of each hypothesis
+        else:  # of each hypothesis
+            next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)
         n_next = next_token.size(-1)
         n_candidates = min(beam_size, next_token[0].numel())
         best_log_p, best = (next_log_p + log_p_BW[:, :, None]).flatten(1).topk(n_candidates, dim=-1)
         best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
-        found = torch.stack(
-            [best // n_next, best_token, best_log_p.double()], dim=-1
-        )  # one wait for a GPU
-        for row, found_in_row in enumerate(found.tolist()):
+        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)
+        for row, found_in_row in enumerate(found.tolist()):  # the one wait for a GPU
             candidates = [
                 (int(i), int(token), log_p)
                 for i, token, log_p in found_in_row
@@ -226,7 +223,10 @@ def beam_search(
 def _next_inputs(
     parents: list[list[int]], alive: list[list[tuple[list[int], float]]], device: torch.device
 ) -> tuple[Int[Tensor, "running W"], Int[Tensor, "running W"], Float[Tensor, "running W"]]:
-    """Parents, last tokens and log P of the live hypotheses; a place that has ended gets log P of minus infinity."""
+    """Parents, last tokens and log P of the live hypotheses.
+
+    A place that has ended gets log P of minus infinity.
+    """
     width, rows = max(map(len, parents)), []
     for parents_in_row, hypotheses in zip(parents, alive, strict=True):
         row = [
@@ -241,8 +241,5 @@ def _next_inputs(
 def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
     """The host's numbers as a tensor there; from pinned memory a GPU gets them without a wait."""
     tensor = torch.tensor(values, dtype=dtype)
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
+    on_gpu = device.type == "cuda"
+    return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)

@@ -13,8 +13,9 @@ import torch
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import DecodeConfig, require
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
+from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import StepModel, beam_search
@@ -34,11 +35,14 @@ class Translation(NamedTuple):
 
 
 class Translator:
-    """Translates text, one sentence (or line) at a time or many; see `translate`, `n_best` and `translate_stream`.
+    """Translates text, one sentence (or line) at a time or many.
 
-    A line that is empty, or only white space, is answered by an empty line, without asking the model. A line of more
-    than `max_source` tokens (eos included; learned positions may set a lower limit) is cut there, and a warning names
-    it. An answer never contains a line break of any kind: where a model makes one, it becomes a space.
+    See `translate`, `n_best` and `translate_stream`.
+
+    A line that is empty, or only white space, is answered by an empty line, without asking the
+    model. A line of more than `max_source` tokens (eos included; learned positions may set a lower
+    limit) is cut there, and a warning names it. An answer never contains a line break of any kind:
+    where a model makes one, it becomes a space.
     """
 
     def __init__(
@@ -47,21 +51,19 @@ class Translator:
         tokenizer: Tokenizer,
         device: torch.device | str = "cpu",
         max_source: int = 1024,
-        searched: StepModel | None = None,
+        search_model: StepModel | None = None,
     ) -> None:
-        """`model` is moved to `device` and put into evaluation mode; `searched` makes its steps, by default itself.
+        """`model` is moved to `device` and put into evaluation mode.
 
-        Raises ConfigError for a max_source below 2.
+        The steps of the search are those of `search_model`, by default of the model itself. Raises
+        ConfigError for a max_source below 2.
         """
         require(
             max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}"
         )
-        self.model, self.tokenizer, self.device = (
-            model.to(device).eval(),
-            tokenizer,
-            torch.device(device),
-        )
-        self.search_model: StepModel = searched or self.model
+        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        self.device = torch.device(device)
+        self.search_model: StepModel = search_model or self.model
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
@@ -77,17 +79,18 @@ class Translator:
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
-        It searches with an `InferenceModel` of `model`, whose weights on a CPU are laid out for few rows, with a copy
-        in 16 bits where it is exact, or put into 8 bits with `int8` (see `quantization`). On a GPU `graphs` records its
-        steps (see `graphs`).
+        It searches with a `FastDecoder` of `model`, whose weights on a CPU are stored column by
+        column for few rows, with a copy in 16 bits where it is exact, or put into 8 bits with
+        `int8` (see `fast.int8`). On a GPU `graphs` records its steps (see `fast.cuda_graphs`).
 
-        `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32 on a CPU and
-        float16 on a GPU, whose products of any age are fastest in it. It is finer than bfloat16: of 200 translations of
-        book/model 199 are those of float32, in bfloat16 189. The largest number in that model's layers is 1,050, and
-        float16 ends at 65,504. `model` itself stays in float32.
+        `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32
+        on a CPU and float16 on a GPU, whose products of any age are fastest in it. It is finer than
+        bfloat16: of 200 translations of book/model 199 are those of float32, in bfloat16 189. The
+        largest number in that model's layers is 1,050, and float16 ends at 65,504. `model` itself
+        stays in float32.
 
-        Raises ConfigError for another dtype, for int8 on another device than the CPU or together with 16 bits, and for
-        graphs without a GPU.
+        Raises ConfigError for another dtype, for int8 on another device than the CPU or together
+        with 16 bits, and for graphs without a GPU.
         """
         on_gpu = torch.device(device).type == "cuda"
         require(on_gpu or not graphs, "graphs need a GPU: give device='cuda'")
@@ -100,12 +103,12 @@ class Translator:
         if int8:
             quantize(model)
         elif torch.device(device).type == "cpu":
-            lay_out(model)
+            store_column_major(model)
         translator = cls(model, tokenizer, device, max_source)
-        made_ready = InferenceModel(
-            translator.model, copy_halves=not on_gpu, dtype=getattr(torch, name)
+        decoder = FastDecoder(
+            translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
         )
-        translator.search_model = GraphedModel(made_ready) if graphs else made_ready
+        translator.search_model = GraphedModel(decoder) if graphs else decoder
         return translator
 
     def translate(
@@ -116,10 +119,11 @@ class Translator:
         max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> list[str]:
-        """The best translation of each sentence. The paper's search by default; beam 1 is greedy search.
+        """The best translation of each sentence.
 
-        `max_tokens` bounds a batch: beam_size hypotheses, each as long as its padded source. Raises ConfigError for
-        settings that cannot be.
+        The defaults are the paper's search; beam 1 is greedy search. `max_tokens` bounds a batch:
+        beam_size hypotheses, each as long as its padded source. Raises ConfigError for settings
+        that cannot be.
         """
         return list(
             self.translate_stream(
@@ -136,7 +140,10 @@ class Translator:
         max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, best first; fewer where the search found fewer."""
+        """The `n_best` translations of each sentence, best first.
+
+        There are fewer where the search found fewer.
+        """
         return list(
             self.n_best_stream(
                 sentences, n_best, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens
@@ -152,7 +159,10 @@ class Translator:
         max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> Iterator[str]:
-        """One line out for each line in, in order; no more than `window` lines are held at a time."""
+        """One line out for each line in, in order.
+
+        No more than `window` lines are held at a time.
+        """
         for translations in self.n_best_stream(
             lines, 1, window, beam_size, alpha, max_extra, max_tokens
         ):
@@ -168,7 +178,7 @@ class Translator:
         max_extra: int = 50,
         max_tokens: int = 4096,
     ) -> Iterator[list[Translation]]:
-        """`n_best` of each line, as they come."""
+        """The `n_best` translations of each line, as the lines come."""
         config = DecodeConfig(beam_size, alpha, n_best, max_extra)
         require(window >= 1, f"window must be at least 1, got {window}")
         require(max_tokens >= 1, f"max_tokens must be at least 1, got {max_tokens}")
@@ -180,7 +190,10 @@ class Translator:
     def _window(
         self, lines: list[str], first: int, config: DecodeConfig, max_tokens: int
     ) -> list[list[Translation]]:
-        """Translations of lines numbered from `first`: encoded, sorted by length, batched, put back in order."""
+        """Translations of lines numbered from `first`.
+
+        They are encoded, sorted by length, batched, and put back in order.
+        """
         sources = self.tokenizer.encode_batch([line.strip() for line in lines])
         for i, ids in enumerate(sources):
             if len(ids) >= self.max_source:
@@ -196,14 +209,12 @@ class Translator:
         for batch in batches_by_length(order, sources, max_tokens // config.beam_size):
             found = self._search([sources[i] for i in batch], config)
             for i, translations in zip(batch, found, strict=True):
-                answers[i] = (
-                    translations or answers[i]
-                )  # a model whose scores are NaN has no hypothesis
+                if translations:  # a model whose scores are NaN has no hypothesis
+                    answers[i] = translations
         return answers
 
     def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
-        ids = self.model.config
-        source = pad_source(sources, ids.eos_id, ids.pad_id).to(self.device)
+        source = pad_source(sources, self.model.config.special_ids).to(self.device)
         found = beam_search(self.search_model, source, **config.to_dict())
         return [
             [Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses]
@@ -211,14 +222,20 @@ class Translator:
         ]
 
     def _text(self, ids: list[int]) -> str:
-        """The text of `ids` on one line: every mark that Python, or a terminal, takes for a line's end is a space."""
+        """The text of `ids` on one line.
+
+        Every mark that Python, or a terminal, takes for the end of a line becomes a space.
+        """
         return " ".join(self.tokenizer.decode(ids).splitlines())
 
 
 def batches_by_length(
     order: list[int], sources: list[list[int]], max_tokens: int
 ) -> Iterator[list[int]]:
-    """Cut `order` (short to long) into batches of at most `max_tokens` padded source tokens, or a single sentence."""
+    """Cut `order` (short to long) into batches of at most `max_tokens` padded source tokens.
+
+    A sentence that is longer is a batch of its own.
+    """
     batch: list[int] = []
     for i in order:
         if batch and (len(sources[i]) + 1) * (len(batch) + 1) > max_tokens:

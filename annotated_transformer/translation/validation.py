@@ -1,11 +1,11 @@
-"""Validation in training (section 5): loss, perplexity and BLEU on held-out pairs, by greedy search."""
+"""Validation in training (section 5): loss, perplexity and BLEU on held-out pairs."""
 
 from __future__ import annotations
 
 import torch
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -14,10 +14,11 @@ from annotated_transformer.translation.translator import Translator
 
 
 class Validation:
-    """What `train` asks of a model by default: valid_nll (nats a token), valid_ppl, valid_bleu (greedy search).
+    """What `train` asks of a model by default: valid_nll, valid_ppl and valid_bleu.
 
-    Pairs that the model cannot score (`evaluation.within_reach`) are left out once, with a warning. It runs on the
-    model's device, unless told another.
+    The first is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
+    (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device,
+    unless told another.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class Validation:
         was_training = model.training
         model.eval()
         try:
-            searched = InferenceModel(model) if device.type == "cuda" else None
-            translator = Translator(model, self.tokenizer, device, searched=searched)
+            search_model = FastDecoder(model) if device.type == "cuda" else None
+            translator = Translator(model, self.tokenizer, device, search_model=search_model)
             translations = translator.translate(sources, beam_size=1)
         finally:
             model.train(was_training)

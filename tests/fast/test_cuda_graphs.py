@@ -17,7 +17,7 @@ from annotated_transformer import checkpoint
 from annotated_transformer.config import ConfigError
 from annotated_transformer.fast import cuda_graphs as graphs
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.translation.search import beam_search, greedy_search
 from annotated_transformer.translation.translator import Translator
 
@@ -115,7 +115,7 @@ def cuda(monkeypatch):
 
 
 def graphed(model):
-    return GraphedModel(InferenceModel(model))
+    return GraphedModel(FastDecoder(model))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def graphed(model):
 def test_recorded_steps_are_the_models_own(changes, padding, cuda):
     model, source = small_model(**changes), random_tokens(1, 3, 7)
     source[1, 7 - padding :] = 0
-    made_ready = graphed(model)
+    decoder = graphed(model)
     numbers = []
     for _ in range(2):  # the second time from the same recordings
-        for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
+        for ours, expected in zip(walk(decoder, source), walk(model, source), strict=True):
             assert_close(ours, expected)
         numbers.append(len(cuda.steps))
     assert numbers[0] == numbers[1] < 7
@@ -135,13 +135,13 @@ def test_recorded_steps_are_the_models_own(changes, padding, cuda):
 
 def test_search_finds_the_same_in_batches_one_after_the_other(cuda):
     model = small_model(seed=1)
-    made_ready = graphed(model)
+    decoder = graphed(model)
     numbers = []
     for n, length in [(8, 9), (3, 70), (8, 9)]:
         source = random_tokens(n, n, length)
         source[2:5, 3:] = 0
         found, expected = (
-            beam_search(made_ready, source, 3, n_best=3),
+            beam_search(decoder, source, 3, n_best=3),
             beam_search(model, source, 3, n_best=3),
         )
         assert [[h.tokens for h in hs] for hs in found] == [
@@ -150,34 +150,34 @@ def test_search_finds_the_same_in_batches_one_after_the_other(cuda):
         assert_close(
             [h.score for hs in found for h in hs], [h.score for hs in expected for h in hs]
         )
-        assert greedy_search(made_ready, source) == greedy_search(model, source)
+        assert greedy_search(decoder, source) == greedy_search(model, source)
         numbers.append(len(cuda.steps))
     assert numbers[0] < numbers[1] == numbers[2]  # the shapes of the last batch had all occurred
 
 
 def test_what_is_written_in_one_search_is_not_read_in_another(cuda):
     model, sources = small_model(), [random_tokens(1, 3, 7), random_tokens(2, 3, 7)]
-    made_ready = graphed(model)
-    turns = [walk(made_ready, source) for source in sources]
+    decoder = graphed(model)
+    turns = [walk(decoder, source) for source in sources]
     expected = [walk(model, source) for source in sources]
     for step in zip(*turns, *expected, strict=True):  # two searches, in turns
         assert_close(step[:2], step[2:])
 
 
 def test_buffers_that_nothing_uses_are_kept_up_to_a_number_of_bytes(cuda, monkeypatch):
-    made_ready = graphed(small_model())
-    states = [made_ready.start(random_tokens(1, 3, 7)) for _ in range(5)]
-    assert made_ready.unused == []
+    decoder = graphed(small_model())
+    states = [decoder.start(random_tokens(1, 3, 7)) for _ in range(5)]
+    assert decoder.unused == []
     buffers = [state.buffers for state in states]
     monkeypatch.setattr(graphs, "MOST_UNUSED", 3 * buffers[0].n_bytes)
     for state in states:
         state.release()
-    assert made_ready.unused == buffers[2:]  # the last to be used
-    state = made_ready.start(random_tokens(1, 3, 7))
-    assert state.buffers in buffers and len(made_ready.unused) == 2
+    assert decoder.unused == buffers[2:]  # the last to be used
+    state = decoder.start(random_tokens(1, 3, 7))
+    assert state.buffers in buffers and len(decoder.unused) == 2
     del state
     gc.collect()
-    assert len(made_ready.unused) == 3
+    assert len(decoder.unused) == 3
 
 
 class RandomLogits:
@@ -230,57 +230,57 @@ def test_a_step_is_recorded_after_one_that_is_not_and_all_share_a_stream_and_a_p
 def test_weights_that_are_loaded_count(cuda):
     """In graphs that are there already: they find them where the old ones were."""
     model, other, source = small_model(), small_model(seed=5), random_tokens(1, 3, 7)
-    made_ready = graphed(model)
-    before = greedy_search(made_ready, source)
+    decoder = graphed(model)
+    before = greedy_search(decoder, source)
     n_recorded = len(cuda.steps)
     model.load_state_dict(other.state_dict())
-    assert greedy_search(made_ready, source) == greedy_search(other, source) != before
+    assert greedy_search(decoder, source) == greedy_search(other, source) != before
     assert len(cuda.steps) == n_recorded
 
 
 def test_what_a_broken_model_left_in_the_buffers_is_gone(cuda):
     model, source = small_model(), random_tokens(1, 3, 7)
-    made_ready, weights = (
+    decoder, weights = (
         graphed(model),
         {name: t.clone() for name, t in model.state_dict().items()},
     )
     for parameter in model.parameters():
         parameter.data.fill_(torch.nan)
-    state = made_ready.start(source)
+    state = decoder.start(source)
     for seed in range(3):
-        made_ready.step(random_tokens(seed, 3, 1), state)
+        decoder.step(random_tokens(seed, 3, 1), state)
     del state
     # There the next search has not written yet.
-    assert made_ready.unused[0].layers[0][0][:, :, 1:3].isnan().any()
+    assert decoder.unused[0].layers[0][0][:, :, 1:3].isnan().any()
     model.load_state_dict(weights)
-    assert greedy_search(made_ready, source) == greedy_search(small_model(), source)
+    assert greedy_search(decoder, source) == greedy_search(small_model(), source)
 
 
 def test_a_beam_that_is_wider_than_the_first_buffers(cuda):
-    made_ready, model, source = graphed(small_model()), small_model(), random_tokens(1, 2, 3)
+    decoder, model, source = graphed(small_model()), small_model(), random_tokens(1, 2, 3)
     for ours, theirs in zip(
-        *(beam_search(m, source, 100, max_extra=4) for m in (made_ready, model)), strict=True
+        *(beam_search(m, source, 100, max_extra=4) for m in (decoder, model)), strict=True
     ):
         assert [h.tokens for h in ours] == [h.tokens for h in theirs]
 
 
 def test_graphs_of_weights_that_move_are_refused():
-    with pytest.raises(ConfigError, match="no copy_halves"):
-        GraphedModel(InferenceModel(small_model(), copy_halves=True))
+    with pytest.raises(ConfigError, match="no keep_float16_copy"):
+        GraphedModel(FastDecoder(small_model(), keep_float16_copy=True))
 
 
 def test_the_logits_of_a_step_stay_as_they_were(cuda):
-    made_ready = graphed(small_model())
-    state = made_ready.start(random_tokens(1, 3, 7))
-    logits = [made_ready.step(random_tokens(seed, 3, 1), state) for seed in (2, 3)]
+    decoder = graphed(small_model())
+    state = decoder.start(random_tokens(1, 3, 7))
+    logits = [decoder.step(random_tokens(seed, 3, 1), state) for seed in (2, 3)]
     kept = [each.clone() for each in logits]
-    made_ready.step(random_tokens(4, 3, 1), state)
+    decoder.step(random_tokens(4, 3, 1), state)
     assert cuda.steps and all(map(torch.equal, logits, kept))
     state.keep(torch.tensor([], dtype=torch.long))
-    assert made_ready.step(random_tokens(2, 0, 1), state).shape == (
+    assert decoder.step(random_tokens(2, 0, 1), state).shape == (
         0,
         1,
-        made_ready.config.vocab_size,
+        decoder.config.vocab_size,
     )
 
 
@@ -303,9 +303,9 @@ def test_a_gpu_replays_what_it_recorded(monkeypatch):
     model = small_model(dtype=torch.float32).cuda()
     for most_unused in (2**32, 0):  # with 0 graphs are destroyed all the time
         monkeypatch.setattr(graphs, "MOST_UNUSED", most_unused)
-        made_ready = graphed(model)
+        decoder = graphed(model)
         for n, length in [(3, 7), (8, 9), (3, 20), (3, 7), (8, 9)]:
             source = random_tokens(n, n, length).cuda()
-            assert greedy_search(made_ready, source) == greedy_search(model, source)
-            found, expected = beam_search(made_ready, source), beam_search(model, source)
+            assert greedy_search(decoder, source) == greedy_search(model, source)
+            found, expected = beam_search(decoder, source), beam_search(model, source)
             assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]

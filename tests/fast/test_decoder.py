@@ -14,17 +14,18 @@ from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer,
 from annotated_transformer import checkpoint
 from annotated_transformer.cli import main
 from annotated_transformer.config import ConfigError
-from annotated_transformer.fast import decoder as inference, int8 as quantization
+from annotated_transformer.fast import decoder as inference, int8 as quantization, linear
 from annotated_transformer.fast.cuda_graphs import GraphedModel
-from annotated_transformer.fast.decoder import InferenceModel, lay_out
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import Int8Linear, quantize
+from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.translation.search import beam_search, greedy_search
 from annotated_transformer.translation.translator import Translator
 
 
 def test_laying_out_changes_strides_and_no_number():
     model = small_model()
-    laid = lay_out(deepcopy(model))
+    laid = store_column_major(deepcopy(model))
     for (name, before), after in zip(model.named_parameters(), laid.parameters(), strict=True):
         assert torch.equal(before, after), name
         assert before.dim() == 1 or after.t().is_contiguous(), name
@@ -35,7 +36,7 @@ def test_laying_out_changes_strides_and_no_number():
 def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
     model = small_model()
     checkpoint.save_weights(tmp_path / "a", model)
-    checkpoint.save_weights(tmp_path / "b", lay_out(model))
+    checkpoint.save_weights(tmp_path / "b", store_column_major(model))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -49,7 +50,9 @@ def test_steps_made_for_search_are_the_models_own(changes, padding, is_batched, 
     source = random_tokens(1, 3, 7)
     source[1, 7 - padding :] = 0
     for ours, expected in zip(
-        walk(InferenceModel(lay_out(deepcopy(model))), source), walk(model, source), strict=True
+        walk(FastDecoder(store_column_major(deepcopy(model))), source),
+        walk(model, source),
+        strict=True,
     ):
         assert_close(ours, expected)
 
@@ -57,10 +60,10 @@ def test_steps_made_for_search_are_the_models_own(changes, padding, is_batched, 
 def test_many_sentences_have_attention_as_two_products():
     fused = "aten::_scaled_dot_product_flash_attention_for_cpu"
     for n, n_fused in ((15, 2 * 2 + 2), (16, 2)):  # in a step of two layers, and in the encoder
-        made_ready = InferenceModel(small_model(dtype=torch.float32))
+        decoder = FastDecoder(small_model(dtype=torch.float32))
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            state = made_ready.start(random_tokens(1, n, 7))
-            made_ready.step(random_tokens(2, n, 1), state)
+            state = decoder.start(random_tokens(1, n, 7))
+            decoder.step(random_tokens(2, n, 1), state)
         assert sum(event.count for event in profile.key_averages() if event.key == fused) == n_fused
         assert (state.caches[0].memory_keys.stride(-1) == 1) == (n == 15)  # or K^T is stored
 
@@ -68,15 +71,15 @@ def test_many_sentences_have_attention_as_two_products():
 @pytest.mark.parametrize(
     "ready",
     [
-        InferenceModel,
-        lambda model: InferenceModel(quantize(model)),
-        lambda model: GraphedModel(InferenceModel(model)),
+        FastDecoder,
+        lambda model: FastDecoder(quantize(model)),
+        lambda model: GraphedModel(FastDecoder(model)),
     ],
     ids=["float", "int8", "graphs"],
 )
 def test_no_sentences_have_no_outputs(ready):
-    made_ready, none = ready(small_model(dtype=torch.float32)), torch.zeros(0, 3, dtype=torch.long)
-    assert beam_search(made_ready, none) == greedy_search(made_ready, none) == []
+    decoder, none = ready(small_model(dtype=torch.float32)), torch.zeros(0, 3, dtype=torch.long)
+    assert beam_search(decoder, none) == greedy_search(decoder, none) == []
 
 
 class Widths:
@@ -94,7 +97,7 @@ class Widths:
 def test_search_finds_the_same_hypotheses():
     model, source = small_model(seed=1), random_tokens(1, 8, 7)
     source[2:5, 4:] = 0
-    noted = Widths(InferenceModel(model))
+    noted = Widths(FastDecoder(model))
     found, expected = (
         beam_search(noted, source, 3, n_best=3),
         beam_search(model, source, 3, n_best=3),
@@ -105,7 +108,7 @@ def test_search_finds_the_same_hypotheses():
     assert_close([h.score for hs in found for h in hs], [h.score for hs in expected for h in hs])
     n_sentences, widths = zip(*noted.shapes, strict=True)
     assert len(set(n_sentences)) > 2 and any(later < earlier for earlier, later in pairwise(widths))
-    assert greedy_search(InferenceModel(model), source) == greedy_search(model, source)
+    assert greedy_search(FastDecoder(model), source) == greedy_search(model, source)
 
 
 def where_parameters_are(model):
@@ -115,21 +118,21 @@ def where_parameters_are(model):
     }
 
 
-def test_a_model_made_ready_is_left_as_it_is():
+def test_a_model_decoder_is_left_as_it_is():
     model = small_model(bias=True)
     before = where_parameters_are(model)
-    InferenceModel(model, copy_halves=True)
+    FastDecoder(model, keep_float16_copy=True)
     assert where_parameters_are(model) == before
 
 
 def test_only_the_matrices_of_one_product_are_held_twice():
     """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source:
     5 of a decoder layer, 3 of others."""
-    made_ready = InferenceModel(small_model(N=3, d_model=8, h=2))
-    copied = sum(parameter.numel() for _, parameter in made_ready.copies)
+    decoder = FastDecoder(small_model(N=3, d_model=8, h=2))
+    copied = sum(parameter.numel() for _, parameter in decoder.copies)
     held = {
         copy.untyped_storage().data_ptr(): copy.untyped_storage().nbytes()
-        for copy, _ in made_ready.copies
+        for copy, _ in decoder.copies
     }
     assert copied == 3 * (3 + 5) * 8 * 8 and sum(held.values()) == 8 * copied  # float64
 
@@ -142,21 +145,23 @@ def learn(model, _):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"copy_halves": True}, {"dtype": torch.float32}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"keep_float16_copy": True}, {"dtype": torch.float32}], ids=str
+)
 @pytest.mark.parametrize(
     "change",
     [lambda model, other: model.load_state_dict(other.state_dict()), learn],
     ids=["load", "learn"],
 )
-def test_weights_that_change_count_in_every_model_made_ready(change, settings):
+def test_weights_that_change_count_in_every_model_decoder(change, settings):
     model, other = (small_model(seed, bias=True, norm="pre") for seed in (0, 5))
     source = random_tokens(1, 3, 7)
-    several = [InferenceModel(model, **settings) for _ in range(2)]
-    before = [list(walk(made_ready, source)) for made_ready in several]
+    several = [FastDecoder(model, **settings) for _ in range(2)]
+    before = [list(walk(decoder, source)) for decoder in several]
     change(model, other)
-    expected = list(walk(InferenceModel(model, **settings), source))
-    for made_ready, old in zip(several, before, strict=True):
-        for ours, new, gone in zip(walk(made_ready, source), expected, old, strict=True):
+    expected = list(walk(FastDecoder(model, **settings), source))
+    for decoder, old in zip(several, before, strict=True):
+        for ours, new, gone in zip(walk(decoder, source), expected, old, strict=True):
             assert torch.equal(ours, new) and not torch.equal(ours, gone)
 
 
@@ -165,8 +170,8 @@ def test_weights_that_change_count_in_every_model_made_ready(change, settings):
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
     model, source = small_model(dtype=torch.float32, **changes), random_tokens(1, 3, 7)
-    made_ready = InferenceModel(model, dtype=dtype)
-    for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
+    decoder = FastDecoder(model, dtype=dtype)
+    for ours, expected in zip(walk(decoder, source), walk(model, source), strict=True):
         assert ours.dtype == dtype
         assert (
             0
@@ -174,7 +179,7 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
             < (0.01 if dtype == torch.float16 else 0.08) * expected.norm()
         )
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert deepcopy(made_ready).dtype == dtype
+    assert deepcopy(decoder).dtype == dtype
 
 
 @pytest.mark.slow
@@ -186,10 +191,10 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
 )
 def test_a_copy_is_a_whole(copied, int8):
     model, source = small_model(dtype=torch.float32), random_tokens(1, 3, 7)
-    made_ready = InferenceModel(quantize(model) if int8 else model)
-    copy = copied(made_ready)
+    decoder = FastDecoder(quantize(model) if int8 else model)
+    copy = copied(decoder)
     assert copy.model is not model
-    for ours, expected in zip(walk(copy, source), walk(made_ready, source), strict=True):
+    for ours, expected in zip(walk(copy, source), walk(decoder, source), strict=True):
         assert torch.equal(ours, expected)
 
 
@@ -198,13 +203,13 @@ HALVES = pytest.mark.skipif(
 )
 
 
-def read_from_the_copy(shape, weight_of=Tensor.round, copy_halves=True):
+def read_from_the_copy(shape, weight_of=Tensor.round, keep_float16_copy=True):
     """Numbers of rows, of 1 to 65, at which the product does not notice that W was set to 0."""
     torch.manual_seed(0)
     weight = weight_of(torch.randn(shape))
     rows, bias = torch.randn(65, shape[1]).type_as(weight), torch.randn(shape[0]).type_as(weight)
     product, expected = (
-        inference.float_product(weight, bias, copy_halves),
+        linear.as_function(weight, bias, keep_float16_copy),
         nn.functional.linear(rows, weight, bias),
     )
     for n in range(66):
@@ -227,7 +232,7 @@ def test_few_rows_meet_a_copy_in_16_bits(capability, most, monkeypatch):
 @pytest.mark.slow
 @HALVES
 def test_only_numbers_that_float16_holds_have_a_copy():
-    assert read_from_the_copy((1024, 512), copy_halves=False) == set()
+    assert read_from_the_copy((1024, 512), keep_float16_copy=False) == set()
     assert read_from_the_copy((1024, 512), lambda weight: weight) == set()
     assert read_from_the_copy((1024, 512), lambda weight: weight.round() * 1e5) == set()
     # Float16's smallest numbers.
@@ -249,10 +254,10 @@ def test_weights_that_are_loaded_after_the_copy_count():
         wide_model_of_halves(seed=5),
         random_tokens(1, 3, 7),
     )
-    made_ready = InferenceModel(lay_out(model), copy_halves=True)
-    before = greedy_search(made_ready, source)
+    decoder = FastDecoder(store_column_major(model), keep_float16_copy=True)
+    before = greedy_search(decoder, source)
     model.load_state_dict(other.state_dict())
-    assert greedy_search(made_ready, source) == greedy_search(other, source) != before
+    assert greedy_search(decoder, source) == greedy_search(other, source) != before
     # Parameters are still the model's own, and can be loaded again.
     model.load_state_dict(other.state_dict())
     assert all(not parameter.is_inference() for parameter in model.parameters())
@@ -262,24 +267,24 @@ def test_weights_that_are_loaded_after_the_copy_count():
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}], ids=str)
 def test_steps_that_read_16_bits_are_the_models_own(changes):
     model, source = wide_model_of_halves(**changes), random_tokens(1, 3, 7)
-    made_ready = InferenceModel(lay_out(deepcopy(model)), copy_halves=True)
-    for ours, expected in zip(walk(made_ready, source), walk(model, source), strict=True):
+    decoder = FastDecoder(store_column_major(deepcopy(model)), keep_float16_copy=True)
+    for ours, expected in zip(walk(decoder, source), walk(model, source), strict=True):
         # The logits go up to 36, and float32 itself gives them to 0.001.
         assert_close(ours, expected, rtol=0, atol=0.03)
-    assert deepcopy(made_ready).copy_halves
+    assert deepcopy(decoder).keep_float16_copy
 
 
 def test_no_search_with_dropout():
     model = small_model()
-    made_ready = InferenceModel(model.train())
+    decoder = FastDecoder(model.train())
     with pytest.raises(ConfigError, match="evaluation mode"):
-        made_ready.start(random_tokens(1, 3, 7))
+        decoder.start(random_tokens(1, 3, 7))
     model.eval()
-    state = made_ready.start(random_tokens(1, 3, 7))
+    state = decoder.start(random_tokens(1, 3, 7))
     assert not state.caches[0].memory_keys.requires_grad
-    assert not made_ready.step(random_tokens(2, 3, 1), state).requires_grad
+    assert not decoder.step(random_tokens(2, 3, 1), state).requires_grad
     state.keep(torch.tensor([], dtype=torch.long))
-    assert made_ready.step(random_tokens(2, 0, 1), state).shape == (0, 1, model.config.vocab_size)
+    assert decoder.step(random_tokens(2, 0, 1), state).shape == (0, 1, model.config.vocab_size)
 
 
 @pytest.mark.slow
@@ -288,9 +293,7 @@ def test_no_search_with_dropout():
 )
 def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
     model, source = quantize(small_model(dtype=torch.float32, **changes)), random_tokens(1, 3, 7)
-    for ours, expected in zip(
-        walk(InferenceModel(model), source), walk(model, source), strict=True
-    ):
+    for ours, expected in zip(walk(FastDecoder(model), source), walk(model, source), strict=True):
         assert_close(ours, expected, rtol=0, atol=1e-6)
 
 
@@ -397,11 +400,11 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
     sources = [source for source, _ in text_pairs(1, 3)]
     laid = Translator.from_checkpoint(tmp_path)
-    assert isinstance(laid.search_model, InferenceModel)
+    assert isinstance(laid.search_model, FastDecoder)
     assert laid.model.decoder.layers[0].feed_forward.W_1.weight.t().is_contiguous()
     assert laid.translate(sources) == Translator(model, tokenizer).translate(sources)
     eight = Translator.from_checkpoint(tmp_path, int8=True)
-    assert isinstance(eight.search_model, InferenceModel)
+    assert isinstance(eight.search_model, FastDecoder)
     assert isinstance(eight.model.decoder.layers[0].feed_forward.W_1, Int8Linear)
     assert len(eight.translate(sources)) == 3
 
@@ -439,9 +442,9 @@ def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
     checkpoint.write_directory(tmp_path, model.config, toy_tokenizer())
     checkpoint.save_weights(tmp_path / "model.safetensors", model)
     (tmp_path / "in").write_text("tea\n")
-    types, start = [], InferenceModel.start
+    types, start = [], FastDecoder.start
     monkeypatch.setattr(
-        InferenceModel,
+        FastDecoder,
         "start",
         lambda self, source: types.append(self.dtype) or start(self, source),
     )

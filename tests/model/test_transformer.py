@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from toys import SHAPES, SMALL, random_tokens, small_model
 
 from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError, ModelConfig
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.embedding import (
     concatenated_positional_encoding,
     positional_encoding,
@@ -143,15 +143,15 @@ def test_buffers_are_made_anew_seldom(n_hypotheses, at_most):
 
 def test_a_step_takes_the_hypotheses_that_reorder_made():
     model, (source, _) = small_model(), inputs()
-    for made_ready in (model, InferenceModel(model)):
-        state = made_ready.start(source)
+    for decoder in (model, FastDecoder(model)):
+        state = decoder.start(source)
         with pytest.raises(ConfigError, match="the hypotheses that reorder made"):
-            made_ready.step(random_tokens(1, B, 3), state)
-        made_ready.step(random_tokens(1, B, 1), state)
+            decoder.step(random_tokens(1, B, 3), state)
+        decoder.step(random_tokens(1, B, 1), state)
         state.reorder(torch.zeros(B, 3, dtype=torch.long))
         with pytest.raises(ConfigError, match="the hypotheses that reorder made"):
-            made_ready.step(random_tokens(1, B, 2), state)
-        assert made_ready.step(random_tokens(1, B, 3), state).shape == (B, 3, V)
+            decoder.step(random_tokens(1, B, 2), state)
+        assert decoder.step(random_tokens(1, B, 3), state).shape == (B, 3, V)
 
 
 def test_one_hypothesis_needs_no_mask():

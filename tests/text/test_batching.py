@@ -7,7 +7,7 @@ import pytest
 import torch
 from toys import random_pairs, text_pairs, toy_tokenizer
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError, SpecialIds
 from annotated_transformer.text.batching import (
     Batch,
     concatenated,
@@ -44,13 +44,13 @@ def test_outputs_are_shifted_right_by_one():
 
 
 def test_special_ids_are_the_models():
-    batch = make_batch([([5], []), ([5, 6], [7])], pad_id=9, bos_id=10, eos_id=11)
+    batch = make_batch([([5], []), ([5, 6], [7])], SpecialIds(9, 10, 11))
     assert batch.source.tolist() == [[5, 11, 9], [5, 6, 11]]
     assert (batch.target_in.tolist(), batch.target_out.tolist()) == (
         [[10, 9], [10, 7]],
         [[11, 9], [7, 11]],
     )
-    (from_epoch,) = token_batches([([5], [])], 10, pad_id=9, bos_id=10, eos_id=11)
+    (from_epoch,) = token_batches([([5], [])], 10, ids=SpecialIds(9, 10, 11))
     assert as_lists([from_epoch]) == [[[[5, 11]], [[10]], [[11]]]]
 
 

@@ -24,7 +24,7 @@ from annotated_transformer import checkpoint
 from annotated_transformer.checkpoint import load_model, load_tensors, read_config, step_checkpoints
 from annotated_transformer.config import ConfigError
 from annotated_transformer.fast import packing
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import (
     encode_pairs,
@@ -627,8 +627,8 @@ def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
     found = []
 
     class Translator:
-        def __init__(self, model, tokenizer, device, searched):
-            found.append(type(searched))
+        def __init__(self, model, tokenizer, device, search_model):
+            found.append(type(search_model))
 
         def translate(self, sources, beam_size):
             return [""] * len(sources)
@@ -637,7 +637,7 @@ def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
     model = small_model(vocab_size=280).train()
     for device in ("cuda", "cpu"):
         Validation(model.config, toy_tokenizer(), text_pairs(2, 5), torch.device(device))(model)
-    assert found == [InferenceModel, type(None)] and model.training
+    assert found == [FastDecoder, type(None)] and model.training
 
 
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("tea " * 40, "tea")]])

@@ -40,7 +40,7 @@ from annotated_transformer.experiments.figures_3_to_5.controlled_corpus import (
 from annotated_transformer.experiments.figures_3_to_5.knock_out import (
     JUDGED,
     ablation,
-    places,
+    by_place_of_antecedent,
     rounded,
     score,
 )
@@ -154,7 +154,9 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
         "accuracy": accuracy(model, tokenizer, sentences("test")[:: max(1, every // 4)]),
         "shares": table,
         "ablation": ablation(model, test, chosen_on, seed),
-        "places": places(model, test, valid, found[ANTECEDENT], chosen_on[ANTECEDENT]),
+        "places": by_place_of_antecedent(
+            model, test, valid, found[ANTECEDENT], chosen_on[ANTECEDENT]
+        ),
         "example": example(model, tokenizer),
     }
     return Measured(record, best)

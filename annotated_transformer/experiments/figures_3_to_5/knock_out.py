@@ -129,7 +129,7 @@ def _more_and_more(
     return rows
 
 
-def places(
+def by_place_of_antecedent(
     model: Transformer, test: Prepared, valid: Prepared, found: Shares, chosen_on: Shares
 ) -> dict[str, Any]:
     """The encoder's heads where the antecedent is the sentence's first thing, and where it is the second.

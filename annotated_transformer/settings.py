@@ -1,0 +1,112 @@
+"""Frozen settings: read strictly from a dictionary or from text, and copied with changes.
+
+Nothing here imports torch, so that a configuration can be read, checked and stored anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self, get_args, get_type_hints
+
+from annotated_transformer.errors import ConfigError, require
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
+    """Raise ConfigError unless each value is what its annotation says.
+
+    A whole number may be a float.
+    """
+    for name, value in settings.items():
+        kinds = get_args(_hints(cls)[name]) or (_hints(cls)[name],)
+        if isinstance(kinds[0], str):
+            continue  # one of several words, which the class compares
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)):
+            named = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+            require(is_number and float in kinds, f"{name} must be {named}, got {value!r:.60}")
+        if isinstance(value, int):
+            fits = -(2**63) <= value < 2**63
+            require(fits, f"{name} must fit into 64 bits, got {value!r:.60}")
+        elif is_number:
+            require(math.isfinite(value), f"{name} must be a finite number, got {value}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the three configurations of `config` share."""
+
+    def __post_init__(self) -> None:
+        _check_kinds(type(self), vars(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, settings: Any) -> Self:
+        """The configuration that `to_dict` wrote, perhaps in a file that a stranger changed since.
+
+        Raises ConfigError for a name it does not know, one that is missing, and a value of another
+        kind.
+        """
+        require(
+            isinstance(settings, dict),
+            f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}",
+        )
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(settings) - known)
+        require(
+            not unknown,
+            f"{cls.__name__} has no setting {', '.join(unknown)}; "
+            f"it has {', '.join(sorted(known))}",
+        )
+        missing = [
+            field.name
+            for field in dataclasses.fields(cls)
+            if field.default is dataclasses.MISSING and field.name not in settings
+        ]
+        require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
+        _check_kinds(cls, settings)
+        hints = _hints(cls)  # type: ignore[arg-type]
+        values = {
+            name: float(value) if hints[name] is float else value
+            for name, value in settings.items()
+        }
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed and all rules checked again."""
+        return self.from_dict({**self.to_dict(), **changes})
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Any:
+        """The value that `text` (from a command line) means for setting `name`.
+
+        Raises ConfigError.
+        """
+        hints = _hints(cls)  # type: ignore[arg-type]
+        require(
+            name in hints,
+            f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}",
+        )
+        options = get_args(hints[name])
+        kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
+        if any(isinstance(kind, str) for kind in kinds):
+            require(
+                text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {text}"
+            )
+            return text
+        kind = kinds[0]
+        try:
+            if kind is bool:
+                return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+            return kind(text)
+        except (KeyError, ValueError):
+            raise ConfigError(f"{name} must be {kind.__name__}, got {text!r}") from None
