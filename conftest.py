@@ -16,8 +16,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
-# Every annotated shape in the package is checked in this process. Kernels and subprocesses run without the checks.
-install_import_hook("annotated_transformer", "beartype.beartype")
+# Every annotated shape in the package is checked in this process. Kernels and subprocesses run without the checks, and
+# so do the modules that know no tensors: a check of each call made drawing sentences and reading trees slower by far.
+PACKAGE = Path(ROOT) / "annotated_transformer"
+install_import_hook([".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+                     for path in PACKAGE.rglob("*.py") if "from jaxtyping import" in path.read_text(encoding="utf-8")],
+                    "beartype.beartype")
 
 DECIMAL = re.compile(r"(?<![A-Za-z0-9_])[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_])[-+]?\d+[eE][-+]?\d+")
 RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")

@@ -123,6 +123,7 @@ def test_a_file_is_read_in_one_sitting(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_opens_with_what_it_is(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))

@@ -60,6 +60,7 @@ def test_every_chapter_is_text_and_notebook() -> None:
     assert {path.stem for path in CHAPTERS} == {path.stem for path in BOOK.glob("*.ipynb")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_outputs_are_not_stale(chapter: Path) -> None:
     assert not notebooks.is_stale(chapter), f"run: make refresh CHAPTER=book/{chapter.name}"
@@ -205,6 +206,7 @@ def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         assert notebooks.is_stale(source)
 
 
+@pytest.mark.slow
 def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) -> None:
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(SMALL, encoding="utf-8")
@@ -222,6 +224,7 @@ def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) ->
     assert not notebooks.take_over_words(source) and target.read_bytes() == stored_before
 
 
+@pytest.mark.slow
 def test_a_failing_chapter_is_not_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(SMALL.replace("1 + 1", "1 / 0"), encoding="utf-8")

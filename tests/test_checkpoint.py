@@ -241,6 +241,7 @@ def test_a_tokenizer_of_another_size_is_refused(run):
         checkpoint.average_checkpoints(run, last=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "line"), [
     ({**SIZES, "N": "6"}, "config.json: N must be int, got '6'"),
     ({**SIZES, "N": 2.5}, "config.json: N must be int, got 2.5"),
@@ -262,6 +263,7 @@ def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', "1" * 5000, "\udcff"])
 def test_a_config_that_is_none_is_one_line(run, text):
     (run / "config.json").write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -287,6 +289,7 @@ def test_a_small_config_cannot_take_much_memory(run):
     assert int(kilobytes) < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"positions": "concatenated", "bias": True}, {"positions": "none"},
                                      {"positions": "learned", "norm": "pre", "max_len": 30}])
 def test_a_loaded_model_has_memory_of_its_own_and_computes_and_learns(tmp_path, changes):
@@ -332,6 +335,7 @@ def test_an_average_replaces_an_average_and_no_other_model(run):
 UNLIKE = [{"h": 4}, {"activation": "gelu"}, {"scaled_attention": False}, {"positions": "concatenated"}, {"eos_id": 3}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", UNLIKE, ids=[next(iter(changes)) for changes in UNLIKE])
 def test_equal_shapes_are_no_equal_models(run, tmp_path, changes):
     other = tmp_path / "other"

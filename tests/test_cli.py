@@ -91,6 +91,7 @@ def test_help_needs_neither_torch_nor_a_corpus():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "message"), [
     ([], "the following arguments are required: VERB"),
     (["frobnicate"], "invalid choice: 'frobnicate'"),
@@ -216,6 +217,7 @@ def test_a_reference_is_not_overwritten_by_the_translations(capsys, directory, f
     assert [path.read_bytes() for path in files] == before
 
 
+@pytest.mark.slow
 def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(capsys, directory, files, tmp_path):
     """What Windows put before the first line changes neither the translation nor the scores."""
     marked = [tmp_path / f"marked {path.name}" for path in files]
@@ -231,6 +233,7 @@ def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(capsys, 
     assert printed[0] == printed[1]
 
 
+@pytest.mark.slow
 def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(capsys, caplog, directory, tmp_path):
     (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 300_000 + b"\ncab\n")
     status, out, _ = run(capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
@@ -296,6 +299,7 @@ def test_a_run_is_averaged_from_within(capsys, tmp_path, monkeypatch, here, name
     assert run(capsys, "average", name, "--last", 1)[:2] == (0, f"{tmp_path / 'x-averaged'}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, files, tmp_path):
     """Killed between the weights and the state: it cannot be resumed, says so, and begins again in the same place."""
@@ -334,6 +338,7 @@ def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
     assert "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again" in err
 
 
+@pytest.mark.slow
 def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_path):
     arguments = ["evaluate", directory, "--source", files[0], "--reference", files[1], "--max-extra", 2, "--quiet"]
     status, out, _ = run(capsys, *arguments, "--json", "--output", tmp_path / "out")
@@ -349,6 +354,7 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
     assert f"{scores['perplexity']:.2f}" in text
 
 
+@pytest.mark.slow
 def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch):
     from annotated_transformer.fast.int8 import quantize
 
@@ -396,6 +402,7 @@ def test_variations_prints_every_row_and_the_vocabulary_it_implies(capsys):
     assert f"{TABLE_3[0].count(37_000):,}" in run(capsys, "variations", "--vocab-size", 37_000)[1]
 
 
+@pytest.mark.slow
 def test_prepare_prints_the_card_and_the_counts(capsys):
     status, out, _ = run(capsys, "prepare", "reverse")
     assert status == 0

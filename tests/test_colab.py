@@ -105,6 +105,7 @@ print("result", 1 + 1)
 """
 
 
+@pytest.mark.slow
 def test_a_new_address_needs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(CHAPTER, encoding="utf-8")

@@ -146,6 +146,7 @@ def test_a_second_run_runs_nothing(finished: Path, capsys: pytest.CaptureFixture
     assert "3 chapters reused, none to run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "reason"), [
     ("annotated_transformer/__init__.py", "package changed"),
     ("annotated_transformer/folder/new.html", "package changed"),
@@ -184,6 +185,7 @@ def test_another_address_of_the_repository_runs_none(finished: Path, monkeypatch
     assert to_run(finished) == {}
 
 
+@pytest.mark.slow
 def test_only_the_chapter_whose_code_changed_is_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(finished / "book/two.py", "from two", "now from two")
     assert run(finished) == 0
@@ -212,6 +214,7 @@ def test_a_copy_that_cannot_be_read_is_made_again(finished: Path, damage: bytes)
     assert to_run(finished) == {"two": "not run yet"}
 
 
+@pytest.mark.slow
 def test_a_chapter_is_not_kept_if_the_package_changed_while_it_ran(finished: Path) -> None:
     edit(finished / "book/two.py", "time.sleep(0)", 'open("../../../annotated_transformer/new.py", "w").close()')
     assert run(finished) == 0
@@ -293,6 +296,7 @@ def test_a_kernel_that_does_not_start_is_named(
     assert "two, before its first cell: the kernel did not start" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_start_at_once_gets_a_second_try(
         tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As where another process has taken a port between its choice and its use."""
@@ -423,6 +427,7 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return calls
 
 
+@pytest.mark.slow
 def test_pages_are_built_from_what_there_is_and_the_status_says_that_a_chapter_failed(
         finished: Path, builder: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     edit(finished / "book/two.py", "time.sleep(0)", "number = 1 / 0")

@@ -32,6 +32,7 @@ def count(config):
         return sum(parameter.numel() for parameter in Transformer(config).parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "millions"), [row[1:] for row in TABLE_3_PARAMETERS],
                          ids=[row[0] for row in TABLE_3_PARAMETERS])
 def test_table_3_parameters_with_one_vocabulary(changes, millions):
@@ -43,6 +44,7 @@ def test_table_3_parameters_of_big_imply_another_vocabulary():
     assert round(count(ModelConfig.big(vocab_size=41_100)) / 1e6) != 213
 
 
+@pytest.mark.slow
 def test_37_000_tokens_explain_none_of_table_3():
     assert not [name for name, changes, millions in TABLE_3_PARAMETERS
                 if round(count(ModelConfig.base(vocab_size=37_000, **changes)) / 1e6) == millions]

@@ -114,6 +114,7 @@ def test_linearization_is_the_published_one():
     assert linearize(Tree("NP", ("a", "dog"))) == ["(NP", "a", "dog", ")NP"]
 
 
+@pytest.mark.slow
 def test_a_tree_survives_the_way_to_tokens_and_back():
     for tree in TREES:
         words = tree_words(tree)
@@ -147,6 +148,7 @@ def test_a_repair_by_hand(tokens, repaired):
     assert is_well_formed(tokens, words) == (repaired == "(S (NP (XX a)) (VP (XX b) (XX c)))" and len(tokens) == 9)
 
 
+@pytest.mark.slow
 def test_whatever_a_model_writes_becomes_a_tree_over_the_words():
     generator = random.Random(5)
     alphabet = ["(S", ")S", "(NP", ")NP", "XX", "(", ")", ".", "XX"]
@@ -228,6 +230,7 @@ def test_f1_by_hand_on_one_attachment():
     assert scores.complete == 0
 
 
+@pytest.mark.slow
 def test_f1_agrees_with_pairing_off_by_hand():
     generator = random.Random(9)
     guesses = []
@@ -244,6 +247,7 @@ def test_f1_agrees_with_pairing_off_by_hand():
     assert backwards == pytest.approx(scores)
 
 
+@pytest.mark.slow
 def test_counts_of_pairs_add_up_to_the_corpus():
     flat = [delinearize(["(S"], tree_words(tree)) for tree in TREES]
     counts = [bracket_counts(*pair) for pair in zip(TREES, flat, strict=True)]
@@ -322,6 +326,7 @@ def test_sampled_trees_follow_the_grammar_and_repeat():
         sample_trees(-1)
 
 
+@pytest.mark.slow
 def test_a_sampled_tree_has_a_depth():
     def depth(tree):
         return 0 if is_tag(tree) else 1 + max(map(depth, tree.children))

@@ -42,6 +42,7 @@ def test_links_lead_to_places_in_the_joined_page(address: str, becomes: str) -> 
     assert pdf.moved(address, "book/b", {"book/a", "book/b"}) == becomes
 
 
+@pytest.mark.slow
 @built
 def test_the_joined_page_has_the_looks_and_the_formulas_of_the_site(page: BeautifulSoup) -> None:
     styles = [str(link["href"]) for link in page.select("head link[rel=stylesheet]")]
@@ -56,12 +57,14 @@ def page() -> BeautifulSoup:
     return BeautifulSoup(pdf.joined(HTML, TOC), "html.parser")
 
 
+@pytest.mark.slow
 @built
 def test_every_page_of_the_book_is_a_chapter_of_the_joined_page(page: BeautifulSoup) -> None:
     assert [section["id"] for section in page.select("section.chapter")] == [pdf.key(name) for name in NAMES]
     assert [link["href"] for link in page.select(".book-contents a")] == [f"#{pdf.key(name)}" for name in NAMES]
 
 
+@pytest.mark.slow
 @built
 def test_every_link_within_the_book_has_its_place(page: BeautifulSoup) -> None:
     places = {element["id"] for element in page.find_all(id=True)}
@@ -72,6 +75,7 @@ def test_every_link_within_the_book_has_its_place(page: BeautifulSoup) -> None:
     assert [link for link in links if not link.startswith(("#", "https://", "http://", "mailto:", "../html/"))] == []
 
 
+@pytest.mark.slow
 @built
 def test_every_picture_is_there(page: BeautifulSoup) -> None:
     sources = [str(image["src"]) for image in page.find_all("img", src=True) if not image["src"].startswith("data:")]
@@ -88,6 +92,7 @@ def outline(data: bytes) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @built
 @printed
 def test_the_pdf_has_pages_and_bookmarks_for_every_chapter(page: BeautifulSoup) -> None:

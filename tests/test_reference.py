@@ -26,6 +26,7 @@ def test_every_module_is_on_the_page_once() -> None:
     assert re.findall(r"^## `([\w.]+)`$", PAGES["api.md"], flags=re.M) == [module.name for module in MODULES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_public_name_of_a_module_is_on_the_page(module: reference.Module) -> None:
     """By importing it, which the tool does not do: names whose home is the module, functions and classes."""

@@ -122,10 +122,17 @@ class Module:
     def __init__(self, path: Path):
         self.name, self.source = dotted(path), path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.source)
+        self.lines = [line.encode() for line in self.source.split("\n")]
 
-    def text(self, node: ast.AST | None) -> str:
-        """The node as the source writes it, on one line."""
-        return re.sub(r"\s*\n\s*", " ", ast.get_source_segment(self.source, node) or "") if node else ""
+    def text(self, node: ast.expr | None) -> str:
+        """The node as the source writes it, on one line. (`ast.get_source_segment` divides the source every time.)"""
+        if node is None:
+            return ""
+        assert node.end_lineno
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return re.sub(r"\s*\n\s*", " ", b"\n".join(lines).decode())
 
     def parameters(self, arguments: ast.arguments) -> list[str]:
         """The parameters of a function, each with its annotation and default."""

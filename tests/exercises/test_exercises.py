@@ -303,6 +303,7 @@ def test_an_answer_without_the_package_is_right(exercise: str, capsys: pytest.Ca
     assert capsys.readouterr().out == f"{exercise}: right.\n"
 
 
+@pytest.mark.slow
 @each_wrong
 def test_a_usual_mistake_is_named(
     exercise: str, answer: Callable[..., Any], words: str, capsys: pytest.CaptureFixture[str]
@@ -312,18 +313,21 @@ def test_a_usual_mistake_is_named(
     assert line.startswith(f"{exercise}: not yet. ") and words in line and rest == ""
 
 
+@pytest.mark.slow
 @each_exercise
 def test_there_are_two_mistakes_to_each_exercise(exercise: str) -> None:
     sentences = {judge(task(exercise), answer) for other, answer, _ in WRONG if other == exercise}
     assert len(sentences) >= 2 and None not in sentences
 
 
+@pytest.mark.slow
 @each_exercise
 def test_each_known_mistake_has_its_own_sentence(exercise: str) -> None:
     known = task(exercise).mistakes
     assert {sentence: judge(task(exercise), wrong) for sentence, wrong in known.items()} == {s: s for s in known}
 
 
+@pytest.mark.slow
 @each_exercise
 def test_a_diagnosis_is_a_sentence_and_not_the_answer(exercise: str) -> None:
     """Our sentences hold no code or formula, and what is said of a strange answer holds no number of the right one."""

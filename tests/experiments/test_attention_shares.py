@@ -1,5 +1,6 @@
 """A head's share is the weight that the model gave to the word in question, and answers are counted by kind."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -60,6 +61,7 @@ def test_links_join_the_pronoun_and_the_noun_that_it_refers_to():
     assert checked == {True, False}
 
 
+@pytest.mark.slow
 def test_links_join_a_verb_and_its_distant_particle():
     found = [(sentence, links(sentence)) for sentence in sentences("test")]
     far = [(sentence, each) for sentence, each in found if "verb to particle, encoder" in each]
@@ -83,6 +85,7 @@ def test_articles_are_joined_to_their_own_nouns_in_both_languages():
                 assert next(word for word in sentence.english if word.text == noun).tag == "NOUN"
 
 
+@pytest.mark.slow
 def test_shares_are_the_models_own_weights_batch_by_batch(monkeypatch):
     monkeypatch.setattr(attention_shares, "BATCH", 3)  # padding differs from batch to batch
     chosen, net, tokens = sentences("test")[:3000:400], model(), tokenizer()
@@ -104,6 +107,7 @@ def test_shares_are_the_models_own_weights_batch_by_batch(monkeypatch):
             assert_close(found[name].even[number].item(), sum(len(link.keys) / link.visible for link in each))
 
 
+@pytest.mark.slow
 def test_every_target_word_is_asked_for_once_and_in_its_kind():
     tokens, chosen = tokenizer(), [*sentences("test")[:900:90], *sentences("valid")[:20]]
     prepared = prepare(tokens, chosen)
@@ -114,6 +118,7 @@ def test_every_target_word_is_asked_for_once_and_in_its_kind():
         assert sum(found[kind][number, 1] for kind in found) == len(sentence.german) + 1
 
 
+@pytest.mark.slow
 def test_the_best_head_has_the_largest_share_and_answers_keep_no_graph():
     net, prepared = model(), prepare(tokenizer(), sentences("valid")[:40])
     each = shares(net, prepared)["pronoun to antecedent, encoder"]
@@ -122,6 +127,7 @@ def test_the_best_head_has_the_largest_share_and_answers_keep_no_graph():
     assert all(tensor.is_inference() for tensor in answers(net, prepared).values())
 
 
+@pytest.mark.slow
 def test_an_answer_is_right_where_the_largest_logit_is_the_words():
     tokens, chosen, net = tokenizer(), sentences("test")[:40:4], model()
     found = answers(net, prepare(tokens, chosen))

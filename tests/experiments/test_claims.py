@@ -205,6 +205,7 @@ def test_the_papers_own_numbers_bear_out_every_claim_on_table_3():
     assert {found[statement] for statements in BY_ROW.values() for statement in statements} == {HOLDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", BY_ROW)
 def test_a_row_that_turns_round_changes_the_claims_on_it_and_no_others(row):
     before, after = of_the_paper(), of_the_paper(turned=row)

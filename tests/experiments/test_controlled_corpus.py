@@ -160,8 +160,12 @@ def antecedent(english):
 
 
 PREPOSITIONS = ("beside", "behind", "under", "on", "into")
-SAMPLE = {"valid": sentences("valid"), "test": sentences("test"), "train": sentences("train")[:4000]}
-EVERY = [sentence for some in SAMPLE.values() for sentence in some]
+
+
+@pytest.fixture(scope="module")
+def every():
+    """The sentences of validation and test, and as many for training."""
+    return [*sentences("valid"), *sentences("test"), *sentences("train")[:4000]]
 
 
 def test_genders_are_those_of_the_second_list():
@@ -170,8 +174,9 @@ def test_genders_are_those_of_the_second_list():
     assert [sum(THINGS[noun][1] == g for noun in HELD_OUT_NOUNS) for g in "mfn"] == [5, 5, 5]
 
 
-def test_cases_endings_verbs_and_their_places_are_right():
-    for sentence in EVERY:
+@pytest.mark.slow
+def test_cases_endings_verbs_and_their_places_are_right(every):
+    for sentence in every:
         judge(sentence.texts[1])
 
 
@@ -186,10 +191,10 @@ def test_the_judge_refuses_wrong_german():
             judge(right.replace(old, new))
 
 
-def test_both_sides_name_the_same_things_with_the_same_words_round_them():
+def test_both_sides_name_the_same_things_with_the_same_words_round_them(every):
     english_of = {german: english for english, (german, _) in THINGS.items()} | dict(zip(
         words("neben hinter unter weil obwohl dass aber"), words("beside behind under because although that but")))
-    for sentence in EVERY:
+    for sentence in every:
         assert [word.tag for word in sentence.english if word.tag in ("DET", "NOUN")] == [
             word.tag for word in sentence.german if word.tag in ("DET", "NOUN")]
         for tag in ("NOUN", "PREP", "CONJ", "ADJ"):
@@ -200,16 +205,18 @@ def test_both_sides_name_the_same_things_with_the_same_words_round_them():
                 assert english_of.get(other.lower() if tag == "PREP" else other, one.lower()) == one.lower()
 
 
-def test_the_verbs_number_follows_the_english_subject():
-    for sentence in EVERY:
+@pytest.mark.slow
+def test_the_verbs_number_follows_the_english_subject(every):
+    for sentence in every:
         english = re.split(r" because | although | when | but | and | that ", sentence.texts[0].lower())
         for clause, (subject, plural) in zip(english, judge(sentence.texts[1]), strict=True):
             if subject == ["sie"]:
                 assert plural == ("they" in clause.split())
 
 
-def test_the_pronoun_agrees_with_what_the_rule_says_it_refers_to():
-    for sentence in EVERY:
+@pytest.mark.slow
+def test_the_pronoun_agrees_with_what_the_rule_says_it_refers_to(every):
+    for sentence in every:
         found = position(sentence.english, "pronoun"), position(sentence.german, "pronoun")
         if not sentence.gender:
             assert found == (-1, -1) and not {"it", "its"} & {word.text for word in sentence.english}
@@ -247,8 +254,8 @@ def test_the_antecedent_is_second_after_a_fronted_phrase_or_where_it_is_too_smal
     assert not any(antecedent_is_first(sentence) for sentence in sentences("valid") if not sentence.gender)
 
 
-def test_a_particle_stands_at_the_end_or_is_joined_to_the_verb():
-    for sentence in EVERY:
+def test_a_particle_stands_at_the_end_or_is_joined_to_the_verb(every):
+    for sentence in every:
         english, german = (position(side, "particle") for side in (sentence.english, sentence.german))
         assert (english >= 0) == (german >= 0)
         if english >= 0:
@@ -269,9 +276,10 @@ def test_held_out_nouns_and_templates_are_in_no_training_sentence_with_a_pronoun
         assert {is_held_out(sentence) for sentence in part} == {expected}
 
 
-def test_every_word_and_each_half_of_a_held_out_template_occurs_in_training():
+@pytest.mark.slow
+def test_every_word_and_each_half_of_a_held_out_template_occurs_in_training(every):
     known = {word for sentence in sentences("train") for text in sentence.texts for word in words(text)}
-    assert {word for sentence in EVERY for text in sentence.texts for word in words(text)} <= known
+    assert {word for sentence in every for text in sentence.texts for word in words(text)} <= known
     trained = [sentence.template.split(" + ") for sentence in sentences("train") if sentence.gender]
     for template in HELD_OUT_TEMPLATES:
         first, second = template.split(" + ")

@@ -120,6 +120,7 @@ def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
     assert scores.bleu.shape == (20, 10)
 
 
+@pytest.mark.slow
 def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
     model, tokenizer = load_model(out / "reverse" / "base-1")
     pairs = [(tokenizer.encode(source), tokenizer.encode(target)) for source, target in few("reverse", "valid")]
@@ -129,6 +130,7 @@ def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
     assert read_scores(record, "beam-1").nll.tolist() == read_scores(record).nll.tolist()
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_are_averaged(out):
     base = out / "reverse" / "base-1"
     texts = (side for pair in few("reverse", "train") for side in pair)
@@ -136,6 +138,7 @@ def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_
     assert len(json.loads((base / "averaged" / "config.json").read_text())["averaged"]) == 5
 
 
+@pytest.mark.slow
 def test_a_finished_run_with_other_settings_is_refused(out):
     for other in (task("A1", out, steps=6), task("A1", out)._replace(vocab_size=280),
                   task("A1", out)._replace(n_sentences=3)):
@@ -149,6 +152,7 @@ def test_a_width_that_does_not_divide_is_refused(monkeypatch):
         VARIATIONS["base"].configs(1)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_run_again(out, monkeypatch):
     monkeypatch.setattr(miniature, "train", None)
     assert run_task(task("A1", out)).name == "scores.json"
@@ -172,6 +176,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkey
     assert json.loads(whole.read_text())["scores"] == json.loads(resumed.read_text())["scores"]
 
 
+@pytest.mark.slow
 def test_the_summary_compares_every_row_with_its_own(out):
     rows = {row["id"]: row for row in summarize(collect(out, "reverse"), n_samples=20)}
     assert list(rows) == ["base", "A1", *miniature.DECODINGS]

@@ -38,6 +38,7 @@ def test_the_curve_leads_where_the_law_does():
     assert found["f1 there interval"] == pytest.approx([found["f1 there"]] * 2)  # all sentences are alike
 
 
+@pytest.mark.slow
 def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_sentences():
     scored = score(TREES, FLAT)
     low, high = scored["F1 interval"]

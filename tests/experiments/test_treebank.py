@@ -138,6 +138,7 @@ def folded(trees):
     return {" ".join(tree_words(tree)).casefold() for tree in trees}
 
 
+@pytest.mark.slow
 def test_no_held_out_sentence_is_trained_on(tmp_path, monkeypatch, web):
     stand_in(monkeypatch, "craft", web)
     splits = {split: treebank.load("craft", split, web) for split in ("train", "valid", "test")}
@@ -162,6 +163,7 @@ def test_a_caller_cannot_spoil_the_next_ones_trees(monkeypatch, web):
 # Finding and fetching
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ptb-sample", "craft"])
 def test_a_treebank_is_downloaded_once(name, monkeypatch, web, empty_cache, capsys):
     stand_in(monkeypatch, name, web)
@@ -176,6 +178,7 @@ def test_a_treebank_is_downloaded_once(name, monkeypatch, web, empty_cache, caps
     assert [gzip.decompress((folder / f"{file}.gz").read_bytes()) for file in FILES] == CONTENTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_treebank_is_read_from_a_directory(packed, tmp_path, monkeypatch, web):
     stand_in(monkeypatch, "craft", web / "nowhere")

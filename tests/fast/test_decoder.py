@@ -80,6 +80,7 @@ class Widths:
         return self.model.step(tokens, state)
 
 
+@pytest.mark.slow
 def test_search_finds_the_same_hypotheses():
     model, source = small_model(seed=1), random_tokens(1, 8, 7)
     source[2:5, 4:] = 0
@@ -134,6 +135,7 @@ def test_weights_that_change_count_in_every_model_made_ready(change, settings):
             assert torch.equal(ours, new) and not torch.equal(ours, gone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
@@ -146,6 +148,7 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
     assert deepcopy(made_ready).dtype == dtype
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # by PyTorch's own pickling of 8-bit weights
 @pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
 @pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"])
@@ -233,6 +236,7 @@ def test_no_search_with_dropout():
     assert made_ready.step(random_tokens(2, 0, 1), state).shape == (0, 1, model.config.vocab_size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}], ids=str)
 def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
     model, source = quantize(small_model(dtype=torch.float32, **changes)), random_tokens(1, 3, 7)

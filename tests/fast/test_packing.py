@@ -144,6 +144,7 @@ def gradients(model, batch, fast, **autocast):
     return torch.cat([gradient.double().flatten() for gradient in found])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_fast_path_is_as_exact_as_the_plain_one(norm):
     """In float32 within 1e-5 of each other; in bf16 as far from float64 as the plain path is."""

@@ -84,6 +84,7 @@ def test_a_decoders_query_has_the_token_it_reads_and_the_one_it_predicts() -> No
         assert (maps.queries, maps.predicts, maps.keys) == (["<s>", *target], [*target, "</s>"], keys)
 
 
+@pytest.mark.slow
 def test_without_a_target_it_shows_the_models_own_translation() -> None:
     model, tokenizer = toy_model(), toy_tokenizer()
     output = beam_search(model, torch.tensor([[*tokenizer.encode("tea"), 2]]))[0][0].tokens
@@ -304,6 +305,7 @@ def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Callable[..
     assert tab.evaluate("document.activeElement.textContent") == "Show this head as a table"
 
 
+@pytest.mark.slow
 @in_browser
 def test_what_is_chosen_is_said_with_its_strongest_keys(
     tab: Tab, load: Callable[..., AttentionExplorer]

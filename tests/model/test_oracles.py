@@ -68,6 +68,7 @@ def oracle_logits(oracle, weight, source, target_in):
     return decoded @ weight.T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"bias": True}, {"activation": "gelu"}, {"h": 8, "N": 3, "d_model": 16}],
                          ids=["paper", "biases", "gelu", "deeper"])
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -41,6 +41,7 @@ def test_cached_steps_equal_one_forward(changes):
     assert_close(step_through(model, model.start(source), target_in[:, None])[:, 0], model(source, target_in))
 
 
+@pytest.mark.slow
 @shapes
 def test_hypotheses_that_share_a_memory_equal_separate_runs(changes):
     model = small_model(**changes)

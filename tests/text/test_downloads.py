@@ -54,6 +54,7 @@ def test_nothing_is_unpacked_or_read_without_end(tmp_path, monkeypatch, content,
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
     """100 kB of gzip for 100 MB of zeros: hashed as they come."""

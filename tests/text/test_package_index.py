@@ -135,6 +135,7 @@ def test_the_index_is_the_one_that_pip_is_told_of(how, serve, digest, tmp_path, 
     assert download_sdist("tiny", ARCHIVE, digest, tmp_path).exists()
 
 
+@pytest.mark.slow
 def test_a_directory_that_pip_looks_into_will_do(files, digest, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     for place in (str(files), files.as_uri()):
@@ -142,6 +143,7 @@ def test_a_directory_that_pip_looks_into_will_do(files, digest, tmp_path, monkey
         download_sdist("tiny", ARCHIVE, digest, tmp_path).unlink()
 
 
+@pytest.mark.slow
 def test_an_index_of_files_will_do(files, digest, tmp_path, monkeypatch):
     page = tmp_path / "simple" / "tiny" / "index.html"
     page.parent.mkdir(parents=True)
@@ -190,6 +192,7 @@ def test_a_password_stays_with_its_host():
     assert sent[0] is not None and sent[1:] == [None]
 
 
+@pytest.mark.slow
 def test_another_archive_than_expected_is_not_kept(serve, tmp_path, monkeypatch):
     host, _ = serve()
     monkeypatch.setenv("PIP_INDEX_URL", f"http://{host}/simple")
@@ -198,6 +201,7 @@ def test_another_archive_than_expected_is_not_kept(serve, tmp_path, monkeypatch)
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_archive_without_end_is_not_read_to_it(serve, files, digest, tmp_path, monkeypatch):
     host, _ = serve()
     (files / ARCHIVE).write_bytes(bytes(5000))
@@ -208,6 +212,7 @@ def test_an_archive_without_end_is_not_read_to_it(serve, files, digest, tmp_path
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("index", "reason"), [
     ("http://{host}/simple", "no index has nothere-1.0.tar.gz"),
     ("http://127.0.0.1:1/simple", r"http://127\.0\.0\.1:1/simple/nothere/: .*refused"),
@@ -237,6 +242,7 @@ def test_a_page_that_is_none_is_one_line(page, tmp_path, monkeypatch):
         download_sdist("tiny", ARCHIVE, "0" * 64, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_variable_counts_more_than_a_file_as_with_pip(tmp_path, monkeypatch):
     (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://a/simple\nfind-links = /b /c\ncert = /d\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))

@@ -172,6 +172,7 @@ def test_splits_do_not_depend_on_the_order_of_pairs():
         assert again == [pair for pair in dict.fromkeys(shuffled) if pair in again]
 
 
+@pytest.mark.slow
 def test_case_punctuation_and_spaces_make_no_new_sentence():
     alike = [("Don't go!", "1"), ("dont go", "2"), ("DON’T  GO …", "3"), ("Straße", "4"), ("strasse?", "5"),
              ("x", "GO"), ("y", "„Go“"), ("?!", "7"), ("?", "8")]

@@ -105,6 +105,7 @@ def loss_by_pytorch(model, batch, label_smoothing=0.1):
                            label_smoothing=label_smoothing)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_mean_loss_over_real_target_tokens():
     r, seen = capturing_run()
     batches = first_batches(r.config, 2)
@@ -207,6 +208,7 @@ def test_log_lines_are_means_since_the_last(tmp_path):
     assert record["loss"] == pytest.approx(mean, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_last_step_is_logged_wherever_it_falls(tmp_path):
     run(tmp_path / "each", log_every=1, train_steps=5)
     run(tmp_path / "some", log_every=3, train_steps=5)
@@ -321,6 +323,7 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_stopped_run_in_float16_resumes_bit_for_bit(tmp_path, monkeypatch):
     """The scale among it, which overflow has halved and steps without overflow have doubled."""
     monkeypatch.setattr(training_run, "gradient_scaler", eager_scaler)
@@ -371,6 +374,7 @@ def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, 
     assert [record["step"] for record in log(tmp_path / "killed")] == [3, 6, 9, 12, 15, 18, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_finishes_the_step_and_saves(tmp_path, monkeypatch, number):
     run(tmp_path / "whole")
@@ -482,6 +486,7 @@ def test_another_run_is_not_resumed(tmp_path, model_changes, changes, name):
         run(tmp_path / "run", resume=True, model_changes=model_changes, **changes)
 
 
+@pytest.mark.slow
 def test_validation_scores_held_out_text_and_changes_nothing(tmp_path):
     valid = text_pairs(2, 5)
     run(tmp_path / "without", train_steps=4)
@@ -557,6 +562,7 @@ def test_progress_goes_to_standard_error(tmp_path, capsys):
     assert output.out == "" and "2/2" in output.err and "loss" in output.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 2e-3), ("fp16", 2e-4)])
 def test_half_precision_trains_float32_weights_to_nearly_the_same_place(tmp_path, precision, tolerance):
     """In six steps; later on steps of this size, taken from slightly different weights, part ways."""
@@ -616,6 +622,7 @@ def test_weights_keep_the_tokenizer_that_they_were_trained_with(tmp_path, how):
     train(*toy_run_config(train_steps=2), toy_tokenizer(), PAIRS, [], out, progress=False, **where)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [PAIRS[:-1], PAIRS[::-1], [*PAIRS[:-1], ("tea", "tea")]])
 def test_a_run_does_not_go_on_with_other_pairs(tmp_path, others):
     run(tmp_path, train_steps=1)

@@ -144,6 +144,7 @@ def test_pairs_beyond_the_last_position_are_left_out_aloud(caplog):
     assert perplexity(small_model(positions="learned", max_len=10), pairs[:3]) > 1
 
 
+@pytest.mark.slow
 def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys, monkeypatch):
     """A line beyond the last learned position is cut in translation, and left out of the perplexity."""
     model = toys.small_model(vocab_size=280, dtype=torch.float32, positions="learned", max_len=30)

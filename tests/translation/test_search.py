@@ -125,6 +125,7 @@ def test_length_penalty_is_wu_et_al_equation_14():
     assert length_penalty(13, 0.0) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("early_stopping", [True, False])
 def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
@@ -140,6 +141,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
             assert [h.log_p for h in hypotheses] == pytest.approx([log_p for _, log_p, _ in expected], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alpha):
     model = small_model(seed=3, vocab_size=V, N=1)
@@ -159,6 +161,7 @@ def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alp
     assert [h.score for h in found[0]] == pytest.approx([score for score, _, _ in expected], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("beam_size", [2, 3, 4])
 def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
@@ -173,6 +176,7 @@ def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
             assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [-2.0, *ALPHAS])
 @pytest.mark.parametrize(("beam_size", "n_best"), [(2, 1), (3, 2), (4, 1)])
 def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
@@ -185,6 +189,7 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
     assert saved > 0 or alpha > 1  # a long output may gain so much from lp that nothing is ever decided
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_beam_1_is_greedy_search(alpha):
     for seed in range(15):
@@ -194,6 +199,7 @@ def test_beam_1_is_greedy_search(alpha):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocab_size", [11, 64, 1000])
 def test_beam_1_is_greedy_search_where_logits_are_equal(vocab_size):
     class Tied(TableModel):
@@ -247,6 +253,7 @@ def test_scores_are_what_the_model_gives_the_whole_sentence():
             assert_close(h.score, h.log_p / penalty(len(whole), 0.6), rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_a_sentence_is_translated_alike_in_any_company():
     model = small_model(seed=1)
     sentences = [random_tokens(i, n).tolist() for i, n in enumerate([5, 2, 8, 0])]

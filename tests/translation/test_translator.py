@@ -155,6 +155,7 @@ def test_a_model_of_nan_answers_with_empty_lines():
     assert t.translate(["tea", "bad"], **FAST) == ["", ""]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
     t = translator()
     t.model.float()
