@@ -17,7 +17,7 @@ EXPECTED_SECONDS = {
     "1_introduction": 32, "2_background": 30, "3_1_stacks": 53, "3_2_attention": 14, "3_3_feed_forward": 22,
     "3_4_embeddings_and_softmax": 25, "3_5_positional_encoding": 41, "4_why_self_attention": 15,
     "5_1_data_and_batching": 10, "5_2_training": 55, "5_3_optimizer": 57, "5_4_regularization": 60, "6_1_results": 15,
-    "6_1_translation": 200, "6_2_variations": 62, "6_3_parsing": 64, "7_attention_visualizations": 37,
+    "6_1_translation": 200, "6_2_variations": 25, "6_3_parsing": 64, "7_attention_visualizations": 37,
     "after_the_paper": 35, "claims": 5, "common_mistakes": 6,
 }
 USUAL_SECONDS = 30.0
