@@ -123,7 +123,9 @@ def command(*words: str) -> str:
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
-def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | None) -> None:
+def train(
+    data: tuple[str, ...], run: Path, arguments: tuple[str, ...], before: Path | None
+) -> None:
     """Train a run to its end, from its last checkpoint if there is one;
     note the commit and the time it took."""
     if (run / "training.safetensors").exists():
@@ -134,7 +136,7 @@ def train(corpus: str, run: Path, arguments: tuple[str, ...], before: Path | Non
         run.mkdir(parents=True, exist_ok=True)
         (run / "commit").write_text(commit() + "\n")
     began, cpu_began = time.time(), cpu_seconds()
-    command("train", "--corpus", corpus, "--out", str(run), *arguments)
+    command("train", *data, "--out", str(run), *arguments)
     for name, seconds in (
         ("seconds", time.time() - began),
         ("cpu_seconds", cpu_seconds() - cpu_began),
@@ -196,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name = f"{args.name}-{number}"
         stage_runs = stage.runs(args.runs, name)
         for run, arguments in () if args.score else stage_runs:
-            train(recipe.corpus, run, arguments, averaged)
+            train(("--corpus", recipe.corpus), run, arguments, averaged)
         runs += [run for run, _ in stage_runs]
         averaged = args.runs / f"{name}-averaged"
         command(

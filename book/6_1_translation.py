@@ -5,10 +5,11 @@
 # search finds its translations, and BLEU scores them.*
 #
 # The paper's model read 4.5 million sentence pairs on eight GPUs for twelve hours. You train the same model, smaller,
-# on 36,524 pairs of everyday sentences on one core of a laptop, in two minutes. All but dropout is the paper's: one
-# shared vocabulary, batches by token count, Adam with the warm-up schedule, label smoothing, averaging, beam search
-# with a length penalty. What comes out is a **weak** translator, and this chapter says how weak. Beside it stands the
-# **book's model**, which had the same data, and hours instead of minutes, so that you see what more training does.
+# on 36,524 pairs of everyday sentences on one core of a laptop, in two minutes. Sizes, dropout and the factor of the
+# learning rate are changed; the rest is the paper's recipe: one shared vocabulary, batches by token count, Adam with the
+# warm-up schedule, label smoothing, averaging, beam search with a length penalty. What comes out is a **weak**
+# translator, and this chapter says how weak. Beside it stands the **book's model**, which had the same data, and hours
+# instead of minutes, so that you see what more training does.
 #
 # When you have read this chapter you can
 #

@@ -6,26 +6,24 @@
 #
 # Why eight heads? Why 2,048? The paper answers by experiment: take the base model, change one thing, train again, and
 # measure. **Table 3** is the result. This chapter reads it line by line, recomputes its column of parameters (which
-# tells a secret about the vocabulary), and asks how far its differences can be trusted. Then you run a Table 3 of your
-# own, on a task of seconds, with error bars.
+# tells a secret about the vocabulary), and asks how far its differences can be trusted. Then it looks at all twenty rows
+# in miniature, trained with three seeds each, with error bars.
 #
 # When you have read it you can
 #
 # - turn each row of Table 3 into a configuration, and count its parameters;
 # - say what each of the groups A to E asks, and what came out;
-# - tell a difference from noise, and say what one run for each row can show;
-# - see overfitting, and what dropout does against it.
+# - tell a difference from noise, and say what one run for each row can show.
 
 # %%
 import math
-from statistics import correlation, mean, stdev
+from statistics import correlation
 
 import matplotlib.pyplot as plt
 import torch
-from torch import nn
 
 # %%
-from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer, label_smoothed_cross_entropy
+from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
 from annotated_transformer.looking.visualization import PALETTE, show, use_style
 from annotated_transformer.tables.cost import count_parameters
 from annotated_transformer.tables.variations import (
@@ -323,144 +321,6 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 # - Exercises: {ref}`ex-var-rank`, {ref}`ex-var-keys`.
 
 # %% [markdown]
-# (section-variations-own)=
-# ## A Table 3 of seconds
-#
-# **Question.** Can you see such effects yourself?
-#
-# Not with 65 million parameters and 100,000 steps, but on a small task with a difficulty that translation has too: to
-# collect several things from several places. The model reads a row of 12 symbols, each drawn at random from eight, and
-# must name, at each position, the **three symbols before it** (fewer at the first positions). It has to find three
-# places by position, fetch what stands there, and keep the three apart. Guessing costs $\ln 8 = 2.08$ nats a symbol,
-# and a perfect answer nothing.
-
-# %%
-BACK, LENGTH, FIRST = 3, 12, 4  # ids below 4 are special
-
-def draw(n, seed):
-    """Sequences "n 12" of eight symbols; for each position the three before it (0 where there is none)."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(FIRST, FIRST + 8, (n, LENGTH), generator=generator)
-    before = [nn.functional.pad(tokens, (j, 0))[:, :LENGTH] for j in range(1, BACK + 1)]
-    return tokens, torch.stack(before, dim=-1)
-
-tokens, before = draw(1, seed=1)
-print(tokens[0].tolist(), "->", before[0, 7].tolist(), "at position 7")
-assert before[0, 7].tolist() == tokens[0, [6, 5, 4]].tolist()
-
-# %% [markdown]
-# The model is the package's encoder, of one layer and 32 numbers a token, with a linear output for three symbols. (The
-# decoder is not used.) Because it is built from a `ModelConfig`, every row of Table 3 has its small counterpart.
-
-# %%
-class Recall(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.transformer = Transformer(config)
-        self.output = nn.Linear(config.d_model, BACK * config.vocab_size)
-
-    def forward(self, tokens):
-        return self.output(self.transformer.encode(tokens)).unflatten(-1, (BACK, -1))
-
-small = ModelConfig(vocab_size=12, N=1, d_model=32, d_ff=64, h=4, p_drop=0.0)
-
-# %%
-def measure(model, tokens, before):
-    """Loss in nats for each symbol that can be known, without smoothing or dropout."""
-    model.eval()
-    with torch.no_grad():
-        _, nll = label_smoothed_cross_entropy(model(tokens), before)
-    model.train()
-    return nll.item() / (before != 0).sum().item()
-
-# %%
-def train(config, batches, seed, eps_ls=0.1, log=lambda model, step: None):
-    torch.manual_seed(seed)
-    model = Recall(config)
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
-    for step, (tokens, before) in enumerate(batches, start=1):
-        optimizer.param_groups[0]["lr"] = 0.01 * min(1, step / 20)  # 20 steps of warm-up
-        loss, _ = label_smoothed_cross_entropy(model(tokens), before, eps_ls=eps_ls)
-        optimizer.zero_grad()
-        (loss / (before != 0).sum()).backward()
-        optimizer.step()
-        log(model, step)
-    return model
-
-# %% [markdown]
-# Base and nine changes, one to three for each group, with **three seeds** each. Every seed draws its own weights and
-# its own 200 batches of 32 sequences; all models are measured on the same 200 fresh sequences. It takes some 20 seconds
-# on a laptop.
-
-# %%
-variations = {  # name: (group, change of the model, change of the training)
-    "base": ("", {}, {}),
-    "h=1": ("A", {"h": 1}, {}), "h=8": ("A", {"h": 8}, {}),
-    "d_k=1": ("B", {"d_k": 1}, {}),
-    "N=2": ("C", {"N": 2}, {}), "d_model=16": ("C", {"d_model": 16}, {}),
-    "d_ff=16": ("C", {"d_ff": 16}, {}),
-    "p_drop=0.1": ("D", {"p_drop": 0.1}, {}), "eps_ls=0.0": ("D", {}, {"eps_ls": 0.0}),
-    "learned": ("E", {"positions": "learned", "max_len": LENGTH}, {}),
-}
-fresh = draw(200, seed=999)
-
-def run_row(name, seed, steps=200):
-    _, model_changes, train_changes = variations[name]
-    batches = (draw(32, seed=1000 * seed + step) for step in range(steps))
-    return measure(train(small.replace(**model_changes), batches, seed, **train_changes), *fresh)
-
-# %% tags=["nbval-ignore-output", "row-X5"]
-losses = {name: [run_row(name, seed) for seed in (1, 2, 3)] for name in variations}
-print("measured by this cell: loss in nats on fresh sequences, three seeds")
-for name, seeds in losses.items():
-    print(f"{variations[name][0]:2}{name:12}" + "".join(f"{loss:7.2f}" for loss in seeds)
-          + f"   mean {mean(seeds):.2f}, standard deviation {stdev(seeds):.2f}")
-assert all(0 < loss < math.log(8) for seeds in losses.values() for loss in seeds)
-
-# %% [markdown]
-# **Check.** What holds on every machine is only what is larger than the noise: heads that compare by one single number
-# ($d_k = 1$) are clearly worse than base, and so are vectors of half the width. The rest may change places from seed to
-# seed.
-
-# %% tags=["row-X5"]
-means = {name: mean(seeds) for name, seeds in losses.items()}
-assert means["base"] < 1.0
-for name in ("d_k=1", "d_model=16"):
-    assert means[name] > means["base"] + 0.1 and means[name] > 0.8
-in_order = sorted(means.values())
-steps_between = [larger - smaller for smaller, larger in zip(in_order, in_order[1:])]
-spread = max(max(seeds) - min(seeds) for seeds in losses.values())
-assert means["p_drop=0.1"] > means["base"] - 0.2
-assert spread > sorted(steps_between)[4]  # seeds differ by more than neighbours in rank do
-print("worse than base beyond the noise: d_k=1, d_model=16")
-
-# %% mystnb={"image": {"alt": "A chart of ten rows with three small dots each, one for each seed, and a bar for mean and standard deviation. The rows d_k=1 and d_model=16 lie far to the right, near 1.2 nats, with little spread. Learned positions and N=2 lie at the left, near 0.2. Base, h=8 and eps_ls=0.0 spread widely, and overlap with h=1, d_ff=16 and p_drop=0.1."}, "figure": {"caption": "Loss of ten small models after 200 steps: dots are seeds, bars the mean and one standard deviation. Lower is better. Measured here, on a made-up task.", "name": "fig-var-own"}} tags=["nbval-ignore-output"]
-figure, ax = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
-for y, (name, seeds) in enumerate(losses.items()):
-    color = PALETTE[" ABCDE".index(variations[name][0] or " ")]
-    ax.plot(seeds, [y] * 3, "o", color=color, markersize=4, alpha=0.6)
-    ax.errorbar(means[name], y, xerr=stdev(seeds), color=color, fmt="|", markersize=12, capsize=3)
-labels = [f"{variations[name][0]}  {name}" for name in losses]
-ax.set_yticks(range(len(losses)), labels=labels)
-ax.axvline(math.log(8), color="grey", linestyle=":", linewidth=1)
-ax.invert_yaxis()
-ax.set(xlabel="loss on fresh sequences (nats a symbol; dotted: guessing)", xlim=(0, 2.2))
-plt.show()
-assert len(losses) == 10
-
-# %% [markdown]
-# Look at the dots before the means. Two runs of the *same* configuration can lie farther apart than two
-# configurations that are neighbours in rank. Had we run each row once, as a table usually does, we could have "found"
-# that eight heads are better than four or worse, as the seed likes. Three seeds are few, too: a standard deviation from
-# three numbers is itself uncertain by about half.
-#
-# What does this say about Table 3? Its models are trained for long; ours stop in the middle of learning, where one
-# expects seeds to differ more. So our noise is not theirs. But they have a noise, and the table does not state it.
-#
-# The ten rows here are a toy: another task, other sizes, two hundred steps. The next section takes all twenty rows to
-# real sentences.
-
-# %% [markdown]
 # (section-variations-miniature)=
 # ## Table 3 in miniature
 #
@@ -704,8 +564,13 @@ plt.show()
 # %% [markdown]
 # They do. In perplexity the rows lie on a line: nearly every row that one corpus can tell from base, the other can too,
 # and never the other way round. What was found is a property of these small models at these few steps, not of the
-# sentences. That includes the row that disagrees with the paper: without dropout (D1) perplexity is better on both, and
-# the next section says why. In BLEU each corpus can tell a few rows, and not always the same ones. The captions can tell
+# sentences. That includes the row that disagrees with the paper: without dropout (D1) perplexity is better on both. There
+# was nothing to overfit: the miniature goes through its sentences two or three times, far too few to learn any by heart,
+# and dropout is for the case where the same sentences come again and again. The paper's settings point the same way: big
+# has $P_{drop} = 0.3$ for the 4.5 million pairs of English-German, and 0.1 for the 36 million of English-French.
+# [The chapter on regularization](5_4_regularization.ipynb) shows a model that overfits, and dropout against it.
+#
+# In BLEU each corpus can tell a few rows, and not always the same ones. The captions can tell
 # that narrower keys hurt (B1, B2), as the paper found, and that more dropout does (D2). That the everyday sentences could
 # not was a lack of evidence, and no evidence of a lack.
 
@@ -716,69 +581,6 @@ for name in ("B1", "B2", "D2"):
     print(f"{name}: BLEU {everyday['mean']:+.1f} ({everyday['low']:+.1f} to {everyday['high']:+.1f}) on the everyday "
           f"sentences, {caption['mean']:+.1f} ({caption['low']:+.1f} to {caption['high']:+.1f}) on the captions")
     assert caption["sign"] == -1 and everyday["sign"] == 0
-
-# %% [markdown]
-# (section-variations-dropout)=
-# ## Overfitting, and dropout against it
-#
-# **Question.** Group D says that dropout avoids overfitting. In the miniature above, the row without dropout is *better*
-# than base. Why?
-#
-# Because there was nothing to overfit. The miniature goes through its sentences two or three times only, far too few to
-# learn any by heart. Dropout is for the case where the same sentences come again and again. Take 24 sequences, the same
-# ones in each of 300 steps. The model can now do two things: learn the rule, or learn the 24 answers.
-
-# %%
-assert measured["D1"]["ppl_difference"]["sign"] == -1 and measured["D1"]["bleu_difference"]["mean"] > 0
-few = draw(24, seed=7)
-
-def history(p_drop, seed, steps=300):
-    """(step, loss on the 24 sequences, loss on fresh ones) every 25 steps."""
-    points = []
-    def log(model, step):
-        if step % 25 == 0:
-            points.append((step, measure(model, *few), measure(model, *fresh)))
-    train(small.replace(p_drop=p_drop), [few] * steps, seed, eps_ls=0.0, log=log)
-    return points
-
-# %% tags=["nbval-ignore-output", "row-X15"]
-histories = {p_drop: history(p_drop, seed=1) for p_drop in (0.0, 0.3)}
-for p_drop, points in histories.items():
-    for step, seen, unseen in points[1::5]:
-        print(f"dropout {p_drop}  step {step:3}  seen {seen:5.2f}  fresh {unseen:5.2f}")
-(_, seen, unseen), (_, seen_dropped, unseen_dropped) = (points[-1] for points in histories.values())
-assert seen < 0.05 and unseen > 2 * math.log(8)  # by heart, and worse than guessing
-assert seen_dropped > seen and unseen_dropped < 0.7 * unseen
-
-# %% mystnb={"image": {"alt": "Two line charts of loss over 300 steps. Left, without dropout: the loss on the 24 training sequences falls to zero within a hundred steps while that on fresh sequences rises far above the dotted line of guessing, to more than 8 nats. Right, with dropout 0.3: the training loss falls slowly, and the loss on fresh sequences stays near or below the dotted line."}, "figure": {"caption": "Loss on 24 sequences seen again and again, and on fresh ones, without and with dropout. Measured here.", "name": "fig-var-dropout"}} tags=["nbval-ignore-output"]
-figure, axes = plt.subplots(1, 2, figsize=(6.4, 2.9), layout="constrained", sharey=True)
-for ax, (p_drop, points) in zip(axes, histories.items()):
-    steps, seen_line, fresh_line = zip(*points)
-    ax.plot(steps, seen_line, "--", label="the 24 sequences")
-    ax.plot(steps, fresh_line, "-", label="fresh sequences")
-    ax.axhline(math.log(8), color="grey", linestyle=":", linewidth=1, label="guessing")
-    ax.set(title=f"dropout {p_drop}", xlabel="step", ylim=(0, None))
-axes[0].set_ylabel("nats a symbol")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-plt.show()
-assert len(axes) == 2
-
-# %% [markdown]
-# Without dropout the model knows its 24 sequences by heart, and is *worse than a guess* on fresh ones: it is sure, and
-# wrong. The training loss alone would have told you that all is well. With dropout it cannot rely on any single number
-# being there, learns the 24 more slowly, and does far better where it counts.
-#
-# So the two results of this chapter agree. Dropout costs something (it slows learning: here the 24 sequences take
-# longer) and buys something (it hinders learning by heart), and which of them weighs more depends on how much data
-# there is. The paper's own settings point the same way: big has $P_{drop} = 0.3$ for the 4.5 million pairs of
-# English-German, and 0.1 for the 36 million of English-French.
-# [The chapter on regularization](5_4_regularization.ipynb) looks at dropout itself.
-#
-# **Where.**
-#
-# - Code: dropout is applied in `AddNorm` in `annotated_transformer/model/stacks.py` and in `Transformer.embed`.
-# - Tests: `test_dropout_is_where_section_5_4_puts_it_and_nowhere_else` in `tests/model/test_stacks.py`.
-# - Exercises: {ref}`ex-var-more-data`, {ref}`ex-var-two-heads`.
 
 # %% [markdown]
 # ## Exercises
@@ -949,64 +751,6 @@ assert len(rest) < len(all_pairs) / 2
 saved = rows["base"].count() - rows["d_k=16"].count()
 assert saved == 18 * 2 * 512 * 8 * 48 == 7_077_888 and round(saved / rows["base"].count(), 2) == 0.11
 assert rows["d_ff=1024"].count() < rows["d_k=16"].count() and rows["d_ff=1024"].bleu > rows["d_k=16"].bleu
-
-# %% [markdown]
-# ```{exercise} More data instead of dropout
-# :label: ex-var-more-data
-#
-# Repeat the experiment on overfitting without dropout, but with 240 sequences instead of 24, drawn in batches of 24.
-# Predict the loss on fresh sequences first.
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# `train(small, batches, seed, eps_ls=0.0)` takes any list of batches; after ten, start again.
-# ```
-#
-# ```{solution} ex-var-more-data
-# :class: dropdown
-#
-# Ten times as many sequences are harder to learn by heart than the rule is, and the model finds the rule, or most of
-# it: the loss on fresh sequences ends far below that of the run with 24. More data, too, is a regularizer.
-# ```
-
-# %% tags=["hide-cell", "nbval-ignore-output"]
-ten = [draw(24, seed=100 + i) for i in range(10)]
-with_more = measure(train(small, ten * 30, seed=1, eps_ls=0.0), *fresh)
-print(f"fresh sequences: 24 seen {unseen:.2f}, 240 seen {with_more:.2f}")
-assert with_more < unseen / 2
-
-# %% [markdown]
-# ```{exercise} Change the model and measure
-# :label: ex-var-two-heads
-#
-# Add a row of your own to `variations`, for instance $h = 2$, or $N = 2$ with dropout, and run it with three seeds. Is
-# it different from base? Say how you decide *before* you look.
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# A simple rule: the means differ by more than twice the root of the sum of their squared standard errors. A standard
-# error is the standard deviation divided by the root of the number of seeds.
-# ```
-#
-# ```{solution} ex-var-two-heads
-# :class: dropdown
-#
-# The folded cell does it for $h = 2$. With three seeds and base's spread, only a large difference passes the rule, and
-# mostly the honest answer is "cannot tell".
-# ```
-
-# %% tags=["hide-cell", "nbval-ignore-output"]
-variations["h=2"] = ("A", {"h": 2}, {})
-two = [run_row("h=2", seed) for seed in (1, 2, 3)]
-error = math.sqrt((stdev(two) ** 2 + stdev(losses["base"]) ** 2) / 3)
-differs = abs(mean(two) - means["base"]) > 2 * error
-print(f"h=2 {mean(two):.2f}, base {means['base']:.2f}, twice the error {2 * error:.2f}:",
-      "different" if differs else "cannot tell")
-assert error > 0 and 0 < mean(two) < math.log(8)
 
 # %% [markdown]
 # ## What to remember

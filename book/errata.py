@@ -4,8 +4,7 @@
 # The paper has been read by more people than almost any other on the subject, and small slips in it have been copied
 # into lectures and code. Here they are, each with the arithmetic. None touches what the paper found. Then comes a
 # table that matters more: where the code that the authors published does something else than the text says. Most of
-# these differences are switches in this package, and you see what they do. Last, what popular walkthroughs of the paper
-# get wrong.
+# these differences are switches in this package. Last, what popular walkthroughs of the paper get wrong.
 
 # %%
 import math
@@ -315,72 +314,6 @@ assert split > plain + 5
 # On newstest2014 the way of counting makes about 0.7: {cite:t}`ott2018scaling` published two numbers for one model,
 # 29.3 (tokenized, compounds split) and 28.6 (sacreBLEU on plain text). Compare only scores that were counted in one
 # way.
-#
-# ### What the switches do
-#
-# **Question.** Do these differences matter?
-#
-# At the paper's size we cannot tell here. But each can be measured on something small: letters to be reversed, a
-# model of two layers, 80 updates, and the loss on held-out letters, in nats a token, with two seeds each.
-
-# %%
-from annotated_transformer import Transformer, label_smoothed_cross_entropy, make_adam, make_batch
-
-def letters(seed, n):
-    g = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(3, 9, (n,), generator=g).tolist()
-    words = [torch.randint(4, 16, (length,), generator=g).tolist() for length in lengths]
-    return make_batch([(word, word[::-1]) for word in words])
-
-held_out = letters(99, 100)
-
-def config_of(**changes):
-    small = dict(N=2, d_model=48, d_ff=96, h=4, p_drop=0.1)
-    return ModelConfig.base(16, **{**small, **changes})
-
-# %%
-def held_out_nll(seed, model=None, **train):
-    torch.manual_seed(seed)
-    model = Transformer(config_of(**(model or {})))
-    settings = TrainConfig(warmup_steps=40, lr_factor=0.5).replace(**train)
-    adam = make_adam(model, settings)
-    for step in range(1, 81):
-        source, target_in, target_out, n_tokens = letters(1000 * seed + step, 32)
-        loss, _ = label_smoothed_cross_entropy(model(source, target_in), target_out, settings.eps_ls)
-        (loss / n_tokens).backward()
-        rate = noam_learning_rate(step, 48, settings.warmup_steps, settings.lr_factor)
-        adam.param_groups[0]["lr"] = rate
-        adam.step()
-        adam.zero_grad()
-    logits = model.eval()(held_out.source, held_out.target_in)
-    return label_smoothed_cross_entropy(logits, held_out.target_out)[1].item() / held_out.n_tokens
-
-# %% tags=["nbval-ignore-output"]
-switches = {
-    "as the paper (our initial values)": {},
-    "Glorot's initial values": {"model": {"initialization": "glorot"}},
-    "pre-norm": {"model": {"norm": "pre"}},
-    "inner dropouts 0.1": {"model": {"attention_dropout": 0.1, "ffn_dropout": 0.1}},
-    "positions of the code": {"model": {"positions": "concatenated"}},
-    "beta2 0.997": {"beta2": 0.997},
-    "twice the warm-up and the factor": {"warmup_steps": 80, "lr_factor": 1.0},
-    "eps of the code": {"eps_ls": 0.1 * 16 / 15},
-}
-results = {name: [held_out_nll(seed, **change) for seed in (1, 2)] for name, change in switches.items()}
-for name, (one, two) in results.items():
-    print(f"{name:36} {one:.2f}  {two:.2f}")
-assert all(sum(pair) / 2 < math.log(16) for pair in results.values())  # better than even odds among 16 tokens
-
-# %% [markdown]
-# The two columns are two seeds: a difference between rows that is no larger than the one between columns says nothing,
-# and that is what most rows say. One stands apart, Glorot's initial values, and what it tells is how *fast* this small
-# model starts, on this task. How far a model of six layers gets in 100,000 steps is another question, which 80 steps
-# cannot answer; [section 3.1](3_1_stacks.ipynb) looks at norms and initial values in deeper stacks.
-
-# %%
-assert min(results, key=lambda name: sum(results[name])) == "Glorot's initial values"
-nearly_the_same = results["eps of the code"], results["as the paper (our initial values)"]
-assert all(abs(one - other) < 0.5 for one, other in zip(*nearly_the_same))  # seed by seed
 
 # %% [markdown]
 # ## What popular walkthroughs get wrong

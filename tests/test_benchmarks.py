@@ -20,7 +20,7 @@ from benchmarks import decoders, decoding, gpu, peers, timing
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = ("decoding", "gpu", "growth", "half_precision", "recipes", "training")
+PROGRAMS = ("decoding", "gpu", "growth", "half_precision", "multi30k", "recipes", "training")
 
 
 def rehearse(program, *arguments):

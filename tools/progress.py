@@ -30,7 +30,7 @@ EXPECTED_SECONDS = {
     "5_4_regularization": 60,
     "6_1_results": 15,
     "6_1_translation": 200,
-    "6_2_variations": 62,
+    "6_2_variations": 25,
     "6_3_parsing": 64,
     "7_attention_visualizations": 37,
     "after_the_paper": 35,

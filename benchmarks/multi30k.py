@@ -1,0 +1,258 @@
+"""Two published Multi30k figures, on their own metrics: train, average, translate, score, record.
+
+    pip install sacremoses spacy
+    python benchmarks/multi30k.py                  list the runs
+    python benchmarks/multi30k.py tiny             run one; one that was interrupted goes on
+    python benchmarks/multi30k.py tiny --score     only score and record a run that is finished
+
+A metric is a way to prepare text and to compare it, so each run has its own: the same preparation
+for training, for the test (2016) and for its reference. Runs lie in runs/multi30k_NAME and results
+in book/results/multi30k_NAME.json.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.multi30k", *sys.argv[1:]])
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sacrebleu
+
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.text import corpus
+from annotated_transformer.text.tokenizer import Tokenizer
+from benchmarks.recipes import ROOT, command, described, train
+
+Prepare = Callable[[str], str]
+
+
+def moses(language: str) -> Prepare:
+    """Lower case, Moses' plain punctuation and tokens: what the corpus's own `tok` files hold."""
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
+    return lambda text: tokenizer.tokenize(
+        normalizer.normalize(text.lower()), escape=False, return_str=True
+    )
+
+
+def spacy(language: str) -> Prepare:
+    """Lower case, and the tokens of spaCy's rules (which need no model)."""
+    import spacy as library
+
+    tokenizer = library.blank(language)
+    return lambda text: " ".join(
+        token.text for token in tokenizer(text.lower()) if not token.is_space
+    )
+
+
+def cased(language: str) -> Prepare:
+    """The text as it is."""
+    return str
+
+
+def lower(language: str) -> Prepare:
+    """Lower case."""
+    return str.lower
+
+
+class Run(NamedTuple):
+    """`form` prepares what is learned, translated and compared; `tokens` divides it into words."""
+
+    about: str
+    published: dict[str, Any]
+    languages: tuple[str, str]
+    form: Callable[[str], Prepare]
+    tokens: Callable[[str], Prepare]
+    settings: dict[str, Any]
+    vocab_size: int
+    average: int = 10
+
+
+TINY = {
+    "source": "Wu et al. 2021, Good for Misconceived Reasons, arXiv:2105.14462, "
+    "Transformer-Tiny, text only",
+    "BLEU": 41.02,
+}
+TUTORIAL = {
+    "source": "Trevett, pytorch-seq2seq, Attention Is All You Need: German to English, "
+    "spaCy tokens in lower case",
+    "BLEU": 36.52,
+    "perplexity": 5.316,
+    "parameters": 9038341,
+}
+SIZES = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3, initialization="glorot")
+STEPS = dict(
+    max_tokens=2048,
+    warmup_steps=2000,
+    lr_factor=1.5,
+    train_steps=12000,
+    validate_every=2000,
+    checkpoint_every=200,
+    keep_checkpoints=20,
+)
+
+RUNS = {
+    "tiny": Run(
+        "English to German with the sizes of Transformer-Tiny, lower case and Moses tokens.",
+        TINY,
+        ("en", "de"),
+        moses,
+        lower,
+        SIZES | STEPS,
+        10000,
+    ),
+    "tiny_cased": Run(
+        "The same sizes on the raw captions, for sacreBLEU with upper and lower case.",
+        {},
+        ("en", "de"),
+        cased,
+        cased,
+        SIZES | STEPS,
+        10000,
+    ),
+    "tutorial": Run(
+        "German to English with fewer parameters than the much copied tutorial, in lower case.",
+        TUTORIAL,
+        ("de", "en"),
+        lower,
+        spacy,
+        dict(
+            N=3,
+            d_model=256,
+            d_ff=512,
+            h=8,
+            p_drop=0.3,
+            initialization="glorot",
+            max_tokens=2048,
+            warmup_steps=2000,
+            lr_factor=1.0,
+            train_steps=6000,
+            validate_every=2000,
+            checkpoint_every=200,
+            keep_checkpoints=20,
+        ),
+        8000,
+    ),
+}
+
+
+def write_text(run: Run, folder: Path) -> None:
+    """The prepared splits as text files of one sentence a line: train.de, valid.de, test.de, ..."""
+    other = next(language for language in run.languages if language != "en")
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "valid", "test"):
+        pairs = corpus.load(f"multi30k-en-{other}", split)
+        for language in run.languages:
+            prepare, side = run.form(language), int(language != "en")
+            text = "".join(f"{prepare(pair[side])}\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+
+
+def score(run: Run, checkpoint: Path, text: Path) -> dict[str, Any]:
+    """On test 2016, beam 4: BLEU and perplexity over the run's tokens, sacreBLEU of the text."""
+    source, reference = (text / f"test.{language}" for language in run.languages)
+    output = text / f"translated.{run.languages[1]}"
+    scores = json.loads(
+        command(
+            "evaluate",
+            str(checkpoint),
+            "--source",
+            str(source),
+            "--reference",
+            str(reference),
+            "--output",
+            str(output),
+            "--json",
+        )
+    )
+    divide = run.tokens(run.languages[1])
+    hypotheses, references = (
+        [divide(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in (output, reference)
+    )
+    metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
+    bleu = metric.corpus_score(hypotheses, [references])
+    tokenizer = Tokenizer.load(checkpoint / "tokenizer.model")
+    n_pieces = sum(
+        len(tokenizer.encode(line)) + 1
+        for line in reference.read_text(encoding="utf-8").splitlines()
+    )
+    n_words = sum(len(line.split()) + 1 for line in references)
+    return {
+        "BLEU": {
+            "score": bleu.score,
+            "brevity_penalty": bleu.bp,
+            "signature": str(metric.get_signature()),
+        },
+        "perplexity_per_word": math.exp(math.log(scores["perplexity"]) * n_pieces / n_words),
+        "as_it_is": scores,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", nargs="?", choices=RUNS)
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
+    )
+    parser.add_argument("--score", action="store_true", help="do not train, only score and record")
+    args = parser.parse_args(arguments)
+    if not args.name:
+        print("\n".join(f"{name:12} {run.about}" for name, run in RUNS.items()))
+        return
+    run, name = RUNS[args.name], f"multi30k_{args.name}"
+    text, folder, averaged = (
+        args.runs / f"{name}{suffix}" for suffix in ("-text", "", "-averaged")
+    )
+    if not (text / f"test.{run.languages[1]}").exists():
+        write_text(run, text)
+    if not args.score:
+        settings = (
+            word for item in run.settings.items() for word in ("--set", "{}={}".format(*item))
+        )
+        files = (
+            str(text / f"{split}.{language}")
+            for split in ("train", "valid")
+            for language in run.languages
+        )
+        train_source, train_target, valid_source, valid_target = files
+        train(
+            ("--train", train_source, train_target, "--valid", valid_source, valid_target),
+            folder,
+            ("--vocab-size", str(run.vocab_size), *settings),
+            None,
+        )
+    command("average", str(folder), "--last", str(run.average), "--out", str(averaged))
+    record = {
+        "run": args.name,
+        "about": run.about,
+        "published": run.published,
+        "languages": run.languages,
+        "test": score(run, averaged, text),
+        "averaged": run.average,
+        "training": described(folder),
+    }
+    write_result(
+        ROOT / "book" / "results" / f"{name}.json",
+        f"python benchmarks/multi30k.py {args.name}",
+        [record],
+        "cpu",
+        commit=(folder / "commit").read_text().strip(),
+    )
+    print(json.dumps(record["test"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The experiment on sleeping attention: the rate that it asks for, and numbers that tell who is missed."""
+
+import json
+
+import pytest
+import torch
+from toys import small_model, text_pairs, toy_tokenizer
+
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.experiments import attention_at_work
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.looking.inspection import heads_of, knocked_out
+from annotated_transformer.text import corpus
+from annotated_transformer.training.optimizer import noam_learning_rate
+
+
+@pytest.mark.parametrize("name", attention_at_work.WAYS)
+def test_the_peak_of_the_rate_is_the_one_asked_for(name):
+    way = attention_at_work.WAYS[name]
+    model, train = way.configs(attention_at_work.STEPS, 3000)
+    rates = [
+        noam_learning_rate(step, model.d_model, train.warmup_steps, train.lr_factor)
+        for step in range(1, train.train_steps + 1)
+    ]
+    assert max(rates) == pytest.approx(way.peak, rel=1e-3)
+    assert train.warmup_steps < train.train_steps
+
+
+def test_ways_differ_in_one_or_two_settings_from_the_first():
+    settings = [way.configs(3000, 3000) for way in attention_at_work.WAYS.values()]
+    first = {**settings[0][0].to_dict(), **settings[0][1].to_dict()}
+    for model, train in settings[1:]:
+        now = {**model.to_dict(), **train.to_dict()}
+        changed = {key for key, value in now.items() if value != first[key]}
+        assert 1 <= len(changed - {"lr_factor"}) <= 2 or changed == {"lr_factor"}
+
+
+def model_that_ignores_its_encoders_attention():
+    model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
+    with torch.no_grad():
+        for layer in heads_of(model, "encoder"):
+            for module, _ in layer:
+                module.W_O.weight.zero_()
+    return model
+
+
+def test_what_is_not_used_is_not_missed():
+    pairs = text_pairs(1, 12)
+    asleep = attention_at_work.at_work(
+        model_that_ignores_its_encoders_attention(), toy_tokenizer(), pairs
+    )
+    model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
+    awake = attention_at_work.at_work(model, toy_tokenizer(), pairs)
+    for name in ("nats_without", "nats_1", "nats_2"):
+        assert asleep[name] == 0 != awake[name]
+    assert (
+        asleep.keys()
+        == awake.keys()
+        >= {"valid_nll", "entropy_1", "entropy_2", "spread_1", "spread_2"}
+    )
+
+
+def test_bins_of_length_together_are_all_sentences_and_their_loss():
+    pairs = text_pairs(1, 40)
+    model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
+    bins = attention_at_work.by_length(model, tokenizer, pairs)
+    assert sum(found["sentences"] for found in bins) == 40 and len(bins) > 1
+    for found in bins:
+        first, last = found["words"]
+        chosen = [pair for pair in pairs if first <= len(pair[0].split()) <= last]
+        whole = attention_at_work.at_work(model, tokenizer, chosen)
+        assert found["nats"] == pytest.approx(whole["nats_without"], rel=1e-4)
+    heads = [head for layer in heads_of(model, "encoder") for head in layer]
+    with knocked_out(*heads):
+        assert all(
+            found["nats"] == 0 for found in attention_at_work.by_length(model, tokenizer, pairs)
+        )
+
+
+@pytest.mark.slow
+def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 60))
+    monkeypatch.setattr(attention_at_work, "VOCAB_SIZE", 280)
+    monkeypatch.setattr(
+        attention_at_work.Way,
+        "configs",
+        lambda way, steps, vocab_size: (
+            small_model(vocab_size=vocab_size).config,
+            TrainConfig(
+                train_steps=4, validate_every=2, checkpoint_every=2, max_tokens=256, warmup_steps=2
+            ),
+        ),
+    )
+    out = str(tmp_path / "out.json")
+    arguments = ["--only", "glorot, low", "--quiet", "--runs", str(tmp_path / "runs"), "--out", out]
+    attention_at_work.main(arguments)
+    (record,) = read_result(tmp_path / "out.json")["records"]
+    assert [point["step"] for point in record["points"]] == [2, 4]
+    monkeypatch.setattr(attention_at_work, "train", None)
+    attention_at_work.main(arguments)
+    assert json.dumps(read_result(tmp_path / "out.json")["records"]) == json.dumps([record])
