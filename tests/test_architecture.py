@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "annotated_transformer"
 LEVELS = [  # lower first: a folder, or a module of the root, imports from the lines above its own
     {"errors", "files"},
-    {"config"},
+    {"config", "trees"},
     {"model", "text", "tables", "parsing"},
     {"fast", "checkpoint"},
     {"translation"},

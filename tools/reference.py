@@ -81,6 +81,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tables",
         "tables.cost",
         "tables.variations",
+        "trees",
         "parsing",
     ),
     "The paper's experiments": (

@@ -15,6 +15,8 @@ from annotated_transformer.parsing import (
     bracket_counts,
     bracket_f1,
     sample_trees,
+)
+from annotated_transformer.trees import (
     tree_words,
 )
 

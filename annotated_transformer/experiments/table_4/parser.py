@@ -3,9 +3,10 @@
     python -m annotated_transformer.experiments.table_4 --data-dir DIR    everything; what is finished is kept
     python -m annotated_transformer.experiments.table_4 --small           the same on the toy grammar, in seconds
 
-Each run lies in runs/parsing/NAME (weights, log, record.json); book/results/parsing.json holds all records. The runs
-"craft-1/8" to "craft-1" have the same number of steps and differ in their number of sentences: a learning curve at
-equal computing. "craft-long" goes on from where "craft-1" stopped.
+Each run lies in runs/parsing/NAME (weights, log, record.json); book/results/parsing.json holds all
+records. The runs "craft-1/8" to "craft-1" have the same number of steps and differ in their number
+of sentences: a learning curve at equal computing. "craft-long" goes on from where "craft-1"
+stopped.
 """
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ from annotated_transformer.experiments.table_4 import treebank
 from annotated_transformer.experiments.table_4.curve import PAPER, learning_curve
 from annotated_transformer.parsing import (
     BracketCounts,
-    Tree,
     bracket_counts,
     delinearize,
     f1_of_counts,
     is_well_formed,
     linearize,
     sample_trees,
-    tree_words,
 )
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
+from annotated_transformer.trees import (
+    Tree,
+    tree_words,
+)
 
 COMMAND = "python -m annotated_transformer.experiments.table_4"
 SEARCH: dict[str, Any] = {"alpha": 0.3, "max_extra": 300}
@@ -55,7 +58,8 @@ BEAM_SIZES = (1, 4, 21)
 class Run:
     """A training run: a share of a treebank's training sentences, and how many steps; `after` names one to go on from.
 
-    The held-out files are parsed with each of `test_beams`; the learning curve is that of the first.
+    The held-out files are parsed with each of `test_beams`; the learning curve is that of the
+    first.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """Treebanks (section 6.3): trees that people made, cleaned as parsers are scored, and split by file.
 
-`load("craft", "train")` gives trees, `to_pair` makes of a tree the pair of texts (sentence, tree tokens) that training,
-search and command line treat like any pair of sentences. A treebank is looked for in the directory `data_dir`, in the
-one that ANNOTATED_TRANSFORMER_DATA names, and in the user's cache; if none has it, it is downloaded. Nothing is used
-before the SHA-256 of its files is right.
+`load("craft", "train")` gives trees, `to_pair` makes of a tree the pair of texts (sentence, tree
+tokens) that training, search and command line treat like any pair of sentences. A treebank is
+looked for in the directory `data_dir`, in the one that ANNOTATED_TRANSFORMER_DATA names, and in the
+user's cache; if none has it, it is downloaded. Nothing is used before the SHA-256 of its files is
+right.
 """
 
 from __future__ import annotations
@@ -22,14 +23,9 @@ from pathlib import Path
 
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.parsing import (
-    TOP,
     UNKNOWN_TAG,
     Leaves,
-    Tree,
-    is_tag,
     linearize,
-    read_trees,
-    tree_words,
     uncounted_words,
 )
 from annotated_transformer.text.downloads import (
@@ -42,6 +38,13 @@ from annotated_transformer.text.downloads import (
     verify,
 )
 from annotated_transformer.text.parallel_text import SPLITS, Pair, PathLike
+from annotated_transformer.trees import (
+    TOP,
+    Tree,
+    is_tag,
+    read_trees,
+    tree_words,
+)
 
 TRACE = "-NONE-"
 
@@ -50,8 +53,9 @@ TRACE = "-NONE-"
 class Treebank:
     """What is known of a treebank: its files in their order, the digest of all of them, and how they are split.
 
-    Of every `step` files one is held out for testing and one for validation. `sha256` is that of the uncompressed
-    files, one after the other. `n_trees` counts the trees of each split; `fetch` downloads all files as bytes.
+    Of every `step` files one is held out for testing and one for validation. `sha256` is that of
+    the uncompressed files, one after the other. `n_trees` counts the trees of each split; `fetch`
+    downloads all files as bytes.
     """
 
     name: str
@@ -81,8 +85,9 @@ class Treebank:
 def load(name: str, split: str, data_dir: PathLike | None = None) -> list[Tree]:
     """The cleaned trees of one split, in the order of the files.
 
-    No sentence of the test files is in valid or train, and none of the valid files in train: what occurs again there,
-    case aside, is left out. Raises ConfigError for an unknown name or split, or files that are missing or damaged.
+    No sentence of the test files is in valid or train, and none of the valid files in train: what
+    occurs again there, case aside, is left out. Raises ConfigError for an unknown name or split, or
+    files that are missing or damaged.
     """
     require(name in TREEBANKS, f"there is no treebank {name}; there are {', '.join(TREEBANKS)}")
     require(split in SPLITS, f"split must be one of {', '.join(SPLITS)}, got {split}")
@@ -105,8 +110,8 @@ def symbols(trees: Iterable[Tree], leaves: Leaves = "tags") -> list[str]:
 def clean(tree: Tree) -> Tree | None:
     """The tree without traces (-NONE-), brackets that held nothing else, and grammatical functions (NP-SBJ is NP).
 
-    The outer bracket TOP is left out where it holds a single tree. A tag over two words, (NN a b), becomes one over
-    each, except at the root. None when nothing remains.
+    The outer bracket TOP is left out where it holds a single tree. A tag over two words, (NN a b),
+    becomes one over each, except at the root. None when nothing remains.
     """
     if is_tag(tree):
         return None if tree.label == TRACE else Tree(base_label(tree.label), tree.children)
