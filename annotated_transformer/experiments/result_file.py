@@ -32,8 +32,9 @@ def commit() -> str:
     here = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
-        told = {"check": True, "capture_output": True, "text": True}
-        return subprocess.run(["git", *words], cwd=here.parent, **told).stdout.strip()
+        command = ["git", *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=here.parent)
+        return done.stdout.strip()
 
     try:
         this_file = f"{here.name}/experiments/{Path(__file__).name}"
