@@ -42,11 +42,11 @@ def knocked_out(*heads: Head, even: bool = False) -> Iterator[None]:
         with knocked_out((model.encoder.layers[1].self_attention, 0)):
             model(source, target_in)
 
-    Each of them then adds nothing. With W^O cut into h blocks of d_v rows, MultiHead = sum_i A_i
-    V_i W_i^O: a sum over heads, so the others are as they were. With `even` a head stays but cannot
-    choose: W_i^Q = 0 makes all its scores equal, so that each query gives the same weight to every
-    key that it may see. The weights come back when the block ends, also by an error. Raises
-    ConfigError for a head that the module does not have.
+    Each then adds nothing: with W^O cut into h blocks of d_v rows, MultiHead = sum_i A_i V_i W_i^O
+    is a sum over heads, so the others are as they were. With `even` a head stays but cannot choose:
+    W_i^Q = 0 makes all its scores equal, so that each query gives the same weight to every key that
+    it may see. The weights come back when the block ends, also by an error. Raises ConfigError for
+    a head that the module does not have.
     """
     for module, i in heads:
         require(0 <= i < module.h, f"head must be 0 to {module.h - 1}, got {i}")

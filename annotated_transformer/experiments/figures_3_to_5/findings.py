@@ -181,7 +181,7 @@ def accuracy(
 def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     """Two sentences that differ in one word: their translations, and where *it* looks, (N, h, S).
 
-    It looks so in the encoder.
+    The weights of *it* are the encoder's.
     """
     found: dict[str, Any] = {}
     translations = Translator(model, tokenizer).translate(list(EXAMPLES), beam_size=1)

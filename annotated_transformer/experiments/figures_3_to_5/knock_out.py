@@ -56,7 +56,10 @@ def score(found: Tensor) -> float:
 def ablation(
     model: Transformer, test: Prepared, chosen_on: dict[str, Shares], seed: int
 ) -> dict[str, Any]:
-    """What is still right when each head in turn is away or even, and the likeliest together."""
+    """What is still right when each head in turn is away or even.
+
+    And what is still right when the likeliest heads are away together.
+    """
     whole = answers(model, test)
     found: dict[str, Any] = {"whole": {kind: score(each) for kind, each in whole.items()}}
     after: dict[tuple[str, int, int], dict[str, Tensor]] = {}

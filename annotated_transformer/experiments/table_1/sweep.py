@@ -19,7 +19,10 @@ def geometric(low: int, high: int, multiple: int = 16) -> list[int]:
 
 
 def fit(sizes: list[int], values: list[float]) -> dict[str, float]:
-    """The slope of log value over log size by least squares, with its 95 percent interval."""
+    """The slope of log value over log size by least squares, with its 95 percent interval.
+
+    The interval is that of Student's t.
+    """
     x, y = np.log(sizes), np.log(values)
     (slope, intercept), degrees = np.polyfit(x, y, deg=1), len(sizes) - 2
     residuals, spread = y - slope * x - intercept, x - x.mean()

@@ -177,7 +177,7 @@ def meeting_point(lengths: list[int], difference: list[float]) -> float | None:
 def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str, Any]]:
     """Up to which n self-attention is cheaper than a recurrence of the same d.
 
-    Cheaper in operations, and in time.
+    It may be cheaper in operations, or in time: both are found.
     """
     records = []
     for d in widths:
@@ -211,7 +211,10 @@ def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str
 
 
 def matrix_rate(size: int, rounds: int) -> dict[str, Any]:
-    """Operations a second of one thread in a float32 product of two square matrices, at best."""
+    """Operations a second of one thread in a float32 product of two square matrices.
+
+    The best of several products counts.
+    """
     x = torch.randn(size, size)
     rate = 2 * size**3 / min(_seconds(lambda: x @ x) for _ in range(rounds + 1))
     settings = {"measure": "matrix rate", "size": size, "dtype": "float32", "threads": 1}

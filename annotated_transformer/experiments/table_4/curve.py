@@ -26,9 +26,9 @@ def power_law(points: Sequence[tuple[int, float]], floor: float = 0.0) -> tuple[
 def learning_curve(records: Sequence[dict[str, Any]], n_resamples: int = 1000) -> dict[str, Any]:
     """Errors over training sentences, the law fitted to them, and where it leads.
 
-    It leads to an F1 at the paper's number of sentences. The interval is over resampled held-out
-    sentences (the same for all sizes). It knows nothing of other seeds, nor of whether the law is
-    the right one: `with_floor` is the same with half of the smallest error as a floor.
+    `f1 there` is where it leads at the paper's number of sentences. The interval is over resampled
+    held-out sentences (the same for all sizes). It knows nothing of other seeds, nor of whether the
+    law is the right one: `with_floor` is the same with half of the smallest error as a floor.
     """
     sizes = [record["training"]["sentences"] for record in records]
     target = PAPER["training sentences"]

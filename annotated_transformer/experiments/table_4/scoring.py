@@ -29,7 +29,7 @@ Scores = dict[str, Any]
 def parse(
     translator: Translator, trees: Sequence[Tree], beam_size: int
 ) -> tuple[list[Tree], Scores]:
-    """The predicted trees, repaired, and F1 with the share of outputs that were trees at once."""
+    """The repaired trees, and F1 with the share of outputs that were trees as written."""
     began = time.process_time()
     sentences = [tree_words(tree) for tree in trees]
     sources = [" ".join(words) for words in sentences]
