@@ -1,7 +1,7 @@
-"""Constituency parsing (section 6.3): trees to tokens and back, the score of their brackets, and a toy grammar.
+"""Constituency parsing (section 6.3): trees to tokens and back, bracket F1, and a toy grammar.
 
-To the model, parsing is translation: a sentence in, the tokens of a tree out (Vinyals et al. 2015). A treebank gives
-each word a bracket with its part of speech, `(NN dog)`: a *tag* and its word. Other brackets are *phrases*.
+To the model, parsing is translation: a sentence in, the tokens of a tree out (Vinyals et al. 2015).
+The trees themselves are those of `trees`.
 """
 
 from __future__ import annotations
@@ -9,118 +9,35 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.trees import (
+    TOP,
+    Tree,
+    is_tag,
+    read_tree as read_tree,  # the chapter on parsing has these two from here
+    tree_words,
+    walk,
+    write_tree as write_tree,
+)
 
-TOP, UNKNOWN_TAG = "TOP", "XX"
+UNKNOWN_TAG = "XX"
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 Leaves = Literal["words", "tags", "XX"]
-
-
-class Tree(NamedTuple):
-    """A bracket: its label, and its children from left to right, each a tree or a word."""
-
-    label: str
-    children: tuple[Tree | str, ...]
-
-    def __eq__(self, other: object) -> bool:
-        """As tuples compare, however deep the trees."""
-        stack: list[tuple[object, object]] = [(self, other)]
-        while stack:
-            one, two = stack.pop()
-            if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
-                stack.extend(zip(one, two, strict=True))
-            elif isinstance(one, tuple) or isinstance(two, tuple) or one != two:
-                return False
-        return True
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-
-Tree.__hash__ = tuple.__hash__  # type: ignore[method-assign]  # a method of its own would recurse
-
-
-def is_tag(tree: Tree | str) -> bool:
-    """Whether this is a part of speech with its word, `(NN dog)`."""
-    return (
-        not isinstance(tree, str) and len(tree.children) == 1 and isinstance(tree.children[0], str)
-    )
-
-
-def _walk(tree: Tree) -> Iterator[tuple[str, Tree | str]]:
-    """Openings "(", words and closings ")", each with its tree or word, from left to right, however deep the tree."""
-    stack: list[tuple[str, Tree | str]] = [("(", tree)]
-    while stack:
-        kind, node = stack.pop()
-        yield kind, node
-        if kind == "(":
-            stack.append((")", node))
-            stack.extend(
-                ("word" if isinstance(child, str) else "(", child) for child in reversed(node[1])
-            )
-
-
-def tree_words(tree: Tree) -> list[str]:
-    """The sentence: the tree's words from left to right."""
-    return [str(node) for kind, node in _walk(tree) if kind == "word"]
-
-
-def read_trees(text: str) -> list[Tree]:
-    """All trees of `text` in Penn Treebank notation, (S (NP (DT the) (NN dog)) (VP (VBD slept))).
-
-    A bracket without a label, as treebank files have round each tree, is read as TOP. Raises ConfigError for brackets
-    that do not match, words outside a tree and brackets with nothing inside.
-    """
-    trees: list[Tree] = []
-    stack: list[tuple[str, list[Tree | str]]] = []  # the open brackets, outermost first
-    for match in re.finditer(r"\(\s*([^\s()]*)|(\))|[^\s()]+", text):
-        require(
-            match[1] is not None or bool(stack),
-            f"a tree must begin with an opening bracket, got {match[0]!r} at character {match.start() + 1}",
-        )
-        if match[1] is not None:
-            stack.append((match[1] or TOP, []))
-        elif match[2] is None:
-            stack[-1][1].append(match[0])
-        else:
-            label, children = stack.pop()
-            require(bool(children), f"a bracket must hold a word or a tree, got ({label})")
-            (stack[-1][1] if stack else trees).append(Tree(label, tuple(children)))
-    require(not stack, f"every bracket must be closed, got {len(stack)} open at the end")
-    return trees
-
-
-def read_tree(text: str) -> Tree:
-    """The one tree of `text`. Raises ConfigError as `read_trees` does, and unless there is exactly one."""
-    require(len(trees := read_trees(text)) == 1, f"one tree is needed, got {len(trees)}")
-    return trees[0]
-
-
-def write_tree(tree: Tree) -> str:
-    """The tree on one line in Penn Treebank notation. Raises ConfigError for a name with a space or bracket in it."""
-    text = ""
-    for kind, node in _walk(tree):
-        name = node if isinstance(node, str) else node[0]
-        require(
-            re.fullmatch(r"[^\s()]+", name) is not None,
-            f"a label or word has no space or bracket, got {name!r}",
-        )
-        text += ")" if kind == ")" else f" ({name}" if kind == "(" else f" {name}"
-    return text[1:]
 
 
 def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
     """The tree as tokens, (S (NP ... )NP ... )S: each closing bracket says what it closes.
 
-    With leaves="words" every bracket and word is a token. With "tags" a tag and its word are one token, the tag. "XX"
-    is the same with XX for every tag but punctuation (Vinyals et al. 2015). A word without a tag of its own is an XX.
+    With leaves="words" every bracket and word is a token. With "tags" a tag and its word are one
+    token, the tag. "XX" is the same with XX for every tag but punctuation (Vinyals et al. 2015). A
+    word without a tag of its own is an XX.
     """
     require(leaves in ("words", "tags", "XX"), f"leaves must be words, tags or XX, got {leaves}")
     tokens = []
-    for kind, node in _walk(tree):
+    for kind, node in walk(tree):
         if kind == "word":
             tokens.append(str(node) if leaves == "words" else UNKNOWN_TAG)
         elif leaves == "words" or not is_tag(node):
@@ -133,14 +50,15 @@ def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
 def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tree:
     """The tree of these tokens, whatever they are: what is malformed is repaired.
 
-    With `words`, the leaves are tags, and the i-th gets the i-th word; without, the leaves are the words. So
-    delinearize(linearize(tree)) and delinearize(linearize(tree, "tags"), tree_words(tree)) are the tree again
-    (with tags: if each of its words has one).
+    With `words`, the leaves are tags, and the i-th gets the i-th word; without, the leaves are the
+    words. So delinearize(linearize(tree)) and delinearize(linearize(tree, "tags"),
+    tree_words(tree)) are the tree again (with tags: if each of its words has one).
 
-    A closing bracket closes all that was opened inside its own, and nothing where no bracket of its label is open. What
-    is open at the end is closed. Brackets without words go. Tags beyond the last word go; words beyond the last tag
-    become (XX word) at the end of the outermost bracket. TOP holds what is then more than one tree, or a word alone.
-    Raises ConfigError when there is no word at all.
+    A closing bracket closes all that was opened inside its own, and nothing where no bracket of its
+    label is open. What is open at the end is closed. Brackets without words go. Tags beyond the
+    last word go; words beyond the last tag become (XX word) at the end of the outermost bracket.
+    TOP holds what is then more than one tree, or a word alone. Raises ConfigError when there is no
+    word at all.
     """
     stack: list[tuple[str, list[Tree | str]]] = [(TOP, [])]
     remaining = list(words or ())
@@ -173,14 +91,14 @@ def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tr
 
 
 def is_well_formed(tokens: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether tags and brackets are one tree over these words as they stand: a repair would change nothing."""
+    """Whether tags and brackets are one tree over these words as they stand, without repair."""
     return bool(words) and linearize(delinearize(tokens, words), "tags") == list(tokens)
 
 
 def uncounted_words(tree: Tree) -> frozenset[int]:
     """The positions of the words that EVALB takes out: punctuation, by its tag, and traces."""
     found, position, tag = set(), 0, ""
-    for kind, node in _walk(tree):
+    for kind, node in walk(tree):
         if kind == "word":
             found |= {position} if tag in (*PUNCTUATION, "-NONE-") else set()
             position += 1
@@ -189,17 +107,18 @@ def uncounted_words(tree: Tree) -> frozenset[int]:
 
 
 def brackets(tree: Tree, without: frozenset[int] | None = None) -> Counter[tuple[str, int, int]]:
-    """How often each (label, start, end) occurs among the phrases, as EVALB counts with its file COLLINS.prm.
+    """How often each (label, start, end) occurs among the phrases, as EVALB counts.
 
-    Tags are no phrases. The words at the positions `without` (default: `uncounted_words`) are taken out before words
-    are numbered, and a phrase that has no others goes with them. A label ends before - or = (NP-SBJ is NP), PRT is
+    The counting is that of EVALB with its file COLLINS.prm. Tags are no phrases. The words at the
+    positions `without` (default: `uncounted_words`) are taken out before words are numbered, and a
+    phrase that has no others goes with them. A label ends before - or = (NP-SBJ is NP), PRT is
     ADVP, and TOP (elsewhere ROOT or S1) does not count.
     """
     without = uncounted_words(tree) if without is None else without
     found: Counter[tuple[str, int, int]] = Counter()
     starts: list[int] = []
     position = end = 0
-    for kind, node in _walk(tree):
+    for kind, node in walk(tree):
         if kind == "word":
             end += position not in without
             position += 1
@@ -213,7 +132,7 @@ def brackets(tree: Tree, without: frozenset[int] | None = None) -> Counter[tuple
 
 
 class BracketScores(NamedTuple):
-    """In percent; `complete` is the share of sentences with every bracket right and none missing."""
+    """In percent; `complete` is the share of sentences with all brackets right and none missing."""
 
     precision: float
     recall: float
@@ -222,7 +141,7 @@ class BracketScores(NamedTuple):
 
 
 class BracketCounts(NamedTuple):
-    """Of one pair of trees, or of many: brackets that both have, those of the gold tree, those of the predicted one."""
+    """Of a pair of trees, or of many: brackets of both, of the gold, of the predicted tree."""
 
     matched: int
     gold: int
@@ -230,14 +149,14 @@ class BracketCounts(NamedTuple):
 
 
 def bracket_counts(right: Tree, guess: Tree) -> BracketCounts:
-    """What EVALB counts of a gold tree and a predicted one. A bracket that occurs twice must be predicted twice.
+    """What EVALB counts of a gold tree and a predicted one.
 
-    The gold tags say which words are punctuation, so that a wrong tag moves no bracket (EVALB asks the tags of each
-    tree, and may then refuse the pair). Raises ConfigError when the words of the two differ.
+    A bracket that occurs twice must be predicted twice. The gold tags say which words are
+    punctuation, so that a wrong tag moves no bracket (EVALB asks the tags of each tree, and may
+    then refuse the pair). Raises ConfigError when the words of the two differ.
     """
-    require(
-        tree_words(right) == tree_words(guess), "gold and predicted tree must have the same words"
-    )
+    same_words = tree_words(right) == tree_words(guess)
+    require(same_words, "gold and predicted tree must have the same words")
     ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
     return BracketCounts((ours & theirs).total(), ours.total(), theirs.total())
 
@@ -247,21 +166,21 @@ def f1_of_counts(counts: Sequence[BracketCounts]) -> BracketScores:
 
     Raises ConfigError when there is no bracket at all.
     """
-    n_matched, n_gold, n_guessed = (
-        (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
-    )
+    n_matched = sum(count.matched for count in counts)
+    n_gold = sum(count.gold for count in counts)
+    n_guessed = sum(count.predicted for count in counts)
     require(n_gold + n_guessed > 0, "there are no brackets to score")
     n_complete = sum(count.matched == count.gold == count.predicted for count in counts)
     precision, recall = (100 * n_matched / max(n, 1) for n in (n_guessed, n_gold))
-    return BracketScores(
-        precision, recall, 200 * n_matched / (n_gold + n_guessed), 100 * n_complete / len(counts)
-    )
+    f1 = 200 * n_matched / (n_gold + n_guessed)
+    return BracketScores(precision, recall, f1, complete=100 * n_complete / len(counts))
 
 
 def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
     """Labelled bracket F1 of a corpus: `f1_of_counts` of all pairs' `bracket_counts`.
 
-    Raises ConfigError when the numbers of trees or the words of a pair differ, or there is nothing to score.
+    Raises ConfigError when the numbers of trees or the words of a pair differ, or there is nothing
+    to score.
     """
     require(
         len(gold) == len(predicted),
@@ -321,12 +240,18 @@ LEXICON = {
     "WP": "who",
     ".": ".",
 }
-"""A toy English: the rules of each symbol with their probabilities, the words of each tag (one listed twice is drawn
-twice as often). A label is the symbol up to the hyphen. *With* and *near* may belong to a noun or to a verb."""
+"""A toy English: the rules of each symbol with their probabilities, and the words of each tag.
+
+A word that is listed twice is drawn twice as often. A label is the symbol up to the hyphen. *With*
+and *near* may belong to a noun or to a verb.
+"""
 
 
 def sample_trees(n: int, seed: int = 0, max_depth: int = 8) -> list[Tree]:
-    """`n` trees drawn from `GRAMMAR`, the same ones for the same seed. Below `max_depth` the first rule is taken."""
+    """`n` trees drawn from `GRAMMAR`, the same ones for the same seed.
+
+    Below `max_depth` the first rule is taken.
+    """
     require(n >= 0, f"n must not be negative, got {n}")
     generator = random.Random(seed)
 
@@ -334,16 +259,13 @@ def sample_trees(n: int, seed: int = 0, max_depth: int = 8) -> list[Tree]:
         label = symbol.partition("-")[0]
         if symbol in LEXICON:
             return Tree(label, (generator.choice(LEXICON[symbol].split()),))
-        weights = [
-            weight if depth < max_depth or i == 0 else 0.0
-            for i, (weight, _) in enumerate(GRAMMAR[symbol])
-        ]
-        rule = generator.choices(GRAMMAR[symbol], weights)[0]
+        rules = GRAMMAR[symbol]
+        weights = [weight for weight, _ in rules]
+        if depth >= max_depth:
+            weights[1:] = [0.0] * (len(rules) - 1)
+        rule = generator.choices(rules, weights)[0]
         children = tuple(sample(child, depth + 1) for child in rule[1].split())
-        return (
-            children[0]
-            if children[0].label == label and len(children) == 1
-            else Tree(label, children)
-        )
+        same_label = len(children) == 1 and children[0].label == label
+        return children[0] if same_label else Tree(label, children)
 
     return [sample("S", 1) for _ in range(n)]

@@ -434,7 +434,7 @@ print(scores["average of 5, beam 4"].signature)
 # source to source and target to target {cite}`nguyen2021data`: other neighbours for every word, and more long sentences
 # in a corpus that has few. The second stage was run twice, with two seeds. What lies in `book/model/` is the mean of the
 # last checkpoints of both runs: models that went on from the same weights may be averaged, too
-# {cite}`wortsman2022model`. `benchmarks/README.md` tells what else was tried, and what each is worth.
+# {cite}`wortsman2022model`. `LOG.md` tells what else was tried, and what each is worth.
 
 # %%
 print(Path("model/README.md").read_text().split("## Settings")[0])

@@ -233,7 +233,7 @@ for text in ("(S (NP (NNP Bob))", "(S (NNP Bob)))", "(S (NP))", "Bob"):
         raise AssertionError(text)
 
 # %% [markdown]
-# **Where.** `Tree`, `read_tree` and `write_tree` in `annotated_transformer/parsing.py`; tests:
+# **Where.** `Tree`, `read_tree` and `write_tree` in `annotated_transformer/trees.py`; tests:
 # `test_reading_undoes_writing`, `test_what_is_no_tree_is_refused_in_one_line` in `tests/test_parsing.py`.
 
 # %% [markdown]

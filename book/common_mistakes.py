@@ -579,7 +579,7 @@ catches(rows_are_queries, wrong=cross.T, right=cross)
 # | a wide beam finds what exhaustive search finds | lost hypotheses, a penalty upside down |
 # | the same function in another library, with copied weights | nearly all of the above |
 #
-# They are tests of this package, with sizes small and unequal. And `tests/mutants.py` keeps a list of one-line
+# They are tests of this package, with sizes small and unequal. And `tests/mutants.txt` is a list of one-line
 # departures, from the paper or from the package's own rules: the tests must notice every one of them.
 #
 # ## Exercises

@@ -595,12 +595,12 @@ assert (fixed, dynamic) == (6, 1)
 #
 # **Question.** Python is slow, a GPU fast. Why does Python not hold it up all the time?
 #
-# Because a call like `a @ b` does not compute. It puts an order into the GPU's queue and returns; the **host** (CPU and
+# Because a call like `a @ b` does not compute. It puts a kernel launch into the GPU's queue and returns; the **host** (CPU and
 # Python) runs ahead. Whoever asks for a *number*, by `loss.item()`, `print(loss)`, `if loss > 3`, has to wait until
-# the queue is empty, and then the GPU has to wait, with an empty queue, for the next orders.
+# the queue is empty, and then the GPU has to wait, with an empty queue, for the next launches.
 #
 # **Equation.** For a step let the host need $p$ seconds to prepare (draw and pad a batch, write a log) and then $c$
-# seconds to order, one order after another, what the GPU does in $g$ seconds. Over $k$ steps
+# seconds to launch, one kernel after another, what the GPU does in $g$ seconds. Over $k$ steps
 #
 # $$
 # \begin{aligned}
@@ -609,20 +609,20 @@ assert (fixed, dynamic) == (6, 1)
 # \end{aligned}
 # $$ (gpu-queue)
 #
-# While the host prepares, a GPU with an empty queue has nothing to do. **Check** by playing it through, with 100 orders
+# While the host prepares, a GPU with an empty queue has nothing to do. **Check** by playing it through, with 100 launches
 # a step:
 
 # %%
-def timeline(p, c, g, n_steps, ask_every=0, n_orders=100):
+def timeline(p, c, g, n_steps, ask_every=0, n_launches=100):
     """(start, end) of the GPU's work on each step; the host waits after every `ask_every` steps."""
     host = device = 0.0
     work = []
     for step in range(1, n_steps + 1):
         host += p
-        began = max(host + c / n_orders, device)
-        for _ in range(n_orders):
-            host += c / n_orders
-            device = max(host, device) + g / n_orders
+        began = max(host + c / n_launches, device)
+        for _ in range(n_launches):
+            host += c / n_launches
+            device = max(host, device) + g / n_launches
         work.append((began, device))
         if ask_every and step % ask_every == 0:
             host = max(host, device)
@@ -687,7 +687,7 @@ assert len(waits(watch.names)) == 1
 # where the fused Adam reads it, and the log learns of it with the next line.)
 #
 # **The way in.** A batch has to get to the GPU. From ordinary memory the copy makes the host wait, since the system
-# may move that memory. From **pinned** memory, which it may not move, the copy is an order like any other:
+# may move that memory. From **pinned** memory, which it may not move, the copy waits in the queue like any launch:
 
 # %%
 from annotated_transformer import Batch
@@ -708,13 +708,13 @@ assert all(torch.equal(a, b) for a, b in zip(batch[:3], moved[:3])) and moved.n_
 # **Question.** In training the host runs ahead. Can it in decoding?
 #
 # No. Each step needs the token that the last one chose, and whether a sentence has ended; so it waits once a step, and
-# then its orders are in the way: $p + \max(c, g)$ in equation {eq}`gpu-queue`. And $g$ is small, since few rows are
-# few operations. Count the orders of one step: all operations but views, which only describe memory in another way.
+# then its launches are in the way: $p + \max(c, g)$ in equation {eq}`gpu-queue`. And $g$ is small, since few rows are
+# few operations. Count the launches of one step: all operations but views, which only describe memory in another way.
 
 # %%
-from annotated_transformer.fast.decoder import InferenceModel
+from annotated_transformer.fast.decoder import FastDecoder
 
-class Orders(TorchDispatchMode):
+class KernelLaunches(TorchDispatchMode):
     """How many operations inside the `with` block compute something."""
 
     n = 0
@@ -726,30 +726,30 @@ class Orders(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 # %%
-narrow = Transformer(ModelConfig.base(50, d_model=32, d_ff=64, h=4)).eval()  # as many layers as base, so as many orders
-n_orders = {}
-for name, model in (("the model's own step", narrow), ("InferenceModel", InferenceModel(narrow))):
+narrow = Transformer(ModelConfig.base(50, d_model=32, d_ff=64, h=4)).eval()  # as many layers as base, so as many launches
+n_launches = {}
+for name, model in (("the model's own step", narrow), ("FastDecoder", FastDecoder(narrow))):
     state = model.start(torch.tensor([[5, 6, 7]]))
-    with torch.no_grad(), Orders() as orders:
+    with torch.no_grad(), KernelLaunches() as launches:
         model.step(torch.tensor([[1]]), state)
-    n_orders[name] = orders.n
-    print(f"{name:22}{orders.n:4} orders a step")
-assert n_orders["InferenceModel"] < n_orders["the model's own step"]
+    n_launches[name] = launches.n
+    print(f"{name:22}{launches.n:4} launches a step")
+assert n_launches["FastDecoder"] < n_launches["the model's own step"]
 
 # %% [markdown]
 # Against that, $g$: a step with one row reads every weight of the decoder once and the embedding once more, as the
-# projection. Let an order take the host 5 microseconds, a guess of the right size for PyTorch:
+# projection. Let a launch take the host 5 microseconds, a guess of the right size for PyTorch:
 
 # %%
 with torch.device("meta"):
     decoder = Transformer(ModelConfig.base(37_000)).decoder
 read = 4 * (sum(p.numel() for p in decoder.parameters()) + 37_000 * 512)
-c, g = 5e-6 * n_orders["InferenceModel"], read / h100.bandwidth
-print(f"orders {1e3 * c:.2f} ms, the weights' way through the memory {1e3 * g:.2f} ms")
+c, g = 5e-6 * n_launches["FastDecoder"], read / h100.bandwidth
+print(f"launches {1e3 * c:.2f} ms, the weights' way through the memory {1e3 * g:.2f} ms")
 assert c > 5 * g
 
 # %% [markdown]
-# So nearly all of the time the GPU would wait for orders. A **CUDA graph** is a list of orders that was recorded once,
+# So nearly all of the time the GPU would wait for launches. A **CUDA graph** is a list of launches that was recorded once,
 # with all that belongs to each: which kernel, what sizes, what addresses. The host then starts the whole list with one
 # call. What Python did in between, the recording does not know: a number that Python had is in the list as it was.
 #
@@ -785,7 +785,7 @@ assert fill("number") == [3, 0, 0, 0] and fill("tensor") == [1, 2, 3, 0]
 # %% [markdown]
 # The number was 0 when the step was recorded, and so each step writes to place 0. Sizes are such numbers too: how many
 # tokens there are so far, how many sentences are left. A step that is to be recorded must have *one* shape and one
-# place in memory. So `graphs.GraphedModel` keeps the caches in buffers that never move; attention sees all of a buffer,
+# place in memory. So `fast.cuda_graphs.GraphedModel` keeps the caches in buffers that never move; attention sees all of a buffer,
 # and a mask hides what is not filled; token, place and mask are copied in before each call.
 #
 # To record a graph takes as long as several steps, so there must be few shapes. Sizes go up by factors of four, and a
@@ -803,11 +803,11 @@ from annotated_transformer import greedy_search
 from annotated_transformer.fast.cuda_graphs import GraphedModel
 
 sources = torch.tensor([[5, 6, 7, 8], [9, 10, 2, 0]])
-with_buffers = greedy_search(GraphedModel(InferenceModel(narrow)), sources)
+with_buffers = greedy_search(GraphedModel(FastDecoder(narrow)), sources)
 assert with_buffers == greedy_search(narrow, sources) and any(with_buffers)
 
 # %% [markdown]
-# **Where.** `graphs.GraphedModel`; tests: `test_recorded_steps_are_the_models_own`,
+# **Where.** `fast.cuda_graphs.GraphedModel`; tests: `test_recorded_steps_are_the_models_own`,
 # `test_search_finds_the_same_in_batches_one_after_the_other`.
 
 # %% [markdown]
@@ -969,7 +969,7 @@ print(f"base on a T4, planned: {plan(base, 6250, per_token['base']) / 1e9:.1f} G
 # Look first at three things in `log.jsonl` or on the progress bar: is the loss finite and falling; does `tokens_per_s`
 # stay the same; and how far is it from what equation {eq}`gpu-compute-floor` allows? The paper's run was a factor of
 # three away. Far more than that says that something waits. On a GPU these lines time a piece of code; they do nothing
-# without one. Without `synchronize` you would time the orders, not the work.
+# without one. Without `synchronize` you would time the launches, not the work.
 
 # %% tags=["nbval-ignore-output"]
 if torch.cuda.is_available():
@@ -1085,11 +1085,11 @@ assert all(r["ours_over_it"] < 1 for r in training if r["measure"] == "peak memo
 
 # %% [markdown]
 # **Decoding.** A step with few hypotheses reads all weights to use each of them a few times: it is memory-bound, on a CPU
-# as on a GPU. Weights that lie in the order in which they are read help (`inference.lay_out`). Where float16 holds the
+# as on a GPU. Weights that lie in the order in which they are read help (`fast.linear.store_column_major`). Where float16 holds the
 # numbers of a matrix exactly, as it does those of a checkpoint of that type, steps of few rows read a copy of it in 16
 # bits: half the bytes, and the same products, summed in float32 (the lines "no copy" do without). Weights of 8 bits are
-# four times as few bytes, but other numbers (`quantization.quantize`, `translate --int8`). What is left of a small model's
-# step is the calls between its products, so that `inference.InferenceModel` has few of them. Where many sentences take
+# four times as few bytes, but other numbers (`fast.int8.quantize`, `translate --int8`). What is left of a small model's
+# step is the calls between its products, so that `fast.decoder.FastDecoder` has few of them. Where many sentences take
 # a step together, two batched products are faster than the fused kernel, which is made for long ones. The hypotheses of
 # a sentence share the keys and values of what they have in common, so that none are copied when they branch: they are a
 # tree, which [chapter 6.1](6_1_translation.ipynb) shows.

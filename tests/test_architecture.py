@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "annotated_transformer"
 LEVELS = [  # lower first: a folder, or a module of the root, imports from the lines above its own
     {"errors", "files"},
-    {"settings"},
+    {"settings", "trees"},
     {"config"},
     {"model", "text", "tables", "parsing"},
     {"fast", "weights"},
@@ -34,7 +34,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "tensorboard": {"training.log"},
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 430  # TODO 300, when the files that the formatter made longer are divided
+MAX_LINES = 300
 MAX_MODULES = 12
 
 

@@ -22,9 +22,11 @@ import pytest
 from annotated_transformer.parsing import (
     bracket_counts,
     bracket_f1,
+    sample_trees,
+)
+from annotated_transformer.trees import (
     read_tree,
     read_trees,
-    sample_trees,
     write_tree,
 )
 

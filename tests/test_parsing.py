@@ -11,18 +11,20 @@ from annotated_transformer.config import ConfigError
 from annotated_transformer.parsing import (
     GRAMMAR,
     LEXICON,
-    Tree,
     bracket_counts,
     bracket_f1,
     brackets,
     delinearize,
     f1_of_counts,
-    is_tag,
     is_well_formed,
     linearize,
+    sample_trees,
+)
+from annotated_transformer.trees import (
+    Tree,
+    is_tag,
     read_tree,
     read_trees,
-    sample_trees,
     tree_words,
     write_tree,
 )

@@ -8,23 +8,34 @@ from typing import Any
 from annotated_transformer.config import require
 from annotated_transformer.exercises.judging import judge
 from annotated_transformer.exercises.on_attention import ATTENTION_EXERCISES
+from annotated_transformer.exercises.on_data import DATA_EXERCISES
 from annotated_transformer.exercises.on_layers import LAYER_EXERCISES
+from annotated_transformer.exercises.on_positions import POSITION_EXERCISES
 from annotated_transformer.exercises.on_results import RESULT_EXERCISES
 from annotated_transformer.exercises.on_training import TRAINING_EXERCISES
 
-EXERCISES = {**ATTENTION_EXERCISES, **LAYER_EXERCISES, **TRAINING_EXERCISES, **RESULT_EXERCISES}
-"""Each exercise that asks for a function, by its id: the paper's section and, where there are several, a word."""
+EXERCISES = {
+    **ATTENTION_EXERCISES,
+    **LAYER_EXERCISES,
+    **POSITION_EXERCISES,
+    **DATA_EXERCISES,
+    **TRAINING_EXERCISES,
+    **RESULT_EXERCISES,
+}
+"""Each exercise that asks for a function, by its id.
+
+The id is the paper's section and, where there are several, a word.
+"""
 
 
 def check(exercise: str, answer: Callable[..., Any]) -> None:
     """Print one line: `3.3: right.`, or `3.3: not yet.` and a sentence that says what is wrong.
 
-    `answer` is called in several cases, with small inputs of unequal sizes (tensors in float64), which it must not
-    change. The global random state stays as it is. Raises ConfigError for an id that is not in EXERCISES.
+    `answer` is called in several cases, with small inputs of unequal sizes (tensors in float64),
+    which it must not change. The global random state stays as it is. Raises ConfigError for an id
+    that is not in EXERCISES.
     """
-    require(
-        exercise in EXERCISES,
-        f"there is no exercise {exercise!r}; there are {', '.join(sorted(EXERCISES))}",
-    )
+    known = ", ".join(sorted(EXERCISES))
+    require(exercise in EXERCISES, f"there is no exercise {exercise!r}; there are {known}")
     diagnosis = judge(EXERCISES[exercise](), answer)
     print(f"{exercise}: right." if diagnosis is None else f"{exercise}: not yet. {diagnosis}")

@@ -1,7 +1,8 @@
-"""How an answer to an exercise is judged: beside the right function, and beside functions that make known mistakes.
+"""How an answer to an exercise is judged: beside what is right, and beside known mistakes.
 
-A typical mistake is written down as a function that makes it, with the sentence that says what is wrong. Where the
-reader's function returns what that function returns, the sentence is the diagnosis.
+A typical mistake is written down as a function that makes it, with the sentence that says what is
+wrong. Where the reader's function returns what that function returns, the sentence is the
+diagnosis.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ Function = Callable[..., Any]
 class Exercise:
     """One function that the book asks for.
 
-    `cases` maps what is special about a case (a phrase such as "with a mask", which a diagnosis quotes) to the
-    arguments of the call, simple cases first. `mistakes` maps a diagnosis to a function that makes the mistake.
-    `law` is given the arguments and a result with the right shape and wrong numbers, and may name a broken law.
+    `cases` maps what is special about a case (a phrase such as "with a mask", which a diagnosis
+    quotes) to the arguments of the call, simple cases first. `mistakes` maps a diagnosis to a
+    function that makes the mistake. `law` is given the arguments and a result with the right shape
+    and wrong numbers, and may name a broken law.
 
     The functions of an exercise wear no shapes: a mistake may well be one of shape, or of type.
     """
@@ -37,7 +39,7 @@ class Exercise:
 
 
 def normal(seed: int = 0) -> Callable[..., Tensor]:
-    """A source of normal float64 tensors, `draw(2, 3)`, which leaves the global random state alone."""
+    """A source of normal float64 tensors, `draw(2, 3)`; the global random state stays as it is."""
     generator = torch.Generator().manual_seed(seed)
     return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)
 
@@ -51,18 +53,17 @@ def judge(exercise: Exercise, answer: Any) -> str | None:
         expected[case] = exercise.right(*copy.deepcopy(arguments))
         passed = copy.deepcopy(arguments)
         given[case] = _call(answer, passed)
-        for name, before, after in zip(
-            inspect.signature(exercise.right).parameters, arguments, passed
-        ):
+        names = inspect.signature(exercise.right).parameters
+        for name, before, after in zip(names, arguments, passed):
             if not callable(before) and not _same(before, after):
-                return f"Your function changes its argument {name}; make a new value and leave the old one as it is."
+                advice = "make a new value and leave the old one as it is."
+                return f"Your function changes its argument {name}; {advice}"
     faults = {case: _fault(expected[case], given[case]) for case in exercise.cases}
     wrong = [case for case, fault in faults.items() if fault]
     if not wrong:
         return None
-    return _known_mistake(exercise, expected, given, wrong[0]) or _unknown_mistake(
-        exercise, given, faults, wrong[0]
-    )
+    known = _known_mistake(exercise, expected, given, wrong[0])
+    return known or _unknown_mistake(exercise, given, faults, wrong[0])
 
 
 class _Raised(NamedTuple):
@@ -74,27 +75,25 @@ def _call(function: Function, arguments: tuple[Any, ...]) -> Any:
     """What the function returns, or what it raised."""
     try:
         return function(*arguments)
-    except (
-        Exception
-    ) as error:  # The function is a reader's: it may fail in any way, and is told how in one line.
+    # The function is a reader's: it may fail in any way, and the reader is told how in one line.
+    except Exception as error:
         return _Raised(type(error).__name__, (str(error).strip().splitlines() or [""])[0][:150])
 
 
 def _known_mistake(
     exercise: Exercise, expected: dict[str, Any], given: dict[str, Any], first_wrong: str
 ) -> str | None:
-    """The sentence of the mistake that explains every case, or else of the only one that explains the first wrong."""
+    """The sentence of the mistake that explains every case.
+
+    Or else that of the only mistake that explains the first wrong case.
+    """
     explain_first = []
     for sentence, mistaken in exercise.mistakes.items():
-        made = {
-            case: _call(mistaken, copy.deepcopy(arguments))
-            for case, arguments in exercise.cases.items()
-        }
-        shows = [
-            case
-            for case in made
-            if not isinstance(made[case], _Raised) and not _same(expected[case], made[case])
-        ]
+        made, shows = {}, []
+        for case, arguments in exercise.cases.items():
+            made[case] = _call(mistaken, copy.deepcopy(arguments))
+            if not isinstance(made[case], _Raised) and not _same(expected[case], made[case]):
+                shows.append(case)
         if shows and all(_same(made[case], given[case]) for case in made):
             return sentence
         if first_wrong in shows and _same(made[first_wrong], given[first_wrong]):
@@ -103,26 +102,20 @@ def _known_mistake(
 
 
 def _is_telling(value: Any) -> bool:
-    """Whether two such results are hardly equal by chance: an array of floats, or something that holds one."""
-    parts = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, (list, tuple))
-        else [value]
-    )
-    return any(
-        isinstance(part, Tensor) and part.is_floating_point() and part.numel() > 2 for part in parts
-    )
+    """Whether two such results are hardly equal by chance: an array of floats, or one inside."""
+    whole = value if isinstance(value, (list, tuple)) else [value]
+    parts = value.values() if isinstance(value, dict) else whole
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    return any(tensor.is_floating_point() and tensor.numel() > 2 for tensor in tensors)
 
 
 def _unknown_mistake(
     exercise: Exercise, given: dict[str, Any], faults: dict[str, str | None], case: str
 ) -> str:
-    if faults[case] == _NUMBERS and (
-        broken := exercise.law(*copy.deepcopy(exercise.cases[case]), given[case])
-    ):
-        return broken
+    if faults[case] == _NUMBERS:
+        broken = exercise.law(*copy.deepcopy(exercise.cases[case]), given[case])
+        if broken:
+            return broken
     right = next((f" ({case}, it is right)" for case, fault in faults.items() if not fault), "")
     return f"{case[0].upper()}{case[1:]}, {faults[case]}{right}."
 
@@ -156,23 +149,15 @@ def _collection_fault(expected: Any, given: Any, what: str) -> str | None:
         return f"{what} must be {_kind(expected)}, yours is {_kind(given)}"
     if isinstance(expected, dict):
         if expected.keys() != given.keys():
-            return f"the names in {what} must be those that came in, yours are {', '.join(map(str, given))}"
-        return next(
-            (
-                fault
-                for key in expected
-                if (fault := _fault(expected[key], given[key], f"entry {key}"))
-            ),
-            None,
-        )
+            names = ", ".join(map(str, given))
+            return f"the names in {what} must be those that came in, yours are {names}"
+        entries = (_fault(expected[key], given[key], f"entry {key}") for key in expected)
+        return next(filter(None, entries), None)
     if any(isinstance(part, (Tensor, list, dict)) for part in expected):
         if len(given) != len(expected):
             return f"{what} must have {len(expected)} parts, yours has {len(given)}"
         parts = [f"part {i} of {what}" for i in range(len(expected))]
-        return next(
-            (fault for e, g, part in zip(expected, given, parts) if (fault := _fault(e, g, part))),
-            None,
-        )
+        return next(filter(None, map(_fault, expected, given, parts)), None)
     return None if expected == given else f"{what} is not {given!r}"
 
 

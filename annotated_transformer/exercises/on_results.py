@@ -1,4 +1,4 @@
-"""The exercises on averaging, search, evaluation, cost and parsing (section 6), as in `on_attention`."""
+"""The exercises on averaging, search, scores, cost, parsing (section 6), as in `on_attention`."""
 
 from __future__ import annotations
 
@@ -37,18 +37,16 @@ def _average() -> Exercise:
             "That is the sum.": by_name(lambda tensors: tensors.sum(dim=0)),
             "That is the last of the models.": by_name(lambda tensors: tensors[-1]),
             "That is the first of the models.": by_name(lambda tensors: tensors[0]),
-            "With two models it is right; with three, the last counts as much as the two before it together.": by_name(
-                pair_by_pair
-            ),
+            "With two models it is right; with three, "
+            "the last counts as much as the two before it together.": by_name(pair_by_pair),
             "You divide by one less than the number of models.": by_name(
                 lambda tensors: tensors.sum(dim=0) / max(1, len(tensors) - 1)
             ),
             "You divide by two, however many models there are.": by_name(
                 lambda tensors: tensors.sum(dim=0) / 2
             ),
-            "A weight has become one number: the mean is over the models, not over a weight's entries.": by_name(
-                lambda tensors: tensors.mean()
-            ),
+            "A weight has become one number: the mean is over the models, "
+            "not over a weight's entries.": by_name(lambda tensors: tensors.mean()),
         },
     )
 
@@ -66,19 +64,15 @@ def _length_penalty() -> Exercise:
             "with alpha 1": (3, 1.0),
         },
         {
-            "The penalty of length 1 is to be 1; yours is larger: look at the number that the length is added to.": lambda n, alpha: (
-                ((6 + n) / 6) ** alpha
-            ),
-            "The penalty of length 1 is to be 1; yours is larger: look below the line.": lambda n, alpha: (
-                ((5 + n) / 5) ** alpha
-            ),
-            "It is turned round: the penalty grows with the length, and log P is divided by it.": lambda n, alpha: (
-                ((5 + n) / 6) ** -alpha
-            ),
+            "The penalty of length 1 is to be 1; yours is larger: look at the number that the "
+            "length is added to.": lambda n, alpha: ((6 + n) / 6) ** alpha,
+            "The penalty of length 1 is to be 1; yours is larger: "
+            "look below the line.": lambda n, alpha: ((5 + n) / 5) ** alpha,
+            "It is turned round: the penalty grows with the length, "
+            "and log P is divided by it.": lambda n, alpha: ((5 + n) / 6) ** (-alpha),
             "alpha is an exponent, and you multiply by it.": lambda n, alpha: (5 + n) / 6 * alpha,
-            "That is a power of the length itself: the formula first adds a number and divides by another.": lambda n, alpha: (
-                float(n**alpha)
-            ),
+            "That is a power of the length itself: the formula first adds a number and "
+            "divides by another.": lambda n, alpha: float(n**alpha),
             "The exponent belongs to the whole fraction.": lambda n, alpha: (5 + n) ** alpha / 6,
             "alpha is not used.": lambda n, alpha: (5 + n) / 6,
         },
@@ -115,10 +109,10 @@ def _beam_step() -> Exercise:
             "with a beam that grows": case(2, 2, 5, 4),
         },
         {
-            "You compare the next tokens only; each hypothesis brings the score that it already has.": variant(
-                lambda log_p, scores: log_p
-            ),
-            "You take the best token of each hypothesis; two continuations of one may beat the best of another.": one_each,
+            "You compare the next tokens only; each hypothesis brings the score that "
+            "it already has.": variant(lambda log_p, scores: log_p),
+            "You take the best token of each hypothesis; "
+            "two continuations of one may beat the best of another.": one_each,
             "These are the worst continuations.": variant(largest=False),
             "The continuations are right, but the worst comes first.": variant(
                 end=lambda part: part.flip(0)
@@ -126,12 +120,10 @@ def _beam_step() -> Exercise:
             "Parents and tokens have changed places.": variant(
                 cut=lambda index, W, V: (index % V, index // V)
             ),
-            "In the flattened scores, each hypothesis has a stretch as long as the vocabulary; you cut by the beam.": variant(
-                cut=lambda index, W, V: (index // W, index % W)
-            ),
-            "Your tokens are places in the flattened scores; some are beyond the vocabulary.": variant(
-                cut=lambda index, W, V: (index // V, index)
-            ),
+            "In the flattened scores, each hypothesis has a stretch as long as the vocabulary; "
+            "you cut by the beam.": variant(cut=lambda index, W, V: (index // W, index % W)),
+            "Your tokens are places in the flattened scores; "
+            "some are beyond the vocabulary.": variant(cut=lambda index, W, V: (index // V, index)),
         },
     )
 
@@ -169,18 +161,16 @@ def _clipped_precision() -> Exercise:
             "with three words at a time": (["a", "dog", "is", "on", "the", "mat"], reference, 3),
         },
         {
-            "An n-gram repeated seven times has seven hits in yours, however rare it is in the reference.": variant(
-                lambda h, r: sum(n for gram, n in h.items() if gram in r)
-            ),
+            "An n-gram repeated seven times has seven hits in yours, however rare it is in the "
+            "reference.": variant(lambda h, r: sum((n for gram, n in h.items() if gram in r))),
             "You count different n-grams, not how often each occurs.": variant(
                 lambda h, r: len(h & r), lambda h, r, hypothesis: len(h)
             ),
             "That is recall: you divide by what the reference has.": variant(
                 of=lambda h, r, hypothesis: r.total()
             ),
-            "You divide by the number of words; above n = 1 there are fewer n-grams than words.": variant(
-                of=lambda h, r, hypothesis: len(hypothesis)
-            ),
+            "You divide by the number of words; above n = 1 there are fewer "
+            "n-grams than words.": variant(of=lambda h, r, hypothesis: len(hypothesis)),
             "You always count single words: n is not used.": variant(size=lambda n: 1),
             "You clip to one; an n-gram that the reference has twice may count twice.": variant(
                 lambda h, r: len(h & r)

@@ -1,11 +1,9 @@
-"""The exercises on data, optimizer and loss (section 5), as in `on_attention`."""
+"""The exercises on optimizer and loss (sections 5.3 and 5.4), as in `on_attention`."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,143 +12,6 @@ from torch.nn import functional as F
 from annotated_transformer.exercises.judging import Exercise, Function, normal
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 from annotated_transformer.training.optimizer import noam_learning_rate
-
-Word = tuple[str, ...]
-
-
-def _most_frequent_pair() -> Exercise:
-    def count(
-        words: dict[Word, int], weigh: Function = lambda n: n, step: int = 1
-    ) -> Counter[Word]:
-        counts: Counter[Word] = Counter()
-        for word, n in words.items():
-            for pair in zip(word, word[step:]):
-                counts[pair] += weigh(n)
-        return counts
-
-    def variant(
-        key: Function = lambda pair, n: (-n, pair), end: Function = tuple, count: Function = count
-    ) -> Function:
-        def most_frequent_pair(words: dict[Word, int]) -> Any:
-            counts = count(words)
-            return end(min(counts, key=lambda pair: key(pair, counts[pair])))
-
-        return most_frequent_pair
-
-    def backwards(pair: Word) -> list[list[int]]:
-        return [[-ord(letter) for letter in symbol] for symbol in pair]
-
-    return Exercise(
-        variant(),
-        {
-            "with one word": ({("b", "a", "n", "a", "n"): 1},),
-            "with counts": ({("x", "y"): 1, ("x", "y", "z"): 1, ("a", "b"): 5},),
-            "with a tie": ({("n", "o"): 2, ("g", "o"): 2, ("z", "o"): 2, ("m", "a"): 1},),
-            "with longer symbols": (
-                {("lo", "w", "er"): 3, ("lo", "w"): 2, ("n", "e", "w", "er"): 6},
-            ),
-        },
-        {
-            "You count each word once; a word that occurs five times has its pairs five times.": variant(
-                count=lambda words: count(words, lambda n: 1)
-            ),
-            "Among equally frequent pairs you take the last in string order.": variant(
-                lambda pair, n: (-n, backwards(pair))
-            ),
-            "Among equally frequent pairs you take the one that you met first.": variant(
-                lambda pair, n: -n
-            ),
-            "It is the pair, but glued together: its two symbols are asked for, as a tuple.": variant(
-                end="".join
-            ),
-            "It is the pair, but as a list; a tuple is asked for.": variant(end=list),
-            "You return the rarest pair.": variant(lambda pair, n: (n, pair)),
-            "The two symbols of a pair stand next to each other; yours do not.": variant(
-                count=lambda words: count(words, step=2)
-            ),
-        },
-    )
-
-
-def _merge() -> Exercise:
-    def variant(end: Function = tuple, step: int = 2, most: int = 99) -> Function:
-        def merge(word: Word, pair: Word) -> Any:
-            merged: list[str] = []
-            i = done = 0
-            while i < len(word):
-                hit = word[i : i + 2] == pair and done < most
-                merged.append("".join(pair) if hit else word[i])
-                done += hit
-                i += step if hit else 1
-            return end(merged)
-
-        return merge
-
-    def in_one_string(word: Word, pair: Word) -> Word:
-        return tuple(" ".join(word).replace(" ".join(pair), "".join(pair)).split())
-
-    return Exercise(
-        variant(),
-        {
-            "where the pair occurs twice": (("b", "a", "n", "a", "n", "d"), ("a", "n")),
-            "where it does not occur": (("l", "o", "w"), ("o", "l")),
-            "where symbols repeat": (("a", "a", "a", "b", "a", "a"), ("a", "a")),
-            "where another symbol ends like the first of the pair": (
-                ("x", "ab", "c", "b", "c"),
-                ("b", "c"),
-            ),
-            "where the pair ends the word": (("n", "e", "w", "e", "st"), ("e", "st")),
-        },
-        {
-            "You merge the first occurrence only.": variant(most=1),
-            "The second symbol of a merged pair is still there.": variant(step=1),
-            "The symbols are right, but in a list; a tuple is asked for.": variant(end=list),
-            "The symbols are right, but in one string; a tuple is asked for.": variant(
-                end=" ".join
-            ),
-            "Replacing in one string also merges a symbol that only ends like the first of the pair.": in_one_string,
-            "You return the word unchanged.": lambda word, pair: word,
-        },
-    )
-
-
-def _shift() -> Exercise:
-    def right(target: list[int], bos_id: int, eos_id: int) -> tuple[list[int], list[int]]:
-        return [bos_id, *target], [*target, eos_id]
-
-    return Exercise(
-        right,
-        {
-            "with three tokens": ([7, 8, 9], 1, 2),
-            "with one token": ([5], 1, 2),
-            "with other ids": ([1, 2], 3, 0),
-        },
-        {
-            "Input and output have changed places.": lambda t, bos, eos: ([*t, eos], [bos, *t]),
-            "Nothing is shifted: at every position, the answer stands in the input.": lambda t, bos, eos: (
-                [bos, *t, eos],
-                [bos, *t, eos],
-            ),
-            "Nobody learns to stop: a mark is missing in the output.": lambda t, bos, eos: (
-                [bos, *t[:-1]],
-                [*t],
-            ),
-            "The input is one too long: it reads the end mark, after which nothing is predicted.": lambda t, bos, eos: (
-                [bos, *t, eos],
-                [*t, eos],
-            ),
-            "The output is one too long: the mark that starts the input is never predicted.": lambda t, bos, eos: (
-                [bos, *t],
-                [bos, *t, eos],
-            ),
-            "The two marks have changed places.": lambda t, bos, eos: ([eos, *t], [*t, bos]),
-            "You use one mark twice.": lambda t, bos, eos: ([bos, *t], [*t, bos]),
-            "A tuple of two lists is asked for; yours is a list of two lists.": lambda t, bos, eos: [
-                [bos, *t],
-                [*t, eos],
-            ],
-        },
-    )
 
 
 def _noam() -> Exercise:
@@ -171,9 +32,8 @@ def _noam() -> Exercise:
         noam_learning_rate,
         {**cases, "with d_model 64 and 10 warm-up steps": (7, 64, 10)},
         {
-            "Your rate at step 4000 is right, at step 1 it is not: which of the two terms is the smaller?": variant(
-                choose=max
-            ),
+            "Your rate at step 4000 is right, at step 1 it is not: "
+            "which of the two terms is the smaller?": variant(choose=max),
             "It does not depend on d_model.": variant(lambda d: 1.0),
             "In the paper a wider model gets a smaller rate, in yours a larger one.": variant(
                 lambda d: d**0.5
@@ -188,12 +48,10 @@ def _noam() -> Exercise:
             ),
             "You count steps from 0; the step that comes in is counted from 1.": variant(late=-1),
             "You are one step behind: the first step is 1.": variant(late=1),
-            "At the last warm-up step your two terms differ: look at the exponent of warmup_steps.": variant(
-                rise=lambda w: w**-0.5
-            ),
-            "At the last warm-up step your two terms differ: is the power of warmup_steps high enough?": variant(
-                rise=lambda w: 1 / w
-            ),
+            "At the last warm-up step your two terms differ: "
+            "look at the exponent of warmup_steps.": variant(rise=lambda w: w**-0.5),
+            "At the last warm-up step your two terms differ: "
+            "is the power of warmup_steps high enough?": variant(rise=lambda w: 1 / w),
         },
     )
 
@@ -238,23 +96,20 @@ def _adam_step() -> Exercise:
             "with a matrix": (draw(2, 3), draw(2, 3), draw(2, 3), draw(2, 3) ** 2, 3, *numbers),
         },
         {
-            "The moments are right and the weights are not: moments that begin at 0 are too small at first, and nothing "
-            "makes up for it.": variant(lambda beta, step: 1.0),
-            "The weights are right, but you return corrected moments; what the next step continues is not corrected.": variant(
-                keep=False
-            ),
+            "The moments are right and the weights are not: moments that begin at 0 are too small "
+            "at first, and nothing makes up for it.": variant(lambda beta, step: 1.0),
+            "The weights are right, but you return corrected moments; "
+            "what the next step continues is not corrected.": variant(keep=False),
             "eps stands under the root.": variant(divide=lambda v, eps: (v + eps).sqrt()),
             "eps is missing.": variant(divide=lambda v, eps: v.sqrt()),
-            "You divide by the second moment itself, whose unit is that of a squared gradient.": variant(
-                divide=lambda v, eps: v + eps
-            ),
+            "You divide by the second moment itself, "
+            "whose unit is that of a squared gradient.": variant(divide=lambda v, eps: v + eps),
             "beta1 and beta2 have changed places.": variant(swap=True),
             "Your second moment can become negative: of what is it the mean?": variant(
                 square=lambda g: g, divide=lambda v, eps: v.abs().sqrt() + eps
             ),
-            "The new gradient enters the mean with its full weight: the two weights of a mean sum to 1.": variant(
-                new=lambda beta: 1.0
-            ),
+            "The new gradient enters the mean with its full weight: "
+            "the two weights of a mean sum to 1.": variant(new=lambda beta: 1.0),
             "The step goes uphill.": variant(sign=1),
             "Your correction is that of the next step: the first step is 1.": variant(
                 lambda beta, step: 1 - beta ** (step + 1)
@@ -284,7 +139,8 @@ def _smoothed() -> Exercise:
             return "A position of padding has a row of zeros; yours has not."
         off = (sums - 1).masked_fill(target == pad_id, 0.0).abs().flatten()
         if off.max() > 1e-5:
-            return f"A row must be a distribution; one of yours sums to {sums.flatten()[off.argmax()]:.4g}."
+            sum_there = sums.flatten()[off.argmax()]
+            return f"A row must be a distribution; one of yours sums to {sum_there:.4g}."
         return None
 
     target = torch.tensor([[4, 5, 2, 0, 0], [6, 3, 4, 2, 0]])
@@ -296,13 +152,12 @@ def _smoothed() -> Exercise:
             "with pad_id 3": (torch.tensor([[0, 8, 1], [5, 3, 3]]), 9, 0.4, 3),
         },
         {
-            "A position of padding has a distribution in yours; it should have a row of zeros.": variant(
-                rows=False
-            ),
-            "You spread eps over the other tokens; here it is spread over the whole vocabulary.": variant(
-                lambda V, eps: 1 - eps, lambda V, eps: eps / (V - 1)
-            ),
-            "You spread eps over all but the true token and padding; here it is spread over the whole vocabulary.": variant(
+            "A position of padding has a distribution in yours; "
+            "it should have a row of zeros.": variant(rows=False),
+            "You spread eps over the other tokens; here it is spread over "
+            "the whole vocabulary.": variant(lambda V, eps: 1 - eps, lambda V, eps: eps / (V - 1)),
+            "You spread eps over all but the true token and padding; here it is spread over the "
+            "whole vocabulary.": variant(
                 lambda V, eps: 1 - eps, lambda V, eps: eps / (V - 2), column=False
             ),
             "The rows sum to less than 1: the true token gets no share of eps.": variant(
@@ -311,9 +166,8 @@ def _smoothed() -> Exercise:
             "The rows sum to more than 1: the true token gives nothing away.": variant(
                 lambda V, eps: 1.0
             ),
-            "Padding gets no share of eps; here it is a symbol of the vocabulary like the others.": variant(
-                column=False
-            ),
+            "Padding gets no share of eps; "
+            "here it is a symbol of the vocabulary like the others.": variant(column=False),
             "eps and 1 - eps have changed places.": variant(
                 lambda V, eps: eps + (1 - eps) / V, lambda V, eps: (1 - eps) / V
             ),
@@ -370,21 +224,16 @@ def _smoothed_loss() -> Exercise:
             "Your unit is the bit; nats are asked for.": variant(
                 lambda loss, real: loss.sum() / math.log(2)
             ),
-            "That is the Kullback-Leibler divergence, which is smaller by the entropy of the smoothed target.": variant(
-                less=lambda q: -torch.xlogy(q, q).sum(-1)
-            ),
-            "You spread eps over the other tokens; here it is spread over the whole vocabulary.": variant(
-                share=lambda V, one_hot: (1 - one_hot) / (V - 1)
-            ),
+            "That is the Kullback-Leibler divergence, which is smaller by the entropy of "
+            "the smoothed target.": variant(less=lambda q: -torch.xlogy(q, q).sum(-1)),
+            "You spread eps over the other tokens; here it is spread over "
+            "the whole vocabulary.": variant(share=lambda V, one_hot: (1 - one_hot) / (V - 1)),
             "The sign is wrong: a loss is not negative.": variant(lambda loss, real: -loss.sum()),
         },
     )
 
 
 TRAINING_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "5.1-pair": _most_frequent_pair,
-    "5.1-merge": _merge,
-    "5.1-shift": _shift,
     "5.3": _noam,
     "5.3-adam": _adam_step,
     "5.4": _smoothed,

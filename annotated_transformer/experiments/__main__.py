@@ -1,4 +1,7 @@
-"""All experiments, one after the other: `python -m annotated_transformer.experiments`, and with --small at toy size."""
+"""All experiments, one after the other: `python -m annotated_transformer.experiments`.
+
+With --small they run at toy size.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,21 @@ PARTS = {
     "parsing": parsing.main,
     "figures_3_to_5": figures_3_to_5.main,
 }
-"""Each writes the result file of its name; what is finished is not run again, except the timings of Table 1."""
+"""Each writes the result file of its name.
+
+What is finished is not run again, except the timings of Table 1.
+"""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the parts, one after the other, and say where each result file lies."""
-    parser = argparse.ArgumentParser(
-        prog="python -m annotated_transformer.experiments", description=__doc__
-    )
-    parser.add_argument(
-        "--small", action="store_true", help="toy size, in minutes, into a temporary folder"
-    )
-    parser.add_argument(
-        "--out", type=Path, help="folder of the result files (default: book/results)"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="runs of Table 3 at a time")
-    parser.add_argument("--only", choices=PARTS, action="append", help="this one; may be repeated")
+    command = "python -m annotated_transformer.experiments"
+    parser = argparse.ArgumentParser(prog=command, description=__doc__)
+    add = parser.add_argument
+    add("--small", action="store_true", help="toy size, in minutes, into a temporary folder")
+    add("--out", type=Path, help="folder of the result files (default: book/results)")
+    add("--jobs", type=int, default=1, help="runs of Table 3 at a time")
+    add("--only", choices=PARTS, action="append", help="this one; may be repeated")
     args = parser.parse_args(arguments)
     out = args.out or (Path(tempfile.mkdtemp()) if args.small else Path("book/results"))
     for name in args.only or PARTS:

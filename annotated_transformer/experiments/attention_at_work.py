@@ -74,7 +74,7 @@ WAYS = {
 
 
 def at_work(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs) -> dict[str, float]:
-    """What a line of the log says of attention: numbers by name, for each layer of the encoder and for all of it."""
+    """What a line of the log says of attention: numbers by name, layer by layer and for all."""
     report = inspect(model, tokenizer, pairs, scores_bleu=False)
     found = {
         "valid_nll": report["whole"]["nll"],
@@ -109,7 +109,7 @@ def by_length(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs) -> lis
 
 
 def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
-    """Train one way, or go on with it, and describe it; `small` is a rehearsal of a few steps on a few pairs."""
+    """Train one way, or go on with it, and describe it; `small` is a rehearsal of a few steps."""
     steps, n_train, n_valid = (12, 1000, 20) if small else (STEPS, None, None)
     train_pairs = corpus.load(CORPUS, "train")[:n_train]
     valid_pairs = corpus.load(CORPUS, "valid")[:n_valid]

@@ -1,7 +1,8 @@
-"""Result files: what was measured, with the command, commit, seed, versions and hardware that it came from.
+"""Result files: what was measured, and the command, commit, versions and hardware behind it.
 
-A result file is one JSON object under book/results/: command, commit, date, hardware, versions and `records`, a list in
-which each record carries its own settings and figures. Chapters read these files; no number in them is typed in.
+A result file is one JSON object under book/results/: command, commit, date, hardware, versions and
+`records`, a list in which each record carries its own settings and figures. Chapters read these
+files; no number in them is typed in.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ KEYS = ("command", "commit", "date", "hardware", "versions", "records")
 
 
 def commit() -> str:
-    """The commit of the checkout that this package runs from, " with changes" if its code differs; else "unknown"."""
+    """The commit of the checkout that this package runs from, or else "unknown".
+
+    " with changes" stands behind it if the code differs.
+    """
     here = Path(__file__).resolve().parents[1]
 
     def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], check=True, capture_output=True, text=True, cwd=here.parent
-        )
+        command = ["git", *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=here.parent)
         return done.stdout.strip()
 
     try:
-        git(
-            "ls-files", "--error-unmatch", f"{here.name}/experiments/{Path(__file__).name}"
-        )  # no copy elsewhere
+        this_file = f"{here.name}/experiments/{Path(__file__).name}"
+        git("ls-files", "--error-unmatch", this_file)  # no copy elsewhere
         changed = git("status", "--porcelain", "--", here.name, "benchmarks")
         return git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
@@ -44,7 +46,7 @@ def commit() -> str:
 
 
 def hardware(device: str = "cpu") -> str:
-    """The GPU's name for the device "cuda"; else the processor's with its number of cores and PyTorch's threads."""
+    """The GPU's name for "cuda"; else the processor's, with its cores and PyTorch's threads."""
     import torch
 
     if device.startswith("cuda"):
@@ -59,14 +61,14 @@ def hardware(device: str = "cpu") -> str:
 
 
 def origin(command: str, device: str = "cpu") -> dict[str, Any]:
-    """Everything a result file says besides its records: where, when, with what and by which command."""
+    """What a result file says besides its records: where, when, with what and by which command."""
+    versions = {package: version(package) for package in PACKAGES}
     return {
         "command": command,
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "hardware": hardware(device),
-        "versions": {package: version(package) for package in PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": {**versions, "python": platform.python_version()},
     }
 
 
@@ -77,7 +79,7 @@ def write_result(
     device: str = "cpu",
     **more: Any,
 ) -> None:
-    """Write the records, with `origin(command, device)` and what `more` says of all of them, to the file `path`."""
+    """Write the records, `origin(command, device)` and what `more` says of them all, to `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {**origin(command, device), **more, "records": list(records)}
@@ -86,7 +88,10 @@ def write_result(
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
-    """The JSON object in `path`. Raises ConfigError when it is none, or lacks what a result file must say."""
+    """The JSON object in `path`.
+
+    Raises ConfigError when it is none, or lacks what a result file must say.
+    """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:

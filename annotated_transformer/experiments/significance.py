@@ -1,8 +1,9 @@
-"""How far a score can be trusted: scores of single sentences, and the noise of the sentences and of the seeds.
+"""How far a score can be trusted: single sentences' scores, the noise of sentences and of seeds.
 
-Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is kept, and drawing
-sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread that another test set of this kind
-would have. Of seeds there are too few to draw from: their spread is taken from Student's t.
+Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is
+kept, and drawing sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread
+that another test set of this kind would have. Of seeds there are too few to draw from: their spread
+is taken from Student's t.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ from annotated_transformer.text.batching import TokenPair, group_by_length, make
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960
 STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Student's t for 95 %, two-sided, with 1, 2, ... degrees of freedom, one less than there are seeds (Student 1908)."""
+"""Student's t for 95 %, two-sided, with 1, 2, ... degrees of freedom (Student 1908).
+
+There is one degree less than there are seeds.
+"""
 
 
 class SentenceScores(NamedTuple):
     """What each sentence adds to a corpus score, a row a sentence, in float64.
 
-    `nll` has the summed nats of its target and the number of tokens (eos included); `bleu` the words of translation
-    and reference, then matched n-grams and all n-grams of the translation, n from 1 to 4.
+    `nll` has the summed nats of its target and the number of tokens (eos included); `bleu` the
+    words of translation and reference, then matched n-grams and all n-grams of the translation, n
+    from 1 to 4.
     """
 
     nll: Float[Tensor, "N 2"]
@@ -43,16 +48,17 @@ class SentenceScores(NamedTuple):
 def sentence_nll(
     model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096
 ) -> Float[Tensor, "N 2"]:
-    """Nats and tokens of each target given its source, as `evaluation.perplexity` sums them. The model must be in
-    eval mode."""
+    """Nats and tokens of each target given its source, as `evaluation.perplexity` sums them.
+
+    The model must be in eval mode.
+    """
     require(not model.training, "sentence_nll needs a model in eval mode")
     require(len(pairs) > 0, "there are no pairs to score")
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
+    max_tokens = max(max_tokens, max(map(max, lengths)))
     found = torch.zeros(len(pairs), 2, dtype=torch.float64)
     pad_id = model.config.pad_id
-    for group in group_by_length(
-        lengths, max(max_tokens, max(map(max, lengths))), random.Random(0)
-    ):
+    for group in group_by_length(lengths, max_tokens, random.Random(0)):
         batch = make_batch([pairs[i] for i in group], model.config.special_ids)
         logits = model(batch.source, batch.target_in).transpose(1, 2)
         nll_BT = F.cross_entropy(logits, batch.target_out, ignore_index=pad_id, reduction="none")
@@ -77,10 +83,8 @@ def sentence_bleu_statistics(
     """The counts that corpus BLEU is made of, for each sentence (sacreBLEU's defaults)."""
     from annotated_transformer.translation.evaluation import bleu_counts
 
-    return torch.tensor(
-        [bleu_counts(*pair) for pair in zip(hypotheses, references, strict=True)],
-        dtype=torch.float64,
-    )
+    counts = [bleu_counts(*pair) for pair in zip(hypotheses, references, strict=True)]
+    return torch.tensor(counts, dtype=torch.float64)
 
 
 def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
@@ -91,7 +95,7 @@ def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds, its 95 % interval, and each seed's own value, in the order of the seeds."""
+    """A mean over seeds, its 95 % interval, and each seed's value, in the order of the seeds."""
 
     mean: float
     low: float
@@ -100,7 +104,7 @@ class Estimate(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """+1 or -1 where the interval leaves 0 out and every seed is on the same side of it, else 0."""
+        """+1 or -1 where the interval and every seed are on the same side of 0, else 0."""
         values = [self.low, self.high, *self.seeds]
         return 1 if min(values) > 0 else -1 if max(values) < 0 else 0
 
@@ -111,19 +115,22 @@ def estimate(
     against: Sequence[Float[Tensor, "_N _S"]] | None = None,
     n_samples: int = 1000,
 ) -> Estimate:
-    """The metric's mean over `runs` (seeds of one configuration), or its difference to that of `against`, run by run.
+    """The metric's mean over `runs` (seeds of one configuration), or its difference to `against`.
 
-    The interval is mean +- sqrt((1.96 s_sentences)^2 + (t s_seeds / sqrt(k))^2). s_sentences is the standard deviation
-    of the mean when sentences are drawn with replacement, the same for all runs and both sides, so that a difference is
-    paired (Efron and Tibshirani 1993, chapter 6). s_seeds is that of the k runs' own values, and t Student's, 4.30 for
-    three of them: drawing from three seeds could never reach beyond the outermost one. A single run has no s_seeds, and
-    its interval says nothing of other seeds. Raises ConfigError unless all runs scored the same number of sentences.
+    Differences are taken run by run. The interval is
+
+        mean +- sqrt((1.96 s_sentences)^2 + (t s_seeds / sqrt(k))^2)
+
+    where s_sentences is the standard deviation of the mean when sentences are drawn with
+    replacement, the same for all runs and both sides, so that a difference is paired (Efron and
+    Tibshirani 1993, chapter 6), s_seeds is that of the k runs' own values, and t is Student's, 4.30
+    for three of them: drawing from three seeds could never reach beyond the outermost one. A single
+    run has no s_seeds, and its interval says nothing of other seeds. Raises ConfigError unless all
+    runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
-    require(
-        against is None or len(against) == len(runs),
-        "a paired test needs as many runs on either side",
-    )
+    paired = against is None or len(against) == len(runs)
+    require(paired, "a paired test needs as many runs on either side")
     sizes = {len(run) for run in [*runs, *(against or ())]}
     require(len(sizes) == 1, f"all runs must score the same sentences, got {sorted(sizes)} of them")
 
@@ -135,9 +142,8 @@ def estimate(
     n = sizes.pop()
     generator = torch.Generator().manual_seed(0)
     drawn = (torch.randint(n, (n,), generator=generator) for _ in range(n_samples))
-    means = [
-        statistics.fmean(values(torch.bincount(sample, minlength=n).double())) for sample in drawn
-    ]
+    weights = (torch.bincount(sample, minlength=n).double() for sample in drawn)
+    means = [statistics.fmean(values(sample)) for sample in weights]
     seeds = values(torch.ones(n, dtype=torch.float64))
     half = NORMAL_95 * statistics.stdev(means)
     if len(seeds) > 1:

@@ -1,7 +1,8 @@
-"""The rules by which results are judged: each takes what lies in book/results and gives a verdict with its evidence.
+"""The rules that judge what lies in book/results: each gives a verdict with its evidence.
 
-A difference between two trained models counts only when its 95 % interval leaves 0 out and every seed points the same
-way (`Estimate.sign`). What this scale cannot show, or what has not been measured, is "cannot tell".
+A difference between two trained models counts only when its 95 % interval leaves 0 out and every
+seed points the same way (`Estimate.sign`). What this scale cannot show, or what has not been
+measured, is "cannot tell".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
 
 HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
 NEARLY = {"bleu": 1.0, "ppl": 0.05}
-"""Nearly the same: the interval of the difference lies within 1 BLEU, or 5 % of the other model's perplexity."""
+"""Nearly the same: all of the interval is within 1 BLEU, or 5 % of the other's perplexity."""
 ONE_SEED = "one seed: the noise of seeds is not known"
 Results = dict[str, dict[str, Any]]
 Finding = tuple[str, str]  # verdict, evidence
@@ -31,9 +32,7 @@ def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | N
 
 def _said(name: str, measure: str, difference: dict[str, Any], n_digits: int = 2) -> str:
     low, mean, high = (f"{difference[key]:+.{n_digits}f}" for key in ("low", "mean", "high"))
-    label = {"bleu": "BLEU", "ppl": "perplexity"}.get(
-        measure, measure.replace("_", " ").replace("ppl", "perplexity")
-    )
+    label = measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
     return f"{name}: {label} {mean} ({low} to {high}, {len(difference['seeds'])} seeds)"
 
 
@@ -48,18 +47,15 @@ def better(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
 
 
 def _all_differ(results: Results, names: tuple[str, ...], measure: str, sign: int) -> Finding:
-    found = {name: _difference(results, name, measure) for name in names}
-    if not all(found.values()):
+    differences = (_difference(results, name, measure) for name in names)
+    found = {name: difference for name, difference in zip(names, differences) if difference}
+    if len(found) < len(names):
         return CANNOT_TELL, "not measured"
-    if any(len(difference["seeds"]) < 2 for difference in found.values() if difference):
+    if any(len(difference["seeds"]) < 2 for difference in found.values()):
         return CANNOT_TELL, ONE_SEED
-    signs = [difference["sign"] for difference in found.values() if difference]
-    verdict = (
-        HOLDS if all(s == sign for s in signs) else DOES_NOT if -sign in signs else CANNOT_TELL
-    )
-    return verdict, "; ".join(
-        _said(name, measure, difference) for name, difference in found.items() if difference
-    )
+    signs = {difference["sign"] for difference in found.values()}
+    verdict = HOLDS if signs == {sign} else DOES_NOT if -sign in signs else CANNOT_TELL
+    return verdict, "; ".join(_said(name, measure, found[name]) for name in names)
 
 
 def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
@@ -74,80 +70,73 @@ def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
         margin = NEARLY[measure]
         if measure == "ppl":
             margin *= _row(results, _row(results, name)["against"])["ppl"]["mean"]
-        within = max(abs(difference["low"]), abs(difference["high"])) <= margin
-        beyond = (
-            difference["sign"] != 0
-            and min(abs(difference["low"]), abs(difference["high"])) > margin
-        )
-        return HOLDS if within else DOES_NOT if beyond else CANNOT_TELL, _said(
-            name, measure, difference
-        )
+        near, far = sorted(abs(difference[end]) for end in ("low", "high"))
+        beyond = difference["sign"] != 0 and near > margin
+        verdict = HOLDS if far <= margin else DOES_NOT if beyond else CANNOT_TELL
+        return verdict, _said(name, measure, difference)
 
     return judge
 
 
 def costs_as_printed(_: Results) -> Finding:
-    """Hours times GPUs times sustained rate give the two costs of Table 2, to the digits printed."""
+    """Hours times GPUs times sustained rate give Table 2's two costs, to the digits printed."""
     base = training_cost(12.0, 8)
     big = training_cost(3.5 * 24, 8)
     right = [f"{cost:.1e}" for cost in (base, big)] == ["3.3e+18", "2.3e+19"]
-    return (
-        HOLDS if right else DOES_NOT,
-        f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}",
-    )
+    said = f"12 h x 8 x 9.5e12 = {base:.2e}; 3.5 days x 8 x 9.5e12 = {big:.2e}"
+    return HOLDS if right else DOES_NOT, said
 
 
 def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
-    """The printed parameters of base to (C) come out with this vocabulary (None: with any at all)."""
+    """The printed parameters of base to (C) come out with this vocabulary (None: with any)."""
 
     def judge(_: Results) -> Finding:
         low, high = vocabulary_interval(TABLE_3[:-1])
         fits = low <= high if vocab_size is None else low <= vocab_size <= high
-        return (
-            HOLDS if fits else DOES_NOT,
-            f"all ten printed numbers need {low:,} to {high:,} tokens",
-        )
+        said = f"all ten printed numbers need {low:,} to {high:,} tokens"
+        return HOLDS if fits else DOES_NOT, said
 
     return judge
 
 
 def big_has_the_same_vocabulary(_: Results) -> Finding:
-    """The vocabularies that give big's printed parameters and those that give the other ten have one in common."""
-    (low, high), (low_big, high_big) = (
-        vocabulary_interval(TABLE_3[:-1]),
-        vocabulary_interval(TABLE_3[-1:]),
-    )
+    """Some vocabulary gives big's printed parameters and those of the other ten."""
+    low, high = vocabulary_interval(TABLE_3[:-1])
+    low_big, high_big = vocabulary_interval(TABLE_3[-1:])
     overlap = max(low, low_big) <= min(high, high_big)
-    return (
-        HOLDS if overlap else DOES_NOT,
-        f"the ten need {low:,} to {high:,} tokens, big {low_big:,} to {high_big:,}",
-    )
+    said = f"the ten need {low:,} to {high:,} tokens, big {low_big:,} to {high_big:,}"
+    return HOLDS if overlap else DOES_NOT, said
 
 
 def one_head_costs_the_same(_: Results) -> Finding:
-    """Base's attention and those of group A take equally many operations within 5 percent: 8 n D^2 for the projections,
-    4 n^2 D for scores and means, and some 5 h n^2 for the softmax, which alone depends on h."""
+    """Base's attention and those of group A take equally many operations within 5 percent.
+
+    That is 8 n D^2 for the projections, 4 n^2 D for scores and means, and some 5 h n^2 for the
+    softmax, which alone depends on h.
+    """
     n, D = 50, 512
     heads = sorted(row.model_config().h for row in TABLE_3 if row.letter == "A" or row.id == "base")
     counts = [8 * n * D**2 + 4 * n**2 * D + 5 * h * n**2 for h in heads]
     said = ", ".join(f"{h}: {count:,}" for h, count in zip(heads, counts, strict=True))
-    return HOLDS if max(counts) <= 1.05 * min(
-        counts
-    ) else DOES_NOT, f"operations by the number of heads: {said}"
+    verdict = HOLDS if max(counts) <= 1.05 * min(counts) else DOES_NOT
+    return verdict, f"operations by the number of heads: {said}"
 
 
 def _table_1(results: Results, measure: str, layer: str) -> list[dict[str, Any]]:
-    """The records of Table 1 that the claims are judged by; those with a `reason` show where a formula breaks down."""
+    """The records of Table 1 that the claims are judged by.
+
+    The others, with a `reason`, show where a formula breaks down.
+    """
     records = results.get("table_1", {}).get("records", [])
-    return [
-        r
-        for r in records
-        if (r["measure"], r.get("layer", "")) == (measure, layer) and not r.get("reason")
-    ]
+    wanted = [r for r in records if (r["measure"], r.get("layer", "")) == (measure, layer)]
+    return [r for r in wanted if not r.get("reason")]
 
 
 def grows_as(layer: str) -> Callable[[Results], Finding]:
-    """The fitted exponents of time in n and d are within 0.15 of the formula's, and those of operations within 0.01."""
+    """The fitted exponents of n and d are those of the formula.
+
+    Those of time are within 0.15 of it, and those of operations within 0.01.
+    """
 
     def judge(results: Results) -> Finding:
         fits = _table_1(results, "time", layer)
@@ -169,7 +158,10 @@ def grows_as(layer: str) -> Callable[[Results], Finding]:
 
 
 def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Finding]:
-    """What was counted (chains of operations, or layers until the ends meet) is the formula's number at every size."""
+    """What was counted is the formula's number at every size.
+
+    Counted are chains of operations, or layers until the ends meet.
+    """
 
     def judge(results: Results) -> Finding:
         records = [record for layer in layers for record in _table_1(results, measure, layer)]
@@ -188,32 +180,28 @@ def counted_as(measure: str, key: str, *layers: str) -> Callable[[Results], Find
 def faster_while_n_is_below_d(results: Results) -> Finding:
     """Self-attention takes less time than a recurrent layer at every measured n below d."""
     crossings = _table_1(results, "crossover", "recurrent")
-    ratios = [
-        (c["d"], n, attention / recurrent)
-        for c in crossings
-        for n, attention, recurrent in zip(
-            c["n"], c["seconds_self_attention"], c["seconds"], strict=True
-        )
-        if n < c["d"]
-    ]
+    ratios, said = [], []
+    for crossing in crossings:
+        times = crossing["n"], crossing["seconds_self_attention"], crossing["seconds"]
+        for n, attention, recurrent in zip(*times, strict=True):
+            if n < (d := crossing["d"]):
+                ratios.append(attention / recurrent)
+                said.append(f"d = {d}, n = {n}: {ratios[-1]:.2f} of the recurrence's time")
     if not ratios:
         return CANNOT_TELL, "not measured"
-    said = "; ".join(
-        f"d = {d}, n = {n}: {ratio:.2f} of the recurrence's time" for d, n, ratio in ratios
-    )
-    return HOLDS if all(ratio < 1 for _, _, ratio in ratios) else DOES_NOT, said
+    return HOLDS if max(ratios) < 1 else DOES_NOT, "; ".join(said)
 
 
 def _seeds(results: Results) -> list[dict[str, Any]]:
-    return [
-        record
-        for record in results.get("figures_3_to_5", {}).get("records", [])
-        if "ablation" in record
-    ]
+    records = results.get("figures_3_to_5", {}).get("records", [])
+    return [record for record in records if "ablation" in record]
 
 
 def a_head_looks_there(link: str) -> Callable[[Results], Finding]:
-    """In every seed the best head, chosen on other sentences, gives this three times what an untrained one's does."""
+    """In every seed the best head gives this three times what an untrained model's does.
+
+    The best head is chosen on other sentences.
+    """
 
     def judge(results: Results) -> Finding:
         shares = [seed["shares"][link] for seed in _seeds(results)]
@@ -231,35 +219,35 @@ def a_head_looks_there(link: str) -> Callable[[Results], Finding]:
 
 
 def a_head_tells_the_antecedent(results: Results) -> Finding:
-    """In every seed and for either place of the antecedent, the best head gives it more than its rival beside it.
+    """In every seed the best head gives the antecedent more than the rival beside it.
 
-    More by an interval over sentences that leaves 0 out.
+    It does so for either place of the antecedent, and by an interval over sentences that leaves 0
+    out.
     """
     seeds = [seed["places"] for seed in _seeds(results)]
     if not seeds:
         return CANNOT_TELL, "not measured"
-    tells = [
-        all(place["more than the rival"]["low"] > 0 for place in seed.values()) for seed in seeds
-    ]
-    said = ", ".join(
-        " and ".join(
+    tells, said = [], []
+    for seed in seeds:
+        tells.append(all(place["more than the rival"]["low"] > 0 for place in seed.values()))
+        places = (
             f"{place['weight beside a rival']:.0%} against {place['rival']:.0%} ({name})"
             for name, place in seed.items()
         )
-        for seed in seeds
-    )
-    return HOLDS if all(tells) else CANNOT_TELL if any(tells) else DOES_NOT, f"in each seed: {said}"
+        said.append(" and ".join(places))
+    verdict = HOLDS if all(tells) else CANNOT_TELL if any(tells) else DOES_NOT
+    return verdict, f"in each seed: {', '.join(said)}"
 
 
 def learns_to_parse(results: Results) -> Finding:
-    """F1's interval is above both baselines and most outputs are trees, after each treebank's longest training."""
-    whole = [
-        record for record in results.get("parsing", {}).get("records", []) if record["share"] == 1
-    ]
-    runs = {
-        record["corpus"]: record
-        for record in sorted(whole, key=lambda record: record["train"]["train_steps"])
-    }
+    """F1's interval is above both baselines, and most outputs are trees.
+
+    This is so for each treebank, after its longest training.
+    """
+    records = results.get("parsing", {}).get("records", [])
+    whole = [record for record in records if record["share"] == 1]
+    whole.sort(key=lambda record: record["train"]["train_steps"])
+    runs = {record["corpus"]: record for record in whole}
     if not runs:
         return CANNOT_TELL, "not measured"
     above, well_formed, said = [], [], []
@@ -270,17 +258,18 @@ def learns_to_parse(results: Results) -> Finding:
         well_formed.append(test["well_formed"] > 50)
         low, high = test["F1 interval"]
         said.append(
-            f"{corpus}: F1 {test['f1']:.1f} ({low:.1f} to {high:.1f}), baselines up to {floor:.1f}, "
-            f"{test['well_formed']:.0f} % trees as written"
+            f"{corpus}: F1 {test['f1']:.1f} ({low:.1f} to {high:.1f}), "
+            f"baselines up to {floor:.1f}, {test['well_formed']:.0f} % trees as written"
         )
-    verdict = (
-        HOLDS if all(above) and all(well_formed) else DOES_NOT if not any(above) else CANNOT_TELL
-    )
-    return verdict, "; ".join(said)
+    learns = all(above) and all(well_formed)
+    return HOLDS if learns else CANNOT_TELL if any(above) else DOES_NOT, "; ".join(said)
 
 
 def without_it_words_go_wrong(link: str) -> Callable[[Results], Finding]:
-    """Without the best head these words are right less often, in every seed (McNemar's exact test, p < 0.01)."""
+    """Without the best head these words are right less often, in every seed.
+
+    The test is McNemar's exact one, with p < 0.01.
+    """
 
     def judge(results: Results) -> Finding:
         tests = [seed["ablation"][f"best: {link}"] for seed in _seeds(results)]

@@ -250,6 +250,6 @@ def is_batched(sentences: Int[Tensor, "B ..."] | Float[Tensor, "B ..."]) -> bool
     """Whether on a CPU, for so many sentences, batched products attend faster than a fused kernel.
 
     With the source's keys stored as K^T it takes 0.7 to 0.9 of the time, and more for a few
-    (benchmarks/README.md).
+    (LOG.md).
     """
     return len(sentences) >= 16 and sentences.device.type == "cpu"

@@ -90,7 +90,7 @@ def as_function(
     The copy is made where it has the same numbers; it is half the bytes. A call of the copy's
     kernel, FBGEMM's, costs some 20 microseconds more, so W must not be small. With vectors of 512
     bits it falls behind at 64 rows, with 256 bits it was ahead at any number
-    (benchmarks/README.md).
+    (LOG.md).
     """
     product = partial(F.linear, weight=weight, bias=bias)
     has_kernel = "fbgemm" in torch.backends.quantized.supported_engines and weight.is_cpu

@@ -1,7 +1,8 @@
-"""An interactive view of every head's attention weights (the paper's appendix), for a page or a notebook.
+"""An interactive view of every head's attention weights (the paper's appendix).
 
-What is made is one piece of HTML with its own style and script: it asks no other host for anything, may stand on a page
-several times, and without its script it is a table of one head.
+It is made for a page or a notebook: one piece of HTML with its own style and script: it asks no
+other host for anything, may stand on a page several times, and without its script it is a table of
+one head.
 """
 
 from __future__ import annotations
@@ -31,14 +32,18 @@ KINDS = {
     "decoder": ("Decoder self-attention", "decoder.layers.{}.self_attention"),
     "cross": ("Encoder-decoder attention", "decoder.layers.{}.cross_attention"),
 }
-"""The model's three attentions (section 3.2.3): their names for the reader, and where `record_attention` has them."""
+"""The model's three attentions (section 3.2.3): what the reader calls them, and their modules.
+
+`record_attention` has the weights under the names of the modules.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps:
-    """One kind of attention over one sentence: `weights[layer, head, query, key]`, and what the positions hold.
+    """One kind of attention over one sentence: `weights[layer, head, query, key]` and the tokens.
 
-    `predicts` has the token that a decoder's query is to predict, one for each query; it may be empty.
+    `queries` and `keys` have what the positions hold. `predicts` has the token that a decoder's
+    query is to predict, one for each query; it may be empty.
     """
 
     name: str
@@ -51,20 +56,22 @@ class AttentionMaps:
         n_queries, n_keys = self.weights.shape[-2:]
         require(
             (len(self.queries), len(self.keys)) == (n_queries, n_keys),
-            f"the weights are {n_queries} queries by {n_keys} keys, got {len(self.queries)} query tokens "
-            f"and {len(self.keys)} key tokens",
+            f"the weights are {n_queries} queries by {n_keys} keys, "
+            f"got {len(self.queries)} query tokens and {len(self.keys)} key tokens",
         )
         require(
             len(self.predicts) in (0, n_queries),
-            f"there must be a predicted token for each of {n_queries} queries, got {len(self.predicts)}",
+            f"there must be a predicted token for each of {n_queries} queries, "
+            f"got {len(self.predicts)}",
         )
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AttentionExplorer:
-    """A picture of `maps` in which the reader chooses attention, layer, head and query; Jupyter shows it as HTML.
+    """A picture of `maps` in which the reader chooses attention, layer, head and query.
 
-    The first of `maps` is shown first, at `layer`, `head` and `query`, each counted from 1 as the paper counts layers.
+    Jupyter shows it as HTML. The first of `maps` is shown first, at `layer`, `head` and `query`,
+    each counted from 1 as the paper counts layers.
     """
 
     title: str
@@ -76,10 +83,8 @@ class AttentionExplorer:
     def __post_init__(self) -> None:
         require(bool(self.maps), "there is no attention to show")
         N, h, n_queries = self.maps[0].weights.shape[:3]
-        require(
-            all(tuple(m.weights.shape[:2]) == (N, h) for m in self.maps),
-            "every kind of attention must have the same layers and heads",
-        )
+        alike = all(tuple(m.weights.shape[:2]) == (N, h) for m in self.maps)
+        require(alike, "every kind of attention must have the same layers and heads")
         require(1 <= self.layer <= N, f"layer must be 1 to {N}, got {self.layer}")
         require(1 <= self.head <= h, f"head must be 1 to {h}, got {self.head}")
         require(1 <= self.query <= n_queries, f"query must be 1 to {n_queries}, got {self.query}")
@@ -88,7 +93,7 @@ class AttentionExplorer:
         return f"AttentionExplorer({self.title!r}: {', '.join(m.name.lower() for m in self.maps)})"
 
     def _repr_html_(self) -> str:
-        """The widget. Weights have three decimals; nothing in it depends on when or how often it was made."""
+        """The widget, the same whenever it is made; weights have three decimals."""
         folder = resources.files("annotated_transformer.looking")
         template = folder.joinpath("explorer.html").read_text(encoding="utf-8")
         parts = {"title": escape(self.title), "table": self._table(), "data": self._data()}
@@ -96,15 +101,8 @@ class AttentionExplorer:
 
     def _data(self) -> str:
         """What the script reads: JSON in which no text can end the script element."""
-        maps = [
-            {
-                "name": m.name,
-                "queries": list(m.queries),
-                "keys": list(m.keys),
-                "predicts": list(m.predicts),
-            }
-            for m in self.maps
-        ]
+        sides = ("queries", "keys", "predicts")
+        maps = [{"name": m.name, **{s: list(getattr(m, s)) for s in sides}} for m in self.maps]
         first = {"layer": self.layer - 1, "head": self.head - 1, "query": self.query - 1}
         text = json.dumps({**first, "maps": maps}, ensure_ascii=False)
         weights = ",".join(_numbers(m.weights.tolist()) for m in self.maps)
@@ -114,8 +112,8 @@ class AttentionExplorer:
         """The first head as a table, a row for each query."""
         first = self.maps[0]
         caption = (
-            f"{first.name}, layer {self.layer}, head {self.head}: a row for each query, a column for each key; "
-            "each row adds up to 1."
+            f"{first.name}, layer {self.layer}, head {self.head}: a row for each query, "
+            "a column for each key; each row adds up to 1."
         )
         head = "".join(f'<th scope="col">{escape(token)}</th>' for token in first.keys)
         weights = first.weights[self.layer - 1, self.head - 1].tolist()
@@ -124,8 +122,8 @@ class AttentionExplorer:
             for token, row in zip(first.queries, weights, strict=True)
         ]
         return (
-            f'<table class="ax-matrix"><caption>{escape(caption)}</caption><thead><tr><td></td>{head}</tr></thead>'
-            f"<tbody>{''.join(rows)}</tbody></table>"
+            f'<table class="ax-matrix"><caption>{escape(caption)}</caption>'
+            f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         )
 
 
@@ -139,17 +137,16 @@ def explore_attention(
     head: int = 1,
     query: int = 1,
 ) -> AttentionExplorer:
-    """Every head's weights while `model` reads `source` and is told `target`; by default its own translation.
+    """Every head's weights while `model` reads `source` and is told `target`.
 
-    `kinds` names the attentions and their order; the first is shown first, at `layer`, `head` and `query`, each counted
-    from 1.
-    With "encoder" alone no target is needed, and none is made. The weights are those of one forward pass, in which each
-    target position sees the true tokens before it. Raises ConfigError for an unknown kind and for an empty source.
+    By default `target` is its own translation. `kinds` names the attentions and their order; the
+    first is shown first, at `layer`, `head` and `query`, each counted from 1. With "encoder" alone
+    no target is needed, and none is made. The weights are those of one forward pass, in which each
+    target position sees the true tokens before it. Raises ConfigError for an unknown kind and for
+    an empty source.
     """
-    require(
-        bool(kinds) and set(kinds) <= set(KINDS),
-        f"kinds must be some of {', '.join(KINDS)}, got {list(kinds)}",
-    )
+    known = bool(kinds) and set(kinds) <= set(KINDS)
+    require(known, f"kinds must be some of {', '.join(KINDS)}, got {list(kinds)}")
     require(bool(source.strip()), "source must have a word in it")
     ids, device = model.config, model.embedding.weight.device
     source_ids = [*tokenizer.encode(source), ids.eos_id]
@@ -161,38 +158,31 @@ def explore_attention(
             if set(kinds) == {"encoder"}:
                 model.encode(source_tensor)
             else:
-                output = (
-                    beam_search(model, source_tensor)[0][0].tokens
-                    if target is None
-                    else tokenizer.encode(target)
-                )
+                if target is None:
+                    output = beam_search(model, source_tensor)[0][0].tokens
+                else:
+                    output = tokenizer.encode(target)
                 title = f"{source} \u2192 {tokenizer.decode(output)}"
                 model(source_tensor, torch.tensor([[ids.bos_id, *output]], device=device))
     finally:
         model.train(was_training)
-    read, predicted = (
-        tokenizer.pieces([ids.bos_id, *output]),
-        tokenizer.pieces([*output, ids.eos_id]),
-    )
+    read = tokenizer.pieces([ids.bos_id, *output])
+    predicted = tokenizer.pieces([*output, ids.eos_id])
     sources = tokenizer.pieces(source_ids)
     tokens = {
         "encoder": (sources, sources),
         "decoder": (read, read, predicted),
         "cross": (read, sources, predicted),
     }
-    maps = [
-        AttentionMaps(
-            KINDS[kind][0],
-            torch.cat([found[KINDS[kind][1].format(i)] for i in range(ids.N)]),
-            *tokens[kind],
-        )
-        for kind in kinds
-    ]
+    maps = []
+    for name, module, positions in ((*KINDS[kind], tokens[kind]) for kind in kinds):
+        weights = torch.cat([found[module.format(i)] for i in range(ids.N)])
+        maps.append(AttentionMaps(name, weights, *positions))
     return AttentionExplorer(title, maps, layer, head, query)
 
 
 def _numbers(nested: list | float) -> str:
-    """JSON of nested lists with three decimals, the zeros written too: nbval compares decimals closely."""
+    """JSON of nested lists with three decimals, zeros written too: nbval compares them closely."""
     return f"[{','.join(map(_numbers, nested))}]" if isinstance(nested, list) else f"{nested:.3f}"
 
 

@@ -1,14 +1,16 @@
-"""Is attention at work? What each layer's heads do, and what is lost when they are taken away (the paper's appendix).
+"""Is attention at work? What heads do, and what is lost without them (the paper's appendix).
 
-`inspect` reports it for a trained model: a head that gives all its weight to one position, whatever the sentence, has
-an entropy near 0 and rests on `</s>` or `<s>`; a layer that nobody misses costs nothing when it is knocked out.
-`knocked_out` takes heads away from any model, for the length of a block.
+`inspect` reports it, layer by layer, for a trained model: a head that gives all its weight to one
+position, whatever the sentence, has an entropy near 0 and rests on `</s>` or `<s>`; a layer that
+nobody misses costs nothing when it is knocked out. `knocked_out` takes heads away from any model,
+for the length of a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,24 +37,23 @@ ATTENTION_MODULES = {
 
 @contextmanager
 def knocked_out(*heads: Head, even: bool = False) -> Iterator[None]:
-    """The model without these heads, for the length of the `with` block: W_i^O = 0, so that each adds nothing.
+    """The model without these heads, for the length of the `with` block: W_i^O = 0.
 
         with knocked_out((model.encoder.layers[1].self_attention, 0)):
             model(source, target_in)
 
-    With W^O cut into h blocks of d_v rows, MultiHead = sum_i A_i V_i W_i^O: a sum over heads, so the others are as
-    they were. With `even` a head stays but cannot choose: W_i^Q = 0 makes all its scores equal, so that each query
-    gives the same weight to every key that it may see. The weights come back when the block ends, also by an error.
-    Raises ConfigError for a head that the module does not have.
+    Each then adds nothing: with W^O cut into h blocks of d_v rows, MultiHead = sum_i A_i V_i W_i^O
+    is a sum over heads, so the others are as they were. With `even` a head stays but cannot choose:
+    W_i^Q = 0 makes all its scores equal, so that each query gives the same weight to every key that
+    it may see. The weights come back when the block ends, also by an error. Raises ConfigError for
+    a head that the module does not have.
     """
     for module, i in heads:
         require(0 <= i < module.h, f"head must be 0 to {module.h - 1}, got {i}")
-    changed = {
-        parameter
-        for module, _ in heads
-        for parameter in ([*module.W_Q.parameters()] if even else [module.W_O.weight])
-    }
-    kept: dict[Tensor, Tensor] = {parameter: parameter.detach().clone() for parameter in changed}
+    kept: dict[Tensor, Tensor] = {}
+    for module in {module for module, _ in heads}:
+        for parameter in module.W_Q.parameters() if even else [module.W_O.weight]:
+            kept[parameter] = parameter.detach().clone()
     try:
         with torch.no_grad():
             for module, i in heads:
@@ -72,11 +73,15 @@ def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
     """The heads of one attention ("encoder", "decoder" or "cross"), [layer][head]."""
     modules = dict(model.named_modules())
     names = [ATTENTION_MODULES[attention].format(i) for i in range(model.config.N)]
-    return [[(modules[name], i) for i in range(model.config.h)] for name in names]  # type: ignore[list-item]
+    found = [modules[name] for name in names]
+    return [[(module, i) for i in range(model.config.h)] for module in found]  # type: ignore[misc]
 
 
 class HeadStatistics(NamedTuple):
-    """Of each head of one layer, means over all real queries; `spread` over all scores that a query may see."""
+    """Of each head of one layer, means over all real queries.
+
+    `spread` is taken over all scores that a query may see.
+    """
 
     entropy: Float[Tensor, "H"]
     """-sum_j a_j log2 a_j, in bits: 0 where one key has all the weight."""
@@ -85,14 +90,17 @@ class HeadStatistics(NamedTuple):
     on_first: Float[Tensor, "H"]
     """The weight on the first key: `<s>` for the decoder's self-attention, a word elsewhere."""
     on_last: Float[Tensor, "H"]
-    """The weight on the last real key: `</s>` where the keys are the source, the query itself under a causal mask."""
+    """The weight on the last real key: `</s>` of a source, the query itself under a causal mask."""
     spread: Float[Tensor, "H"]
     """The standard deviation of the scores q k / sqrt(d_k), before the softmax."""
 
 
 @torch.inference_mode()
 def head_statistics(model: Transformer, batches: Sequence[Batch]) -> dict[str, HeadStatistics]:
-    """`HeadStatistics` by the name of the attention module, over padded batches; the model is left as it was."""
+    """`HeadStatistics` by the name of the attention module, over padded batches.
+
+    The model is left as it was.
+    """
     sums: dict[str, Tensor] = {}
     batch = batches[0]
 
@@ -105,16 +113,12 @@ def head_statistics(model: Transformer, batches: Sequence[Batch]) -> dict[str, H
             answers, mask = target, causal_mask(x.size(1), x.device)
         queries, (keys, _) = module.split_heads(module.W_Q(x)), module.keys_and_values(memory)
         scale = queries.size(-1) ** -0.5 if module.scale is None else module.scale
+        scores = queries @ keys.mT * scale
         seen = answers[:, None, None, :] if mask is None else mask & answers[:, None, None, :]
-        sums[name] = sums.get(name, 0) + _sums(
-            queries @ keys.mT * scale, seen & asks[:, None, :, None]
-        )
+        sums[name] = sums.get(name, 0) + _sums(scores, seen & asks[:, None, :, None])
 
     hooks = [
-        module.register_forward_pre_hook(
-            lambda module, args, kwargs, name=name: note(name, module, args, kwargs),
-            with_kwargs=True,
-        )
+        module.register_forward_pre_hook(partial(note, name), with_kwargs=True)
         for name, module in model.named_modules()
         if isinstance(module, MultiHeadAttention)
     ]
@@ -131,7 +135,7 @@ def head_statistics(model: Transformer, batches: Sequence[Batch]) -> dict[str, H
 
 
 def _sums(scores: Float[Tensor, "B H L S"], seen: Bool[Tensor, "B #H L S"]) -> Float[Tensor, "8 H"]:
-    """Sums over queries (entropy, log2 of keys, first, last, 1) and over scores (s, s^2, 1), in float64."""
+    """Sums in float64 over queries (entropy, log2 keys, first, last, 1) and scores (s, s^2, 1)."""
     scores, asked = scores.double(), seen.any(dim=-1)
     weights = scores.masked_fill(~seen, -torch.inf).softmax(dim=-1).nan_to_num() * asked[..., None]
     n_keys = seen.sum(dim=-1)
@@ -147,12 +151,9 @@ def _sums(scores: Float[Tensor, "B H L S"], seen: Bool[Tensor, "B #H L S"]) -> F
     kept = scores * seen
     per_score = [kept, kept**2, seen.double()]
     h = scores.size(1)
-    return torch.stack(
-        [
-            *(each.expand(-1, h, -1).sum(dim=(0, 2)) for each in per_query),
-            *(each.expand(-1, h, -1, -1).sum(dim=(0, 2, 3)) for each in per_score),
-        ]
-    )
+    over_queries = [each.expand(-1, h, -1).sum(dim=(0, 2)) for each in per_query]
+    over_scores = [each.expand(-1, h, -1, -1).sum(dim=(0, 2, 3)) for each in per_score]
+    return torch.stack([*over_queries, *over_scores])
 
 
 def _statistics(sums: Float[Tensor, "8 H"]) -> HeadStatistics:
@@ -178,10 +179,11 @@ def inspect(
 ) -> dict[str, Any]:
     """Is attention at work? A report on held-out text pairs, as plain numbers.
 
-    `whole` has the model's nll (nats a target token) and BLEU (greedy search, unless `beam_size` says otherwise).
-    `layers` has a record for each layer of each attention: the lists that `HeadStatistics` describes, an entry a head,
-    and `nats` and `bleu`, what is lost when the whole layer's attention is knocked out. `without` has the same for all
-    layers of an attention at once. Raises ConfigError when there is nothing to score.
+    `whole` has the model's nll (nats a target token) and BLEU (greedy search, unless `beam_size`
+    says otherwise). `layers` has a record for each layer of each attention: the lists that
+    `HeadStatistics` describes, an entry a head, and `nats` and `bleu`, what is lost when the whole
+    layer's attention is knocked out. `without` has the same for all layers of an attention at once.
+    Raises ConfigError when there is nothing to score.
     """
     texts, encoded = scorable(model.config, tokenizer, pairs)
     require(bool(texts), "there is no pair to look at")
@@ -191,10 +193,9 @@ def inspect(
         found = {"nll": mean_nll(model, encoded)}
         if scores_bleu:
             translator = Translator(model, tokenizer, device)
-            translations = translator.translate(
-                [source for source, _ in texts], beam_size=beam_size
-            )
-            found["bleu"] = bleu(translations, [target for _, target in texts]).score
+            sources, targets = ([pair[side] for pair in texts] for side in (0, 1))
+            translations = translator.translate(sources, beam_size=beam_size)
+            found["bleu"] = bleu(translations, targets).score
         return found
 
     def lost(heads: Sequence[Head]) -> dict[str, float]:
@@ -204,11 +205,10 @@ def inspect(
         return loss | ({"bleu": whole["bleu"] - now["bleu"]} if scores_bleu else {})
 
     longest = max(max(map(len, pair)) for pair in encoded) + 1
-    ids = config.special_ids
-    batches = [
-        batch.to(device)
-        for batch in token_batches(encoded, max(max_tokens, longest), shuffle=False, ids=ids)
-    ]
+    in_batches = token_batches(
+        encoded, max(max_tokens, longest), shuffle=False, ids=config.special_ids
+    )
+    batches = [batch.to(device) for batch in in_batches]
     found = head_statistics(model, batches)
     was_training = model.training
     model.eval()
@@ -245,18 +245,17 @@ def as_table(report: dict[str, Any]) -> str:
         return torch.tensor(values).median().item()
 
     first = f"{report['sentences']} sentences: {whole['nll']:.4f} nats a token"
-    lines = [
-        first + (f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']})" if has_bleu else ""),
-        "",
-        f"{'':15}{'entropy':>9}{'of at most':>12}{'on first':>10}{'on last':>9}{'spread':>8}   without: nats"
-        + ("     BLEU" if has_bleu else ""),
-    ]
+    head = f"{'':15}{'entropy':>9}{'of at most':>12}{'on first':>10}{'on last':>9}{'spread':>8}"
+    head += "   without: nats"
+    if has_bleu:
+        first += f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']})"
+        head += "     BLEU"
+    lines = [first, "", head]
     for row in report["layers"]:
         lines.append(
             f"{row['attention']:>8} layer {row['layer']}{median(row['entropy']):9.2f}"
-            f"{row['uniform']:7.2f} bits{median(row['on_first']):10.2f}{median(row['on_last']):9.2f}"
-            f"{median(row['spread']):8.2f}"
-            f"      {losses(row)}"
+            f"{row['uniform']:7.2f} bits{median(row['on_first']):10.2f}"
+            f"{median(row['on_last']):9.2f}{median(row['spread']):8.2f}      {losses(row)}"
         )
     lines += [f"{name:>8} all{'':52}      {losses(row)}" for name, row in report["without"].items()]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Looking at attention (the paper's appendix): record the weights, draw them, and show the code that made them."""
+"""Looking at attention (the paper's appendix): record weights, draw them, show their code."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Line colours that colour-blind readers can tell apart (Okabe and Ito 2008); `use_style` makes them the default."""
+"""Line colours that colour-blind readers can tell apart (Okabe and Ito 2008).
+
+`use_style` makes them the default.
+"""
 HEAT_MAP = "cividis"
-"""A colour map whose lightness grows evenly, and which looks the same to most colour-blind readers."""
+"""A colour map whose lightness grows evenly, much the same to most colour-blind readers."""
 
 
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """A dictionary that fills with attention weights "B h L S" while the model runs inside the `with` block.
+    """A dictionary that fills with attention weights "B h L S" as the model runs in the block.
 
         with record_attention(model) as weights:
             model(source, target_in)
         weights["encoder.layers.0.self_attention"]
 
-    The keys are the names of the model's `MultiHeadAttention` modules. Each call of a module's `forward` computes the
-    weights once more, from its own inputs, and replaces what an earlier call left; steps of a search and rows without
-    padding are not recorded. Weights are before attention dropout and carry no gradient. Nothing is kept on the model:
-    the hooks go when the block ends, also by an error.
+    The keys are the names of the model's `MultiHeadAttention` modules. Each call of a module's
+    `forward` computes the weights once more, from its own inputs, and replaces what an earlier call
+    left; steps of a search and rows without padding are not recorded. Weights are before attention
+    dropout and carry no gradient. Nothing is kept on the model: the hooks go when the block ends,
+    also by an error.
     """
     found: dict[str, Tensor] = {}
     hooks = []
     try:
         for name, module in model.named_modules():
             if isinstance(module, MultiHeadAttention):
-                hooks.append(
-                    module.register_forward_pre_hook(_recorder(name, found), with_kwargs=True)
-                )
+                record = _recorder(name, found)
+                hooks.append(module.register_forward_pre_hook(record, with_kwargs=True))
         yield found
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _recorder(
-    name: str, found: dict[str, Tensor]
-) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
+def _recorder(name: str, found: dict[str, Tensor]) -> Callable[..., None]:
     def record(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = inspect.signature(module.forward).bind(*args, **kwargs)
         call.apply_defaults()
@@ -70,9 +71,8 @@ def _recorder(
             if causal:
                 mask = causal_mask(x.size(1), x.device)
             queries = module.split_heads(module.W_Q(x))
-            if (
-                module.scale is not None
-            ):  # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not
+            if module.scale is not None:
+                # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not.
                 queries = queries * (module.scale * queries.size(-1) ** 0.5)
             found[name] = attention_weights(queries, keys, mask)
 
@@ -86,16 +86,16 @@ def plot_attention(
     ax: Axes | None = None,
     title: str = "",
 ) -> Axes:
-    """A heat map of one head's weights: a row for each query, a column for each key; each row sums to 1.
+    """A heat map of one head's weights: a row for each query, a column for each key.
 
-    Colours run from 0 to the largest weight; a new figure gets a colour bar. Returns the axes. Raises ConfigError
-    when the numbers of tokens and of weights differ.
+    Each row sums to 1. Colours run from 0 to the largest weight; a new figure gets a colour bar.
+    Returns the axes. Raises ConfigError when the numbers of tokens and of weights differ.
     """
     n_queries, n_keys = weights.shape
     require(
         (len(query_tokens), len(key_tokens)) == (n_queries, n_keys),
-        f"the weights are {n_queries} queries by {n_keys} keys, got {len(query_tokens)} query tokens "
-        f"and {len(key_tokens)} key tokens",
+        f"the weights are {n_queries} queries by {n_keys} keys, "
+        f"got {len(query_tokens)} query tokens and {len(key_tokens)} key tokens",
     )
     own_figure = ax is None
     if ax is None:
@@ -103,9 +103,8 @@ def plot_attention(
 
         size = (max(2.5, 0.32 * n_keys + 1.6), max(2.2, 0.32 * n_queries + 1.2))
         ax = plt.subplots(figsize=size, layout="constrained")[1]
-    image = ax.imshow(
-        weights.detach().float().cpu().numpy(), cmap=HEAT_MAP, vmin=0.0, aspect="auto"
-    )
+    values = weights.detach().float().cpu().numpy()
+    image = ax.imshow(values, cmap=HEAT_MAP, vmin=0.0, aspect="auto")
     ax.set_xticks(range(n_keys), labels=list(key_tokens), rotation=90, parse_math=False)
     ax.set_yticks(range(n_queries), labels=list(query_tokens), parse_math=False)
     ax.set_xlabel("key (attended to)")
@@ -118,7 +117,7 @@ def plot_attention(
 
 
 def use_style() -> None:
-    """Set matplotlib's defaults to the book's: this palette, small light figures, no frame where none is needed."""
+    """Set matplotlib's defaults to the book's: palette, small light figures, no needless frame."""
     import matplotlib
     from cycler import cycler
 
@@ -137,13 +136,12 @@ def use_style() -> None:
 
 
 def show(symbol: Any) -> None:
-    """Print the source of a function, class, method or module as it stands in the installed package.
+    """Print the source of a function, class, method or module as the installed package has it.
 
     Raises ConfigError for what has no source of its own, such as a number.
     """
     try:
         print(textwrap.dedent(inspect.getsource(symbol)).rstrip())
     except (TypeError, OSError):
-        raise ConfigError(
-            f"show needs a function, class, method or module with source, got {symbol!r}"
-        ) from None
+        needed = "a function, class, method or module with source"
+        raise ConfigError(f"show needs {needed}, got {symbol!r}") from None

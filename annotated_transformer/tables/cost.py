@@ -1,4 +1,4 @@
-"""What things cost: a layer (Table 1), a model's parameters (Table 3), training as Table 2 counts it (section 6.1)."""
+"""What things cost: a layer (Table 1), a model's parameters (Table 3), training (Table 2)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from annotated_transformer.config import ConfigError, ModelConfig, require
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 """Single-precision operations a second that the paper assumes of one GPU (footnote 5)."""
 
+PRODUCTS = ("Mm", "Mv", "Bmm", "Addmm", "Addmv", "Baddbmm", "Convolution")
+"""How PyTorch's names of a matrix product's and a convolution's backward begin."""
+
 
 def longest_chain(y: Tensor) -> int:
-    """Matrix products and convolutions that wait for one another until `y` is known (Table 1's sequential operations).
+    """Matrix products and convolutions that wait for one another until `y` is known.
 
-    Read from the graph that PyTorch keeps for the backward pass, so `y` must have a gradient. No hardware can do two
-    products of the chain at the same time. A fused attention kernel counts as its two products; a fused recurrence is
-    seen as one step, so build that on the device `meta`, where nothing is fused. Raises ConfigError for a tensor
-    without a graph.
+    They are Table 1's sequential operations, read from the graph that PyTorch keeps for the
+    backward pass, so `y` must have a gradient. No hardware can do two products of the chain at the
+    same time. A fused attention kernel counts as its two products; a fused recurrence is seen as
+    one step, so build that on the device `meta`, where nothing is fused. Raises ConfigError for a
+    tensor without a graph.
     """
-    require(
-        y.grad_fn is not None, "longest_chain needs a tensor that was computed with gradients on"
-    )
+    has_graph = y.grad_fn is not None
+    require(has_graph, "longest_chain needs a tensor that was computed with gradients on")
     depth: dict[Any, int] = {None: 0}
     stack: list[Any] = [y.grad_fn]
     while stack:
@@ -35,9 +38,7 @@ def longest_chain(y: Tensor) -> int:
             stack += waiting
             continue
         node = stack.pop()
-        product = node.name().startswith(
-            ("Mm", "Mv", "Bmm", "Addmm", "Addmv", "Baddbmm", "Convolution")
-        )
+        product = node.name().startswith(PRODUCTS)
         product += 2 * node.name().startswith("ScaledDotProduct")
         depth[node] = product + max([depth[parent] for parent in parents] or [0])
     return depth[y.grad_fn]
@@ -46,10 +47,10 @@ def longest_chain(y: Tensor) -> int:
 def count_parameters(config: ModelConfig) -> int:
     """The number of weights of `Transformer(config)`, from its sizes alone.
 
-    With D = d_model: V D for the embedding, which three places share; h D (2 d_k + 2 d_v) for an attention; 2 D d_ff +
-    d_ff + D for a feed-forward network; 2 D for a LayerNorm. An encoder layer has 1, 1 and 2 of the last three, a
-    decoder layer 2, 1 and 3. The options add max_len D (learned positions), attention's biases, and a final LayerNorm
-    for each stack (pre-norm).
+    With D = d_model: V D for the embedding, which three places share; h D (2 d_k + 2 d_v) for an
+    attention; 2 D d_ff + d_ff + D for a feed-forward network; 2 D for a LayerNorm. An encoder layer
+    has 1, 1 and 2 of the last three, a decoder layer 2, 1 and 3. The options add max_len D (learned
+    positions), attention's biases, and a final LayerNorm for each stack (pre-norm).
     """
     D, h = config.d_model, config.h
     d_k, d_v = config.d_k or D // h, config.d_v or D // h
@@ -77,29 +78,29 @@ LAYERS = (
 
 
 def layer_operations(layer: str, n: int, d: int, k: int = 3, r: int = 3, gates: int = 1) -> int:
-    """The operations behind "complexity per layer" in Table 1: n vectors of d entries in, as many out.
+    """The operations behind "complexity per layer" in Table 1: n vectors of d entries in, n out.
 
-    Two for each multiplication with its addition. With kernel width k and neighbourhood r: 4 n^2 d for self-attention
-    (scores and weighted mean, without projections, as in the table), 4 n d^2 for a recurrence (input and state) and
-    each of its `gates`, of which an LSTM has four, 2 k n d^2 for a convolution, 4 r n d for restricted self-attention,
-    2 (k n d + n d^2) for a separable convolution. Softmax, tanh and biases are not counted. Raises ConfigError for a
-    layer that is not in `LAYERS`.
+    Two for each multiplication with its addition. With kernel width k and neighbourhood r: 4 n^2 d
+    for self-attention (scores and weighted mean, without projections, as in the table), 4 n d^2 for
+    a recurrence (input and state) and each of its `gates`, of which an LSTM has four, 2 k n d^2 for
+    a convolution, 4 r n d for restricted self-attention, 2 (k n d + n d^2) for a separable
+    convolution. Softmax, tanh and biases are not counted. Raises ConfigError for a layer that is
+    not in `LAYERS`.
     """
     require(min(n, d, k, r) >= 1, f"n, d, k and r must be at least 1, got {n}, {d}, {k} and {r}")
-    operations = (
-        4 * n * n * d,
-        4 * gates * n * d * d,
-        2 * k * n * d * d,
-        4 * r * n * d,
-        2 * (k * n * d + n * d * d),
-    )
     if layer not in LAYERS:
         raise ConfigError(f"layer must be one of {', '.join(LAYERS)}, got {layer}")
-    return operations[LAYERS.index(layer)]
+    return {
+        "self-attention": 4 * n * n * d,
+        "recurrent": 4 * gates * n * d * d,
+        "convolutional": 2 * k * n * d * d,
+        "restricted self-attention": 4 * r * n * d,
+        "separable convolutional": 2 * (k * n * d + n * d * d),
+    }[layer]
 
 
 class _Alive(TorchDispatchMode):
-    """Sums, after each operation, the bytes of all storages that operations have made and that still exist."""
+    """Sums, after each operation, the bytes of all storages that were made and still exist."""
 
     def __init__(self, *known: Tensor) -> None:
         super().__init__()
@@ -119,10 +120,11 @@ class _Alive(TorchDispatchMode):
 
 
 def peak_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """The most bytes at any one time in tensors that `layer(x)` makes, its output and what backward needs included.
+    """The most bytes at any one time in tensors that `layer(x)` makes, its output included.
 
-    Exact and the same on every run, since it counts tensors and asks no allocator. Not counted: `x`, tensors that
-    existed before, and buffers inside one kernel. Where gradients are on, what the backward pass needs stays alive.
+    Where gradients are on, what the backward pass needs stays alive, and so it is included. The
+    number is exact and the same on every run, since this counts tensors and asks no allocator. Not
+    counted: `x`, tensors that existed before, and buffers inside one kernel.
     """
     with _Alive(x) as alive:
         output = layer(x)
@@ -133,35 +135,35 @@ def peak_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
 def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
     """Time x GPUs x sustained rate: the floating-point operations of Table 2's last columns.
 
-    It measures how long the machines were held, not the operations performed. Raises ConfigError for a GPU that the
-    paper gives no rate for.
+    It measures how long the machines were held, not the operations performed. Raises ConfigError
+    for a GPU that the paper gives no rate for.
     """
     if gpu not in SUSTAINED_FLOPS:
         raise ConfigError(f"gpu must be one of {', '.join(SUSTAINED_FLOPS)}, got {gpu}")
-    require(
-        hours >= 0 and n_gpus >= 1,
-        f"hours must not be negative and n_gpus at least 1, got {hours} and {n_gpus}",
-    )
+    rule = "hours must not be negative and n_gpus at least 1"
+    require(hours >= 0 and n_gpus >= 1, f"{rule}, got {hours} and {n_gpus}")
     return hours * 3600 * n_gpus * SUSTAINED_FLOPS[gpu]
 
 
 def training_time(operations: float, rate: float, utilisation: float = 1.0) -> float:
     """operations / (rate x utilisation): the seconds that a training takes.
 
-    `rate` is the operations a second that the hardware is capable of, all devices together, and `utilisation` the
-    share of it that a run reaches; with a measured rate leave it at 1. Times n_gpus, hours and a price this is a bill.
-    Raises ConfigError unless the rate is positive and the utilisation in (0, 1].
+    `rate` is the operations a second that the hardware is capable of, all devices together, and
+    `utilisation` the share of it that a run reaches; with a measured rate leave it at 1. Times
+    n_gpus, hours and a price this is a bill. Raises ConfigError unless the rate is positive and the
+    utilisation in (0, 1].
     """
-    require(
-        operations >= 0 and rate > 0,
-        f"operations / rate needs 0 or more / above 0, got {operations} / {rate}",
-    )
+    rule = "operations / rate needs 0 or more / above 0"
+    require(operations >= 0 and rate > 0, f"{rule}, got {operations} / {rate}")
     require(0 < utilisation <= 1, f"utilisation must be above 0 and at most 1, got {utilisation}")
     return operations / (rate * utilisation)
 
 
 class System(NamedTuple):
-    """A line of Table 2, as printed: BLEU on newstest2014 and training cost in operations; None is a blank."""
+    """A line of Table 2, as printed: BLEU on newstest2014 and training cost in operations.
+
+    None stands for a blank.
+    """
 
     name: str
     bleu_en_de: float | None
@@ -185,7 +187,7 @@ TABLE_2 = (
 
 
 class ReportedRun(NamedTuple):
-    """How long, and on what, a system of Table 2 was trained for one language pair, as `source` states it."""
+    """How long and on what a system of Table 2 was trained for a language pair (see `source`)."""
 
     system: str
     pair: str
@@ -212,4 +214,7 @@ RUNS = (
     ReportedRun("Transformer (big)", "en_de", 3.5, 8, "P100", 1, "vaswani2017attention"),
     ReportedRun("Transformer (big)", "en_fr", 3.5, 8, "P100", 1, "vaswani2017attention"),
 )
-"""The training times behind Table 2's costs. ByteNet has no cost there; Deep-Att's time is not known to us."""
+"""The training times behind Table 2's costs.
+
+ByteNet has no cost there; Deep-Att's time is not known to us.
+"""

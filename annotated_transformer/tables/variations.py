@@ -1,4 +1,4 @@
-"""Variations of the base model (section 6.2): the rows of Table 3 as changes to its configuration."""
+"""Variations of the base model (section 6.2): the rows of Table 3 as changes to its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.tables.cost import count_parameters
 
 VOCAB_SIZE = 41_100
-"""A vocabulary that gives every printed number of parameters, big's excepted (`vocabulary_interval`)."""
+"""A vocabulary that gives every printed number of parameters but big's (`vocabulary_interval`)."""
 VOCAB_SIZE_BIG = 36_000
 """A vocabulary that gives big's."""
 
@@ -20,8 +20,8 @@ VOCAB_SIZE_BIG = 36_000
 class Row:
     """A row of Table 3: what it changes, and what the paper measured on newstest2013.
 
-    `ppl` is perplexity per word piece, `bleu` its BLEU without checkpoint averaging, `parameters` are in millions as
-    printed (None where the cell is blank, which means as in base).
+    `ppl` is perplexity per word piece, `bleu` its BLEU without checkpoint averaging, `parameters`
+    are in millions as printed (None where the cell is blank, which means as in base).
     """
 
     name: str
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def id(self) -> str:
-        """base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E1, big: the row's place in its group of the table."""
+        """base, A1 to A4, B1, B2, C1 to C7, D1 to D4, E1, big: the row's place in its group."""
         group = [row for row in TABLE_3 if row.letter == self.letter]
         return f"{self.letter}{group.index(self) + 1}" if self.letter else self.name
 
@@ -46,9 +46,8 @@ class Row:
 
     def count(self, vocab_size: int | None = None) -> int:
         """Parameters with `vocab_size`, or with the one that the printed number implies."""
-        return count_parameters(
-            self.model_config(vocab_size or (VOCAB_SIZE_BIG if self.name == "big" else VOCAB_SIZE))
-        )
+        implied = VOCAB_SIZE_BIG if self.name == "big" else VOCAB_SIZE
+        return count_parameters(self.model_config(vocab_size or implied))
 
 
 def _heads(h: int, d: int, ppl: float, bleu: float) -> Row:
@@ -56,6 +55,7 @@ def _heads(h: int, d: int, ppl: float, bleu: float) -> Row:
     return Row(f"h={h}", "A", ppl, bleu, model={"h": h, "d_k": d, "d_v": d})
 
 
+_BIG = {"d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3}
 TABLE_3 = (
     Row("base", "", 4.92, 25.8, 65),
     _heads(1, 512, 5.29, 24.9),
@@ -76,24 +76,16 @@ TABLE_3 = (
     Row("eps_ls=0.0", "D", 4.67, 25.3, train={"eps_ls": 0.0}),
     Row("eps_ls=0.2", "D", 5.47, 25.7, train={"eps_ls": 0.2}),
     Row("learned positions", "E", 4.92, 25.7, model={"positions": "learned"}),
-    Row(
-        "big",
-        "",
-        4.33,
-        26.4,
-        213,
-        {"d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3},
-        {"train_steps": 300_000},
-    ),
+    Row("big", "", 4.33, 26.4, 213, _BIG, {"train_steps": 300_000}),
 )
 
 
 def vocabulary_interval(rows: Iterable[Row]) -> tuple[int, int]:
-    """The smallest and the largest vocabulary with which every printed number of parameters in `rows` comes out.
+    """The smallest and the largest vocabulary that give every printed parameter count of `rows`.
 
-    Parameters are linear in V: V d_model for the shared embedding, and the rest. A printed p stands for
-    [p - 1/2, p + 1/2) million. Rows without a printed number allow anything; if the first is larger than the second,
-    no vocabulary fits them all.
+    Parameters are linear in V: V d_model for the shared embedding, and the rest. A printed p stands
+    for [p - 1/2, p + 1/2) million. Rows without a printed number allow anything; if the first is
+    larger than the second, no vocabulary fits them all.
     """
     low, high = 1, 10**9
     for row in rows:

@@ -1,4 +1,4 @@
-"""The experiment on sleeping attention: the rate that it asks for, and numbers that tell who is missed."""
+"""The experiment on sleeping attention: the rate that it asks for, and who is missed."""
 
 import json
 

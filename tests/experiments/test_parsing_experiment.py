@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 
 from annotated_transformer.config import ConfigError
-from annotated_transformer.experiments.table_4 import parser as parsing, treebank
+from annotated_transformer.experiments.table_4 import plan, treebank
 from annotated_transformer.experiments.table_4.curve import learning_curve, power_law
-from annotated_transformer.experiments.table_4.parser import FULL, by_length, score, training_trees
+from annotated_transformer.experiments.table_4.parser import main
+from annotated_transformer.experiments.table_4.plan import FULL, SMALL, training_trees
+from annotated_transformer.experiments.table_4.scoring import by_length, score
 from annotated_transformer.parsing import (
     BracketCounts,
     bracket_counts,
     bracket_f1,
     sample_trees,
+)
+from annotated_transformer.trees import (
     tree_words,
 )
 
@@ -70,19 +74,17 @@ def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_se
 
 def test_a_run_with_other_settings_is_refused(tmp_path):
     """What lies in the folder was made by another plan: it must not be taken for this one's."""
-    for run in parsing.SMALL.runs[:1]:
-        folder = parsing.folder_of(run, tmp_path)
+    for run in SMALL.runs[:1]:
+        folder = plan.folder_of(run, tmp_path)
         folder.mkdir()
-        settings = {**parsing.settings_of(run, parsing.SMALL), "lr_factor": 0.1}
+        settings = {**plan.settings_of(run, SMALL), "lr_factor": 0.1}
         (folder / "record.json").write_text(json.dumps({"train": settings}), encoding="utf-8")
     with pytest.raises(ConfigError, match="other settings"):
-        parsing.main(["--small", "--runs", str(tmp_path), "--out", str(tmp_path)])
+        main(["--small", "--runs", str(tmp_path), "--out", str(tmp_path)])
 
 
 def test_a_smaller_share_is_part_of_a_larger_one(monkeypatch):
-    monkeypatch.setattr(
-        parsing, "trees_of", lambda corpus, split, data_dir: {"train": TREES}[split]
-    )
+    monkeypatch.setattr(plan, "trees_of", lambda corpus, split, data_dir: {"train": TREES}[split])
     runs = {run.share: training_trees(run, None) for run in FULL.runs if run.is_on_the_curve}
     assert [len(runs[share]) for share in (1 / 8, 1 / 4, 1 / 2, 1.0)] == [15, 30, 60, 120]
     assert runs[1 / 4][:15] == runs[1 / 8] and runs[1.0][:60] == runs[1 / 2]

@@ -16,18 +16,20 @@ import pytest
 from annotated_transformer.config import ConfigError
 from annotated_transformer.experiments.table_4 import treebank
 from annotated_transformer.parsing import (
-    Tree,
     bracket_counts,
     brackets,
     delinearize,
     linearize,
+    sample_trees,
+)
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.trees import (
+    Tree,
     read_tree,
     read_trees,
-    sample_trees,
     tree_words,
     write_tree,
 )
-from annotated_transformer.text.tokenizer import Tokenizer
 
 REAL_DATA = os.environ.get("ANNOTATED_TRANSFORMER_DATA")
 TREES = [tree for tree in sample_trees(400, seed=4) if len(tree_words(tree)) > 6]

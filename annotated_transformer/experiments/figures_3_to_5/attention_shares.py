@@ -1,4 +1,4 @@
-"""What heads look at, measured on sentences that tell where they should look; and what is right in a translation."""
+"""What heads look at, where they should look, and what is right in a translation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FAR = 3
 
 
 class Link(NamedTuple):
-    """A question to each head: how much of this row's weight lies on these keys, and how much on the rival's?
+    """A question to each head: how much of this row's weight lies on these keys?
 
-    `visible` is the number of keys that the row may look at.
+    And how much lies on the rival's? `visible` is the number of keys that the row may look at.
     """
 
     attention: str
@@ -35,7 +35,10 @@ class Link(NamedTuple):
 
 
 def links(sentence: Sentence) -> dict[str, list[Link]]:
-    """What a head could follow in this sentence. A decoder row j predicts German word j; its key j + 1 holds word j."""
+    """What a head could follow in this sentence.
+
+    A decoder row j predicts German word j; its key j + 1 holds word j.
+    """
     english, german = (
         {word.role: i for i, word in enumerate(side) if word.role}
         for side in (sentence.english, sentence.german)
@@ -45,65 +48,64 @@ def links(sentence: Sentence) -> dict[str, list[Link]]:
     if sentence.gender:
         it, er, noun = english["pronoun"], german["pronoun"], english["antecedent"]
         rival = [english["distractor"]] if "distractor" in english else []
-        decoded = {
-            role: [german[part] + 1 for part in (role, f"{role} article") if part in german]
+        decoded, decoded_rival = (
+            [german[part] + 1 for part in (role, f"{role} article") if part in german]
             for role in ("antecedent", "distractor")
-        }
+        )
         found["pronoun to antecedent, encoder"] = [Link("encoder", it, [noun], n, rival)]
         found["pronoun to antecedent, cross"] = [Link("cross", er, [noun], n, rival)]
         found["pronoun to pronoun, cross"] = [Link("cross", er, [it], n)]
-        found["pronoun to antecedent, decoder"] = [
-            Link("decoder", er, decoded["antecedent"], er + 1, decoded["distractor"])
-        ]
+        in_decoder = Link("decoder", er, decoded, er + 1, decoded_rival)
+        found["pronoun to antecedent, decoder"] = [in_decoder]
     if "particle" in english and english["particle"] - english["verb"] >= FAR:
         verb, particle = english["verb"], english["particle"]
         found["verb to particle, encoder"] = [Link("encoder", verb, [particle], n)]
         found["particle to verb, encoder"] = [Link("encoder", particle, [verb], n)]
         found["verb to particle, cross"] = [Link("cross", german["verb"], [particle], n)]
-        found["particle to verb, decoder"] = [
-            Link("decoder", german["particle"], [german["verb"] + 1], german["particle"] + 1)
-        ]
+        row, key = german["particle"], german["verb"] + 1
+        found["particle to verb, decoder"] = [Link("decoder", row, [key], row + 1)]
     if any(word.text in ("weil", "obwohl", "als", "dass") for word in sentence.german):
-        found["last verb to verb, cross"] = [
-            Link("cross", german["second verb"], [english["second verb"]], n)
-        ]
+        row, key = german["second verb"], english["second verb"]
+        found["last verb to verb, cross"] = [Link("cross", row, [key], n)]
     return found | _structure(sentence)
 
 
 def _structure(sentence: Sentence) -> dict[str, list[Link]]:
-    """Articles, adjectives and nouns that belong together; the nouns of both sides stand in the same order."""
+    """Articles, adjectives and nouns that belong together.
+
+    The nouns of both sides stand in the same order.
+    """
     found: dict[str, list[Link]] = {}
     n = len(sentence.english)
     found["previous word, encoder"] = [Link("encoder", i, [i - 1], n + 1) for i in range(1, n)]
     found["next word, encoder"] = [Link("encoder", i, [i + 1], n + 1) for i in range(n)]
-    nouns = [
-        [i for i, word in enumerate(side) if word.tag == "NOUN"]
-        for side in (sentence.english, sentence.german)
-    ]
+    sides = sentence.english, sentence.german
+    nouns = ([i for i, word in enumerate(side) if word.tag == "NOUN"] for side in sides)
     for noun, other in zip(*nouns, strict=True):
         far = sentence.english[noun - 1].tag == "ADJ"
         if sentence.english[noun - 1 - far].tag == "DET":
             name = "article to noun two on, encoder" if far else "article to next noun, encoder"
-            found.setdefault(name, []).append(Link("encoder", noun - 1 - far, [noun], n + 1))
-            found.setdefault("article to noun, cross", []).append(
-                Link("cross", other - 1 - far, [noun], n + 1)
-            )
+            in_encoder = Link("encoder", noun - 1 - far, [noun], n + 1)
+            across = Link("cross", other - 1 - far, [noun], n + 1)
+            found.setdefault(name, []).append(in_encoder)
+            found.setdefault("article to noun, cross", []).append(across)
     return {name: some for name, some in found.items() if some}
 
 
 def encode(tokenizer: Tokenizer, texts: tuple[str, str]) -> TokenPair:
-    """Ids of both sides, one for each word. Raises ConfigError when a word is more than one token."""
+    """Ids of both sides, one for each word.
+
+    Raises ConfigError when a word is more than one token.
+    """
     found = tokenizer.encode_batch(texts)
     for ids, text in zip(found, texts, strict=True):
-        require(
-            len(ids) == len(text.split()),
-            f"each word must be one token, got {len(ids)} for {text!r}",
-        )
+        one_each = len(ids) == len(text.split())
+        require(one_each, f"each word must be one token, got {len(ids)} for {text!r}")
     return found[0], found[1]
 
 
 class Prepared(NamedTuple):
-    """Sentences as batches, in order, and for each batch and kind of word where in `target_out` such a word stands."""
+    """Sentences as batches, in order, and where in each `target_out` a word of each kind stands."""
 
     sentences: Sequence[Sentence]
     batches: list[Batch]
@@ -111,34 +113,36 @@ class Prepared(NamedTuple):
 
 
 def prepare(tokenizer: Tokenizer, chosen: Sequence[Sentence]) -> Prepared:
-    """The kinds: pronoun (er, sie, es, ihn, sein, ihr); verb, the German verb of put, took and picked, which the
-    particle decides; other, all other words and the end."""
+    """These sentences in batches, with the places of each kind of word.
+
+    The kinds: pronoun (er, sie, es, ihn, sein, ihr); verb, the German verb of put, took and picked,
+    which the particle decides; other, all other words and the end.
+    """
     prepared = Prepared(chosen, [], {"pronoun": [], "verb": [], "other": []})
     for start in range(0, len(chosen), BATCH):
         some = chosen[start : start + BATCH]
         batch = make_batch([encode(tokenizer, sentence.texts) for sentence in some])
         prepared.batches.append(batch)
-        kinds = {
-            kind: torch.zeros(batch.target_out.shape, dtype=torch.bool) for kind in prepared.asked
-        }
+        nowhere = torch.zeros(batch.target_out.shape, dtype=torch.bool)
+        kinds = {kind: nowhere.clone() for kind in prepared.asked}
         for row, sentence in enumerate(some):
-            decided = any(
-                word.role == "verb" and word.text in ("put", "took", "picked")
-                for word in sentence.english
-            )
+            verbs = [word.text for word in sentence.english if word.role == "verb"]
+            decided = any(verb in ("put", "took", "picked") for verb in verbs)
             for i, word in enumerate([*sentence.german, None]):
                 role = word.role if word else ""
-                kinds[role if role == "pronoun" or (role == "verb" and decided) else "other"][
-                    row, i
-                ] = True
+                kind = role if role == "pronoun" or (role == "verb" and decided) else "other"
+                kinds[kind][row, i] = True
         for kind, each in kinds.items():
             prepared.asked[kind].append(each)
     return prepared
 
 
 class Shares(NamedTuple):
-    """Sums over each sentence's links: how many, their even share, how many with a rival; then for each head (n, N, h)
-    the weight on the keys, on the rival's, and on the keys of the links that have one."""
+    """Sums over each sentence's links: how many, their even share, how many with a rival.
+
+    Then for each head (n, N, h) the weight on the keys, on the rival's, and on the keys of the
+    links that have one.
+    """
 
     n_links: Tensor
     even: Tensor
@@ -167,21 +171,16 @@ def shares(model: Transformer, chosen: Prepared) -> dict[str, Shares]:
         for name, rows in by_name.items():
             some = [link for _, link in rows]
             where = torch.tensor([row for row, _ in rows])
-            A = maps[some[0].attention][
-                where, :, :, torch.tensor([link.row for link in some])
-            ].double()
+            at = torch.tensor([link.row for link in some])
+            A = maps[some[0].attention][where, :, :, at].double()
             visible = torch.tensor([link.visible for link in some])
-            keys, rival = (
-                torch.zeros(len(some), A.size(-1), dtype=torch.float64) for _ in range(2)
-            )
+            keys, rival = torch.zeros(2, len(some), A.size(-1), dtype=torch.float64)
             for i, link in enumerate(some):
                 keys[i, link.keys], rival[i, link.rival] = 1.0, 1.0
             has_rival = rival.any(-1).double()
             if name not in found:
-                found[name] = Shares(
-                    *(torch.zeros(n, dtype=torch.float64) for _ in range(3)),
-                    *(torch.zeros(n, N, h, dtype=torch.float64) for _ in range(3)),
-                )
+                numbers = torch.zeros(3, n, dtype=torch.float64)
+                found[name] = Shares(*numbers, *torch.zeros(3, n, N, h, dtype=torch.float64))
             sums = (
                 torch.ones(len(some), dtype=torch.float64),
                 keys.sum(-1) / visible,
@@ -202,17 +201,14 @@ def best_head(chosen: Shares) -> tuple[int, int]:
 
 @torch.inference_mode()
 def answers(model: Transformer, chosen: Prepared) -> dict[str, Tensor]:
-    """(n, 2) for each kind of word: right and asked, the right German words before it given ("forced decoding")."""
-    right = [
-        model(batch.source, batch.target_in).argmax(-1) == batch.target_out
-        for batch in chosen.batches
-    ]
-    return {
-        kind: torch.cat(
-            [
-                torch.stack([(one & where).sum(1), where.sum(1)], 1)
-                for one, where in zip(right, each)
-            ]
-        ).double()
-        for kind, each in chosen.asked.items()
-    }
+    """(n, 2) for each kind of word: right and asked, with the right German words before it given.
+
+    This is "forced decoding".
+    """
+    found: dict[str, list[Tensor]] = {kind: [] for kind in chosen.asked}
+    for number, batch in enumerate(chosen.batches):
+        right = model(batch.source, batch.target_in).argmax(-1) == batch.target_out
+        for kind, asked in chosen.asked.items():
+            where = asked[number]
+            found[kind].append(torch.stack([(right & where).sum(1), where.sum(1)], 1))
+    return {kind: torch.cat(rows).double() for kind, rows in found.items()}

@@ -1,21 +1,26 @@
-"""A controlled corpus (for the appendix's Figures 3 to 5): a grammar that writes English and German at the same time.
+"""A controlled corpus (for the appendix's Figures 3 to 5): English and German from one grammar.
 
-Every sentence comes with what an experiment needs to know: the part of speech of each word, and which word plays which
-role. What is to be predicted is decided by rules that we know, since we wrote them:
+Every sentence comes with what an experiment needs to know: the part of speech of each word, and
+which word plays which role. What is to be predicted is decided by rules that we know, since we
+wrote them:
 
-- *it* is er, sie or es, and *its* is sein or ihr, by the gender of the noun that it refers to, its **antecedent**. That
-  is the subject of the clause before if this is a thing, otherwise its object; a noun that only says where something
-  is (beside the lamp) is never it, however near it stands: it is a **distractor**. In "The spoon did not fit into the
-  cup because it was too big" the adjective decides: what does not fit is too big, or what it should fit into is too
-  small. The other one is the distractor.
-- A verb with a particle has one translation with it: put ... away, räumte ... weg; put ... back, stellte ... zurück.
-- The German verb stands second in a main clause and last after weil, obwohl, als and dass, where it takes its particle
-  back: weil er die Tasse wegräumte.
-- Articles and adjectives agree with their noun in gender and case, verbs with their subject in number.
+- *it* is er, sie or es, and *its* is sein or ihr, by the gender of the noun that it refers to, its
+  **antecedent**. That is the subject of the clause before if this is a thing, otherwise its object;
+  a noun that only says where something is (beside the lamp) is never it, however near it stands: it
+  is a **distractor**. In "The spoon did not fit into the cup because it was too big" the adjective
+  decides: what does not fit is too big, or what it should fit into is too small. The other one is
+  the distractor.
+- A verb with a particle has one translation with it: put ... away, räumte ... weg; put ... back,
+  stellte ... zurück.
+- The German verb stands second in a main clause and last after weil, obwohl, als and dass, where it
+  takes its particle back: weil er die Tasse wegräumte.
+- Articles and adjectives agree with their noun in gender and case, verbs with their subject in
+  number.
 
-**The split.** Some things (`HELD_OUT_NOUNS`) occur in no sentence with *it* or *its* in the training data; others
-teach their gender by articles and adjectives only. Some pairs of clauses (`HELD_OUT_TEMPLATES`) occur in none either.
-The test has four parts (`PARTS`), with and without each.
+**The split.** Some things (`HELD_OUT_NOUNS`) occur in no sentence with *it* or *its* in the
+training data; others teach their gender by articles and adjectives only. Some pairs of clauses
+(`HELD_OUT_TEMPLATES`) occur in none either. The test has four parts (`PARTS`), with and without
+each.
 """
 
 from __future__ import annotations
@@ -28,10 +33,10 @@ from annotated_transformer.experiments.figures_3_to_5.controlled_grammar import 
     CLAUSES,
     FRAMES,
     Sentence,
-    Word,
     Writer,
     position,
 )
+from annotated_transformer.experiments.figures_3_to_5.controlled_phrases import Word
 from annotated_transformer.experiments.figures_3_to_5.controlled_words import (
     FIT,
     HELD_OUT_NOUNS,
@@ -76,31 +81,34 @@ PARTS = {
     "templates": (False, True),
     "both": (True, True),
 }
-"""The parts of the test: whether the antecedent is a held-out noun, and whether the template is held out."""
+"""The parts of the test: whether the antecedent is a held-out noun, and the template held out."""
 SIZE = {"train": 24_000, "valid": 1000, "test": 4000}
 
 
 def is_held_out(sentence: Sentence) -> tuple[bool, bool]:
     """Whether the antecedent is a held-out noun, and whether the template is held out."""
-    noun = (
-        sentence.english[position(sentence.english, "antecedent")].text if sentence.gender else ""
-    )
+    words = sentence.english
+    noun = words[position(words, "antecedent")].text if sentence.gender else ""
     return noun in HELD_OUT_NOUNS, sentence.template in HELD_OUT_TEMPLATES
 
 
 def antecedent_is_first(sentence: Sentence) -> bool:
-    """Whether the pronoun refers to the first thing of the sentence: not so in the frame "fronted", nor where what it
-    refers to is too small for something else. False without a pronoun."""
+    """Whether the pronoun refers to the first thing of the sentence.
+
+    It does not in the frame "fronted", nor where what it refers to is too small for something else.
+    False without a pronoun.
+    """
     nouns = [word for word in sentence.english if word.text in THINGS and word.tag == "NOUN"]
     return bool(sentence.gender) and nouns[0].role == "antecedent"
 
 
 @lru_cache(maxsize=4)
 def sentences(split: str) -> tuple[Sentence, ...]:
-    """The sentences of a split, the same on every machine; no two of the whole corpus have the same English side.
+    """The sentences of a split, the same on every machine.
 
-    Three in five of "train" and of "valid" are pronoun sentences. All of "test" are, a quarter for each of `PARTS` in
-    their order, and there the distractor, if any, would take another pronoun than the antecedent.
+    No two of the whole corpus have the same English side. Three in five of "train" and of "valid"
+    are pronoun sentences. All of "test" are, a quarter for each of `PARTS` in their order, and
+    there the distractor, if any, would take another pronoun than the antecedent.
     """
     require(split in SIZE, f"split must be one of {', '.join(SIZE)}, got {split}")
     return _all_sentences()[split]
@@ -125,21 +133,17 @@ def _all_sentences() -> dict[str, tuple[Sentence, ...]]:
         nouns = [noun for noun in things if (noun in HELD_OUT_NOUNS) == new_nouns]
         templates = [name for name in TEMPLATES if (name in HELD_OUT_TEMPLATES) == new_templates]
         while True:
-            yield (
-                writer.plain_sentence(things)
-                if writer.chance() < plain
-                else writer.pronoun_sentence(writer.pick(templates), nouns, same_gender)
-            )
+            if writer.chance() < plain:
+                yield writer.plain_sentence(things)
+            else:
+                yield writer.pronoun_sentence(writer.pick(templates), nouns, same_gender)
 
-    test = [
-        sentence
-        for part in PARTS
-        for sentence in distinct(draw(part, False, 0.0), SIZE["test"] // len(PARTS))
-    ]
-    others = {
-        split: tuple(distinct(draw("seen", True, 0.4), SIZE[split])) for split in ("valid", "train")
-    }
-    return {**others, "test": tuple(test)}
+    found: dict[str, list[Sentence]] = {"test": []}
+    for part in PARTS:
+        found["test"] += distinct(draw(part, False, 0.0), SIZE["test"] // len(PARTS))
+    for split in ("valid", "train"):
+        found[split] = list(distinct(draw("seen", True, 0.4), SIZE[split]))
+    return {split: tuple(drawn) for split, drawn in found.items()}
 
 
 def text_pairs(split: str) -> list[tuple[str, str]]:

@@ -1,20 +1,23 @@
-"""The words of the controlled corpus: nouns with their gender, verbs with their forms, endings, pronouns."""
+"""The words of the controlled corpus: nouns with gender, verbs with forms, endings, pronouns."""
 
 from __future__ import annotations
 
 _THINGS = {
-    "m": """table Tisch chair Stuhl spoon Löffel key Schlüssel apple Apfel coat Mantel hat Hut suitcase Koffer
-            basket Korb plate Teller pot Topf ball Ball letter Brief stone Stein mirror Spiegel cupboard Schrank
-            carpet Teppich shoe Schuh ring Ring comb Kamm broom Besen bucket Eimer hammer Hammer nail Nagel stick Stock
-            umbrella Schirm skirt Rock belt Gürtel cake Kuchen glove Handschuh""",
-    "f": """cup Tasse lamp Lampe bottle Flasche fork Gabel bowl Schüssel crate Kiste bag Tasche clock Uhr
-            newspaper Zeitung chain Kette jacket Jacke cap Mütze flower Blume pear Birne onion Zwiebel candle Kerze
-            blanket Decke brush Bürste saw Säge ladder Leiter shovel Schaufel violin Geige drum Trommel flute Flöte
-            doll Puppe coin Münze map Karte box Schachtel feather Feder pan Pfanne""",
-    "n": """book Buch knife Messer glass Glas picture Bild shirt Hemd dress Kleid cushion Kissen bed Bett radio Radio
-            telephone Telefon bicycle Fahrrad boat Boot board Brett egg Ei notebook Heft leaf Blatt rope Seil net Netz
-            wheel Rad sword Schwert piano Klavier sofa Sofa shelf Regal barrel Fass parcel Paket toy Spielzeug
-            towel Handtuch scarf Tuch tent Zelt sieve Sieb""",
+    "m": """table Tisch chair Stuhl spoon Löffel key Schlüssel apple Apfel coat Mantel hat Hut
+            suitcase Koffer basket Korb plate Teller pot Topf ball Ball letter Brief stone Stein
+            mirror Spiegel cupboard Schrank carpet Teppich shoe Schuh ring Ring comb Kamm
+            broom Besen bucket Eimer hammer Hammer nail Nagel stick Stock umbrella Schirm
+            skirt Rock belt Gürtel cake Kuchen glove Handschuh""",
+    "f": """cup Tasse lamp Lampe bottle Flasche fork Gabel bowl Schüssel crate Kiste bag Tasche
+            clock Uhr newspaper Zeitung chain Kette jacket Jacke cap Mütze flower Blume pear Birne
+            onion Zwiebel candle Kerze blanket Decke brush Bürste saw Säge ladder Leiter
+            shovel Schaufel violin Geige drum Trommel flute Flöte doll Puppe coin Münze map Karte
+            box Schachtel feather Feder pan Pfanne""",
+    "n": """book Buch knife Messer glass Glas picture Bild shirt Hemd dress Kleid cushion Kissen
+            bed Bett radio Radio telephone Telefon bicycle Fahrrad boat Boot board Brett egg Ei
+            notebook Heft leaf Blatt rope Seil net Netz wheel Rad sword Schwert piano Klavier
+            sofa Sofa shelf Regal barrel Fass parcel Paket toy Spielzeug towel Handtuch scarf Tuch
+            tent Zelt sieve Sieb""",
 }
 THINGS: dict[str, tuple[str, str]] = {
     english: (german, gender)
@@ -22,25 +25,10 @@ THINGS: dict[str, tuple[str, str]] = {
     for english, german in zip(nouns.split()[::2], nouns.split()[1::2], strict=True)
 }
 """Nouns for things, English to German and its gender: "m", "f" or "n"; thirty of each."""
-HELD_OUT_NOUNS = frozenset(
-    {
-        "carpet",
-        "comb",
-        "bucket",
-        "nail",
-        "glove",
-        "blanket",
-        "saw",
-        "violin",
-        "coin",
-        "pan",
-        "radio",
-        "board",
-        "wheel",
-        "barrel",
-        "towel",
-    }
+_HELD_OUT = (
+    "carpet comb bucket nail glove blanket saw violin coin pan radio board wheel barrel towel"
 )
+HELD_OUT_NOUNS = frozenset(_HELD_OUT.split())
 """Five of each gender, in no training sentence with a pronoun."""
 
 PERSONS = {  # English plural, German singular and plural, gender
@@ -55,11 +43,7 @@ PERSONS = {  # English plural, German singular and plural, gender
     "queen": ("queens", "Königin", "Königinnen", "f"),
     "teacher": ("teachers", "Lehrer", "Lehrer", "m"),
 }
-SUBJECT_PRONOUNS = {
-    "he": ("er", False),
-    "she": ("sie", False),
-    "they": ("sie", True),
-}  # True: a plural
+SUBJECT_PRONOUNS = {"he": ("er", False), "she": ("sie", False), "they": ("sie", True)}  # a plural?
 PARTS_OF_THINGS = {
     "colour": ("Farbe", "f"),
     "price": ("Preis", "m"),
@@ -94,17 +78,13 @@ SIZES = {  # 1: of two things that do not fit, this is the first; -1: the second
     "long": ("lang", 1),
     "short": ("kurz", -1),
 }
-PREPOSITIONS = {
-    "beside": "neben",
-    "behind": "hinter",
-    "under": "unter",
-    "on": "auf",
-}  # here all with the dative
+# Here all with the dative.
+PREPOSITIONS = {"beside": "neben", "behind": "hinter", "under": "unter", "on": "auf"}
 FIT = {"into": "in", "under": "unter"}  # did not fit into, passte nicht in: with the accusative
-CONJUNCTIONS = {
+CONJUNCTIONS = {  # True: verb last
     "because": ("weil", True),
     "although": ("obwohl", True),
-    "when": ("als", True),  # True: verb last
+    "when": ("als", True),
     "but": ("aber", False),
     "and": ("und", False),
 }
@@ -132,14 +112,16 @@ PARTICLE_VERBS = {  # German singular, plural, particle
     ("brought", "back"): ("brachte", "brachten", "zurück"),
     ("brought", "along"): ("brachte", "brachten", "mit"),
 }
-INTRANSITIVE = {
+INTRANSITIVE = {  # German verb and particle
     "fell over": ("fiel", "um"),
     "broke": ("zerbrach", ""),
     "disappeared": ("verschwand", ""),
     "wobbled": ("wackelte", ""),
     "burned": ("brannte", ""),
-}  # German verb and particle
-ENDINGS = {  # by gender and case: "the", the ending of "a" and "its", an adjective's ending after "the", and after "a"
+}
+# By gender and case: "the", the ending of "a" and "its", an adjective's ending after "the", after
+# "a".
+ENDINGS = {
     ("m", "nom"): ("der", "", "e", "er"),
     ("m", "acc"): ("den", "en", "en", "en"),
     ("m", "dat"): ("dem", "em", "en", "en"),

@@ -1,12 +1,13 @@
-"""Figures 3 to 5 measured: what heads look at, and what is lost without them, on the controlled corpus.
+"""Figures 3 to 5 measured: what heads look at, and what is lost without them.
 
-    python -m annotated_transformer.experiments.figures_3_to_5            three seeds; what is trained is kept
-    python -m annotated_transformer.experiments.figures_3_to_5 --small    the same at toy size, in seconds
+    python -m annotated_transformer.experiments.figures_3_to_5            three seeds
+    python -m annotated_transformer.experiments.figures_3_to_5 --small    toy size, in seconds
 
-A small Transformer is trained on `controlled_corpus` for each seed (runs/figures_3_to_5/seed-K). Every head is then
-measured on sentences that tell where its attention should go: its mean weight on that word, beside what even weights
-and the other candidate get. The best head is chosen on the validation sentences and reported on the test's. Then each
-head in turn is taken away. All goes to book/results/figures_3_to_5.json, a record a seed and one of all seeds.
+What is trained is kept. A small Transformer is trained on `controlled_corpus` for each seed
+(runs/figures_3_to_5/seed-K). Every head is then measured on sentences that tell where its attention
+should go: its mean weight on that word, beside what even weights and the other candidate get. The
+best head is chosen on the validation sentences and reported on the test's. Then each head in turn
+is taken away. All goes to book/results/figures_3_to_5.json, a record a seed and one of all seeds.
 """
 
 from __future__ import annotations
@@ -56,21 +57,13 @@ from annotated_transformer.translation.translator import Translator
 
 COMMAND = "python -m annotated_transformer.experiments.figures_3_to_5"
 VOCABULARY = 1400
-"""Enough merges for every word of the corpus to be one token, so that a token's weight is a word's."""
+"""Enough merges for every word of the corpus to be one token: a token's weight is a word's."""
 MODEL: dict[str, Any] = {"N": 2, "d_model": 64, "d_ff": 256, "h": 4}
-TRAINING: dict[str, Any] = {
-    "train_steps": 1500,
-    "max_tokens": 1500,
-    "warmup_steps": 400,
-    "lr_factor": 0.7,
-}
+TRAINING: dict[str, Any] = dict(train_steps=1500, max_tokens=1500, warmup_steps=400, lr_factor=0.7)
 SMALL_MODEL: dict[str, Any] = {"N": 2, "d_model": 16, "d_ff": 32, "h": 2}
-SMALL_TRAINING: dict[str, Any] = {
-    "train_steps": 20,
-    "max_tokens": 600,
-    "warmup_steps": 10,
-    "lr_factor": 1.0,
-}
+SMALL_TRAINING: dict[str, Any] = dict(
+    train_steps=20, max_tokens=600, warmup_steps=10, lr_factor=1.0
+)
 ANTECEDENT = "pronoun to antecedent, encoder"
 EXAMPLES = tuple(
     f"The wheel did not fit into the bucket because it was too {size} ."
@@ -96,36 +89,32 @@ def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]
     done = out / "done"
     model_config = ModelConfig(vocab_size=VOCABULARY, **(SMALL_MODEL if small else MODEL))
     if not done.exists():
-        pairs = text_pairs("train")
+        pairs, valid = text_pairs("train"), text_pairs("valid")[:20]
         tokenizer = Tokenizer.train([text for pair in pairs[:6000] for text in pair], VOCABULARY)
-        train(
-            model_config,
-            config,
-            tokenizer,
-            pairs,
-            text_pairs("valid")[:20],
-            out,
-            resume=state.exists(),
-            corpus="controlled-en-de",
-        )
+        more: dict[str, Any] = {"resume": state.exists(), "corpus": "controlled-en-de"}
+        train(model_config, config, tokenizer, pairs, valid, out, **more)
         done.touch()
     found = read_config(out)
-    require(
-        (found["model"], found["train"]) == (model_config.to_dict(), config.to_dict()),
-        f"{out} holds a run with other settings: remove it",
-    )
+    same = (found["model"], found["train"]) == (model_config.to_dict(), config.to_dict())
+    require(same, f"{out} holds a run with other settings: remove it")
     return load_model(out)
 
 
 class Measured(NamedTuple):
-    """One seed's record, and for each link its best head's weight and the links of each sentence, (n, 2)."""
+    """One seed's record, and `best`, for each link (n, 2).
+
+    A row of it is a sentence: the weight of the link's best head, and the number of links.
+    """
 
     record: dict[str, Any]
     best: dict[str, Tensor]
 
 
 def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> Measured:
-    """Everything about one seed's model; attention and ablation on every `every`-th sentence of the test."""
+    """Everything about one seed's model.
+
+    Attention and ablation are measured on every `every`-th sentence of the test.
+    """
     test, valid = (prepare(tokenizer, sentences(split)[::every]) for split in ("test", "valid"))
     chosen_on, found = shares(model, valid), shares(model, test)
     torch.manual_seed(seed)
@@ -165,12 +154,14 @@ def measure(model: Transformer, tokenizer: Tokenizer, seed: int, every: int) -> 
 def accuracy(
     model: Transformer, tokenizer: Tokenizer, test: Sequence[Sentence]
 ) -> dict[str, dict[str, int | float]]:
-    """For each part of the test: pronouns right, forced and in greedy translations, and whole translations right."""
+    """For each part of the test: pronouns right, and whole translations right.
+
+    Pronouns are counted in forced decoding and in greedy translations.
+    """
     found = {}
     forced = answers(model, prepare(tokenizer, test))
-    translations = Translator(model, tokenizer).translate(
-        [sentence.texts[0] for sentence in test], beam_size=1
-    )
+    sources = [sentence.texts[0] for sentence in test]
+    translations = Translator(model, tokenizer).translate(sources, beam_size=1)
     for part, held_out in PARTS.items():
         rows = [i for i, sentence in enumerate(test) if is_held_out(sentence) == held_out]
         right = 0
@@ -190,19 +181,18 @@ def accuracy(
 
 @torch.inference_mode()
 def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Two sentences that differ in one word: their translations, and where *it* looks in the encoder, (N, h, S)."""
+    """Two sentences that differ in one word: their translations, and where *it* looks, (N, h, S).
+
+    The weights of *it* are the encoder's.
+    """
     found: dict[str, Any] = {}
     translations = Translator(model, tokenizer).translate(list(EXAMPLES), beam_size=1)
     for text, translation in zip(EXAMPLES, translations):
         with record_attention(model) as weights:
             model.encode(pad_source([tokenizer.encode(text)]))
         row = text.split().index("it")
-        maps = torch.stack(
-            [
-                weights[ATTENTION_MODULES["encoder"].format(i)][0, :, row]
-                for i in range(model.config.N)
-            ]
-        )
+        names = [ATTENTION_MODULES["encoder"].format(i) for i in range(model.config.N)]
+        maps = torch.stack([weights[name][0, :, row] for name in names])
         found[text] = {"translation": translation, "it": rounded(maps)}
     return found
 
@@ -216,7 +206,10 @@ def _share(share: Estimate) -> dict[str, float]:
 
 
 def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
-    """Means over seeds: each link's best head (another in each seed) with the interval of sentences and seeds."""
+    """Means over seeds, and for each link its best head (another in each seed).
+
+    The interval is that of sentences and seeds.
+    """
     records = [seed.record for seed in measured]
     table = {}
     for name in measured[0].best:
@@ -229,23 +222,17 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
         }
         if "rival" in records[0]["shares"][name]:
             for key in ("rival", "weight beside a rival"):
-                table[name][key] = sum(record["shares"][name][key] for record in records) / len(
-                    records
-                )
-    mean_accuracy = {
-        part: {
-            key: sum(record["accuracy"][part][key] for record in records) / len(records)
-            for key in records[0]["accuracy"][part]
-        }
-        for part in PARTS
-    }
+                total = sum(record["shares"][name][key] for record in records)
+                table[name][key] = total / len(records)
+    mean_accuracy = {}
+    for part in PARTS:
+        rows = [record["accuracy"][part] for record in records]
+        mean_accuracy[part] = {key: sum(row[key] for row in rows) / len(rows) for key in rows[0]}
     keys = ("before", "after", "p", "other words after", "other heads, mean", "other heads, lowest")
-    judged = {
-        link: {
-            key: [record["ablation"][f"best: {link}"][key] for record in records] for key in keys
-        }
-        for link in JUDGED
-    }
+    judged = {}
+    for link in JUDGED:
+        rows = [record["ablation"][f"best: {link}"] for record in records]
+        judged[link] = {key: [row[key] for row in rows] for key in keys}
     return {
         "seeds": [record["seed"] for record in records],
         "accuracy": mean_accuracy,
@@ -256,18 +243,14 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Train or load each seed's model, measure it, and write figures_3_to_5.json."""
+    as_it_stands = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog=COMMAND, description=__doc__, formatter_class=as_it_stands
     )
-    parser.add_argument(
-        "--small",
-        action="store_true",
-        help="toy size, into a temporary folder unless --out is given",
-    )
-    parser.add_argument(
-        "--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)"
-    )
-    parser.add_argument("--seeds", type=int, default=3)
+    add = parser.add_argument
+    add("--small", action="store_true", help="toy size, to a temporary folder if there is no --out")
+    add("--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)")
+    add("--seeds", type=int, default=3)
     options = parser.parse_args(arguments)
     require(options.seeds >= 1, f"seeds must be at least 1, got {options.seeds}")
     torch.set_num_threads(1)
@@ -282,7 +265,7 @@ def main(arguments: list[str] | None = None) -> None:
     records.append(over_seeds(measured))
     write_result(
         out / "figures_3_to_5.json",
-        COMMAND + (" --small" if options.small else ""),
+        COMMAND + " --small" * options.small,
         records,
         model=SMALL_MODEL if options.small else MODEL,
         training=SMALL_TRAINING if options.small else TRAINING,

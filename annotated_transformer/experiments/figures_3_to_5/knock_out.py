@@ -1,4 +1,4 @@
-"""What heads are for, in a model of the controlled corpus: it shows in what is lost when they are knocked out."""
+"""What heads are for, in a model of the controlled corpus: what is lost without them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ TOGETHER = ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder")
 
 
 def mcnemar(before: Bool[Tensor, "n"], after: Bool[Tensor, "n"]) -> float:
-    """The p of McNemar's exact test: two-sided, for right and wrong answers to the same n questions.
+    """The p of McNemar's exact test: two-sided, for right and wrong answers to n questions.
 
-    Only questions with two different answers count. If nothing has changed, each of them is as likely to go one way as
-    the other, so that the smaller number of the two is binomial with one half (McNemar 1947, in its exact form).
+    The questions are the same before and after. Only those with two different answers count. If
+    nothing has changed, each of them is as likely to go one way as the other, so that the smaller
+    number of the two is binomial with one half (McNemar 1947, in its exact form).
     """
     lost, won = int((before & ~after).sum()), int((after & ~before).sum())
     n = lost + won
@@ -55,7 +56,10 @@ def score(found: Tensor) -> float:
 def ablation(
     model: Transformer, test: Prepared, chosen_on: dict[str, Shares], seed: int
 ) -> dict[str, Any]:
-    """What is still right when each head in turn is away or even, and when the likeliest heads are away together."""
+    """What is still right when each head in turn is away or even.
+
+    And what is still right when the likeliest heads are away together.
+    """
     whole = answers(model, test)
     found: dict[str, Any] = {"whole": {kind: score(each) for kind, each in whole.items()}}
     after: dict[tuple[str, int, int], dict[str, Tensor]] = {}
@@ -90,25 +94,26 @@ def ablation(
             "other heads, mean": sum(others) / len(others),
             "other heads, lowest": min(others),
         }
-    together = [
-        heads[link.split(", ")[1]][layer][i]
-        for link in TOGETHER
-        for layer, i in [best_head(chosen_on[link])]
-    ]
+    together = []
+    for link in TOGETHER:
+        layer, i = best_head(chosen_on[link])
+        together.append(heads[link.split(", ")[1]][layer][i])
     with knocked_out(*together):
         now = answers(model, test)
     found["encoder's and decoder's best"] = {kind: score(each) for kind, each in now.items()}
     for link in TOGETHER:
-        found[f"more: {link}"] = _more_and_more(
-            model, test, heads[link.split(", ")[1]], chosen_on[link], seed
-        )
+        layers = heads[link.split(", ")[1]]
+        found[f"more: {link}"] = _more_and_more(model, test, layers, chosen_on[link], seed)
     return found
 
 
 def _more_and_more(
     model: Transformer, test: Prepared, layers: list[list[Head]], chosen: Shares, seed: int
 ) -> list[dict[str, int | float]]:
-    """The 1, 2, 3 heads that look most at the antecedent away, beside as many others, drawn from the same attention."""
+    """The 1, 2, 3 heads that look most at the antecedent away, beside as many others.
+
+    The others are drawn from the same attention.
+    """
     every = [head for layer in layers for head in layer]
     order = chosen.weight.sum(0).flatten().argsort(descending=True).tolist()
     generator = random.Random(seed)
@@ -118,24 +123,20 @@ def _more_and_more(
         for gone in (order[:k], *(generator.sample(order[k:], k) for _ in range(4))):
             with knocked_out(*(every[i] for i in gone)):
                 scores.append(score(answers(model, test)["pronoun"]))
-        rows.append(
-            {
-                "heads": k,
-                "after": scores[0],
-                "others, mean": sum(scores[1:]) / 4,
-                "others, lowest": min(scores[1:]),
-            }
-        )
+        most, *others = scores
+        row: dict[str, int | float] = {"heads": k, "after": most, "others, mean": sum(others) / 4}
+        rows.append({**row, "others, lowest": min(others)})
     return rows
 
 
 def by_place_of_antecedent(
     model: Transformer, test: Prepared, valid: Prepared, found: Shares, chosen_on: Shares
 ) -> dict[str, Any]:
-    """The encoder's heads where the antecedent is the sentence's first thing, and where it is the second.
+    """The encoder's heads where the antecedent is the sentence's first thing, or its second.
 
-    For each case: its best head (chosen on its validation sentences), what that gives to the right noun and to the
-    other, and the pronouns right before and after it is removed, in this case and in the other one.
+    For each case: its best head (chosen on its validation sentences), what that gives to the right
+    noun and to the other, and the pronouns right before and after it is removed, in this case and
+    in the other one.
     """
     first, valid_first = (
         torch.tensor([antecedent_is_first(sentence) for sentence in some.sentences])
@@ -151,20 +152,15 @@ def by_place_of_antecedent(
         with knocked_out(heads_of(model, "encoder")[layer][i]):
             after = answers(model, test)["pronoun"]
         n_rival = found.n_rival[here].sum()
+        more = (found.beside_rival - found.rival)[here, layer, i]
+        sums = torch.stack([more, found.n_rival[here]], 1)
         table[name] = {
             "best": [layer, i],
             "sentences": int(here.sum()),
             "weight": (found.weight[here].sum(0)[layer, i] / here.sum()).item(),
             "weight beside a rival": (found.beside_rival[here].sum(0)[layer, i] / n_rival).item(),
             "rival": (found.rival[here].sum(0)[layer, i] / n_rival).item(),
-            "more than the rival": estimate(
-                ratio_of_sums,
-                [
-                    torch.stack(
-                        [(found.beside_rival - found.rival)[here, layer, i], found.n_rival[here]], 1
-                    )
-                ],
-            )._asdict(),
+            "more than the rival": estimate(ratio_of_sums, [sums])._asdict(),
             "all heads": rounded(found.weight[here].sum(0) / here.sum()),
             "before": score(before[here]),
             "after": score(after[here]),
@@ -179,10 +175,8 @@ def rounded(x: Tensor, digits: int = 4) -> Any:
     """Nested lists with numbers as short as they need to be."""
 
     def short(values: Any) -> Any:
-        return (
-            [short(value) for value in values]
-            if isinstance(values, list)
-            else round(values, digits)
-        )
+        if isinstance(values, list):
+            return [short(value) for value in values]
+        return round(values, digits)
 
     return short(x.tolist())

@@ -1,7 +1,8 @@
 """The layer types that Table 1 compares (section 4): n vectors of d entries in, as many out.
 
-Tensors are (L, D) or (B, L, D); the table's n is L and its d is D. Like the table, none has projections or biases.
-What they cost is counted in `tables/cost.py`; the recurrent ones are PyTorch's.
+Tensors are (L, D) or (B, L, D); the table's n is L and its d is D. Like the table, none has
+projections or biases. What they cost is counted in `tables/cost.py`; the recurrent ones are
+PyTorch's.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from annotated_transformer.model.attention import scaled_dot_product_attention
 def self_attention(x: Float[Tensor, "*B L D"]) -> Float[Tensor, "*B L D"]:
     """softmax(x x^T / sqrt(d)) x (equation 1 with Q = K = V = x), by PyTorch's fused kernel.
 
-    The kernel keeps no n^2 weights where it can avoid it; `scaled_dot_product_attention(x, x, x)` does.
+    The kernel keeps no n^2 weights where it can avoid it; `scaled_dot_product_attention(x, x, x)`
+    does.
     """
-    head = x[
-        ..., None, :, :
-    ]  # with a batch: B sentences of one head, the shape that the fused kernel takes
+    # With a batch: B sentences of one head, the shape that the fused kernel takes.
+    head = x[..., None, :, :]
     return F.scaled_dot_product_attention(head, head, head)[..., 0, :, :]
 
 
 def restricted_self_attention(x: Float[Tensor, "*B L D"], r: int) -> Float[Tensor, "*B L D"]:
-    """Self-attention in which each query sees the r positions centred on its own, fewer at the two ends (section 4).
+    """Self-attention in which each query sees the r positions centred on its own (section 4).
 
-    No score outside the window is computed: 4 r n d operations, and memory for r n weights at most. The n windows
-    are a view of x, not a copy. The paper leaves open where the neighbourhood lies and what happens at the ends.
-    Raises ConfigError unless r is odd.
+    At the two ends it sees fewer. No score outside the window is computed: 4 r n d operations, and
+    memory for r n weights at most. The n windows are a view of x, not a copy. The paper leaves open
+    where the neighbourhood lies and what happens at the ends. Raises ConfigError unless r is odd.
     """
     require(r >= 1 and r % 2 == 1, f"r must be odd, so that a window has a middle, got {r}")
     n, reach = x.size(-2), r // 2
@@ -50,8 +51,8 @@ def convolution(
 ) -> Float[Tensor, "*B L D"]:
     """z_t = sum over j < k of W_j x_{t - dilation j}, with zeros before the first position.
 
-    `W[..., k - 1 - j]` is W_j: PyTorch's order, outputs first. It looks back only, as in ByteNet's decoder; a
-    dilation above 1 leaves gaps between the k positions.
+    `W[..., k - 1 - j]` is W_j: PyTorch's order, outputs first. It looks back only, as in ByteNet's
+    decoder; a dilation above 1 leaves gaps between the k positions.
     """
     past = F.pad(x.transpose(-2, -1), (dilation * (W.size(-1) - 1), 0))
     return F.conv1d(past, W, dilation=dilation).transpose(-2, -1)
@@ -60,7 +61,10 @@ def convolution(
 def separable_convolution(
     x: Float[Tensor, "*B L D"], kernel: Float[Tensor, "D 1 k"], W: Float[Tensor, "D D"]
 ) -> Float[Tensor, "*B L D"]:
-    """Each entry convolved by itself with its k numbers, then one matrix at every position (Chollet 2017)."""
+    """Each entry convolved by itself with its k numbers, then one matrix (Chollet 2017).
+
+    The matrix is the same at every position.
+    """
     past = F.pad(x.transpose(-2, -1), (kernel.size(-1) - 1, 0))
     return F.conv1d(past, kernel, groups=x.size(-1)).transpose(-2, -1) @ W
 
@@ -79,11 +83,12 @@ LAYER_TYPES = (
 
 
 def make_layer(layer: str, d: int, k: int = 3, r: int = 3) -> Callable[[Tensor], Tensor]:
-    """A layer of one of the `LAYER_TYPES` for vectors of d entries, with random weights where the type has any.
+    """A layer of one of the `LAYER_TYPES` for vectors of d entries, with random weights, if any.
 
-    The recurrent ones are `torch.nn.RNN` (tanh) and `torch.nn.LSTM`; a dilated convolution has gaps of k, as the
-    second layer of a stack. Weights come from PyTorch's generator, on its default device; those of the convolutions
-    keep the size of what they multiply. Raises ConfigError for another name.
+    The recurrent ones are `torch.nn.RNN` (tanh) and `torch.nn.LSTM`; a dilated convolution has gaps
+    of k, as the second layer of a stack. Weights come from PyTorch's generator, on its default
+    device; those of the convolutions keep the size of what they multiply. Raises ConfigError for
+    another name.
     """
     match layer:
         case "self-attention":
@@ -93,9 +98,8 @@ def make_layer(layer: str, d: int, k: int = 3, r: int = 3) -> Callable[[Tensor],
         case "restricted self-attention":
             return lambda x: restricted_self_attention(x, r)
         case "recurrent" | "recurrent (LSTM)":
-            cell: nn.Module = (nn.LSTM if "LSTM" in layer else nn.RNN)(
-                d, d, bias=False, batch_first=True
-            )
+            recurrent = nn.LSTM if "LSTM" in layer else nn.RNN
+            cell: nn.Module = recurrent(d, d, bias=False, batch_first=True)
             return lambda x: cell(x)[0]
         case "convolutional" | "convolutional, dilated":
             W, gap = torch.randn(d, d, k) / math.sqrt(k * d), k if "dilated" in layer else 1
@@ -107,11 +111,12 @@ def make_layer(layer: str, d: int, k: int = 3, r: int = 3) -> Callable[[Tensor],
 
 
 def layers_to_connect(layer: Callable[[Tensor, int], Tensor], n: int, d: int = 2) -> int:
-    """The least number of stacked layers after which output n depends on input 1 (Table 1's maximum path length).
+    """The least number of stacked layers after which output n depends on input 1.
 
-    Found by gradient: `layer(x, depth)` with depth 0, 1, ... is stacked on random positive x of (n, d), in float64,
-    until the derivative of the last output by the first input is not zero. Weights must be positive, so that nothing
-    cancels. Raises ConfigError if n layers do not connect the two.
+    This is Table 1's maximum path length. It is found by gradient: `layer(x, depth)` with depth 0,
+    1, ... is stacked on random positive x of (n, d), in float64, until the derivative of the last
+    output by the first input is not zero. Weights must be positive, so that nothing cancels. Raises
+    ConfigError if n layers do not connect the two.
     """
     x = y = torch.rand(n, d, dtype=torch.float64).requires_grad_()
     for depth in range(n):
@@ -119,6 +124,5 @@ def layers_to_connect(layer: Callable[[Tensor, int], Tensor], n: int, d: int = 2
         [gradient] = torch.autograd.grad(y[-1].sum(), x, retain_graph=True)
         if gradient[0].any():
             return depth + 1
-    raise ConfigError(
-        f"{n} layers must connect the first of {n} positions to the last, and these do not"
-    )
+    ends = f"the first of {n} positions to the last"
+    raise ConfigError(f"{n} layers must connect {ends}, and these do not")

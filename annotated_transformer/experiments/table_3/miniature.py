@@ -1,15 +1,18 @@
-"""Table 3 in miniature (section 6.2): every row scaled down by one rule, trained with several seeds, and scored.
+"""Table 3 in miniature (section 6.2): each row scaled down, trained with several seeds, scored.
 
-The rule: every width (d_model, d_ff, d_k, d_v) is divided by 8 and every number of layers by 2; heads, dropout and
-smoothing stay. 100,000 steps become `STEPS` and 300,000 three times as many, on batches of 1,024 tokens a side in
-place of 25,000, with warm-up in the first 200, and a vocabulary of 2,000. At the rate of equation 3 itself, 8.8e-3 at
-its peak for so narrow a model, three seeds of the base model end 4 BLEU apart; hence the factor of 0.3 before it, at
-which the same three agree. It was chosen on them alone, which flatters base, in its scores and in its spread. The rest
-is the paper's: Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this table.
+The rule of the scale: every width (d_model, d_ff, d_k, d_v) is divided by 8 and every number of
+layers by 2; heads, dropout and smoothing stay. 100,000 steps become `STEPS` and 300,000 three times
+as many, on batches of 1,024 tokens a side in place of 25,000, with warm-up in the first 200, and a
+vocabulary of 2,000. At the rate of equation 3 itself, 8.8e-3 at its peak for so narrow a model,
+three seeds of the base model end 4 BLEU apart; hence the factor of 0.3 before it, at which the same
+three agree. It was chosen on them alone, which flatters base, in its scores and in its spread. The
+rest is the paper's: Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this
+table.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -43,7 +46,7 @@ SCORES = "scores.json"
 
 @dataclass(frozen=True)
 class Variation:
-    """A configuration to train: what it changes in the scaled-down row `of`, and what it is compared with."""
+    """A configuration to train: how it changes the scaled row `of`, compared with `against`."""
 
     id: str
     about: str
@@ -55,14 +58,15 @@ class Variation:
     def configs(
         self, seed: int, steps: int = STEPS, vocab_size: int = VOCAB_SIZE
     ) -> tuple[ModelConfig, TrainConfig]:
-        """The scaled-down model and training. Raises ConfigError where a width or depth does not divide."""
+        """The scaled-down model and training.
+
+        Raises ConfigError where a width or depth does not divide.
+        """
         row = next(row for row in TABLE_3 if row.id == self.of)
         full = row.model_config(vocab_size)
         odd = [name for name in ("d_model", "d_ff", "d_k", "d_v") if getattr(full, name) % WIDTH]
-        require(
-            not odd and full.N % DEPTH == 0,
-            f"{row.id} cannot be scaled down: {', '.join(odd) or 'N'}",
-        )
+        divides = not odd and full.N % DEPTH == 0
+        require(divides, f"{row.id} cannot be scaled down: {', '.join(odd) or 'N'}")
         sizes = {name: getattr(full, name) // WIDTH for name in ("d_model", "d_ff", "d_k", "d_v")}
         small = ModelConfig(**{**full.to_dict(), **sizes, "N": full.N // DEPTH, **self.model})
         thrice = row.train_config().train_steps // TrainConfig().train_steps
@@ -85,37 +89,17 @@ def _table_3() -> Iterator[Variation]:
         yield Variation(row.id, f"Table 3: {row.name}", of=row.id)
 
 
+_UNSCALED, _PRE, _AT_ONCE = {"scaled_attention": False}, {"norm": "pre"}, {"warm_up": False}
+_SHORT, _ABOUT_SHORT = {"max_length": SHORT}, f"trained on sentences of at most {SHORT} tokens"
 CLAIMS = (
-    Variation("unscaled", "no 1/sqrt(d_k), h=8", model={"scaled_attention": False}),
-    Variation(
-        "unscaled-A1",
-        "no 1/sqrt(d_k), h=1",
-        of="A1",
-        against="A1",
-        model={"scaled_attention": False},
-    ),
+    Variation("unscaled", "no 1/sqrt(d_k), h=8", model=_UNSCALED),
+    Variation("unscaled-A1", "no 1/sqrt(d_k), h=1", of="A1", against="A1", model=_UNSCALED),
     Variation("no-positions", "no positional encoding", model={"positions": "none"}),
-    Variation("no-warm-up", "the peak rate from step 1", train={"warm_up": False}),
-    Variation("pre-norm", "LayerNorm before each sub-layer", model={"norm": "pre"}),
-    Variation(
-        "pre-norm-no-warm-up",
-        "both",
-        against="pre-norm",
-        model={"norm": "pre"},
-        train={"warm_up": False},
-    ),
-    Variation(
-        "short",
-        f"base, trained on sentences of at most {SHORT} tokens",
-        train={"max_length": SHORT},
-    ),
-    Variation(
-        "short-learned",
-        "the same with learned positions",
-        of="E1",
-        against="short",
-        train={"max_length": SHORT},
-    ),
+    Variation("no-warm-up", "the peak rate from step 1", train=_AT_ONCE),
+    Variation("pre-norm", "LayerNorm before each sub-layer", model=_PRE),
+    Variation("pre-norm-no-warm-up", "both", against="pre-norm", model=_PRE, train=_AT_ONCE),
+    Variation("short", f"base, {_ABOUT_SHORT}", train=_SHORT),
+    Variation("short-learned", "the same with learned positions", "E1", "short", train=_SHORT),
 )
 """What the paper claims, or takes for granted, without a row in Table 3."""
 VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS)}
@@ -129,11 +113,17 @@ DECODINGS: dict[str, dict[str, Any]] = {
     "alpha-1": {"alpha": 1.0},
     "averaged": {},
 }
-"""Other ways to search with base's weights (else beam 4, alpha 0.6); "averaged" takes its last 5 checkpoints."""
+"""Other ways to search with base's weights (else beam 4, alpha 0.6).
+
+"averaged" takes its last 5 checkpoints.
+"""
 
 
 class Task(NamedTuple):
-    """One run: a variation, a seed, and where and on what; scored on all validation sentences, or the first n."""
+    """One run: a variation, a seed, and where and on what.
+
+    It is scored on all validation sentences, or the first `n_sentences`.
+    """
 
     id: str
     seed: int
@@ -150,42 +140,39 @@ class Task(NamedTuple):
 
 
 def find_variations(names: Iterable[str]) -> list[Variation]:
-    """The variations of these ids; "table" stands for Table 3's rows, "claims" for the others, "all" for both.
+    """The variations of these ids.
 
-    Raises ConfigError for an unknown id.
+    "table" stands for Table 3's rows, "claims" for the others, "all" for both. Raises ConfigError
+    for an unknown id.
     """
-    groups = {
-        "table": [v for v in VARIATIONS if v not in {c.id for c in CLAIMS}],
-        "claims": [c.id for c in CLAIMS],
-        "all": list(VARIATIONS),
-    }
+    claims = [claim.id for claim in CLAIMS]
+    table = [name for name in VARIATIONS if name not in claims]
+    groups = {"table": table, "claims": claims, "all": list(VARIATIONS)}
     ids = [one for name in names for one in groups.get(name, [name])]
-    unknown = [name for name in ids if name not in VARIATIONS]
-    require(
-        not unknown,
-        f"there is no variation {', '.join(unknown)}; there are {', '.join([*groups, *VARIATIONS])}",
-    )
+    unknown = ", ".join(name for name in ids if name not in VARIATIONS)
+    known = ", ".join([*groups, *VARIATIONS])
+    require(not unknown, f"there is no variation {unknown}; there are {known}")
     return [VARIATIONS[name] for name in dict.fromkeys(ids)]
 
 
 def tasks_of(
     names: Iterable[str], n_seeds: int, corpus_name: str, out: Path, **sizes: Any
 ) -> list[Task]:
-    """Seed 1 of every row first. The corpus is fetched here, once, before processes would each try."""
+    """Seed 1 of every row first.
+
+    The corpus is fetched here, once, before processes would each try.
+    """
     corpus.prepare(corpus_name, sizes.get("data_dir"))
-    names = list(names)
-    return [
-        Task(name, seed, corpus_name, out, **sizes)
-        for seed in range(1, n_seeds + 1)
-        for name in names
-    ]
+    runs = itertools.product(range(1, n_seeds + 1), names)
+    return [Task(name, seed, corpus_name, out, **sizes) for seed, name in runs]
 
 
 def run_task(task: Task) -> Path:
-    """Train (or go on training), translate the validation split, score, and write scores.json; the file.
+    """Train (or go on training), translate the validation split, score, and write scores.json.
 
-    A finished run is left as it is. On the CPU one thread is used, so that a run does not depend on the machine's
-    number of cores. Raises ConfigError when the run in the directory was begun with other settings.
+    Returns that file. A finished run is left as it is. On the CPU one thread is used, so that a run
+    does not depend on the machine's number of cores. Raises ConfigError when the run in the
+    directory was begun with other settings.
     """
     scores_file = task.directory / SCORES
     model_config, train_config = VARIATIONS[task.id].configs(task.seed, task.steps, task.vocab_size)
@@ -200,33 +187,19 @@ def run_task(task: Task) -> Path:
     torch.set_num_threads(1)
     began, code = time.perf_counter(), commit()
     pairs = list(corpus.load(task.corpus, "train", task.data_dir))
-    tokenizer = Tokenizer.train(
-        (sentence for pair in pairs for sentence in pair), model_config.vocab_size
-    )
+    sentences = (sentence for pair in pairs for sentence in pair)
+    tokenizer = Tokenizer.train(sentences, model_config.vocab_size)
     resume = (task.directory / "training.safetensors").exists()
-    train(
-        model_config,
-        train_config,
-        tokenizer,
-        pairs,
-        [],
-        task.directory,
-        resume=resume,
-        progress=False,
-        corpus=task.corpus,
-    )
+    more: dict[str, Any] = {"resume": resume, "progress": False, "corpus": task.corpus}
+    train(model_config, train_config, tokenizer, pairs, [], task.directory, **more)
     valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
     scores = {"": scored_sentences(task.directory, valid)}
     if task.id == "base":
         averaged = average_checkpoints(task.directory, 5, task.directory / "averaged")
         for name, search in DECODINGS.items():
-            scores[name] = scored_sentences(
-                averaged if name == "averaged" else task.directory, valid, **search
-            )
-    log = [
-        json.loads(line)
-        for line in (task.directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+            weights = averaged if name == "averaged" else task.directory
+            scores[name] = scored_sentences(weights, valid, **search)
+    log = (task.directory / "log.jsonl").read_text(encoding="utf-8").splitlines()
     record = {
         "id": task.id,
         "seed": task.seed,
@@ -234,7 +207,7 @@ def run_task(task: Task) -> Path:
         "steps": train_config.train_steps,
         "model": model_config.to_dict(),
         "train": train_config.to_dict(),
-        "train_loss": log[-1]["loss"],
+        "train_loss": json.loads(log[-1])["loss"],
         "commit": code,
         "n_sentences": task.n_sentences,
         "seconds_of_this_call": round(time.perf_counter() - began, 1),
@@ -247,13 +220,15 @@ def run_task(task: Task) -> Path:
 def scored_sentences(
     directory: str | Path, pairs: list[tuple[str, str]], **search: Any
 ) -> dict[str, Any]:
-    """BLEU with its signature, and what each sentence adds to perplexity and BLEU, in whole numbers where they are."""
+    """BLEU with its signature, and what each sentence adds to perplexity and BLEU.
+
+    Whole numbers are kept as such.
+    """
     model, tokenizer = load_model(directory)
     sources, references = map(list, zip(*pairs, strict=True))
     hypotheses = Translator(model, tokenizer).translate(sources, **search)
-    encoded = list(
-        zip(tokenizer.encode_batch(sources), tokenizer.encode_batch(references), strict=True)
-    )
+    sides = (tokenizer.encode_batch(texts) for texts in (sources, references))
+    encoded = list(zip(*sides, strict=True))
     nll = [[round(nats, 4), int(n)] for nats, n in sentence_nll(model, encoded).tolist()]
     counts = sentence_bleu_statistics(hypotheses, references).long().tolist()
     return {"signature": bleu(hypotheses, references).signature, "nll": nll, "bleu_counts": counts}
@@ -262,7 +237,7 @@ def scored_sentences(
 def read_scores(record: dict[str, Any], decoding: str = "") -> SentenceScores:
     """The sentences' scores in the content of a scores.json."""
     scores = record["scores"][decoding]
-    return SentenceScores(
-        torch.tensor(scores["nll"], dtype=torch.float64),
-        torch.tensor(scores["bleu_counts"], dtype=torch.float64),
+    nll, bleu_counts = (
+        torch.tensor(scores[key], dtype=torch.float64) for key in ("nll", "bleu_counts")
     )
+    return SentenceScores(nll, bleu_counts)

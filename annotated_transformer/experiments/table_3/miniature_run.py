@@ -1,6 +1,7 @@
-"""Table 3 in miniature and the claims without a row: `annotated-transformer variations run all`, then `table`.
+"""Table 3 in miniature and the claims without a row, all run.
 
-With --small: two rows, two seeds, five steps of the corpus that reverses letters.
+It is `annotated-transformer variations run all`, and then `table`. With --small: two rows, two
+seeds, five steps of the corpus that reverses letters.
 """
 
 from __future__ import annotations
@@ -27,36 +28,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write table_3.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="folder of table_3.json (default: book/results, or a temporary one)",
-    )
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        help="folder of the runs (default: runs/variations, or a temporary one)",
-    )
+    for name, what, default in (
+        ("--out", "table_3.json", "book/results"),
+        ("--runs", "the runs", "runs/variations"),
+    ):
+        where = f"folder of {what} (default: {default}, or a temporary one)"
+        parser.add_argument(name, type=Path, help=where)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         runs = args.runs or Path(scratch if args.small else "runs/variations")
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
-        names = (
-            ["base", "A1"]
-            if args.small
-            else [variation.id for variation in find_variations(["all"])]
-        )
+        variations = find_variations(["base", "A1"] if args.small else ["all"])
+        names = [variation.id for variation in variations]
         name, n_seeds = ("reverse", 2) if args.small else ("tatoeba-en-de", 3)
         sizes = {"steps": 5, "vocab_size": 300, "n_sentences": 20} if args.small else {}
         tasks = tasks_of(names, n_seeds, name, runs, **sizes)
         for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
             print(f"{number} of {len(tasks)}: {path}", flush=True)
         records = collect(runs, name)
-        write_table(
-            out / "table_3.json", COMMAND + " --small" * args.small, records, summarize(records)
-        )
+        command = COMMAND + " --small" * args.small
+        write_table(out / "table_3.json", command, records, summarize(records))
     print(out / "table_3.json")
 
 

@@ -1,4 +1,4 @@
-"""The results of Table 3 in miniature: runs collected, with intervals and paired tests, beside the paper's numbers."""
+"""The results of Table 3 in miniature: intervals and paired tests, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ SIGNS = {1: "above", -1: "below", 0: "?"}
 
 
 def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Path]:
-    """Run what is not finished, `jobs` at a time, each in a process of its own; files in the order they are ready."""
+    """Run what is not finished, `jobs` at a time, each in a process of its own.
+
+    Their files come in the order in which they are ready.
+    """
     tasks = list(tasks)
     if jobs == 1:
         yield from map(run_task, tasks)
@@ -54,39 +57,27 @@ def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Path]:
 
 
 def run_verb(args: Namespace, say: Callable[[str], None]) -> None:
-    """`annotated-transformer variations run ROW ...`: the runs that are missing, seed 1 of every row first."""
+    """`annotated-transformer variations run ROW ...`: what is missing, seed 1 of each row first."""
     require(bool(args.rows), "name the rows to run: base, A1, ... or table, claims, all")
     require(args.seeds >= 1, f"seeds must be at least 1, got {args.seeds}")
     require(args.steps is None or args.steps >= 1, f"steps must be at least 1, got {args.steps}")
     require(args.jobs >= 1, f"jobs must be at least 1, got {args.jobs}")
     names = [variation.id for variation in find_variations(args.rows)]
-    tasks = tasks_of(
-        names,
-        args.seeds,
-        args.corpus,
-        Path(args.out),
-        steps=args.steps or STEPS,
-        vocab_size=args.vocab_size or VOCAB_SIZE,
-        data_dir=args.data_dir,
-    )
+    sizes = {"steps": args.steps or STEPS, "vocab_size": args.vocab_size or VOCAB_SIZE}
+    out = Path(args.out)
+    tasks = tasks_of(names, args.seeds, args.corpus, out, **sizes, data_dir=args.data_dir)
     for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
         say(f"{number} of {len(tasks)}: {path}")
-    print(
-        as_text(
-            summarize(
-                {
-                    name: seeds
-                    for name, seeds in collect(Path(args.out), args.corpus).items()
-                    if name in names
-                },
-                n_samples=200,
-            )
-        )
-    )
+    found = collect(out, args.corpus)
+    chosen = {name: seeds for name, seeds in found.items() if name in names}
+    print(as_text(summarize(chosen, n_samples=200)))
 
 
 def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
-    """`annotated-transformer variations table`: every finished run, summarized; with --result a result file."""
+    """`annotated-transformer variations table`: every finished run, summarized.
+
+    With --result it makes a result file.
+    """
     require(not args.rows, "table takes no rows: it shows every finished run")
     records = collect(Path(args.out), args.corpus)
     rows = summarize(records)
@@ -121,12 +112,13 @@ def collect(out: Path, name: str) -> Records:
 
 
 def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
-    """A row for each variation, and for each way to search with base: estimates, differences, and the paper's numbers.
+    """A row for each variation, and for each way to search with base.
 
-    `ppl` and `bleu` are estimates (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of
-    the paired differences to `against`, over the seeds that both have. Those that were trained on short sentences, and
-    base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens, whatever
-    their source, and of the longer ones.
+    Each row has estimates, differences, and the paper's numbers. `ppl` and `bleu` are estimates
+    (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of the paired
+    differences to `against`, over the seeds that both have. Those that were trained on short
+    sentences, and base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at
+    most `SHORT` tokens, whatever their source, and of the longer ones.
     """
     rows = []
     for name, seeds in records.items():
@@ -143,9 +135,8 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
             "train_loss": sum(r["train_loss"] for r in seeds.values()) / len(seeds),
         }
         if name in PAPER:
-            row["paper"] = {
-                key: getattr(PAPER[name], key) for key in ("name", "ppl", "bleu", "parameters")
-            }
+            printed = ("name", "ppl", "bleu", "parameters")
+            row["paper"] = {key: getattr(PAPER[name], key) for key in printed}
         rows.append({**row, **_estimates(records, name, "", variation.against, n_samples)})
     for decoding in DECODINGS if "base" in records else ():
         rows.append(
@@ -195,29 +186,29 @@ def _estimates(
 
 
 def as_text(rows: Iterable[dict[str, Any]]) -> str:
-    """The summary for a terminal: ours on the left of the bar, the paper's on the right; BLEU is never below 0."""
+    """The summary for a terminal: ours on the left of the bar, the paper's on the right.
+
+    BLEU is never below 0.
+    """
     lines = [
-        f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'BLEU (95 %)':>20}{'BLEU difference':>16}"
-        "  | in the paper: PPL, BLEU"
+        f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'BLEU (95 %)':>20}"
+        f"{'BLEU difference':>16}  | in the paper: PPL, BLEU"
     ]
     for row in rows:
         parameters = f"{row['parameters']:,}" if "parameters" in row else ""
         line = f"{row['id']:20}{row['n_seeds']:6}{parameters:>12} "
         bleu = {**row["bleu"], "low": max(0.0, row["bleu"]["low"])}
         line += f"{_interval(row['ppl']):>22}{_interval(bleu):>20}"
-        difference, paper = row.get("bleu_difference"), row.get("paper")
-        line += (
-            f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}" if difference else " " * 16
-        )
-        to = f" (to {row['against']})" if row["against"] != "base" else ""
-        lines.append(
-            line
-            + (
-                f"  | {paper['ppl']:.2f}, {paper['bleu']:.1f}  {paper['name']}"
-                if paper
-                else f"  | {row['about']}{to}"
-            )
-        )
+        if difference := row.get("bleu_difference"):
+            line += f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}"
+        else:
+            line += " " * 16
+        if paper := row.get("paper"):
+            line += f"  | {paper['ppl']:.2f}, {paper['bleu']:.1f}  {paper['name']}"
+        else:
+            to = f" (to {row['against']})" if row["against"] != "base" else ""
+            line += f"  | {row['about']}{to}"
+        lines.append(line)
     return "\n".join(lines)
 
 

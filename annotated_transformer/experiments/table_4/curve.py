@@ -1,4 +1,4 @@
-"""The learning curve of the parser (section 6.3): a power law through F1 over sentences, and where it would lead."""
+"""The learning curve of the parser (section 6.3): a power law through F1, and where it leads."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def power_law(points: Sequence[tuple[int, float]], floor: float = 0.0) -> tuple[
     x = [math.log(n) for n, _ in points]
     y = [math.log(error - floor) for _, error in points]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum(
-        (a - mean_x) ** 2 for a in x
-    )
+    products = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    slope = products / sum((a - mean_x) ** 2 for a in x)
     return math.exp(mean_y - slope * mean_x), -slope
 
 
 def learning_curve(records: Sequence[dict[str, Any]], n_resamples: int = 1000) -> dict[str, Any]:
-    """Errors over training sentences, the law fitted to them, and where it leads at the paper's number of sentences.
+    """Errors over training sentences, the law fitted to them, and where it leads.
 
-    The interval is over resampled held-out sentences (the same for all sizes). It knows nothing of other seeds, nor of
-    whether the law is the right one: `with_floor` is the same with half of the smallest error as a floor.
+    `f1 there` is where it leads at the paper's number of sentences. The interval is over resampled
+    held-out sentences (the same for all sizes). It knows nothing of other seeds, nor of whether the
+    law is the right one: `with_floor` is the same with half of the smallest error as a floor.
     """
     sizes = [record["training"]["sentences"] for record in records]
     target = PAPER["training sentences"]
