@@ -175,13 +175,14 @@ def evaluate(args: Namespace) -> None:
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
         finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
-        settings = {"sentences": len(pairs), "int8": args.int8, **search}
+        settings = {"sentences": len(pairs), "int8": args.int8, "dtype": translator.dtype, **search}
         print(json.dumps({**named, "perplexity": finite, **settings}))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")
     vocabulary = f"per token of this vocabulary of {tokenizer.vocab_size:,}"
-    print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(pairs):,} sentences")
+    in_float32 = ", in float32" if translator.dtype != "float32" else ""
+    print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(pairs):,} sentences{in_float32}")
 
 
 def inspect(args: Namespace) -> None:

@@ -28,7 +28,7 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 
 import argparse
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product as product_of
 from pathlib import Path
@@ -77,17 +77,27 @@ def product_size(bench: Bench) -> int:
     return 64 if bench.small else 8192
 
 
+MULTIPLE_OF = 8
+"""Of the lengths of a batch on a GPU (see `TrainingRun`)."""
+
+
+def batches_of_training(pairs: list[TokenPair], max_tokens: int) -> Iterator[Batch]:
+    """What a run on a GPU learns from: lengths are multiples of 8, so that shapes are few."""
+    return token_batches(pairs, max_tokens, multiple_of=MULTIPLE_OF)
+
+
 def random_batches(pairs: list[TokenPair], max_tokens: int) -> list[Batch]:
     """The pairs in their random order, cut wherever the next would not fit when padded."""
     groups: list[list[TokenPair]] = [[]]
     longest = 0
     for pair in pairs:
-        longest = max(longest, *(len(side) + 1 for side in pair))
+        padded = max(-(-(len(side) + 1) // MULTIPLE_OF) * MULTIPLE_OF for side in pair)
+        longest = max(longest, padded)
         if longest * (len(groups[-1]) + 1) > max_tokens:
             groups.append([])
-            longest = max(len(side) + 1 for side in pair)
+            longest = padded
         groups[-1].append(pair)
-    return [make_batch(group) for group in groups]
+    return [make_batch(group, multiple_of=MULTIPLE_OF) for group in groups]
 
 
 def steps(
@@ -118,7 +128,7 @@ def measure_first_epoch(
     """An epoch in which nearly every batch has a shape of its own, then the same epoch again:
     wall time, once each."""
     pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
-    batches = list(token_batches(pairs, max_tokens))
+    batches = list(batches_of_training(pairs, max_tokens))
     precision, records = "fp32" if bench.device == "cpu" else "bf16", []
     for packed in (False, True):
         epoch = steps(new_run(bench, config, precision, False, packed), batches, precision)
@@ -153,7 +163,7 @@ def measure_training(
     of 25,000 real target tokens each.
     """
     pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
-    batches = list(token_batches(pairs, max_tokens))[: 2 if bench.small else 8]
+    batches = list(batches_of_training(pairs, max_tokens))[: 2 if bench.small else 8]
     tokens, count = (
         sum(batch.n_tokens for batch in batches),
         step_operations(config, real_lengths(batches)),
@@ -214,7 +224,7 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     on a CPU there is nothing to wait for.
     """
     pairs = sentences(300 if bench.small else 20_000, config.vocab_size)
-    batches = list(token_batches(pairs, max_tokens))[:12]
+    batches = list(batches_of_training(pairs, max_tokens))[:12]
     records = []
     for packed in (False, True):
         run = new_run(bench, config, "bf16", True, packed)
@@ -258,7 +268,7 @@ def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: i
     every step; and with an epoch's groups and each batch made on the way, as `train` does, while
     the GPU computes the step before."""
     pairs = sentences(200 if bench.small else 4000, config.vocab_size)
-    grouped, mixed = list(token_batches(pairs, max_tokens)), random_batches(pairs, max_tokens)
+    grouped, mixed = list(batches_of_training(pairs, max_tokens)), random_batches(pairs, max_tokens)
     run = new_run(bench, config, "bf16", False)
     kinds = {
         "grouped by length": (grouped, False),
@@ -267,7 +277,7 @@ def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: i
     }
     works = {kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()}
     works["grouped, made on the way"] = lambda: steps(
-        run, token_batches(pairs, max_tokens), "bf16"
+        run, batches_of_training(pairs, max_tokens), "bf16"
     )()
     kinds["grouped, made on the way"] = grouped, False
     times = bench.in_turns(works)

@@ -417,7 +417,7 @@ plt.show()
 # **Which one does the package get?** Its decoder's self-attention passes `is_causal` and no mask, so that flash may be
 # chosen (in bf16; float32 it does not take). The encoder's, and the attention over the source, pass the padding mask,
 # which flash does not take; on a GPU that leaves the memory-efficient kernel, math and, where it takes the call,
-# cuDNN's. In training the package switches cuDNN's off: PyTorch would prefer it on an H100 or a B200, where it makes a
+# cuDNN's. In training and in search the package switches cuDNN's off: PyTorch would prefer it on an H100 or a B200, where it makes a
 # plan for each new shape in about a second ([measured on a B200](https://github.com/modelscope/FunASR/issues/3704)),
 # and nearly every batch of sentences has a shape of its own. To see what your GPU takes, force one kernel after
 # another, or look at the kernels' names in `torch.profiler`.

@@ -109,6 +109,12 @@ def test_only_training_and_translation_open_the_fast_folder() -> None:
     assert users - {"fast"} <= {"training", "translation", "experiments"}
 
 
+def test_only_the_timing_of_table_1_keeps_freed_memory() -> None:
+    """That would change the whole process of whoever trains or translates."""
+    users = {name for name, path in MODULES.items() if "fast.memory" in ours(path)}
+    assert users == {"experiments.table_1.timing"}
+
+
 def test_a_folder_is_read_in_an_hour() -> None:
     folders = {path.parent for path in SOURCES}
     counts = {folder.name: len(list(folder.glob("[!_]*.py"))) for folder in folders}

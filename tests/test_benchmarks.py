@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_transformer.config import ModelConfig
+from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import make_batch
+from annotated_transformer.training.run import TrainingRun
 from benchmarks import decoders, decoding, gpu, peers, timing
 
 pytestmark = pytest.mark.slow
@@ -44,6 +45,18 @@ def test_every_program_is_told_of_and_no_module_touches_the_path():
     programs = {name for name, source in sources.items() if "def main(" in source}
     assert programs == set(PROGRAMS) == {name for name in sources if f"`{name}.py`" in said}
     assert not [name for name, source in sources.items() if "sys.path" in source]
+
+
+def test_the_gpu_benchmark_learns_from_batches_that_training_makes_on_a_gpu():
+    pairs = gpu.sentences(200, 50)
+    run = TrainingRun(ModelConfig(50, N=1, d_model=8, d_ff=8, h=1), TrainConfig(max_tokens=512))
+    run.multiple_of = 8
+    grouped, drawn = list(gpu.batches_of_training(pairs, 512)), run.batches(lambda epoch: pairs)
+    shapes = [batch.source.shape for batch in grouped]
+    assert sorted(shapes) == sorted(next(drawn).source.shape for _ in grouped)
+    for batch in [*grouped, *gpu.random_batches(pairs, 512)]:
+        assert batch.source.size(1) % 8 == batch.target_in.size(1) % 8 == 0
+        assert max(batch.source.numel(), batch.target_in.numel()) <= 512
 
 
 def test_operations_of_a_step_are_those_that_pytorch_counts():

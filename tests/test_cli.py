@@ -522,6 +522,15 @@ def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch)
     assert status == 0 and json.loads(out)["int8"] is True and len(made) == 2
 
 
+def test_evaluate_says_in_what_type_it_searched_and_in_what_it_scored(capsys, directory, files):
+    arguments = ["evaluate", directory, "--source", files[0], "--reference", files[1], "--quiet"]
+    arguments += ["--max-extra", 1, "--dtype", "bfloat16"]
+    status, out, _ = run(capsys, *arguments, "--json")
+    assert status == 0 and json.loads(out)["dtype"] == "bfloat16"
+    assert run(capsys, *arguments)[1].rstrip().endswith("sentences, in float32")
+    assert "float32" not in run(capsys, *arguments[:-2])[1]
+
+
 def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monkeypatch):
     asked = []
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from fake_cuda import fake_cuda
 from torch import nn
+from torch.nn import functional as F
 from toys import SMALL
 
 from annotated_transformer.config import ModelConfig
@@ -70,6 +71,26 @@ def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypa
         found = SEARCHES[search](model, source)
     assert len(found) == 3 and [b for b, _ in model.shapes] == [3] * 7 + [2, 1]
     assert waits == ["copy to the host"] * (1 + 9)  # for the limits, then for what each step found
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("ready", READY)
+def test_cudnn_attends_in_no_step_of_a_search(search, ready, monkeypatch):
+    """It makes a plan for each new length, and a search has a new length in each step."""
+    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda run: run)
+    enabled, attention = [], F.scaled_dot_product_attention
+
+    def note(*args, **options):
+        enabled.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return attention(*args, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", note)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with fake_cuda(answer=numbers_of_a_search(2, 2)):
+        model = READY[ready](on_gpu(Transformer(ModelConfig(**{**SMALL, "N": 1})), torch.float16))
+        SEARCHES[search](model, torch.zeros(2, 7, dtype=torch.long, device="cuda"))
+    assert len(enabled) >= 3 and not any(enabled)
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
 
 
 def test_where_the_real_tokens_are_reaches_a_gpu_without_a_wait():

@@ -81,8 +81,9 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
         if start + length > self.table.size(0):
-            longer = self.encoding(2 * (start + length), self.table.size(1))
-            self.table = longer.to(self.table.device, self.table.dtype)
+            with torch.inference_mode(False):  # the table outlives a search
+                longer = self.encoding(2 * (start + length), self.table.size(1))
+                self.table = longer.to(self.table.device, self.table.dtype)
         return self.table[start : start + length]
 
 

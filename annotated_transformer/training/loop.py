@@ -23,6 +23,7 @@ from annotated_transformer.training import state
 from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.weights import tensor_shapes, without_weights
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -74,6 +75,11 @@ def train(
         "max_length must not exceed max_len, where learned positions end, got "
         f"{train_config.max_length} and {model_config.max_len}",
     )
+    if resume:
+        state.require_shapes(model_config, out)
+    elif init:
+        weights = Path(init) / "model.safetensors"
+        without_weights(model_config, tensor_shapes(weights), weights)
     run = TrainingRun(model_config, train_config, device)
     run.fingerprint = fingerprint(train_pairs)
     if resume:
@@ -82,7 +88,6 @@ def train(
     else:
         checkpoint.begin_run(out)
         if init:
-            weights = Path(init) / "model.safetensors"
             checkpoint.load_weights(run.model, checkpoint.load_tensors(weights)[0], weights)
     extra = {"train": train_config.to_dict(), "corpus": corpus}
     checkpoint.write_directory(out, model_config, tokenizer, extra)

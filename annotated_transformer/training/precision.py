@@ -1,13 +1,10 @@
-"""Half precision in training: the type of the products, a scaler for float16, a kernel to avoid.
+"""Half precision in training: the type of the products, and a scaler for float16.
 
 Weights, Adam's moments, sums and losses are float32 in any case; `autocast` rounds for the
 products.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -43,20 +40,3 @@ def gradient_scaler(dtype: torch.dtype, device: torch.device) -> torch.amp.GradS
     without overflow it doubles (Micikevicius et al. 2018).
     """
     return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
-
-
-@contextmanager
-def without_cudnn_attention() -> Iterator[None]:
-    """Let a GPU take any attention kernel but cuDNN's, which PyTorch prefers on an H100 or a B200.
-
-    cuDNN makes a plan for each new shape, in about a second (measured on a B200: issue 3704 of
-    modelscope/FunASR on GitHub), and nearly every batch of sentences has a shape of its own. And
-    with a mask its backward pass can give NaN (PyTorch 2.13 on an H100: issue 196678 of
-    pytorch/pytorch).
-    """
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)

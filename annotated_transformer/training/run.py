@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.fast.attention_kernels import without_cudnn_attention
 from annotated_transformer.fast.blockwise_loss import linear_cross_entropy
 from annotated_transformer.fast.packing import (
     Packing,
@@ -23,11 +24,7 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, TokenPair, token_batches
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
-from annotated_transformer.training.precision import (
-    gradient_scaler,
-    product_type,
-    without_cudnn_attention,
-)
+from annotated_transformer.training.precision import gradient_scaler, product_type
 
 PackingChoice = Literal["auto", "on", "off"]
 

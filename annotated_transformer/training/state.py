@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from annotated_transformer import checkpoint
+from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.training.run import TrainingRun
 
@@ -29,13 +29,15 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
 
     Each file is written atomically. The state comes last: a run that is killed in between goes back
     one checkpoint and writes the others again. Without `to_average` nothing is added to
-    `checkpoints`.
+    `checkpoints`, and the state comes first, so that not even a first save can leave weights alone.
     """
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
         checkpoint.save_weights(out / "checkpoints" / name, run.model)
-    checkpoint.save_weights(out / "model.safetensors", run.model)
+        checkpoint.save_weights(out / "model.safetensors", run.model)
     checkpoint.save_tensors(out / STATE_FILE, _tensors(run), _metadata(run))
+    if not to_average:
+        checkpoint.save_weights(out / "model.safetensors", run.model)
     run.saved_steps = run.steps
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
@@ -71,6 +73,24 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
     }
 
 
+def require_shapes(config: ModelConfig, out: Path) -> None:
+    """Raise ConfigError unless what is to be resumed is there and has the shapes of this model.
+
+    That is before there is memory for a model of any size that a config.json may promise.
+    """
+    path = out / STATE_FILE
+    require(path.exists(), f"nothing to resume in {out}: it has no {STATE_FILE}")
+    stored = ModelConfig.from_dict(checkpoint.read_config(out)["model"])
+    if stored.to_dict() != config.to_dict():
+        return  # `restore` says which settings are others
+    shapes = {
+        name.removeprefix("model."): shape
+        for name, shape in weights.tensor_shapes(path).items()
+        if name.startswith("model.")
+    }
+    weights.without_weights(config, shapes, path)
+
+
 def restore(run: TrainingRun, out: Path) -> None:
     """What `save` wrote.
 
@@ -99,12 +119,12 @@ def restore(run: TrainingRun, out: Path) -> None:
         f"{out} has made {counters['step']} steps: train_steps must not be less, "
         f"got {run.config.train_steps}",
     )
-    weights = {
+    of_model = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
         if name.startswith("model.")
     }
-    checkpoint.load_weights(run.model, weights, path)
+    checkpoint.load_weights(run.model, of_model, path)
     names = [name for name, _ in run.model.named_parameters()]
     keys = ("step", "exp_avg", "exp_avg_sq")
     state = {

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from annotated_transformer.config import DecodeConfig, ModelConfig
+from annotated_transformer.fast.attention_kernels import without_cudnn_attention
 
 
 class State(Protocol):
@@ -75,6 +76,7 @@ def argmax(x: Float[Tensor, "B W V"]) -> Int[Tensor, "B W"]:
 
 
 @torch.inference_mode()
+@without_cudnn_attention()
 def greedy_search(
     model: StepModel, source: Int[Tensor, "B S"], max_extra: int = 50
 ) -> list[list[int]]:
@@ -158,6 +160,7 @@ class _Beam:
 
 
 @torch.inference_mode()
+@without_cudnn_attention()
 def beam_search(
     model: StepModel,
     source: Int[Tensor, "B S"],

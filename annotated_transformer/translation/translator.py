@@ -64,6 +64,8 @@ class Translator:
         self.model, self.tokenizer = model.to(device).eval(), tokenizer
         self.device = torch.device(device)
         self.search_model: StepModel = search_model or self.model
+        self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        """What the search computes in: "float32", "float16" or "bfloat16"."""
         learned = model.config.positions == "learned"
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
@@ -109,6 +111,7 @@ class Translator:
             translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
         )
         translator.search_model = GraphedModel(decoder) if graphs else decoder
+        translator.dtype = name
         return translator
 
     def translate(

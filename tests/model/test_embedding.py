@@ -99,6 +99,13 @@ def test_positions_that_grow_stay_on_their_device_in_their_type():
     assert positions(3).device == positions(40).device == torch.device("meta")
 
 
+def test_positions_that_grew_in_a_search_can_be_trained_with():
+    positions = SinusoidalPositions(D, length=5)
+    with torch.inference_mode():
+        positions(20)
+    assert len(positions.table) > 20 and not positions.table.is_inference()
+
+
 def test_sinusoids_are_no_parameters_and_not_saved():
     assert not list(SinusoidalPositions(D).parameters()) and not SinusoidalPositions(D).state_dict()
 

@@ -418,6 +418,51 @@ def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypa
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_first_save_before_a_validation_that_fails_leaves_no_dead_end(tmp_path, monkeypatch, at):
+    """Either there is nothing yet, and the run begins again, or there is a state to go on from."""
+    settings = dict(validate_every=2, checkpoint_every=100, valid=PAIRS[:5])
+    run(tmp_path / "whole", **settings)
+    save_tensors, calls = checkpoint.save_tensors, []
+
+    def full_disk(path, *rest):
+        calls.append(path.name)
+        if len(calls) == at:
+            raise OSError("No space left on device")
+        save_tensors(path, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(checkpoint, "save_tensors", full_disk)
+        patch.setattr(checkpoint, "save_weights", lambda path, model: full_disk(path, {}))
+        run(tmp_path / "run", **settings)
+    assert (tmp_path / "run" / "training.safetensors").exists() == (at == 2)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    run(tmp_path / "run", resume=at == 2, **settings)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_builds_no_model_that_its_weights_do_not_have(tmp_path, monkeypatch, resume):
+    """A config.json of a few bytes can promise a model of any size."""
+    run(tmp_path / "first", train_steps=1)
+    config = read_config(tmp_path / "first")
+    config["model"]["d_ff"] = 1_000_000
+    (tmp_path / "first" / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(training, "TrainingRun", None)  # it would take the memory
+    with pytest.raises(ConfigError, match="does not fit its config.json"):
+        train(
+            toy_run_config()[0].replace(d_ff=1_000_000),
+            toy_run_config()[1],
+            toy_tokenizer(),
+            PAIRS,
+            [],
+            tmp_path / ("first" if resume else "second"),
+            resume=resume,
+            init=None if resume else tmp_path / "first",
+            progress=False,
+        )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, precision):
