@@ -118,7 +118,7 @@ def where_parameters_are(model):
     }
 
 
-def test_a_model_decoder_is_left_as_it_is():
+def test_a_model_made_ready_is_left_as_it_is():
     model = small_model(bias=True)
     before = where_parameters_are(model)
     FastDecoder(model, keep_float16_copy=True)
@@ -153,7 +153,7 @@ def learn(model, _):
     [lambda model, other: model.load_state_dict(other.state_dict()), learn],
     ids=["load", "learn"],
 )
-def test_weights_that_change_count_in_every_model_decoder(change, settings):
+def test_weights_that_change_count_in_every_model_made_ready(change, settings):
     model, other = (small_model(seed, bias=True, norm="pre") for seed in (0, 5))
     source = random_tokens(1, 3, 7)
     several = [FastDecoder(model, **settings) for _ in range(2)]

@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from toys import random_pairs, small_model, text_pairs, toy_run_config, toy_tokenizer
 
 import annotated_transformer
-from annotated_transformer import checkpoint
+from annotated_transformer import checkpoint, weights
 from annotated_transformer.checkpoint import load_model, load_tensors, read_config, step_checkpoints
 from annotated_transformer.config import ConfigError
 from annotated_transformer.fast import packing
@@ -412,7 +412,8 @@ def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypa
         save_tensors(path, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(checkpoint, "save_tensors", full_disk)
+        for module in (checkpoint, weights):
+            patch.setattr(module, "save_tensors", full_disk)
         run(tmp_path / "run", log_every=5)
     run(tmp_path / "run", log_every=5, resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
@@ -432,8 +433,8 @@ def test_a_first_save_before_a_validation_that_fails_leaves_no_dead_end(tmp_path
         save_tensors(path, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        patch.setattr(checkpoint, "save_tensors", full_disk)
-        patch.setattr(checkpoint, "save_weights", lambda path, model: full_disk(path, {}))
+        for module in (checkpoint, weights):
+            patch.setattr(module, "save_tensors", full_disk)
         run(tmp_path / "run", **settings)
     assert (tmp_path / "run" / "training.safetensors").exists() == (at == 2)
     assert not (tmp_path / "run" / "model.safetensors").exists()
