@@ -73,6 +73,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) ->
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> Shapes:
+    """The shape of each tensor by its name."""
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 

@@ -30,6 +30,7 @@ def store_column_major(model: Transformer) -> Transformer:
 
 
 def column_major(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
+    """The same matrix, stored column by column: a copy."""
     return weight.t().contiguous().t()
 
 
@@ -105,4 +106,5 @@ def as_function(
 
 
 def is_exact_in_float16(weight: Tensor) -> bool:
+    """Whether float16 holds each of these float32 numbers as it is."""
     return weight.dtype == torch.float32 and torch.equal(weight.half().float(), weight)
