@@ -41,6 +41,7 @@ experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/resul
 
 reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made from the code (package, settings)
 	$(BIN)/python tools/figures.py
+	$(BIN)/python -m tools.drawings
 	$(BIN)/python -m tools.reference
 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def prepare(args: Namespace) -> None:
+    """Fetch and check a corpus; print its source, licence and sizes."""
     from annotated_transformer.text import corpus
 
     if args.list:
@@ -38,6 +39,7 @@ def prepare(args: Namespace) -> None:
 
 
 def train(args: Namespace) -> None:
+    """Train a new run, or go on with one, and print what came out as one line of JSON."""
     out = Path(args.out)
     model_config, train_config, name = run_settings(args, out)
     device = device_of(args.device)
@@ -88,12 +90,14 @@ def train(args: Namespace) -> None:
 
 
 def average(args: Namespace) -> None:
+    """Average the last checkpoints of one run or several into a new directory."""
     from annotated_transformer.checkpoint import average_checkpoints
 
     print(average_checkpoints(args.directory, args.last, args.out, args.others))
 
 
 def translate(args: Namespace) -> None:
+    """Translate standard input, a line at a time, to standard output."""
     search = _search(args)
     window_fits = args.window is None or args.window >= 1
     require(window_fits, f"--window must be at least 1, got {args.window}")
@@ -103,10 +107,9 @@ def translate(args: Namespace) -> None:
         translator = _translator(args, args.max_source)
         target = files.enter_context(open(args.output, "wb")) if args.output else sys.stdout.buffer
         window = args.window or (1 if source.isatty() else 512)
-        n_best = search.pop("n_best")
-        stream = translator.n_best_stream(_lines(source), n_best, window, **search)
+        stream = translator.n_best_stream(_lines(source), window, search)
         for number, found in enumerate(stream, 1):
-            if n_best == 1:
+            if search.n_best == 1:
                 lines = [f"{found[0].text}\n"]
             else:
                 lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in found]
@@ -140,6 +143,7 @@ def _check_output(output: str | None, *inputs: str | None) -> None:
 
 
 def evaluate(args: Namespace) -> None:
+    """Translate a split or two files; print BLEU with its signature, and perplexity."""
     from tqdm import tqdm
 
     from annotated_transformer.checkpoint import read_config
@@ -164,7 +168,7 @@ def evaluate(args: Namespace) -> None:
     tokenizer = translator.tokenizer
     _, encoded = scorable(translator.model.config, tokenizer, pairs)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
-    stream = translator.translate_stream(sources, **search)
+    stream = translator.translate_stream(sources, search=search)
     bar = tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet)
     hypotheses = list(bar)
     if args.output:
@@ -175,8 +179,9 @@ def evaluate(args: Namespace) -> None:
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
         finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
-        settings = {"sentences": len(pairs), "int8": args.int8, "dtype": translator.dtype, **search}
-        print(json.dumps({**named, "perplexity": finite, **settings}))
+        settings = {"sentences": len(pairs), "int8": args.int8, "dtype": translator.dtype}
+        searched = {name: value for name, value in search.to_dict().items() if name != "n_best"}
+        print(json.dumps({**named, "perplexity": finite, **settings, **searched}))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")
@@ -186,6 +191,7 @@ def evaluate(args: Namespace) -> None:
 
 
 def inspect(args: Namespace) -> None:
+    """Print what each layer's attention does, and what is lost without it."""
     from annotated_transformer.checkpoint import load_model, read_config
     from annotated_transformer.looking import inspection
     from annotated_transformer.text import corpus
@@ -223,6 +229,7 @@ def variations(args: Namespace) -> None:
 
 
 def export(args: Namespace) -> None:
+    """Write a checkpoint's weights in another type, with a card that says what they are."""
     import torch
 
     from annotated_transformer.checkpoint import (
@@ -275,11 +282,9 @@ def device_of(name: str) -> str:
     return ("cuda" if available else "cpu") if name == "auto" else name
 
 
-def _search(args: Namespace) -> dict[str, Any]:
+def _search(args: Namespace) -> DecodeConfig:
     names = [field.name for field in fields(DecodeConfig) if hasattr(args, field.name)]
-    search = {name: getattr(args, name) for name in names}
-    DecodeConfig(**search)
-    return search
+    return DecodeConfig(**{name: getattr(args, name) for name in names})
 
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:

@@ -6,7 +6,7 @@ Nothing here imports torch, so that a configuration can be read, checked and sto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.settings import Settings
@@ -21,6 +21,7 @@ __all__ = [
     "Activation",
     "ConfigError",
     "DecodeConfig",
+    "DecodeSettings",
     "Initialization",
     "ModelConfig",
     "Norm",
@@ -67,8 +68,9 @@ class ModelConfig(Settings):
     N layers a stack, model width d_model, feed-forward width d_ff, h heads of key width d_k and
     value width d_v (d_model / h where not given), residual dropout p_drop. The fields after
     `p_drop` are departures from the paper, all off by default, except `initialization`, which the
-    paper leaves open, the ids, and `max_len`, the number of positions that `positions="learned"`
-    has (the sinusoids have no end).
+    paper leaves open ("glorot" is its authors' code's; the presets tiny and small have "scaled",
+    which learns sooner: `Transformer.initialize`), the ids, and `max_len`, the number of positions
+    that `positions="learned"` has (the sinusoids have no end).
     """
 
     vocab_size: int
@@ -86,7 +88,7 @@ class ModelConfig(Settings):
     scaled_attention: bool = True
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0
-    initialization: Initialization = "scaled"
+    initialization: Initialization = "glorot"
     max_len: int = 1024
     pad_id: int = PAD_ID
     bos_id: int = BOS_ID
@@ -143,24 +145,14 @@ class ModelConfig(Settings):
     @classmethod
     def tiny(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a laptop and a few minutes: N 3, d_model 128."""
-        return cls(
-            **{"vocab_size": vocab_size, "N": 3, "d_model": 128, "d_ff": 512, "h": 4, **changes}
-        )
+        sizes = {"N": 3, "d_model": 128, "d_ff": 512, "h": 4, "initialization": "scaled"}
+        return cls(**{"vocab_size": vocab_size, **sizes, **changes})
 
     @classmethod
     def small(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """For a small corpus and an hour, or a GPU and minutes: N 4, d_model 256, more dropout."""
-        return cls(
-            **{
-                "vocab_size": vocab_size,
-                "N": 4,
-                "d_model": 256,
-                "d_ff": 1024,
-                "h": 4,
-                "p_drop": 0.3,
-                **changes,
-            }
-        )
+        sizes = {"N": 4, "d_model": 256, "d_ff": 1024, "h": 4, "p_drop": 0.3}
+        return cls(**{"vocab_size": vocab_size, **sizes, "initialization": "scaled", **changes})
 
     @classmethod
     def base(cls, vocab_size: int, **changes: Any) -> ModelConfig:
@@ -170,16 +162,8 @@ class ModelConfig(Settings):
     @classmethod
     def big(cls, vocab_size: int, **changes: Any) -> ModelConfig:
         """Table 3, row big, with its dropout for English-German (English-French: p_drop=0.1)."""
-        return cls(
-            **{
-                "vocab_size": vocab_size,
-                "d_model": 1024,
-                "d_ff": 4096,
-                "h": 16,
-                "p_drop": 0.3,
-                **changes,
-            }
-        )
+        sizes = {"d_model": 1024, "d_ff": 4096, "h": 16, "p_drop": 0.3}
+        return cls(**{"vocab_size": vocab_size, **sizes, **changes})
 
 
 PRESETS = ("tiny", "small", "base", "big")
@@ -258,6 +242,15 @@ class TrainConfig(Settings):
             self.precision in ("auto", "fp32", "bf16", "fp16"),
             f"precision must be auto, fp32, bf16 or fp16, got {self.precision}",
         )
+
+
+class DecodeSettings(TypedDict, total=False):
+    """The settings of `DecodeConfig` as keywords, each of which may be left out."""
+
+    beam_size: int
+    alpha: float
+    n_best: int
+    max_extra: int
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class Settings:
         _check_kinds(type(self), vars(self))
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, settings: Any) -> Self:

@@ -4,50 +4,49 @@
 # *Section 3.4 of the paper {cite}`vaswani2017attention`: how tokens become vectors, and how vectors become
 # probabilities of tokens.*
 #
-# A Transformer computes with vectors, and a text is made of tokens. At both ends of the model stands a matrix with one
-# row for each token of the vocabulary: at the entrance it turns an id into a vector, at the exit a vector into a score
-# for every id. The paper gives this section five lines, and in them uses *one* matrix for all of it, and a factor
-# $\sqrt{d_{\mathrm{model}}}$ that it does not explain.
+# A Transformer computes with vectors, and a text is made of tokens. At both ends of the model we therefore need a
+# matrix with one row per token of the vocabulary: at the entrance it turns an id into a vector, and at the exit a
+# vector into a score for every id. The paper gives this section five lines. In them it uses *one* matrix for all of
+# this, and a factor $\sqrt{d_{\mathrm{model}}}$ that it leaves unexplained.
 #
-# When you have read this chapter you can
-#
-# - name the three places of the shared matrix, and show that its gradient is the sum of three;
-# - say what the factor does to the sum of embedding and position, and on what the answer depends;
-# - count what sharing saves, and build the model with separate vocabularies;
-# - compute cross-entropy and perplexity in the right units, and say which perplexities may be compared;
-# - compute a softmax that neither overflows nor takes the logarithm of 0, and say what a temperature does.
-#
-# Letters for shapes (B sentences, L positions, D $d_{\mathrm{model}}$, V vocabulary, ...) are listed in
-# [Notation](notation.md).
+# In this chapter we find the three places of that matrix and add up its three gradients, measure when sharing it pays,
+# and work out what the factor does. Then we turn logits into probabilities, losses and perplexities, and learn which
+# perplexities may be compared. The letters for shapes are in [Notation](notation.md).
 
-# %%
+# %% tags=["hide-cell"]
 import math
+from itertools import count, islice
 
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
-from annotated_transformer import ModelConfig, Transformer, positional_encoding
+# %% tags=["hide-cell"]
+from annotated_transformer import (ModelConfig, Tokenizer, TrainConfig, Transformer, corpus, label_smoothed_cross_entropy,
+                                   make_adam, noam_learning_rate, positional_encoding, token_batches)
 from annotated_transformer.exercises import check
 from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from annotated_transformer.model.embedding import LearnedPositions
+from annotated_transformer.translation.evaluation import mean_nll
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
+def parameters(module):
+    return sum(weight.numel() for weight in module.parameters())
+
 # %% [markdown]
-# ## One matrix, three places
+# ## One matrix in three places
 #
-# **Question.** How does an id become a vector, and a vector an id again?
-#
-# An id is a name, not a quantity: token 12 is not twice token 6. So the model keeps a table with one learned vector
-# for each token, its **embedding**. The table is a matrix $E$ with $V$ rows and $d_{\mathrm{model}}$ columns. Two
-# embeddings are needed, for the source and for the target. At the exit, the decoder's output $x$ must be compared with
-# every token of the vocabulary, and that takes $V$ vectors of the same size once more.
-#
-# **Equation.** The paper shares "the same weight matrix between the two embedding layers and the pre-softmax linear
-# transformation", and multiplies the embeddings, not the exit, by $\sqrt{d_{\mathrm{model}}}$:
+# An id is a name rather than a quantity: token 12 is in no sense twice token 6. So the model keeps a table with one
+# learned vector per token, its **embedding**. The table is a matrix $E$ with $V$ rows and $d_{\mathrm{model}}$ columns.
+# We need such a table for the source and another one for the target. At the exit, we compare the decoder's output $x$
+# with every token of the vocabulary, and that takes $V$ vectors of the same size once more. The paper's solution is to
+# "share the same weight matrix between the two embedding layers and the pre-softmax linear transformation". It
+# multiplies the embeddings by $\sqrt{d_{\mathrm{model}}}$, and leaves the exit as it is:
 #
 # $$
 # \mathrm{embed}(t) = \sqrt{d_{\mathrm{model}}}\; E_t
@@ -57,80 +56,98 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # E \in \mathbb{R}^{V \times d_{\mathrm{model}}}
 # $$ (emb-shared)
 #
-# $E_t$ is row $t$. The **logits** are $V$ numbers, the dot products of $x$ with every row: the score of a token says
-# how well its vector agrees with $x$. Sharing one matrix is called **tying** the weights.
-#
-# **Code.** The paper speaks of a "linear transformation"; the package gives it no bias. (The paper does not say. With
-# one matrix in three places, a bias would belong to one of them only.)
+# $E_t$ is row $t$. The **logits** are the dot products of $x$ with every row, so a token's logit says how well its
+# vector agrees with $x$. Using one matrix in several places is called **tying** the weights.
+
+# %% tags=["hide-cell"]
+def box(ax, x, y, label, color="#f0f0f0", width=2.5, height=0.5):
+    ax.add_patch(plt.Rectangle((x - width / 2, y - height / 2), width, height,
+                               facecolor=color, edgecolor="black", linewidth=0.8))
+    ax.text(x, y, label, ha="center", va="center", fontsize=10)
+
+def arrow(ax, start, end, bend="arc3", **style):
+    ax.annotate("", end, start, arrowprops={
+        "arrowstyle": "-|>", "linewidth": 1.4, "connectionstyle": bend, "shrinkA": 0, "shrinkB": 0, **style})
+
+# %% tags=["hide-cell"]
+def columns(ax, tied="#cfe5f3"):
+    """The boxes and the solid arrows of the drawing."""
+    for x, side, stack in ((1.3, "source", "encoder"), (6.3, "target", "decoder")):
+        for y, label in ((0, f"{side} ids"), (1, f"{side} embedding"), (2.1, f"+ positions, {stack}")):
+            box(ax, x, y, label, tied if y == 1 else "#f0f0f0")
+        arrow(ax, (x, 0.25), (x, 0.75), color="black")
+        arrow(ax, (x, 1.25), (x, 1.85), color="black")
+    box(ax, 6.3, 3.1, "linear, $x\\,E^\\top$", tied)
+    box(ax, 6.3, 4, "softmax")
+    for start, end in (((6.3, 2.35), (6.3, 2.85)), ((6.3, 3.35), (6.3, 3.75)), ((2.55, 2.1), (5.05, 2.1))):
+        arrow(ax, start, end, color="black")
+    ax.text(2.65, 2.15, "memory", fontsize=9, va="bottom")
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Drawing of the model with one matrix E at the bottom centre. An arrow leads from E to the source embedding below the encoder, one to the target embedding below the decoder, both labelled times the square root of d_model, and one to the linear layer above the decoder, labelled E transposed, no factor. Encoder and decoder are boxes; positions are added above both embeddings, and a softmax follows the linear layer."}, "figure": {"caption": "The matrix $E$ in its three places. Dashed arrows carry its values, solid arrows the data.", "name": "fig-emb-places"}}
+figure, ax = plt.subplots(figsize=(6.8, 4), layout="constrained")
+columns(ax)
+box(ax, 3.8, 1, "$E$", "#cbeade", width=0.7, height=0.9)
+dashed = {"color": PALETTE[2], "linestyle": "--"}
+for x, end, place in ((3.45, 2.55, 3.0), (4.15, 5.05, 4.6)):
+    arrow(ax, (x, 1), (end, 1), **dashed)
+    ax.text(place, 1.08, "$\\times\\sqrt{d_{\\mathrm{model}}}$", ha="center", fontsize=9, va="bottom")
+arrow(ax, (3.8, 1.45), (5.05, 3.1), "angle,angleA=90,angleB=0,rad=6", **dashed)
+ax.text(3.7, 3.1, "no factor", ha="right", va="center", fontsize=9)
+ax.set(xlim=(-0.1, 7.7), ylim=(-0.35, 4.35))
+ax.axis("off")
+plt.show()
+
+# %% [markdown]
+# The module has a method for each end, and the model calls it at the three places. The paper speaks of a "linear
+# transformation" and leaves open whether it has a bias; ours has none, since a bias would belong to one place only.
 
 # %%
 from annotated_transformer import SharedEmbedding
 
-show(SharedEmbedding)
+show(SharedEmbedding, Transformer.embed, Transformer.logits)
 
-# %% [markdown]
-# **Check.** Equation {eq}`emb-shared` with **one-hot** vectors, which are 0 except for a 1 at the token's place. A
-# one-hot row times $E$ picks a row of $E$. So an embedding is a linear layer whose input is one-hot; looking the row up
-# gives the same without multiplying by all the zeros.
-
-# %%
+# %% tags=["hide-cell"]
 torch.manual_seed(0)
 V, d_model = 11, 6
 embedding = SharedEmbedding(V, d_model)
 E = embedding.weight
 tokens = torch.tensor([[3, 5, 3], [1, 0, 10]])
-one_hot = torch.eye(V)[tokens]  # B L V
+one_hot = torch.eye(V)[tokens]  # B L V: a one-hot row times E picks a row of E
 assert_close(embedding(tokens), one_hot @ E * math.sqrt(d_model))
-
 x = torch.randn(2, 3, d_model)
 dot_products = torch.stack([(x * row).sum(dim=-1) for row in E], dim=-1)
 assert_close(embedding.logits(x), dot_products)
-for tensor in (tokens, embedding(tokens), embedding.logits(x)):
-    print(tuple(tensor.shape))
+print("Looking a row up is a linear layer on one-hot vectors; a logit is a dot product with a row")
 
-# %% [markdown]
-# Is it really *one* matrix, in the model as it runs? Texts often say so and build two or three. We watch PyTorch: a
-# `TorchFunctionMode` sees every call of a function of PyTorch. Ours notes each use of a weight with $V$ rows, and the
-# address at which its numbers are stored.
-
-# %%
-from torch.overrides import TorchFunctionMode
-
+# %% tags=["hide-cell"]
 class WatchVocabulary(TorchFunctionMode):
+    """Notes each use of a weight with `vocab_size` rows, and where its numbers are stored."""
+
     def __init__(self, vocab_size):
         super().__init__()
         self.vocab_size, self.uses = vocab_size, []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function in (F.embedding, F.linear):
-            x, weight = args[:2]
-            if weight.size(0) == self.vocab_size:
-                self.uses.append((function.__name__, tuple(x.shape), weight.data_ptr()))
+        if function in (F.embedding, F.linear) and args[1].size(0) == self.vocab_size:
+            self.uses.append((function.__name__, args[1].data_ptr()))
         return function(*args, **(kwargs or {}))
 
-# %% tags=["row-E10", "row-S5"]
+# %% tags=["hide-cell", "row-E10", "row-S5"]
 torch.manual_seed(0)
 config = ModelConfig(vocab_size=23, N=1, d_model=16, d_ff=32, h=2, p_drop=0.0)
 model = Transformer(config).double()
 source, target_in = torch.tensor([[4, 5, 6, 7, 2]]), torch.tensor([[1, 8, 9, 5]])
 with WatchVocabulary(23) as watch:
     logits = model(source, target_in)
-functions, shapes, addresses = zip(*watch.uses)
-for function, shape in zip(functions, shapes):
-    print(f"{function:10} of an input of shape {shape}")
+functions, addresses = zip(*watch.uses)
 assert functions == ("embedding", "embedding", "linear")
 assert set(addresses) == {model.embedding.weight.data_ptr()}
 with_23_rows = [name for name, w in model.named_parameters() if w.size(0) == 23]
 assert with_23_rows == ["embedding.weight"]
 assert_close(logits.softmax(dim=-1).sum(dim=-1), torch.ones(1, 4).double())
+print("three uses, one address, one parameter:", *functions)
 
-# %% [markdown]
-# Three uses, one address, one parameter. What goes in between the embedding and the stacks is the positional encoding,
-# added to it, and dropout on the sum ([3.5](3_5_positional_encoding.ipynb),
-# [5.4](5_4_regularization.ipynb)); what comes after the logits is the softmax.
-
-# %% tags=["row-S4"]
-show(Transformer.embed)
+# %% tags=["hide-cell", "row-S4"]
 torch.manual_seed(0)
 dropping = Transformer(config.replace(p_drop=0.5)).double()
 plain = dropping.embedding(source) + positional_encoding(5, 16)
@@ -139,14 +156,16 @@ kept = embedded != 0
 assert_close(embedded[kept], 2 * plain[kept])  # dropped, or doubled
 assert 0.3 < kept.double().mean() < 0.7
 assert_close(dropping.eval().embed(source), plain)
+print("embedding plus position, then dropout on the sum")
 
 # %% [markdown]
+# Between the embedding and the stacks come the positional encoding ([3.5](3_5_positional_encoding.ipynb)) and dropout
+# on the sum ([5.4](5_4_regularization.ipynb)), and after the logits comes the softmax.
+#
 # ### The gradient is the sum of three
 #
-# **Question.** A matrix in three places is pulled at from three sides. Which pull wins?
-#
-# **Equation.** None; they add up. That is the chain rule for a variable that occurs three times. Write the loss as a
-# function of three matrices, which happen to be equal:
+# One matrix gets gradients from three places. How do they combine? We write the loss as a function of three matrices,
+# which happen to be equal, and the chain rule adds them up:
 #
 # $$
 # \frac{\mathrm{d}}{\mathrm{d}E} \mathcal{L}(E, E, E)
@@ -155,108 +174,80 @@ assert_close(dropping.eval().embed(source), plain)
 # + \frac{\partial \mathcal{L}}{\partial E_{\text{softmax}}}
 # $$ (emb-gradient)
 #
-# with the three derivatives taken where all three matrices equal $E$.
-#
-# **Code.** To see the three apart, we untie them: the same model with a matrix for each place. (`ThreeMatrices` is
-# ours, not the package's; it comes back when we break things.)
+# To see the three apart, we untie them: the same model with a matrix for each place.
 
 # %%
 class ThreeMatrices(Transformer):
-    """A matrix each for source, target and softmax; the vocabularies may differ."""
-
+    """A matrix each for source, target and softmax."""
     def __init__(self, config, source_vocab_size=None):
         super().__init__(config)
         V, d_model = config.vocab_size, config.d_model
         self.source_embedding = SharedEmbedding(source_vocab_size or V, d_model)
         self.output = SharedEmbedding(V, d_model)
 
-    def encode(self, source, mask):
+    def encode(self, source, mask=None):
         x = self.source_embedding(source) + self.positions(source.size(1))
-        return self.encoder(self.dropout(x), mask)
+        return self.encoder(self.dropout(x), self.source_mask(source) if mask is None else mask)
 
     def logits(self, x):
         return self.output.logits(x)
+print([name for name, w in ThreeMatrices(config).named_parameters() if len(w) == config.vocab_size])
 
 # %% [markdown]
-# **Check.** All weights are copied, the embedding three times. Then both models compute the same loss, and the three
-# gradients of the one add up to the gradient of the other.
+# Both models get the same weights and one sentence pair, *die Katze schläft* to *the cat sleeps*, from a
+# vocabulary of 16 tokens. The folded cell checks equation {eq}`emb-gradient`, and the picture shows each token's share
+# in it.
 
-# %% tags=["row-E10"]
-from annotated_transformer import label_smoothed_cross_entropy
-
-untied = ThreeMatrices(config).double()
-untied.load_state_dict(model.state_dict(), strict=False)
-untied.source_embedding.weight.data.copy_(model.embedding.weight.data)
-untied.output.weight.data.copy_(model.embedding.weight.data)
-
-target_out = torch.tensor([[8, 9, 5, 2]])
-for network in (model, untied):
-    logits = network(source, target_in)
-    loss, _ = label_smoothed_cross_entropy(logits, target_out, eps_ls=0.0)
-    loss.backward()
+# %% tags=["hide-cell", "row-E10"]
+words = ["<pad>", "<s>", "</s>", "the", "cat", "dog", "sleeps", "now", "eats", "die", "der", "Katze", "Hund",
+         "schläft", "jetzt", "frisst"]
+torch.manual_seed(0)
+tied = Transformer(config.replace(vocab_size=16)).double()
+untied = ThreeMatrices(tied.config).double()
+untied.load_state_dict(tied.state_dict(), strict=False)
+untied.source_embedding.weight.data.copy_(tied.embedding.weight.data)
+untied.output.weight.data.copy_(tied.embedding.weight.data)
+pair = [torch.tensor([[words.index(word) for word in text.split()]]) for text in (
+    "die Katze schläft </s>", "<s> the cat sleeps", "the cat sleeps </s>")]
+for network in (tied, untied):
+    label_smoothed_cross_entropy(network(*pair[:2]), pair[2], eps_ls=0.0)[0].backward()
 apart = {"source": untied.source_embedding.weight.grad,
          "target": untied.embedding.weight.grad, "softmax": untied.output.weight.grad}
-assert_close(sum(apart.values()), model.embedding.weight.grad)
+assert_close(sum(apart.values()), tied.embedding.weight.grad)
 
-# %% [markdown]
-# **Picture.** The size of each token's gradient, by the place it comes from.
-
-# %% mystnb={"image": {"alt": "Stacked heat map with four rows, source, target, softmax and all three, over 23 token ids. The source row is bright only at ids 2 and 4 to 7, the target row only at 1, 5, 8 and 9. The softmax row has something at every id. The last row has something at every id too."}, "figure": {"caption": "Norm of the gradient of each row of $E$, from one sentence pair: source tokens 4 5 6 7 2, target input 1 8 9 5. The scale is logarithmic; empty cells are exactly zero.", "name": "fig-emb-gradients"}}
-rows = {**apart, "all three": model.embedding.weight.grad}
-norms = torch.stack([gradient.norm(dim=1) for gradient in rows.values()])
-figure, ax = plt.subplots(figsize=(6.2, 1.9), layout="constrained")
-shown = norms.masked_fill(norms == 0, math.nan).log10()
-image = ax.imshow(shown, aspect="auto", vmin=-2.5)
-ax.set_yticks(range(4), rows)
-ax.set(xlabel="token id", xticks=range(0, 23, 2))
-figure.colorbar(image, ax=ax, label="log10 of the norm")
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three rows of bars over the 16 tokens of the vocabulary, with a common scale. Source: bars at die, Katze, schläft and the end mark only. Target: bars at the start mark, the, cat and sleeps only. Softmax: a bar at every token, the tallest at the, cat, sleeps and the two marks of start and end, and small ones at all others."}, "figure": {"caption": "Length of the gradient that each token's row of $E$ gets from each of its places, for one sentence pair.", "name": "fig-emb-gradients"}}
+figure, axes = plt.subplots(3, 1, figsize=(6.4, 3.6), sharex=True, sharey=True, layout="constrained")
+for ax, (place, gradient), color in zip(axes, apart.items(), PALETTE):
+    lengths = gradient.norm(dim=1)
+    ax.bar(range(16), lengths, color=color)
+    ax.set_title(place, loc="left", fontsize=10)
+figure.supylabel("length of the gradient", fontsize=9)
+axes[2].set_xticks(range(16), words, rotation=60, ha="right", rotation_mode="anchor")
 plt.show()
-used = [set(norm.nonzero().flatten().tolist()) for norm in norms]
-assert used == [{2, 4, 5, 6, 7}, {1, 5, 8, 9}, set(range(23)), set(range(23))]
+used = [{words[i] for i in gradient.norm(dim=1).nonzero().flatten()} for gradient in apart.values()]
+assert used == [{"die", "Katze", "schläft", "</s>"}, {"<s>", "the", "cat", "sleeps"}, set(words)]
 
 # %% [markdown]
-# An embedding gets a gradient only in the rows of the tokens that occur. The softmax pulls at *every* row: the right
-# token's towards $x$, all others away from it. So with tying, a rare token's vector moves in every step of the
-# training, most often because it was not the answer. {cite:t}`press2017using` find in language models that a
-# tied matrix becomes more like the untied *output* matrix than like the untied input one.
-#
-# **What does tying assume?** That one vector can serve as the description of a token (at the entrance) and as the
-# pattern of its context (at the exit). {cite:t}`press2017using` and {cite:t}`inan2017tying` proposed it at about the
-# same time and found language models improved by it; the first also call the version with three places *three-way
-# weight tying* and use it for translation. The condition is that ids mean the same on both sides: **one vocabulary**
-# for both languages.
-#
-# **Break it.** Code that ties by copying numbers instead of sharing the parameter is tied until the first update only.
-# After it, the two copies are different matrices.
+# An embedding gets a gradient only in the rows of the tokens that occur. The softmax reaches *every* row: it moves the
+# right token's towards $x$ and all others away from it. So with tying, a rare token's vector moves in every step, most
+# often because it was the wrong answer. Code that ties by copying the numbers is tied until the first update only; the
+# parameter itself has to be shared.
 
-# %%
-copied = ThreeMatrices(config)
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+copied = ThreeMatrices(tied.config)
 copied.output.weight.data.copy_(copied.embedding.weight.data)  # equal, for now
-shared = Transformer(config)
-for network in (copied, shared):
-    loss, _ = label_smoothed_cross_entropy(network(source, target_in), target_out)
-    loss.backward()
-    torch.optim.Adam(network.parameters(), lr=0.01).step()
+loss, _ = label_smoothed_cross_entropy(copied(*pair[:2]), pair[2])
+loss.backward()
+torch.optim.Adam(copied.parameters(), lr=0.01).step()
 apart_by = (copied.output.weight - copied.embedding.weight).abs().max().item()
 print(f"after one step of rate 0.01 the copies differ by up to {apart_by:.3f}")
 assert apart_by > 0.009
 
 # %% [markdown]
-# **Where.**
+# ## When sharing pays
 #
-# - Code: `SharedEmbedding` in `annotated_transformer/model/embedding.py`; `Transformer.embed` and `Transformer.logits` in
-#   `annotated_transformer/model/transformer.py`.
-# - Tests: `test_one_matrix_gets_the_gradient_of_every_use` in `tests/model/test_embedding.py`;
-#   `test_one_matrix_serves_three_times_and_gathers_every_gradient` in `tests/model/test_transformer.py`.
-# - Exercises: {ref}`emb-ex-shapes`, {ref}`emb-ex-code`, {ref}`emb-ex-unseen`.
-
-# %% [markdown]
-# ## What sharing saves
-#
-# **Question.** Is it worth the trouble?
-#
-# **Equation.** Each matrix has $V d_{\mathrm{model}}$ weights. With one vocabulary, and with two of sizes
-# $V_s$ and $V_t$:
+# Each matrix has $V d_{\mathrm{model}}$ weights. With one vocabulary, and with two of sizes $V_s$ and $V_t$, we have
 #
 # $$
 # \underbrace{V d}_{\text{tied three ways}}
@@ -266,99 +257,136 @@ assert apart_by > 0.009
 # \underbrace{(V_s + V_t)\, d}_{\text{two vocabularies, target tied}}
 # \qquad d = d_{\mathrm{model}}
 # $$ (emb-saved)
-#
-# **Check.** The base model with 37,000 tokens. The device `meta` has shapes and no numbers, so nothing is allocated.
 
 # %%
-def count(module):
-    return sum(weight.numel() for weight in module.parameters())
-
 base = ModelConfig.base(vocab_size=37_000)
-with torch.device("meta"):
-    tied, separate = Transformer(base), ThreeMatrices(base)
-one_matrix = 37_000 * 512
-print(f"one matrix   {one_matrix:>11,}")
-print(f"tied         {count(tied):>11,}")
-print(f"untied       {count(separate):>11,}")
-assert count(separate) - count(tied) == 2 * one_matrix == 37_888_000
-assert round(one_matrix / count(tied), 2) == 0.30
+with torch.device("meta"):  # shapes without numbers
+    sizes = {"one matrix": 37_000 * 512, "tied model": parameters(Transformer(base)),
+             "untied model": parameters(ThreeMatrices(base))}
+for name, size in sizes.items():
+    print(f"{name:12} {size:>11,}")
+
+# %% tags=["hide-cell"]
+assert sizes["untied model"] - sizes["tied model"] == 2 * sizes["one matrix"] == 37_888_000
+assert round(sizes["one matrix"] / sizes["tied model"], 2) == 0.30
+assert (round(sizes["tied model"] / 1e6), round(sizes["untied model"] / 1e6)) == (63, 101)
+assert round(2 * 37_000 * 1024 / 1e6, 1) == 75.8  # what tying saves in the big model
+assert round(25_000 * 37_000 * 4 / 1e9, 1) == 3.7  # GB of float32 logits for 25,000 target tokens
 
 # %% [markdown]
-# One matrix is 30 percent of the tied model. Without tying there would be 101 million weights instead of 63, and the
-# paper's Table 3 prints 65: one more sign that its authors tied them. (65 million follow from a vocabulary a little
-# larger than 37,000; the [errata](errata.ipynb) have the arithmetic.)
+# One matrix is 30 percent of the base model. Without tying there would be 101 million weights instead of 63, while the
+# paper's Table 3 prints 65: one more sign that its authors tied them.
+#
+# Fewer weights should help where data are few. Let us test that on real sentences: 500 pairs of the default corpus to
+# train on, 200 others to judge by, 1,000 pieces of vocabulary, and a small model, tied and untied, with three seeds
+# each. Our measure is the loss per token on the held-out pairs, at its lowest and at the end.
 
-# %%
-assert (round(count(tied) / 1e6), round(count(separate) / 1e6)) == (63, 101)
+# %% tags=["hide-cell"]
+texts = corpus.load("tatoeba-en-de", "train")[:500]
+pieces = Tokenizer.train([sentence for pair in texts for sentence in pair], vocab_size=1000)
+few = [tuple(map(pieces.encode, pair)) for pair in texts]
+held_out = [tuple(map(pieces.encode, pair)) for pair in corpus.load("tatoeba-en-de", "valid")[:200]]
+small = ModelConfig(vocab_size=1000, N=1, d_model=64, d_ff=128, h=4, initialization="glorot")
+
+# %% tags=["hide-cell"]
+def held_out_losses(kind, seed, n_steps=240):
+    """Held-out nats per token, every 30 steps."""
+    torch.manual_seed(seed)
+    model, losses = kind(small).train(), []
+    adam = make_adam(model, TrainConfig())
+    batches = (batch for epoch in count() for batch in token_batches(few, 512, seed=seed, epoch=epoch))
+    for step, batch in enumerate(islice(batches, n_steps), 1):
+        loss, _ = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+        (loss / batch.n_tokens).backward()
+        adam.param_groups[0]["lr"] = noam_learning_rate(step, 64, 100, factor=1.5)
+        adam.step()
+        adam.zero_grad()
+        if step % 30 == 0:
+            losses.append(mean_nll(model, held_out))
+    return losses
+
+# %% tags=["nbval-ignore-output"]
+curves = {name: [held_out_losses(kind, seed) for seed in range(3)]
+          for name, kind in (("tied", Transformer), ("untied", ThreeMatrices))}
+for name, runs in curves.items():
+    print(f"{name:6}  lowest", *(f"{min(losses):.2f}" for losses in runs),
+          "  at the end", *(f"{losses[-1]:.2f}" for losses in runs))
+
+# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart of held-out loss in nats per token against training steps, 30 to 240, three solid lines for the tied model and three dashed ones for the untied model. The untied lines fall faster at first, turn about half way and rise. The tied lines fall more slowly, go on falling, and end lower."}, "figure": {"caption": "Held-out loss of a small model trained on 500 sentence pairs, tied and untied, three seeds each.", "name": "fig-emb-tying"}}
+figure, ax = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
+for (name, runs), style, color in zip(curves.items(), ("-", "--"), PALETTE):
+    for i, losses in enumerate(runs):
+        ax.plot(range(30, 241, 30), losses, style, color=color, label=name if i == 0 else None)
+ax.set(xlabel="step", ylabel="held-out loss (nats per token)")
+ax.legend()
+plt.show()
+assert max(losses[-1] for losses in curves["tied"]) < max(losses[-1] for losses in curves["untied"])
+
+# %% tags=["hide-cell"]
+for tied_losses, untied_losses in zip(curves["tied"], curves["untied"]):
+    assert min(tied_losses) < min(untied_losses) + 0.06  # level or ahead
+    assert tied_losses[-1] < untied_losses[-1] - 0.03  # and ahead at the end, with every seed
+    assert untied_losses[-1] > min(untied_losses) + 0.03  # which overfits
+assert sum(map(min, curves["tied"])) < sum(map(min, curves["untied"]))
+assert sum(losses[1] for losses in curves["tied"]) > sum(losses[1] for losses in curves["untied"])
+assert round(parameters(ThreeMatrices(small)) / parameters(Transformer(small)), 1) == 1.9
 
 # %% [markdown]
-# ### Two vocabularies
-#
-# **Question.** What if source and target have nothing in common, such as English and Chinese, or text and trees?
-#
-# Then ids no longer mean the same on both sides, and the source embedding needs a matrix of its own. The target
-# embedding and the softmax may still share theirs, since both speak of target tokens. What changes:
-#
-# | | one vocabulary | two |
-# |---|---|---|
-# | matrices | $E$ | $E_s$ and $E_t$ |
-# | `source` has ids below | $V$ | $V_s$ |
-# | `target_in`, `target_out` have ids below | $V$ | $V_t$ |
-# | logits | (B, T, $V$) | (B, T, $V_t$) |
-# | a word that is the same in both languages | one row, learned from both sides | two rows |
-#
-# The paper shares one vocabulary of about 37,000 tokens for English and German. The package has shared vocabularies
-# only. Two take a dozen lines on top of it: the class above, with its softmax tied to the target's matrix.
+# Tying pays here. At its lowest the tied model is level or ahead, with little more than half the weights, and at the
+# end it is ahead with every seed, because the untied model has begun to overfit. The untied model learns faster at
+# first. One reason is that an untrained tied model repeats itself, above all with the scaled initial values: the residual
+# connections carry each embedding through the decoder, so $x$ still resembles the row of the token just *read*. {cite:t}`press2017using` and
+# {cite:t}`inan2017tying` proposed tying at about the same time and found it to help language models.
 
-# %% tags=["row-S6"]
+# %% tags=["hide-cell"]
+torch.manual_seed(0)
+source, target_in = torch.randint(4, 2000, (2, 4, 12))
+sizes = ModelConfig(vocab_size=2000, N=2, d_model=256, d_ff=1024, h=4, initialization="scaled")
+for name, kind in {"tied": Transformer, "untied": ThreeMatrices}.items():
+    with torch.no_grad():
+        logits = kind(sizes).eval()(source, target_in)
+    repeats = (logits.argmax(dim=-1) == target_in).float().mean()
+    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), target_in[:, 1:].flatten())
+    print(f"untrained, {name:6} repeats {repeats:4.0%} of its tokens, loss {loss:5.2f} nats")
+    assert repeats > 0.9 if name == "tied" else repeats < 0.1
+    assert (loss > math.log(2000) + 2) == (name == "tied")
+
+# %% [markdown]
+# Tying three ways requires that ids mean the same on both sides, so it requires **one vocabulary** for both languages.
+# For languages without common text, such as English and Chinese, the source keeps a matrix of its own, while the
+# target's embedding and the softmax share theirs. The package has shared vocabularies only; the folded cell builds the
+# other kind from `ThreeMatrices`.
+
+# %% tags=["hide-cell", "row-S6"]
 class TwoVocabularies(ThreeMatrices):
     def __init__(self, config, source_vocab_size):
         super().__init__(config, source_vocab_size)
         self.output = self.embedding  # one module for two places
 
-two = TwoVocabularies(config, source_vocab_size=40)
-assert two.source_embedding.weight.shape == (40, 16)
-assert two.embedding.weight.shape == (23, 16)
+two, target_in = TwoVocabularies(config, 40), torch.tensor([[1, 8, 9, 5]])
+assert (len(two.source_embedding.weight), len(two.embedding.weight)) == (40, 23)
 assert two.output.weight.data_ptr() == two.embedding.weight.data_ptr()
 assert two(torch.tensor([[39, 30, 2]]), target_in).shape == (1, 4, 23)
-assert count(two) - count(Transformer(config)) == 40 * 16
-
-# %%
 try:
-    two(source, torch.tensor([[1, 30]]))  # 30 is a source token only
+    two(torch.tensor([[39, 30, 2]]), torch.tensor([[1, 30]]))  # 30 is a source token only
 except IndexError as error:
     print(type(error).__name__, "for a target id of 30 in a vocabulary of 23")
 else:
     raise AssertionError("id 30 was found among 23 rows")
 
 # %% [markdown]
-# The other way round, a source id in the target's range, nothing can fail: 8 is a valid id in both, and stands for two
-# different things. So nothing warns you if you encode the source with the target's tokenizer.
+# ## What the square root does
 #
-# **Where.**
-#
-# - Code: `count_parameters` in `annotated_transformer/tables/cost.py`; [section 5.1](5_1_data_and_batching.ipynb) makes
-#   vocabularies.
-# - Tests: `test_table_3_parameters_with_one_vocabulary` in `tests/test_paper.py`.
-# - Exercises: {ref}`emb-ex-count`.
-
-# %% [markdown]
-# ## Why multiply by the square root?
-#
-# **Question.** "In the embedding layers, we multiply those weights by $\sqrt{d_{\mathrm{model}}}$", says the paper, and
-# gives no reason. What does the factor do?
-#
-# **Equation.** What enters the stacks is a sum of two vectors, one that says *what* the token is and one that says
-# *where* it stands:
+# "In the embedding layers, we multiply those weights by $\sqrt{d_{\text{model}}}$." To see what this does, we look at
+# what enters the stacks, a sum of *what* the token is and *where* it is:
 #
 # $$
 # x_{pos} = \sqrt{d_{\mathrm{model}}}\, E_{t} + PE_{pos}
 # $$ (emb-sum)
 #
-# The second one has a fixed length. Its entries come in pairs $\sin a, \cos a$ with $\sin^2 a + \cos^2 a = 1$, and
-# there are $d_{\mathrm{model}} / 2$ pairs. The first one's length depends on how $E$ is drawn: if its entries have
-# mean 0 and variance $\sigma^2$, the expected square of a row's length is $d_{\mathrm{model}}\, \sigma^2$, to be
-# multiplied by the square of the factor.
+# The length of the second vector is fixed. Its entries come in pairs $\sin a, \cos a$ with $\sin^2 a + \cos^2 a = 1$,
+# and there are $d_{\mathrm{model}} / 2$ pairs. The length of the first depends on how $E$ is drawn. If its entries have
+# mean 0 and variance $\sigma^2$, then
 #
 # $$
 # \|PE_{pos}\|^2 = \frac{d_{\mathrm{model}}}{2}
@@ -366,22 +394,9 @@ else:
 # \mathrm{E}\,\bigl\|\sqrt{d_{\mathrm{model}}}\, E_t\bigr\|^2 = d_{\mathrm{model}} \cdot d_{\mathrm{model}}\, \sigma^2
 # $$ (emb-norms)
 #
-# Call the embedding's part of the two, $\|\text{embedding}\|^2 / (\|\text{embedding}\|^2 + \|PE\|^2)$, its **share**.
-#
-# **Check.** The package draws $E$ with $\sigma^2 = 1 / d_{\mathrm{model}}$, as the authors' own code
-# {cite}`vaswani2018tensor2tensor` does; the paper is silent. Then the embedding has length about
-# $\sqrt{d_{\mathrm{model}}}$ with the factor, and about 1 without it.
-
-# %%
-torch.manual_seed(0)
-d_model = 512
-E = SharedEmbedding(2000, d_model).weight.detach()
-PE = positional_encoding(100, d_model)
-assert_close(PE.norm(dim=1), torch.full((100,), math.sqrt(d_model / 2)))
-scaled = math.sqrt(d_model) * E
-for name, vectors in (("position", PE), ("embedding", E), ("with the factor", scaled)):
-    print(f"{name:15} mean length {vectors.norm(dim=1).mean():6.2f}")
-assert abs(E.norm(dim=1).mean() - 1) < 0.01
+# The package draws $E$ with $\sigma^2 = 1 / d_{\mathrm{model}}$, as the authors' own code
+# {cite}`vaswani2018tensor2tensor` does; the paper leaves it open. PyTorch's `nn.Embedding` draws with $\sigma^2 = 1$.
+# For each, we compute the embedding's **share** of the two squared lengths, at $d_{\mathrm{model}} = 512$.
 
 # %%
 def share(embedding, positions):
@@ -390,230 +405,83 @@ def share(embedding, positions):
     where = positions.square().sum(dim=1).mean()
     return (what / (what + where)).item()
 
-with_factor, without = share(scaled, PE), share(E, PE)
-print(f"with the factor {with_factor:.1%}, without {without:.1%}")
-assert abs(with_factor - 2 / 3) < 0.01
-assert abs(without - 1 / (1 + d_model / 2)) < 0.001
-
-# %% [markdown]
-# Two thirds with the factor, at every $d_{\mathrm{model}}$. Without it $1 / (1 + d_{\mathrm{model}}/2)$: less than half
-# a percent, and less in a wider model. The layers would first see almost nothing but positions.
-#
-# **The answer depends on the initialisation.** PyTorch's `nn.Embedding` draws from $\mathcal{N}(0, 1)$. With that
-# start, it is the *factor* that spoils the balance, this time in the other direction:
-
-# %%
 torch.manual_seed(0)
-from_pytorch = nn.Embedding(2000, d_model).weight.detach()
-tables, found = {"N(0, 1/d)": E, "N(0, 1)": from_pytorch}, {}
+PE, found = positional_encoding(100, 512), {}
+tables = {"N(0, 1/d)": SharedEmbedding(2000, 512).weight.detach(), "N(0, 1)": nn.Embedding(2000, 512).weight.detach()}
 for name, table in tables.items():
-    for factor in (1, math.sqrt(d_model)):
-        part = found[name, factor > 1] = share(factor * table, PE)
-        print(f"{name:10} factor {factor:5.2f}: embedding {part:.1%}")
-assert abs(found["N(0, 1)", False] - 2 / 3) < 0.01
-assert found["N(0, 1)", True] > 0.998
+    for factor in (1, math.sqrt(512)):
+        found[name, factor > 1] = share(factor * table, PE)
+        print(f"{name:10} factor {factor:5.2f}: the embedding's share is {found[name, factor > 1]:.1%}")
 
-# %% mystnb={"image": {"alt": "Line chart of the embedding's share against d_model from 8 to 1024. Two curves coincide at two thirds, for N(0, 1/d) with the factor and N(0, 1) without. The curve for N(0, 1) with the factor rises from 0.94 to 1. The curve for N(0, 1/d) without the factor falls from 0.2 to nearly 0."}, "figure": {"caption": "The embedding's share of the sum {eq}`emb-sum` at the start of training, by equation {eq}`emb-norms`, for two ways of drawing $E$, with and without the factor. The package draws from N(0, 1/d) and has the factor.", "name": "fig-emb-share"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of the embedding's share against d_model from 8 to 1024. Two curves coincide at two thirds, marked paper's factor with N(0, 1/d), and N(0, 1) without factor. The curve for N(0, 1) with the factor rises from 0.94 to 1. The curve for N(0, 1/d) without the factor falls from 0.2 to nearly 0."}, "figure": {"caption": "The embedding's share of the sum {eq}`emb-sum` before training, by equation {eq}`emb-norms`. The two curves at two thirds coincide.", "name": "fig-emb-share"}}
 widths = 2 ** torch.arange(3, 11).double()
 cases = {("N(0, 1)", True): (widths**2, "s-"), ("N(0, 1/d)", True): (widths, "o-"),
          ("N(0, 1)", False): (widths, "x--"), ("N(0, 1/d)", False): (widths**0, "v--")}
-figure, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
+figure, ax = plt.subplots(figsize=(5.8, 2.7), layout="constrained")
 for (name, factor), (squared_length, style) in cases.items():
     part = squared_length / (squared_length + widths / 2)
     assert abs(part[6] - found[name, factor]) < 0.01  # measured above, at 512
-    label = f"{name}, {'factor' if factor else 'no factor'}"
-    ax.plot(widths, part, style, label=label)
+    ax.plot(widths, part, style, label=f"{name}, {'factor' if factor else 'no factor'}")
 ax.set_xscale("log", base=2)
-ax.set(xlabel="$d_{\\mathrm{model}}$", ylabel="share of the embedding")
-ax.set_ylim(-0.03, 1.05)
+ax.set(xlabel="$d_{\\mathrm{model}}$", ylabel="share of the embedding", ylim=(-0.03, 1.05))
 figure.legend(loc="outside right upper")
 plt.show()
 
+# %% tags=["hide-cell"]
+assert_close(PE.norm(dim=1), torch.full((100,), math.sqrt(512 / 2)))
+assert abs(tables["N(0, 1/d)"].norm(dim=1).mean() - 1) < 0.01
+assert abs(found["N(0, 1/d)", True] - 2 / 3) < 0.01
+assert abs(found["N(0, 1/d)", False] - 1 / (1 + 512 / 2)) < 0.001
+assert abs(found["N(0, 1)", False] - 2 / 3) < 0.01
+assert found["N(0, 1)", True] > 0.998
+torch.manual_seed(0)
+learned = LearnedPositions(512, max_len=100).weight.detach()  # row (E): length about 1 at first
+assert abs(share(math.sqrt(512) * tables["N(0, 1/d)"], learned) - 512 / 513) < 1e-3
+
 # %% [markdown]
-# ### Why not draw it larger, and leave out the factor?
+# With the package's start, the factor makes the embedding two thirds of what enters, at every width. Without it the
+# share is $1 / (1 + d_{\mathrm{model}}/2)$, less than half a percent at 512, and the layers would at first see almost
+# nothing but positions. With $\mathcal{N}(0, 1)$ the factor does the opposite damage and drowns the positions.
 #
-# **Question.** $\mathcal{N}(0, 1)$ without a factor gives the same sum. So why a factor?
-#
-# Because the same matrix stands at the exit. There $x$ comes out of a layer norm, with $d_{\mathrm{model}}$ entries
-# of variance 1, and a logit is its dot product with a row of $E$:
+# So why not draw from $\mathcal{N}(0, 1)$ and leave the factor out? Because the same matrix is used at the exit. There
+# $x$ comes out of a layer norm with $d_{\mathrm{model}}$ entries of variance 1, and if $x$ and $E_t$ are independent,
 #
 # $$
 # \mathrm{Var}(x \cdot E_t) = d_{\mathrm{model}} \cdot 1 \cdot \sigma^2
 # = \begin{cases} 1 & \text{for } \sigma^2 = 1/d_{\mathrm{model}} \\ d_{\mathrm{model}} & \text{for } \sigma^2 = 1\end{cases}
 # $$ (emb-logit-variance)
 #
-# if $x$ and $E_t$ are independent. The entrance wants rows of length $\sqrt{d_{\mathrm{model}}}$, the exit wants rows
-# of length 1. One matrix cannot have both, and the factor at the entrance makes up the difference. (This is our
-# reading; the paper does not say so.)
-#
-# What do large logits cost? For logits that are independent normal numbers of variance $s^2$ with $s$ not too large,
-# the expected loss of a guess is $\ln V + s^2/2$: the logarithm of a sum of $V$ terms $e^{z}$, each with the mean
-# $e^{s^2/2}$.
-#
-# **Check.** At $s^2 = 1$: half a nat above uniform guessing. At $s^2 = 512$ the softmax is saturated, as in
+# The entrance wants rows of length $\sqrt{d_{\mathrm{model}}}$ and the exit wants rows of length 1. The factor at the
+# entrance makes up the difference. (This is our reading; the paper gives none.) Large logits are expensive: for
+# independent normal logits of moderate variance $s^2$, the expected loss of a guess is $\ln V + s^2/2$. At $s^2 = 1$
+# that is half a nat above uniform guessing. At $s^2 = 512$ the softmax is saturated, as in
 # [section 3.2](3_2_attention.ipynb), and the first losses are enormous.
 
-# %%
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Loss of a guess among 8000 tokens against the variance of the logits from 0.1 to 512, on a logarithmic axis. Measured dots follow the dashed curve ln V plus half the variance up to a variance of about 8, and then rise more slowly, to about 90 nats at 512. A dotted line marks ln V = 9. Arrows mark N(0, 1/d) at variance 1 and N(0, 1) at 512."}, "figure": {"caption": "What a guess costs by the variance of its logits, $V = 8000$. A factor at the exit, or $\\sigma^2 = 1$, moves the first loss from the left end to the right.", "name": "fig-emb-logits"}}
 torch.manual_seed(0)
-V, x = 8000, F.layer_norm(torch.randn(500, 512), [512])
-target = torch.randint(V, (500,))
-for name, scale in (("N(0, 1/d)", 512**-0.5), ("N(0, 1)", 1.0)):
-    z = x @ (torch.randn(V, 512) * scale).T
-    loss = F.cross_entropy(z, target).item()
-    print(f"{name:10} variance of logits {z.var():6.1f}, loss {loss:5.1f} nats")
-    if scale < 1:
-        assert abs(loss - (math.log(V) + 0.5)) < 0.15
-    else:
-        assert loss > 5 * math.log(V)
-
-# %% [markdown]
-# ### A surprise: the untrained model repeats itself
-#
-# **Question.** Is $x$ independent of $E_t$ in the tied model?
-#
-# Not quite. The residual connections carry each input embedding through the decoder, so $x$ still contains a part of
-# $E_t$ of the token that was *read*, and the exit compares it with that very row. So an untrained tied model finds the
-# token it has just read the likeliest next one. How strongly depends on how much the sub-layers add at first; the
-# package draws their weights small, so that much of the embedding survives.
-
-# %%
-torch.manual_seed(0)
-untrained = {"tied": Transformer, "untied": ThreeMatrices}
-source, target_in = torch.randint(4, 2000, (2, 4, 12))
-for name, kind in untrained.items():
-    size = ModelConfig(vocab_size=2000, N=2, d_model=256, d_ff=1024, h=4)
-    with torch.no_grad():
-        logits = kind(size).eval()(source, target_in)
-    own = logits.gather(-1, target_in[..., None]).mean()
-    repeats = (logits.argmax(dim=-1) == target_in).float().mean()
-    loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), target_in[:, 1:].flatten())
-    print(f"{name:6} repeats {repeats:4.0%}, own logit {own:5.2f}, loss {loss:5.2f} nats")
-    assert repeats > 0.9 if name == "tied" else repeats < 0.1
-    assert (loss > math.log(2000) + 2) == (name == "tied")
-
-# %% [markdown]
-# That is wrong nearly always, so the first losses of the tied model lie far above $\ln V + 1/2 = 8.1$, and its first
-# training steps go into unlearning it.
-#
-# **Where.**
-#
-# - Code: one factor in `SharedEmbedding.forward`, none in `SharedEmbedding.logits`.
-# - Tests: `test_embedding_is_scaled_by_sqrt_d_model_and_the_projection_is_not`,
-#   `test_initial_embeddings_and_logits_have_variance_near_one` in `tests/model/test_embedding.py`.
-# - Exercises: {ref}`emb-ex-code`, {ref}`emb-ex-position`, {ref}`emb-ex-reparametrise`.
-
-# %% [markdown]
-# ## Break it: unscaled, untied, scaled at the exit
-#
-# **Question.** Do these choices matter when the model is trained?
-#
-# Four models, alike but for one thing each. *Paper* is the package. *Untied* is `ThreeMatrices`. *Unscaled* leaves out
-# the factor. *Scaled exit* multiplies the logits by $\sqrt{d_{\mathrm{model}}}$ as well, a misreading that a summary
-# invites if it says only that embedding and output share their weights, with a scaling factor.
-
-# %%
-class Unscaled(Transformer):
-    def embed(self, tokens, start=0):
-        x = self.embedding(tokens) / math.sqrt(self.config.d_model)
-        return self.dropout(x + self.positions(tokens.size(1), start))
-
-class ScaledExit(Transformer):
-    def logits(self, x):
-        return super().logits(x) * math.sqrt(self.config.d_model)
-
-kinds = {"paper": Transformer, "untied": ThreeMatrices,
-         "unscaled": Unscaled, "scaled exit": ScaledExit}
-size = ModelConfig(vocab_size=100, N=1, d_model=64, d_ff=128, h=4, p_drop=0.0)
-
-# %% [markdown]
-# And two tasks of opposite kind, with 96 symbols. In **reversal** the answer is the source, backwards: which symbol is
-# the next to copy depends only on *where* it stands. In **substitution** each target symbol is to be replaced by its
-# partner in a fixed random table: all that counts is *what* it is.
-
-# %%
-torch.manual_seed(5)
-partner = torch.randperm(96) + 4  # the 96 symbols have ids 4 to 99
-
-def random_symbols(generator):
-    return torch.randint(4, 100, (32, 6), generator=generator)
-
-def reversal(generator):
-    source = random_symbols(generator)
-    target_out = source.flip(1)
-    return source, F.pad(target_out[:, :-1], (1, 0), value=1), target_out
-
-def substitution(generator):
-    source, target_in = random_symbols(generator), random_symbols(generator)
-    return source, target_in, partner[target_in - 4]
-
-# %%
-def train(kind, task, steps, rate=3e-3):
-    torch.manual_seed(0)
-    network = kind(size)
-    optimizer = torch.optim.Adam(network.parameters(), betas=(0.9, 0.98))
-    generator, losses = torch.Generator().manual_seed(1), []
-    for step in range(1, steps + 1):
-        optimizer.param_groups[0]["lr"] = rate * min(1, step / 50)
-        source, target_in, target_out = task(generator)
-        logits = network(source, target_in)
-        loss = F.cross_entropy(logits.flatten(0, 1), target_out.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return torch.tensor(losses)  # nats a token
-
-# %% tags=["nbval-ignore-output"]
-curves = {"substitution": {}, "reversal": {}}
-for name, kind in kinds.items():
-    curves["substitution"][name] = train(kind, substitution, steps=80)
-    curves["reversal"][name] = train(kind, reversal, steps=150)
-early = {name: loss[40:50].mean() for name, loss in curves["substitution"].items()}
-late = {name: loss[140:].mean() for name, loss in curves["reversal"].items()}
-for name in kinds:
-    print(f"{name:12} substitution, step 50 {early[name]:.2f}, "
-          f"reversal, step 150 {late[name]:.2f}")
-
-# %%
-assert early["untied"] < early["paper"] < early["unscaled"] - 0.3
-assert late["unscaled"] < late["paper"] / 3 and late["untied"] < late["paper"] < 3.5
-assert min(early["scaled exit"], late["scaled exit"]) > 4
-assert curves["reversal"]["scaled exit"][0] > 20
-
-# %% mystnb={"image": {"alt": "Two line charts of training loss in nats per token over training steps. Left, substitution: untied falls first, then paper, then unscaled, all to below 1. Right, reversal: unscaled ends lowest, then untied, then paper. On both tasks scaled exit starts far above the plot and ends near the dotted line of guessing."}, "figure": {"caption": "Training losses on two tasks, one seed, measured here. A dotted line marks guessing among 96 symbols.", "name": "fig-emb-break"}} tags=["nbval-ignore-output"]
-figure, axes = plt.subplots(1, 2, figsize=(6.4, 2.8), layout="constrained")
-for ax, (task, runs) in zip(axes, curves.items()):
-    for (name, losses), style in zip(runs.items(), ("-", "--", "-.", ":")):
-        smooth = losses.unfold(0, 10, 1).mean(dim=1)
-        ax.plot(torch.arange(10, len(losses) + 1), smooth, style, label=name)
-    ax.axhline(math.log(96), color=PALETTE[-1], linewidth=0.8, linestyle=":")
-    ax.set(title=task, xlabel="step", ylim=(0, 8))
-axes[0].set_ylabel("loss (nats a token)")
-axes[1].legend()
+V, x, target = 8000, F.layer_norm(torch.randn(500, 512), [512]), torch.randint(8000, (500,))
+z = x @ torch.randn(V, 512).T / math.sqrt(512)  # variance 1
+variances = 2.0 ** torch.arange(-3, 10)
+losses = [F.cross_entropy(math.sqrt(s2) * z, target).item() for s2 in variances]
+figure, ax = plt.subplots(figsize=(5.2, 2.7), layout="constrained")
+ax.plot(variances, losses, "o", label="measured")
+ax.plot(variances[:8], math.log(V) + variances[:8] / 2, "--", label="$\\ln V + s^2/2$")
+ax.axhline(math.log(V), color="black", linestyle=":", linewidth=0.8, label="$\\ln V$")
+for s2, name, height in ((1, "N(0, 1/d)", 30), (512, "N(0, 1)", 55)):
+    ax.annotate(name, (s2, losses[variances.tolist().index(s2)]), (s2, height), ha="center", arrowprops={"arrowstyle": "->"})
+ax.set(xlabel="variance $s^2$ of the logits", ylabel="loss (nats)", xscale="log", xlim=(0.1, 1500))
+ax.legend()
 plt.show()
-assert len(curves) == 2
 
-# %% [markdown]
-# Read it with care; it is one small model, two artificial tasks and one seed. And Adam moves all weights at the same
-# rate, so that a factor changes how fast the embedding learns, too ({ref}`emb-ex-reparametrise`).
-#
-# - **The factor is not good or bad by itself.** It moves the balance from *where* to *what*. Where *what* counts,
-#   the model without it falls behind; where *where* counts, the model with it does.
-# - **Scaling the exit is bad.** The logits start with a variance of $d_{\mathrm{model}}$ or more, the first loss is
-#   several times that of a guess ($\ln 96 = 4.6$), and the model is still hardly better than a guess when the others
-#   have learned much or all.
-# - **Untying is not punished here**: with as much random data as you like, and a task in which a symbol's vector at the
-#   entrance has nothing to do with its vector at the exit, sharing has nothing to give. What it saves are weights, and
-#   what it brings is for real languages and finite data {cite}`press2017using,inan2017tying`.
+# %% tags=["hide-cell"]
+assert abs(losses[3] - (math.log(V) + 0.5)) < 0.15 and losses[-1] > 5 * math.log(V)
 
 # %% [markdown]
 # ## Softmax, cross-entropy, perplexity
 #
-# **Question.** The model gives logits. How good are they?
-#
-# **Equation.** The softmax makes a distribution of them. The **cross-entropy** of one token is minus the natural
-# logarithm of the probability that the model gave to the token $y$ that really came; its unit is the **nat**. The
-# **perplexity** of a text of $n$ tokens is $e$ to the mean:
+# The model gives logits. How good are they? The softmax makes a distribution of them. The **cross-entropy** of one
+# token is minus the natural logarithm of the probability that the model gave to the token $y$ that really came, and its
+# unit is the **nat**. The **perplexity** of a text of $n$ tokens is $e$ to the mean:
 #
 # $$
 # p_v = \frac{e^{z_v}}{\sum_{u=1}^{V} e^{z_u}}
@@ -623,22 +491,13 @@ assert len(curves) == 2
 # \mathrm{PPL} = \exp\Bigl(\frac{1}{n} \sum_{i=1}^{n} \mathrm{nll}_i\Bigr)
 # $$ (emb-perplexity)
 #
-# A model that hesitates between $m$ tokens and finds them equally likely has perplexity $m$. Guessing has perplexity
-# $V$, certainty has 1.
-#
-# **Code.** The package sums over the real target tokens of all sentences, end marks counted, and divides once;
-# `perplexity` is $e$ to what comes out.
-
-# %%
-from annotated_transformer import perplexity
-from annotated_transformer.translation.evaluation import mean_nll
-
-show(mean_nll)
-
-# %% [markdown]
-# **Check.** Token by token, one sentence pair at a time, without batches or padding. Then the two ends of the scale.
+# A model that hesitates between $m$ equally likely tokens has perplexity $m$. Guessing has perplexity $V$, certainty
+# has 1. We compute it token by token for three sentence pairs, end marks counted, and compare with the package's
+# `perplexity`, which works in padded batches.
 
 # %% tags=["row-E14"]
+from annotated_transformer import perplexity
+
 torch.manual_seed(0)
 model = Transformer(config).eval()
 pairs = [([4, 5, 6], [7, 8]), ([9, 10], [11, 12, 13, 14]), ([15], [16])]  # ids
@@ -648,102 +507,81 @@ with torch.no_grad():
         source, target_in = torch.tensor([*source_ids, 2]), torch.tensor([1, *target_ids])
         log_p = model(source[None], target_in[None])[0].log_softmax(dim=-1)
         nll += [-row[token].item() for row, token in zip(log_p, [*target_ids, 2])]
-assert len(nll) == 10
-assert math.isclose(perplexity(model, pairs), math.exp(sum(nll) / 10), rel_tol=1e-5)
+print(f"{len(nll)} tokens, perplexity {math.exp(sum(nll) / len(nll)):.2f}, the package's {perplexity(model, pairs):.2f}")
+assert math.isclose(perplexity(model, pairs), math.exp(sum(nll) / len(nll)), rel_tol=1e-5)
 
-# %% tags=["row-E14"]
+# %% tags=["hide-cell", "row-E14"]
+assert len(nll) == 10
 uniform, sure = torch.zeros(1, 1, 100), torch.zeros(1, 1, 100)
 sure[..., 7] = 100.0
 for logits, answer in ((uniform, 100), (sure, 1)):
-    _, nll = label_smoothed_cross_entropy(logits, torch.tensor([[7]]))
-    assert math.isclose(nll.exp().item(), answer, rel_tol=1e-5)
-
-# %% [markdown]
-# **The mean must be taken over tokens, and before the exponential.** The mean of the sentences' perplexities is another
-# number, and so is $e$ to a mean in which a short sentence weighs as much as a long one ({ref}`emb-ex-mean`).
-#
-# **Units.** A nat is $1/\ln 2 = 1.44$ **bits**. The paper's base model has a perplexity of 4.92 on its development set
-# (Table 3, quoted): 1.59 nats or 2.30 bits a token.
-
-# %%
+    _, one_nll = label_smoothed_cross_entropy(logits, torch.tensor([[7]]))
+    assert math.isclose(one_nll.exp().item(), answer, rel_tol=1e-5)
 nats = math.log(4.92)
 print(f"{nats:.2f} nats, {nats / math.log(2):.2f} bits")
 assert (round(nats, 2), round(nats / math.log(2), 2)) == (1.59, 2.30)
 assert math.isclose(2 ** (nats / math.log(2)), 4.92)
 
 # %% [markdown]
-# ### Perplexity per what?
+# The mean is taken over tokens and before the exponential ({ref}`emb-ex-mean`). A nat is $1/\ln 2 = 1.44$ **bits**, so
+# the paper's base model, with a perplexity of 4.92 on its development set (Table 3), needs 1.59 nats or 2.30 bits per
+# token.
 #
-# **Question.** Model A has perplexity 5.0, model B 4.0. Which is better?
+# ### Which perplexities may be compared
 #
-# You cannot say before you know their vocabularies. The paper's Table 3 warns: "Listed perplexities are per-wordpiece,
-# according to our byte-pair encoding, and should not be compared to per-word perplexities." What two models can be
-# compared by is the probability they give to the whole *text*, in nats. A vocabulary of longer pieces cuts the same
-# text into fewer tokens, and spreads the same nats over them:
+# Model A has perplexity 5.0 and model B 4.0. Which is better? We have to ask for their vocabularies first. The
+# caption of Table 3 warns: "Listed perplexities are per-wordpiece, according to our byte-pair encoding, and should not be
+# compared to per-word perplexities." Two models can be compared by the nats that they need for the whole *text*. A
+# vocabulary of longer pieces cuts the text into fewer tokens and spreads the same nats over them:
 #
 # $$
 # \mathrm{PPL}_{\text{word}} = \exp\Bigl(\frac{\text{nats of the text}}{n_{\text{words}}}\Bigr)
 # = \mathrm{PPL}_{\text{piece}}^{\;n_{\text{pieces}} / n_{\text{words}}}
 # $$ (emb-per-word)
 #
-# **Check.** The purest case. A text whose letters are drawn at random from an alphabet of four: no model can expect to
-# do better than a probability of 1/4 a letter. Cut it into single letters, pairs or triples, and give each model the
-# best it can have:
+# The purest case is a text whose letters are drawn at random from an alphabet of four, so that a probability of 1/4 per
+# letter is the best that any model can do. We cut it into single letters, pairs or triples, and give each model its
+# best:
 
 # %% tags=["row-E14"]
-n_letters = 12
+n_letters, per_piece = 12, {}
 for piece_length in (1, 2, 3):
     V, n_pieces = 4**piece_length, n_letters // piece_length
     logits, text = torch.zeros(1, n_pieces, V), torch.ones(1, n_pieces, dtype=torch.long)
     _, nll = label_smoothed_cross_entropy(logits, text)
-    per_piece, per_letter = math.exp(nll / n_pieces), math.exp(nll / n_letters)
-    print(f"pieces of {piece_length}: {nll:.2f} nats the text, "
-          f"perplexity {per_piece:4.1f} a piece, {per_letter:.1f} a letter")
-    assert math.isclose(per_piece, V, rel_tol=1e-5)
-    assert math.isclose(per_piece ** (n_pieces / n_letters), 4, rel_tol=1e-5)
+    per_piece[piece_length] = math.exp(nll / n_pieces)
+    print(f"pieces of {piece_length}: {nll:.2f} nats for the text, perplexity "
+          f"{per_piece[piece_length]:4.1f} per piece, {math.exp(nll / n_letters):.1f} per letter")
+assert all(math.isclose(ppl, 4**length, rel_tol=1e-5) for length, ppl in per_piece.items())
 
-# %% [markdown]
-# Perplexities of 4, 16 and 64, for the same knowledge of the same text. And for the question above: if A cuts a word
-# into 1.2 pieces and B into 1.5, A has $5.0^{1.2} = 6.9$ a word and B $4.0^{1.5} = 8.0$. A is better.
+# %% tags=["hide-input"] mystnb={"image": {"alt": "The same text of twelve letters in three rows, cut into twelve single letters, six pairs and four triples. Each piece is a box labelled with its nats: 1.39, 2.77 and 4.16. At the right of each row stand the sum, 16.64 nats in all three, and the perplexity per piece, 4, 16 and 64."}, "figure": {"caption": "One text, cut in three ways. The nats of the pieces differ, and with them the perplexity; the nats of the text are the same.", "name": "fig-emb-pieces"}}
+figure, ax = plt.subplots(figsize=(6.8, 1.9), layout="constrained")
+text = "bcadacbdabca"
+for row, length in enumerate(per_piece):
+    for start in range(0, 12, length):
+        ax.add_patch(plt.Rectangle((start + 0.04, -row), length - 0.08, 0.75, facecolor="#cfe5f3", edgecolor="black", linewidth=0.6))
+        piece, nats = text[start : start + length], math.log(per_piece[length])
+        ax.text(start + length / 2, 0.54 - row, piece, ha="center", va="center", fontsize=10, family="monospace")
+        ax.text(start + length / 2, 0.2 - row, f"{nats:.2f}", ha="center", va="center", fontsize=8)
+    ax.text(12.2, 0.37 - row, f"{12 / length * nats:.2f} nats,  perplexity {per_piece[length]:.0f}", va="center", fontsize=10)
+ax.set(xlim=(0, 17), ylim=(-2.1, 0.85))
+ax.axis("off")
+plt.show()
 
-# %%
+# %% tags=["hide-cell"]
 assert (round(5.0**1.2, 1), round(4.0**1.5, 1)) == (6.9, 8.0)
+assert (round(4.92**1.3, 1), round(2.1**6.5)) == (7.9, 124)
 
 # %% [markdown]
-# How many pieces has a word? For the vocabulary of the model that this book trains in
-# [section 6.1](6_1_translation.ipynb), on one sentence:
-
-# %% tags=["nbval-ignore-output"]
-from annotated_transformer import Tokenizer
-
-tokenizer = Tokenizer.load("model/tokenizer.model")
-sentence = "My neighbour's umbrella is extraordinarily colourful."
-pieces = tokenizer.pieces(tokenizer.encode(sentence))
-n_words = len(sentence.split())
-print(*pieces)
-print(f"{len(pieces)} pieces, {n_words} words")
-assert len(pieces) > n_words
-
-# %% [markdown]
-# **Where.**
+# These are perplexities of 4, 16 and 64 for the same knowledge of the same text. And for our question: if A cuts a word
+# into 1.2 pieces and B into 1.5, A has $5.0^{1.2} = 6.9$ per word and B has $4.0^{1.5} = 8.0$, so A is better.
 #
-# - Code: `perplexity` in `annotated_transformer/translation/evaluation.py`; `label_smoothed_cross_entropy` in
-#   `annotated_transformer/training/loss.py` gives the smoothed loss that is trained on and, beside it, the nll that perplexity
-#   is made of ([section 5.4](5_4_regularization.ipynb) says how they differ).
-# - Tests: `test_value_and_gradient_equal_pytorchs_cross_entropy` in `tests/training/test_loss.py`.
-# - Exercises: {ref}`emb-ex-mean`, {ref}`emb-ex-compare`.
-
-# %% [markdown]
-# ## A softmax that does not overflow
+# ### A softmax that does not overflow
 #
-# **Question.** Equation {eq}`emb-perplexity` has $e^{z}$ in it. What if $z$ is 100?
-#
-# The largest number in float32 is about $3.4 \cdot 10^{38}$, and $e^{89}$ is larger. In float16 $e^{12}$ is too large.
-# Then the softmax is infinity by infinity, which is NaN ("not a number").
-#
-# **Equation.** Subtract the largest logit $m$. Numerator and denominator both lose the factor $e^m$, so nothing
-# changes, and now every exponent is at most 0. For the loss one never forms $p$ at all: its logarithm has a form of its
-# own, with the **log-sum-exp** of the logits.
+# The largest number in float32 is about $3.4 \cdot 10^{38}$, and $e^{89}$ is larger, so for large logits the plain
+# formula gives infinity divided by infinity. We therefore subtract the largest logit $m$: numerator and denominator
+# lose the same factor, and every exponent is at most 0. For the loss we go straight to the logarithm, with the
+# **log-sum-exp** of the logits:
 #
 # $$
 # -\ln p_y = \mathrm{lse}(z) - z_y,
@@ -751,154 +589,76 @@ assert len(pieces) > n_words
 # \mathrm{lse}(z) = \ln \sum_v e^{z_v} = m + \ln \sum_v e^{z_v - m}
 # $$ (emb-log-sum-exp)
 #
-# **Code.** The package's loss computes exactly this, `log_z_N` being the log-sum-exp.
+# Taking the logarithm *after* a softmax fails even if the softmax is safe: a probability of $e^{-200}$ is rounded to 0,
+# and its loss is infinite.
 
 # %%
-from annotated_transformer.training.loss import SmoothedCrossEntropy
+z = torch.tensor([200.0, 0.0], requires_grad=True)
+losses = {"plain softmax, then log": -(z.exp() / z.exp().sum()).log()[1],
+          "safe softmax, then log ": -z.softmax(dim=-1).log()[1],
+          "log_softmax            ": -z.log_softmax(dim=-1)[1]}
+for name, loss in losses.items():
+    (gradient,) = torch.autograd.grad(loss, z)
+    print(f"{name}  loss {loss.item():5}  gradient {gradient.tolist()}")
 
-show(SmoothedCrossEntropy.forward)
-
-# %% [markdown]
-# **Check.** By hand, with logits that the naive form cannot stand; then where the limits are.
-
-# %%
+# %% tags=["hide-cell"]
 def log_sum_exp(z):
     m = z.max(dim=-1, keepdim=True).values
     return (m + (z - m).exp().sum(dim=-1, keepdim=True).log())[..., 0]
 
+assert gradient.tolist() == [1, -1] and losses["safe softmax, then log "].isinf()
 torch.manual_seed(0)
-z = 100 * torch.randn(50, 20)
-target = torch.randint(4, 20, (50,))
+z, target = 100 * torch.randn(50, 20), torch.randint(4, 20, (50,))
 by_hand = (log_sum_exp(z) - z[torch.arange(50), target]).sum()
-_, nll = label_smoothed_cross_entropy(z[None], target[None])
-assert_close(by_hand, nll)
-assert_close(nll, F.cross_entropy(z, target, reduction="sum"))
-
-# %%
-naive = (z.exp() / z.exp().sum(dim=-1, keepdim=True))
-n_rows = naive.isnan().any(dim=-1).sum().item()
-print(f"naive softmax: {n_rows} of 50 rows have NaN")
+assert_close(label_smoothed_cross_entropy(z[None], target[None])[1], by_hand)
+assert_close(by_hand, F.cross_entropy(z, target, reduction="sum"))
+naive = z.exp() / z.exp().sum(dim=-1, keepdim=True)
 assert naive.isnan().any() and not z.softmax(dim=-1).isnan().any()
 for dtype, last in ((torch.float16, 11), (torch.float32, 88), (torch.float64, 709)):
-    exponents = torch.tensor([last, last + 1], dtype=dtype).exp()
-    assert exponents.isinf().tolist() == [False, True]
-    print(f"{str(dtype):13} exp({last}) is finite, exp({last + 1}) is not")
+    assert torch.tensor([last, last + 1], dtype=dtype).exp().isinf().tolist() == [False, True]
 
 # %% [markdown]
-# **Break it.** A softmax that does not overflow is not enough. Take its logarithm afterwards, and a token with
-# probability $e^{-200}$, which float32 rounds to 0, has an infinite loss, and a gradient of NaN.
+# This is why the model returns logits. PyTorch's `nn.CrossEntropyLoss` takes logits too ({ref}`emb-ex-twice`).
+#
+# ### Temperature
+#
+# Dividing the logits by a **temperature** $\tau$ makes the distribution flatter ($\tau > 1$) or sharper ($\tau < 1$)
+# and keeps the order of the tokens. The paper has none, which is $\tau = 1$. A factor of $\sqrt{512}$ at the exit, a
+# misreading of the paper's, would be a temperature of 0.04.
 
-# %%
-z = torch.tensor([200.0, 0.0], requires_grad=True)
-late = -z.softmax(dim=-1).log()[1]
-(gradient,) = torch.autograd.grad(late, z)
-print("logarithm of the softmax:", late.item(), gradient.tolist())
-right = -z.log_softmax(dim=-1)[1]
-(gradient,) = torch.autograd.grad(right, z)
-print("log_softmax:             ", right.item(), gradient.tolist())
-assert late.isinf() and right == 200 and gradient.tolist() == [1, -1]
-
-# %% [markdown]
-# This is why the model returns logits and not probabilities: the loss needs the logits, and greedy and beam search
-# need only their log-softmax. PyTorch's `nn.CrossEntropyLoss` takes logits too. Give it probabilities and it applies a
-# second softmax without a word ({ref}`emb-ex-twice`).
-#
-# **Where.**
-#
-# - Exercises: {ref}`emb-ex-lse`, {ref}`emb-ex-twice`.
-
-# %% [markdown]
-# ## Temperature
-#
-# **Question.** What if all logits are multiplied by the same number?
-#
-# **Equation.** Dividing by a **temperature** $\tau$ before the softmax makes the distribution flatter ($\tau > 1$)
-# or sharper ($\tau < 1$), and keeps the order of the tokens:
-#
-# $$
-# p_v(\tau) = \frac{e^{z_v / \tau}}{\sum_u e^{z_u / \tau}},
-# \qquad
-# \tau \to 0: \text{ all on the largest}, \quad
-# \tau \to \infty: \text{ all equal}
-# $$ (emb-temperature)
-#
-# The paper has no temperature, which is $\tau = 1$. Beam search with one would rank differently; greedy search takes
-# the largest and does not notice. The *scaled exit* model above has a temperature of $1 / \sqrt{d_{\mathrm{model}}}$,
-# so cold that it had hardly begun to learn when the runs ended.
-#
-# **Check.** The ends, the order, and the perplexity of the distribution, $e$ to its **entropy**
-# $-\sum_v p_v \ln p_v$: the number of tokens it hesitates between.
-
-# %%
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Grouped bar chart of the probabilities of five tokens with logits 3, 2, 1, 0 and minus 1, at temperatures 0.5, 1 and 3. At 0.5 the first token has nearly 0.9. At 1 it has about 0.64. At 3 the five bars fall gently from about 0.35 to 0.09."}, "figure": {"caption": "The same five logits at three temperatures.", "name": "fig-emb-temperature"}}
 z = torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])
 
 def at_temperature(tau):
     return (z / tau).softmax(dim=-1)
 
-def hesitates_between(p):
-    return (-(p * p.log()).nansum()).exp().item()
-
-for tau in (0.01, 0.5, 1, 2, 100):
-    p = at_temperature(tau)
-    print(f"temperature {tau:6}: {p[0]:.3f} on the first, {hesitates_between(p):.2f} tokens")
-    assert p.argmax() == 0 and (p.diff() <= 0).all()
-assert_close(at_temperature(0.01), torch.eye(5)[0])
-assert_close(at_temperature(1e6), torch.full((5,), 0.2), atol=1e-5, rtol=0)
-
-# %% mystnb={"image": {"alt": "Grouped bar chart of the probabilities of five tokens with logits 3, 2, 1, 0 and minus 1, at temperatures 0.5, 1 and 3. At 0.5 the first token has nearly 0.9. At 1 it has about 0.64. At 3 the five bars fall gently from about 0.35 to 0.09."}, "figure": {"caption": "The same five logits at three temperatures.", "name": "fig-emb-temperature"}}
-figure, ax = plt.subplots(figsize=(5, 2.5), layout="constrained")
+figure, ax = plt.subplots(figsize=(5, 2.4), layout="constrained")
 for shift, tau in zip((-0.27, 0, 0.27), (0.5, 1, 3)):
     ax.bar(torch.arange(5) + shift, at_temperature(tau), width=0.25, label=f"temperature {tau}")
 ax.set_xticks(range(5), [f"{logit:g}" for logit in z.tolist()])
 ax.set(xlabel="logit", ylabel="probability")
 ax.legend()
 plt.show()
+
+# %% tags=["hide-cell"]
 first = [at_temperature(tau)[0] for tau in (0.5, 1, 3)]
 assert first[0] > 0.85 > 0.65 > first[1] > 0.6 > 0.4 > first[2]
+for tau in (0.01, 0.5, 1, 2, 100):
+    assert at_temperature(tau).argmax() == 0 and (at_temperature(tau).diff() <= 0).all()
+assert_close(at_temperature(0.01), torch.eye(5)[0])
+assert_close(at_temperature(1e6), torch.full((5,), 0.2), atol=1e-5, rtol=0)
 
 # %% [markdown]
-# **Where.**
-#
-# - The package has no temperature. The length penalty of the beam search is another thing:
-#   [section 6.1](6_1_translation.ipynb).
-# - Exercises: {ref}`emb-ex-temperature`.
+# :::{dropdown} Where this is
+# `SharedEmbedding` is in `annotated_transformer/model/embedding.py`, `perplexity` in `translation/evaluation.py`, the
+# loss in `training/loss.py`, each with a test file of the same name. [Section 5.1](5_1_data_and_batching.ipynb) makes
+# vocabularies, and [section 5.4](5_4_regularization.ipynb) smooths the loss.
+# :::
 #
 # ## Exercises
 #
-# Each has a hint and a solution, and both stay closed until you open them. Where the answer can be computed, a folded
-# cell below the exercise computes it.
+# Each has a hint and a solution, both folded, and a folded cell computes the answer.
 #
-# ```{exercise} Predict the shapes
-# :label: emb-ex-shapes
-#
-# $V = 37{,}000$, $d_{\mathrm{model}} = 512$, and a batch of 3 sentences with 7 target positions. What are the shapes
-# of `target_in`, of its embedding, of the decoder's output and of the logits? How many bytes do the logits take in
-# float32? For a batch of 25,000 target tokens?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# A float32 has four bytes. There is one logit for every token of the vocabulary at every position.
-# ```
-#
-# ```{solution} emb-ex-shapes
-# :class: dropdown
-#
-# (3, 7); (3, 7, 512); (3, 7, 512); (3, 7, 37000). That is $21 \cdot 37{,}000 \cdot 4 = 3.1$ million bytes; for 25,000
-# tokens 3.7 thousand million. It is the largest tensor of the whole training step, and the reason why
-# `linear_cross_entropy` in `annotated_transformer/fast/blockwise_loss.py` never holds all of it.
-# ```
-
-# %% tags=["hide-cell"]
-with torch.device("meta"):
-    big_embedding = SharedEmbedding(37_000, 512)
-    embedded = big_embedding(torch.zeros(3, 7, dtype=torch.long))
-    logits = big_embedding.logits(embedded)
-assert (tuple(embedded.shape), tuple(logits.shape)) == ((3, 7, 512), (3, 7, 37_000))
-assert round(logits.numel() * 4 / 1e6, 1) == 3.1 and round(25_000 * 37_000 * 4 / 1e9, 1) == 3.7
-
-# %% [markdown]
 # ```{exercise} The embedding
 # :label: emb-ex-code
 #
@@ -925,74 +685,11 @@ def embed(tokens, E):
 check("3.4", embed)
 
 # %% [markdown]
-# ```{exercise} The length of a position
-# :label: emb-ex-position
-#
-# Show that $\|PE_{pos}\| = \sqrt{d_{\mathrm{model}}/2}$ for every $pos$. The learned positions of Table 3's row (E)
-# are drawn from $\mathcal{N}(0, 1/d_{\mathrm{model}})$ in this package. What is the embedding's share then?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Add up the squares pair by pair. For the second part, the expected squared length of a row is
-# $d_{\mathrm{model}} \cdot 1 / d_{\mathrm{model}}$.
-# ```
-#
-# ```{solution} emb-ex-position
-# :class: dropdown
-#
-# There are $d_{\mathrm{model}}/2$ pairs with $\sin^2 + \cos^2 = 1$. A learned position starts with length about 1, so
-# the embedding's share is $d_{\mathrm{model}} / (d_{\mathrm{model}} + 1)$: the model is nearly blind to order at
-# first, and has to learn the positions' size too.
-# ```
-
-# %% tags=["hide-cell"]
-from annotated_transformer.model.embedding import LearnedPositions
-
-torch.manual_seed(0)
-learned = LearnedPositions(512, max_len=100).weight.detach()
-scaled = SharedEmbedding(2000, 512)(torch.arange(2000)).detach()
-assert abs(share(scaled, learned) - 512 / 513) < 1e-3
-
-# %% [markdown]
-# ```{exercise} Count
-# :label: emb-ex-count
-#
-# The paper's big model: $d_{\mathrm{model}} = 1024$. How many weights does three-way tying save with 37,000 tokens?
-# What share of the tied big model is its embedding? A model from English ($V_s = 32{,}000$) to Chinese
-# ($V_t = 45{,}000$) with $d_{\mathrm{model}} = 512$, target embedding and softmax tied: how many weights have its
-# embeddings?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Equation {eq}`emb-saved`. `count_parameters` in `annotated_transformer/tables/cost.py` gives the whole model.
-# ```
-#
-# ```{solution} emb-ex-count
-# :class: dropdown
-#
-# $2 \cdot 37{,}000 \cdot 1024 = 75.8$ million saved. The embedding is 18 percent of the tied model's 214 million. The
-# two vocabularies take $(32{,}000 + 45{,}000) \cdot 512 = 39.4$ million.
-# ```
-
-# %% tags=["hide-cell"]
-from annotated_transformer.tables.cost import count_parameters
-
-big = count_parameters(ModelConfig.big(vocab_size=37_000))
-assert round(2 * 37_000 * 1024 / 1e6, 1) == 75.8
-assert round(big / 1e6) == 214 and round(37_000 * 1024 / big, 2) == 0.18
-assert round((32_000 + 45_000) * 512 / 1e6, 1) == 39.4
-
-# %% [markdown]
 # ```{exercise} A token that never comes
 # :label: emb-ex-unseen
 #
-# Token 20 is in neither sentence of the batch. Which of the three uses gives its row a gradient? In which direction
-# does one step of plain gradient descent move it, for a batch of one position with output $x$? What happens to the
-# row of the *padding* token?
+# A token occurs in neither sentence of the batch. Which of the three uses gives its row a gradient? In which direction
+# does one step of plain gradient descent move the row, for one position with output $x$?
 # ```
 #
 # ```{admonition} Hint
@@ -1005,12 +702,13 @@ assert round((32_000 + 45_000) * 512 / 1e6, 1) == 39.4
 # :class: dropdown
 #
 # Only the softmax: the gradient of row $v$ is $p_v\, x$, so the row moves away from $x$, by little if $p_v$ is small.
-# The padding token is never a target, so its row is pushed away at every real position too. With separate matrices a
-# source token that never comes would keep its first random vector for ever.
+# The row of padding, which is never a target, is pushed away at every position. With separate matrices an unseen source
+# token would keep its initial random vector.
 # ```
 
 # %% tags=["hide-cell"]
-assert apart["source"][20].norm() == 0 and apart["target"][20].norm() == 0 and apart["softmax"][20].norm() > 0
+unseen = words.index("Hund")
+assert apart["source"][unseen].norm() == 0 and apart["target"][unseen].norm() == 0 and apart["softmax"][unseen].norm() > 0
 torch.manual_seed(0)
 E = torch.randn(23, 16, dtype=torch.float64, requires_grad=True)
 x = torch.randn(16, dtype=torch.float64)
@@ -1024,23 +722,22 @@ assert_close(E.grad[5], (p[5] - 1) * x)
 # :label: emb-ex-reparametrise
 #
 # Draw $E' = \sqrt{d_{\mathrm{model}}}\, E$ from $\mathcal{N}(0, 1)$, use it without a factor at the entrance, and
-# divide the logits by $\sqrt{d_{\mathrm{model}}}$. Show that this model computes the same at the start. Does it stay
-# the same under Adam?
+# divide the logits by $\sqrt{d_{\mathrm{model}}}$. This model computes the same at the start. Does it stay the same
+# under Adam?
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# In its first step, Adam changes every weight by about the learning rate, whatever the size of the gradient is.
-# Compare the change with the size of the weights.
+# In its first step, Adam changes every weight by about the learning rate. Compare that with the size of the weights.
 # ```
 #
 # ```{solution} emb-ex-reparametrise
 # :class: dropdown
 #
-# $E' = \sqrt{d}\,E$ at the entrance and $x E'^\top / \sqrt d = x E^\top$ at the exit: the same. But an Adam step of
-# rate $r$ moves an entry of $E$ by about $r$, which is $r \sqrt d$ at the entrance; an entry of $E'$ it moves by $r$.
-# So the factor also acts as a learning rate for the embedding that is $\sqrt{d_{\mathrm{model}}}$ times larger.
+# An Adam step of rate $r$ moves an entry of $E$ by about $r$, which is $r \sqrt d$ at the entrance, and an entry of
+# $E'$ by $r$. So the factor also acts as a learning rate for the embedding that is $\sqrt{d_{\mathrm{model}}}$ times
+# larger.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1061,8 +758,7 @@ assert math.isclose(moved["factor"] / moved["no factor"], 8, rel_tol=0.01)
 # :label: emb-ex-mean
 #
 # Two sentences: the first has 2 tokens with 1 nat each, the second 8 tokens with 3 nats each. Compute the perplexity
-# of the text, the mean of the two sentences' perplexities, and $e$ to the mean of the two sentences' mean losses.
-# Which one may you report?
+# of the text, the mean of the two perplexities, and $e$ to the mean of the two mean losses. Which one may we report?
 # ```
 #
 # ```{admonition} Hint
@@ -1074,8 +770,8 @@ assert math.isclose(moved["factor"] / moved["no factor"], 8, rel_tol=0.01)
 # ```{solution} emb-ex-mean
 # :class: dropdown
 #
-# $e^{2.6} = 13.5$; $(e^1 + e^3)/2 = 11.4$; $e^2 = 7.4$. Only the first belongs to the probability of the text, since
-# that is a product over tokens.
+# $e^{2.6} = 13.5$; $(e^1 + e^3)/2 = 11.4$; $e^2 = 7.4$. Only the first belongs to the probability of the text, which is
+# a product over tokens.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1086,65 +782,11 @@ assert round(sum(map(math.exp, means)) / 2, 1) == 11.4
 assert round(math.exp(sum(means) / 2), 1) == 7.4
 
 # %% [markdown]
-# ```{exercise} Compare
-# :label: emb-ex-compare
-#
-# Suppose that the paper's vocabulary cuts a German word into 1.3 pieces (an assumption; the paper does not say). What
-# would the base model's 4.92 a piece be per word? A second model has perplexity 2.1 per *character*, and a word has
-# 6.5 characters, the space included. Which one is better?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Equation {eq}`emb-per-word`, twice.
-# ```
-#
-# ```{solution} emb-ex-compare
-# :class: dropdown
-#
-# $4.92^{1.3} = 7.9$ per word, against $2.1^{6.5} = 124$. The small perplexity belongs to the much worse model.
-# ```
-
-# %% tags=["hide-cell"]
-assert round(4.92**1.3, 1) == 7.9 and round(2.1**6.5) == 124
-
-# %% [markdown]
-# ```{exercise} Log-sum-exp by hand
-# :label: emb-ex-lse
-#
-# Compute $\mathrm{lse}(1000, 1000)$ and $\mathrm{lse}(1000, 0)$ without a computer. Show that
-# $\max_v z_v \le \mathrm{lse}(z) \le \max_v z_v + \ln V$. When is each side an equality?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Equation {eq}`emb-log-sum-exp`. The sum has $V$ terms, each at most 1, and one of them is 1.
-# ```
-#
-# ```{solution} emb-ex-lse
-# :class: dropdown
-#
-# $1000 + \ln 2 = 1000.69$, and $1000 + \ln(1 + e^{-1000})$, which no floating-point number can tell from 1000. The sum
-# of $e^{z_v - m}$ lies between 1 and $V$. It is $V$ if all logits are equal (uniform guessing, loss $\ln V$), and
-# approaches 1 if one is far above the rest.
-# ```
-
-# %% tags=["hide-cell"]
-z = torch.tensor([[1000.0, 1000.0], [1000.0, 0.0]], dtype=torch.float64)
-assert_close(log_sum_exp(z), torch.tensor([1000 + math.log(2), 1000], dtype=torch.float64))
-torch.manual_seed(0)
-z = 5 * torch.randn(1000, 20, dtype=torch.float64)
-largest = z.max(dim=-1).values
-assert (largest <= log_sum_exp(z)).all() and (log_sum_exp(z) <= largest + math.log(20)).all()
-
-# %% [markdown]
 # ```{exercise} Softmax twice
 # :label: emb-ex-twice
 #
 # Somebody ends the model with a softmax and trains with `nn.CrossEntropyLoss`, which expects logits. What is the
-# smallest loss this can reach for $V = 37{,}000$, and with which output? What would you see in the log?
+# smallest loss this can reach for $V = 37{,}000$? What would we see in the log?
 # ```
 #
 # ```{admonition} Hint
@@ -1157,7 +799,7 @@ assert (largest <= log_sum_exp(z)).all() and (log_sum_exp(z) <= largest + math.l
 # :class: dropdown
 #
 # With the best output, the loss is $\ln(e + V - 1) - 1 = 9.52$ nats, where guessing costs $\ln V = 10.52$. The loss
-# starts near 10.5 and never falls below 9.5, however long you train: it looks like a model that cannot learn.
+# starts near 10.5 and stays above 9.5 however long we train: it looks like a model that cannot learn.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1167,70 +809,20 @@ perfect[0, 5] = 1.0  # a distribution that is right and sure
 twice = nn.CrossEntropyLoss()(perfect, torch.tensor([5])).item()
 assert math.isclose(twice, math.log(math.e + V - 1) - 1, rel_tol=1e-5)
 assert (round(twice, 2), round(math.log(V), 2)) == (9.52, 10.52)
-
-# %% [markdown]
-# ```{exercise} Change the model and measure
-# :label: emb-ex-temperature
-#
-# The *scaled exit* model suffers because its logits begin too large. Give it an exit with a learned temperature, a
-# parameter that starts at $\sqrt{d_{\mathrm{model}}}$ and divides its logits. Train it on `substitution` for 50 steps.
-# Does it do as well as the paper's? And without the learned temperature, but with a matrix drawn
-# $\sqrt{d_{\mathrm{model}}}$ times smaller? Guess first.
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# `self.temperature = nn.Parameter(...)` in `__init__`, after `super().__init__(config)`. For the second part divide
-# `self.embedding.weight.data`. What does that do to the entrance?
-# ```
-#
-# ```{solution} emb-ex-temperature
-# :class: dropdown
-#
-# With the temperature the logits begin as the paper's do, and the losses follow the paper's. With the smaller matrix
-# the logits begin right as well, and the entrance has the small share of the unscaled model, so you may expect it to
-# learn as slowly. It learns *faster* than the paper's. A step of Adam is as long for a small weight as for a large one,
-# and the factor at the exit makes it $\sqrt{d_{\mathrm{model}}}$ times longer there: you have changed a learning rate
-# together with an initial value. Before you believe that a choice of scale is better, try other learning rates for
-# both.
-# ```
-
-# %% tags=["hide-cell", "nbval-ignore-output"]
-class LearnedTemperature(ScaledExit):
-    def __init__(self, config):
-        super().__init__(config)
-        self.temperature = nn.Parameter(torch.tensor(math.sqrt(config.d_model)))
-
-    def logits(self, x):
-        return super().logits(x) / self.temperature
-
-class SmallerMatrix(ScaledExit):
-    def __init__(self, config):
-        super().__init__(config)
-        self.embedding.weight.data /= math.sqrt(config.d_model)
-
-# %% tags=["hide-cell", "nbval-ignore-output"]
-changed = {kind.__name__: train(kind, substitution, steps=50) for kind in (LearnedTemperature, SmallerMatrix)}
-for name, losses in changed.items():
-    print(f"{name:20} first loss {losses[0]:.1f}, steps 41 to 50: {losses[40:].mean():.2f}")
-print(f"paper                first loss {curves['substitution']['paper'][0]:.1f}, steps 41 to 50: {early['paper']:.2f}")
-assert changed["LearnedTemperature"][0] < 8 < curves["substitution"]["scaled exit"][0]
-assert changed["LearnedTemperature"][40:].mean() < early["scaled exit"] - 0.5
-assert changed["SmallerMatrix"][40:].mean() < early["paper"] - 0.5
+z = 5 * torch.randn(1000, 20, dtype=torch.float64)  # max <= lse <= max + ln V
+largest = z.max(dim=-1).values
+assert (largest <= log_sum_exp(z)).all() and (log_sum_exp(z) <= largest + math.log(20)).all()
 
 # %% [markdown]
 # ## What to remember
 #
-# - One matrix $E$ serves as source embedding, target embedding and projection before the softmax (equation
-#   {eq}`emb-shared`); its gradient is the sum of the three. It needs one vocabulary for both languages, and saves 38
-#   million weights in the base model.
+# - One matrix $E$ serves in three places, and its gradient is the sum of three. Tying needs one vocabulary, saves 38
+#   million weights in the base model, and resists overfitting where data are few.
 # - The factor $\sqrt{d_{\mathrm{model}}}$ belongs to the entrance only. With rows drawn from
 #   $\mathcal{N}(0, 1/d_{\mathrm{model}})$ it makes the embedding two thirds of what enters the stacks, while the logits
-#   begin with variance 1. With another initialisation it does something else.
-# - Loss is in nats; perplexity is $e$ to the mean loss per token. Perplexities compare only for the same tokens; else
-#   convert them to the same unit of text.
-# - Compute losses from logits, with log-sum-exp. A logarithm of a softmax can be minus infinity.
-# - Multiplying logits by a number is a temperature.
+#   begin with variance 1.
+# - Loss is in nats, and perplexity is $e$ to the mean loss per token. Before we compare perplexities we convert them to
+#   the same unit of text.
+# - We compute losses from logits, with log-sum-exp. Dividing the logits by a constant changes the temperature.
 #
 # What the sum {eq}`emb-sum` adds to the embedding is the subject of [section 3.5](3_5_positional_encoding.ipynb).

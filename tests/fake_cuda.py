@@ -90,7 +90,8 @@ class _Waits(TorchDispatchMode):
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        name, first = func.overloadpacket.__name__, args[0] if args else None
+        name: str = func.overloadpacket.__name__
+        first: Any = args[0] if args else None
         if name == "_local_scalar_dense":
             if first.device.type == "cuda":
                 self.waits.append("item")

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from toys import text_pairs, toy_run_config, toy_tokenizer
@@ -43,7 +44,7 @@ def kill_at_call(n: int, owner: object, name: str) -> Callable[[], None]:
     def install() -> None:
         original, calls = getattr(owner, name), []
 
-        def deadly(*args, **kwargs):
+        def deadly(*args: Any, **kwargs: Any) -> Any:
             calls.append(name)
             if len(calls) == n:
                 os.kill(os.getpid(), signal.SIGKILL)

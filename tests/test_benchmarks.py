@@ -3,6 +3,7 @@ and compare with peers that compute the same function."""
 
 import importlib
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,15 @@ from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training.run import TrainingRun
-from benchmarks import decoders, decoding, gpu, peers, timing
+from benchmarks import against, decoders, decoding, gpu, peers, recipes, timing, wmt_slice
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = ("decoding", "gpu", "growth", "half_precision", "multi30k", "recipes", "training")
+PROGRAMS = (
+    "against", "decoding", "gpu", "growth", "half_precision", "miniature_at_work", "multi30k",
+    "recipes", "special_cases", "training", "wmt_slice",
+)  # fmt: skip
 
 
 def rehearse(program, *arguments):
@@ -45,6 +49,54 @@ def test_every_program_is_told_of_and_no_module_touches_the_path():
     programs = {name for name, source in sources.items() if "def main(" in source}
     assert programs == set(PROGRAMS) == {name for name in sources if f"`{name}.py`" in said}
     assert not [name for name, source in sources.items() if "sys.path" in source]
+
+
+def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_path):
+    """The package's commands are pretended: each is noted, and leaves the files it would leave."""
+    called = []
+
+    def command(verb, *words):
+        called.append((verb, *words[:1]))
+        if "--out" in words:
+            out = Path(words[words.index("--out") + 1])
+            out.mkdir(parents=True, exist_ok=True)
+            settings = {"model": {}, "train": {"seed": 1, "train_steps": 2}}
+            (out / "config.json").write_text(json.dumps(settings))
+            (out / "log.jsonl").write_text(
+                '{"step": 1, "loss": 2.0, "nll": 1.0, "tokens_per_s": 9}'
+            )
+        return '{"BLEU": {"score": 30.0}}'
+
+    stages = (recipes.Stage(("--set", "N=1"), 2), recipes.Stage(("--set", "N=2"), 3))
+    recipe = recipes.Recipe("two sittings", "reverse", stages, keeps_stages=True)
+    monkeypatch.setattr(recipes, "RECIPES", {"long": recipe})
+    monkeypatch.setattr(recipes, "STAGES", tmp_path / "stages")
+    monkeypatch.setattr(recipes, "ROOT", tmp_path)
+    monkeypatch.setattr(recipes, "command", command)
+    results = []
+    monkeypatch.setattr(recipes, "write_result", lambda *words, **more: results.append(words[2][0]))
+    (tmp_path / "runs").mkdir()
+    recipes.main(["long", "--runs", str(tmp_path / "runs")])
+    verbs = [verb for verb, *_ in called]
+    assert verbs == ["train", "average", "export", "train", "average", "evaluate", "evaluate"]
+    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["long-1"]
+
+    called.clear()
+    recipes.main(["long", "--runs", str(tmp_path / "another machine")])
+    assert [verb for verb, *_ in called] == ["train", "average", "evaluate", "evaluate"]
+    assert results[0]["stages"][0] == results[1]["stages"][0] and len(results[1]["stages"]) == 2
+
+
+def test_a_ratio_above_one_says_that_this_tree_is_faster():
+    class Stopwatch:
+        def __init__(self, *seconds):
+            self.names, self.left = ["work"], list(seconds)
+
+        def seconds(self, name):
+            return self.left.pop(0)
+
+    here, there = Stopwatch(9.0, 2.0, 1.0, 4.0), Stopwatch(1.0, 3.0, 2.0, 5.0)
+    assert against.compare(here, there, rounds=3) == {"work": [1.5, 2.0, 1.25]}
 
 
 def test_the_gpu_benchmark_learns_from_batches_that_training_makes_on_a_gpu():
@@ -133,6 +185,20 @@ def test_the_searches_for_a_gpu_find_the_same():
         )
         found = plain(sources, 4)
         assert with_graphs(sources, 4) == found and {len(output) for output in found} == {6}
+
+
+def test_the_slice_of_wmt_counts_every_pair_and_its_padding(tmp_path):
+    for language in ("en", "de"):
+        lines = [f"a{'b' * n} &quot;{language}&quot;" for n in range(40)]
+        (tmp_path / language).write_text("\n".join(lines), encoding="utf-8")
+    files = [str(tmp_path / language) for language in ("en", "de")]
+    wmt_slice.main([*files, "--vocab-size", "272", "--out", str(tmp_path / "out.json")])
+    result = read_result(tmp_path / "out.json")
+    assert result["pairs"] == 40 and result["words"] == [2, 2]
+    for record in result["records"]:
+        assert sum(record["sentences"]) == 40 and 0 <= record["waste"] < 1
+    for batch in result["records"][1]["first_eight"]:
+        assert all(len(lengths) * max(lengths) <= 3125 for lengths in batch)
 
 
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
@@ -228,3 +294,49 @@ def test_the_first_file_is_timed_before_anything_is_warm(monkeypatch):
     translators = [translator for translator, n in calls if n == 8]
     assert translators[0] is translators[1] and translators[2] is translators[3]
     assert len(set(translators)) == 2
+
+
+def stored(name):
+    return read_result(ROOT / "book" / "results" / f"{name}.json")["records"]
+
+
+def test_the_stored_results_say_what_the_readme_says():
+    ours = "annotated_transformer"
+    here, there = (
+        [r for r in stored(name) if r["measure"] == "training step"]
+        for name in ("training_cpu", "training_cpu_intel")
+    )
+    for r in here:
+        assert r["logits_differ_by"] is None or r["logits_differ_by"] < 1e-3
+        assert r["model"] == "tiny" or r["share_in_products"] > 0.8
+        least = 1.05 if r["model"] == "tiny" else 0.95
+        assert r["implementation"] == ours or r["ours_is_faster"] > least
+    for model, data in {(r["model"], r["data"]) for r in here}:
+        runs = [
+            [r for r in found if (r["model"], r["data"]) == (model, data)]
+            for found in (here, there)
+        ]
+        rates, shares = (
+            [run[0][key] for run in runs] for key in ("product_gflops", "share_of_product")
+        )
+        leads = [min(r["ours_is_faster"] for r in run[1:]) for run in runs]
+        assert rates[1] > 1.5 * rates[0] and shares[1] < shares[0] and min(leads) > 0.95
+        assert model == "base" or leads[1] > leads[0]
+    memory = [r for r in stored("training_cpu") if r["measure"] == "peak memory"]
+    assert all(r["ours_over_it"] < 1 for r in memory if r["implementation"] != ours)
+
+
+def test_the_stored_decoding_and_growth_say_what_the_readme_says():
+    decoding_cpu = stored("decoding_cpu")
+    slower = ("Hugging Face", "torch.nn", "JoeyNMT")
+    for r in decoding_cpu:
+        if r["measure"] == "decoding" and "int8" not in r["implementation"]:
+            assert not r["implementation"].startswith("CTranslate2") or r["same_outputs"] >= 0.95
+            assert not r["implementation"].startswith(slower) or r["ours_is_faster"] > 1
+    in_float32, in_int8 = (r["bleu"] for r in decoding_cpu if r["measure"] == "BLEU")
+    assert abs(in_float32 - in_int8) < 0.5
+    for r in stored("growth"):
+        if r["measure"] == "training":
+            assert 0.85 < r["over_smallest"] < 1.15
+        else:
+            assert r["peak_megabytes"] < 1.05 * r["megabytes_before"]

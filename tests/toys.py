@@ -98,7 +98,8 @@ def toy_tokenizer() -> Tokenizer:
 
 def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:
     """A model and a way to train it that take a few milliseconds a step."""
-    model = ModelConfig(vocab_size=280, N=1, d_model=8, d_ff=12, h=2, p_drop=0.1)
+    sizes: dict[str, Any] = {"N": 1, "d_model": 8, "d_ff": 12, "h": 2}
+    model = ModelConfig(vocab_size=280, **sizes, p_drop=0.1, initialization="scaled")
     settings = {
         "train_steps": 12, "max_tokens": 60, "max_length": 40, "warmup_steps": 6, "log_every": 2,
         "validate_every": 1000, "checkpoint_every": 3, "keep_checkpoints": 5, "precision": "fp32",

@@ -92,7 +92,7 @@ class Client(nbclient.NotebookClient):
                 await self._async_cleanup_kernel()
 
     def process_message(
-        self, msg: dict, cell: NotebookNode, cell_index: int
+        self, msg: dict[str, Any], cell: NotebookNode, cell_index: int
     ) -> NotebookNode | None:
         if msg["msg_type"] == "stream" and msg["content"]["name"] == "stderr":
             self.note(msg["content"]["text"])

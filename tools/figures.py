@@ -220,7 +220,7 @@ def add_and_norm(
         (around, norm),
         (x + side * width / 2, norm),
     )
-    drawing.box((x, box), width, height, label, colours)
+    drawing.box((x, box), width, height, label, colours, size=14 if "\n" in label else 15)
     drawing.box((x, norm), width, low, ADD_NORM, ORANGE)
 
 
@@ -243,9 +243,10 @@ def architecture() -> Drawing:
     left, right, width = 128, 340, 142
     d.box((left - 6, 435), 210, 230, "", (PANEL, "#9a9a9a"), radius=12)
     d.box((right + 6, 365), 210, 370, "", (PANEL, "#9a9a9a"), radius=12)
-    for x, y, name in ((left, 306, "encoder layer"), (right, 166, "decoder layer")):
+    for x, y, name in ((left, 301, "encoder"), (right, 162, "decoder")):
         d.text((x - 9, y), "*N* ×", 15, anchor="end", bold=True)
-        d.text((x + 9, y), name, 14, anchor="start")
+        d.text((x + 9, y - 8), name, 13, anchor="start")
+        d.text((x + 9, y + 7), "layers", 13, anchor="start")
     # Below the stacks: tokens, embeddings, positions.
     for x, side, tokens in (
         (left, -1, "source tokens"),
@@ -285,10 +286,10 @@ def architecture() -> Drawing:
     d.line((right, 430), (right, 416), (right + 40, 416))
     d.arrow((right + 40, 416), (right + 40, 384))
     add_and_norm(d, right, 296, ATTENTION, BLUE, 1, 416, start=right + 40)
-    d.line((left, 330), (left, 280), (234, 280), (234, 405), (right, 405))
-    d.arrow((right - 40, 405), (right - 40, 384))
-    d.arrow((right, 405), (right, 384))
-    for shift, name in ((-40, "*K*"), (0, "*V*"), (40, "*Q*")):
+    d.line((left, 330), (left, 280), (234, 280), (234, 403), (right - 18, 403))
+    d.arrow((right - 54, 403), (right - 54, 384))
+    d.arrow((right - 18, 403), (right - 18, 384))
+    for shift, name in ((-54, "*K*"), (-18, "*V*"), (40, "*Q*")):
         d.text((right + shift + 11, 395), name, 14)
     d.text((178, 269), "memory")
     d.arrow((right, 296), (right, 266))
@@ -412,6 +413,51 @@ def add_norm_in_full(
     drawing.plus((x, plus))
     drawing.box((x, norm), width, low, "LayerNorm", ORANGE)
     return norm - low / 2
+
+
+def encoder_layer() -> Drawing:
+    """One encoder layer with the shape of what flows through it."""
+    d = Drawing(
+        440,
+        730,
+        "One encoder layer and its shapes",
+        "Read from below, for one sentence of S = 7 tokens in the base model. The vectors x, 7 by "
+        "512, are multiplied with W_Q, W_K and W_V and cut into 8 heads: queries, keys and values, "
+        "8 by 7 by 64 each. Queries and keys give weights, 8 by 7 by 7; weights and values give 8 "
+        "by 7 by 64; the heads side by side are 7 by 512, and W_O keeps that shape. After dropout "
+        "x is added and a LayerNorm follows. The feed-forward network widens 7 by 512 to 7 by "
+        "2048 and narrows it again; dropout, sum and LayerNorm follow as before.",
+    )
+    x, width = 176, 216
+    d.box((x + 8, 357), 300, 636, "", (PANEL, "#9a9a9a"), radius=12)
+    d.text((x, 714), "*x*: *S* × *d*_{model}", 15)
+    projections = "*x W*^{Q}, *x W*^{K}, *x W*^{V} in heads"
+    boxes = [
+        (626, projections, GREEN, "*h* × *S* × *d*_{k}", "8 × 7 × 64"),
+        (566, "softmax(*Q K*^{T} / √*d*_{k})", BLUE, "*h* × *S* × *S*", "8 × 7 × 7"),
+        (506, "weights times *V*", BLUE, "*h* × *S* × *d*_{v}", "8 × 7 × 64"),
+        (446, "heads side by side, times *W*^{O}", GREEN, "*S* × *d*_{model}", "7 × 512"),
+        (350, "LayerNorm", ORANGE, "*S* × *d*_{model}", "7 × 512"),
+        (266, "*W*_{1}, *b*_{1}, ReLU", SKY, "*S* × *d*_{ff}", "7 × 2048"),
+        (206, "*W*_{2}, *b*_{2}", SKY, "*S* × *d*_{model}", "7 × 512"),
+        (106, "LayerNorm", ORANGE, "*S* × *d*_{model}", "7 × 512"),
+    ]  # fmt: skip
+    stops = [700, *(y for y, *_ in boxes)]
+    for (y, label, colours, shape, sizes), below in zip(boxes, stops):
+        start = below if below == 700 else below - 17
+        d.arrow((x, start), (x, y + 17))
+        d.box((x, y), width, 34, label, colours, size=13)
+        d.text((388, y - 8), shape, 13)
+        d.text((388, y + 9), sizes, 13, colour="#444444")
+    for plus, leaves in ((392, 668), (148, 320)):
+        d.arrow((x, leaves), (x + 136, leaves), (x + 136, plus), (x + 10, plus))
+        d.plus((x, plus))
+        d.text((x - 14, plus + 22), "dropout", 13, anchor="end")
+    d.arrow((x - 108, 626), (x - 124, 626), (x - 124, 506), (x - 108, 506))
+    d.text((x - 133, 566), "*V*", 13)
+    d.arrow((x, 89), (x, 48))
+    d.text((x, 26), "to the next layer: *S* × *d*_{model}")
+    return d
 
 
 def decoder_layer() -> Drawing:
@@ -612,6 +658,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "architecture": architecture,
     "scaled_dot_product": scaled_dot_product,
     "multi_head": multi_head,
+    "encoder_layer": encoder_layer,
     "decoder_layer": decoder_layer,
     "post_and_pre_norm": post_and_pre_norm,
     "masks": masks,

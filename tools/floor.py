@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOOR = ROOT / "_build" / "floor"
@@ -24,7 +25,7 @@ EXTRAS = ("book", "test")
 LEFT_OUT = ("test_browser.py", "test_explorer.py", "test_mutants.py")
 
 
-def oldest_python(project: dict) -> str:
+def oldest_python(project: dict[str, Any]) -> str:
     """The lower bound of requires-python, "3.11" of ">=3.11"."""
     found = re.fullmatch(r">=\s*(\d+\.\d+)", project["requires-python"])
     if not found:
@@ -34,7 +35,7 @@ def oldest_python(project: dict) -> str:
     return found[1]
 
 
-def unbounded(project: dict) -> list[str]:
+def unbounded(project: dict[str, Any]) -> list[str]:
     """The requirements, of the package and of its optional groups, that name no oldest version."""
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     return [

@@ -47,7 +47,7 @@ def make_book(kill_after: float | None) -> tuple[set[str], set[str], int]:
     return planned, done, process.wait()
 
 
-def kill(process: subprocess.Popen) -> None:
+def kill(process: subprocess.Popen[bytes]) -> None:
     """End everything that `make book` started, except kernels,
     which end when they see that they are orphans."""
     if process.poll() is None:

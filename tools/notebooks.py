@@ -19,6 +19,7 @@ import hashlib
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
@@ -84,7 +85,7 @@ def is_stale(source: Path) -> bool:
     ]
 
 
-def _text(cell: NotebookNode) -> tuple[str, str, str, dict]:
+def _text(cell: NotebookNode) -> tuple[str, str, str, dict[str, Any]]:
     return cell.id, cell.cell_type, cell.source, cell.metadata
 
 

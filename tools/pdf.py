@@ -18,10 +18,12 @@ import sys
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
 import yaml
-from bs4 import BeautifulSoup, SoupStrainer, Tag
+from bs4 import BeautifulSoup, Tag
+from bs4.filter import SoupStrainer
 
 from tools.browser import CHROMIUM, chromium_page, open_page, served
 
@@ -51,7 +53,7 @@ def contents(toc: Path) -> list[tuple[str, list[str]]]:
     """The book's pages by part, `("", [root])` first, as names without an ending."""
     tree = yaml.safe_load(toc.read_text(encoding="utf-8"))
 
-    def files(node: dict) -> Iterator[str]:
+    def files(node: dict[str, Any]) -> Iterator[str]:
         yield node["file"]
         for section in node.get("sections", []):
             yield from files(section)

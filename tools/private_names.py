@@ -33,11 +33,9 @@ ALLOWED = {
     "_cdata": "which storage a tensor lies in: the addresses of tensors without memory are alike",
     "_python_dispatch": "where PyTorch keeps TorchDispatchMode, which it documents",
     "_pytree": "where PyTorch keeps tree_leaves, to look into what an operation is given",
-    "_schema": "whether what an operation returns is a view stands nowhere else",
     "_dynamo": "PyTorch counts its compiled graphs nowhere else",
     "_subclasses": "where PyTorch keeps FakeTensorMode, which its compiler's manual documents",
     "_forward_pre_hooks": "PyTorch lists a module's hooks nowhere else",
-    "_ff_block": "the erratum quotes a method of PyTorch's layer",
     "_ensure_iopub_up": "nbval's limit on a kernel's start is lifted in the method that has it",
     "_async_cleanup_kernel": "nbclient ends a kernel in no public method",
 }

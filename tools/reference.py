@@ -66,8 +66,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "parsing",
     ),
     "The paper's experiments": (
-        "experiments", "experiments.claims", "experiments.result_file", "experiments.significance",
-        "experiments.verdicts", "experiments.table_1", "experiments.table_1.layer_types",
+        "experiments", "experiments.claims", "experiments.claims_table",
+        "experiments.result_file", "experiments.significance",
+        "experiments.verdicts", "experiments.trained_models",
+        "experiments.table_1", "experiments.table_1.layer_types",
         "experiments.table_1.measurement", "experiments.table_1.timing",
         "experiments.table_1.counting", "experiments.table_1.sweep", "experiments.table_3",
         "experiments.table_3.miniature", "experiments.table_3.miniature_run",

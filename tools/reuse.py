@@ -24,7 +24,7 @@ from tools import colab
 from tools.execution import Failure, replace_by, write_whole
 from tools.notebooks import read_source, take_outputs
 
-SITE = ("_config.yml", "_toc.yml", "static", "book")  # all that a build of the HTML reads
+SITE = ("_config.yml", "_toc.yml", "static", "book", "tools/sphinx")  # what the HTML is made from
 RUN_TAGS = {"raises-exception", "skip-execution"}  # the tags that change how a cell is run
 REASONS = {
     "code": "code changed",
@@ -76,7 +76,7 @@ def shared_inputs(root: Path, book: Path) -> dict[str, str]:
         "package": digest_of(files_below(root / "annotated_transformer"), root),
         "corpus": digest_of((path for path in tables if path.is_file()), cache),
         "model": digest_of(files_below(book / "model"), book),
-        "results": digest_of(files_below(book / "results"), book),
+        "results": digest_of([*files_below(book / "results"), *book.glob("*.tsv")], book),
         "versions": hashlib.sha256(json.dumps(versions(root)).encode()).hexdigest()[:16],
     }
 

@@ -151,3 +151,79 @@ def estimate(
         half = math.hypot(half, t * statistics.stdev(seeds) / math.sqrt(len(seeds)))
     mean = statistics.fmean(seeds)
     return Estimate(mean, mean - half, mean + half, seeds)
+
+
+P_LEAST = 1e-9
+"""The smallest p-value that `p_value` reports."""
+
+
+def p_value(found: Estimate, value: float = 0.0) -> float:
+    """How surprising `found` would be if the true number were `value`: two-sided, at least 1e-9.
+
+    It is the level at which the interval (`half_width`) ends exactly at `value`, so that p < 0.05
+    where the 95 % interval leaves `value` out.
+    """
+    distance = abs(found.mean - value)
+    if distance == 0:
+        return 1.0
+    low, high = math.log(P_LEAST), 0.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        wide = half_width(found, math.exp(middle)) > distance
+        low, high = (middle, high) if wide else (low, middle)
+    return math.exp(high)
+
+
+def half_width(found: Estimate, level: float) -> float:
+    """How far the interval reaches to either side when it misses the truth in `level` of cases.
+
+    At 0.05 it is the interval of `estimate`. The spread of the seeds is taken from the seeds and
+    that of the sentences from what is left of that interval; their factors are the quantiles of
+    Student's t and of the normal distribution for `level`.
+    """
+    of_seeds, degrees = 0.0, min(len(found.seeds) - 1, len(STUDENT_95))
+    if degrees:
+        of_seeds = statistics.stdev(found.seeds) / math.sqrt(len(found.seeds))
+    t = STUDENT_95[degrees - 1] if degrees else 0.0
+    half = (found.high - found.low) / 2
+    of_sentences = math.sqrt(max(0.0, half**2 - (t * of_seeds) ** 2)) / NORMAL_95
+    normal = -statistics.NormalDist().inv_cdf(level / 2)
+    student = _student(level, degrees) if of_seeds else 0.0
+    return math.hypot(normal * of_sentences, student * of_seeds)
+
+
+def _student(p: float, degrees: int) -> float:
+    """The t that is passed on either side with probability p in all."""
+    low, high = -12.0, 24.0  # of ln t
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _beyond(math.exp(middle), degrees) > p else (low, middle)
+    return math.exp(low)
+
+
+def _beyond(t: float, degrees: int) -> float:
+    """P(|T| > t), by the finite sums of Abramowitz and Stegun (1964), 26.7.3 and 26.7.4."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term = total = cosine if odd else 1.0
+    for k in range(2 if odd else 1, degrees - 1, 2):
+        term *= cosine**2 * k / (k + 1)
+        total += term
+    if not odd:
+        return 1 - sine * total
+    return 1 - 2 / math.pi * (angle + (sine * total if degrees > 1 else 0.0))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction (1979): each p-value as it counts among all of them, in the same order.
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on; none comes out below one
+    that was smaller, or above 1. Where all m differences are 0, the chance that any corrected value
+    is below 0.05 is at most 5 %.
+    """
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for done, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = min(1.0, max(highest, (len(p_values) - done) * p_values[i]))
+        corrected[i] = highest
+    return corrected

@@ -1,8 +1,6 @@
 """The rules that judge what lies in book/results: each gives a verdict with its evidence.
 
-A difference between two trained models counts only when its 95 % interval leaves 0 out and every
-seed points the same way (`Estimate.sign`). What this scale cannot show, or what has not been
-measured, is "cannot tell".
+Those on trained models, with the three verdicts, are in `trained_models`.
 """
 
 from __future__ import annotations
@@ -10,72 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from annotated_transformer.experiments.trained_models import (
+    CANNOT_TELL,
+    DOES_NOT,
+    HOLDS,
+    Finding,
+    Results,
+)
 from annotated_transformer.tables.cost import training_cost
 from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
-
-HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
-NEARLY = {"bleu": 1.0, "ppl": 0.05}
-"""Nearly the same: all of the interval is within 1 BLEU, or 5 % of the other's perplexity."""
-ONE_SEED = "one seed: the noise of seeds is not known"
-Results = dict[str, dict[str, Any]]
-Finding = tuple[str, str]  # verdict, evidence
-
-
-def _row(results: Results, name: str) -> dict[str, Any]:
-    rows = results.get("table_3", {}).get("summary", [])
-    return next((row for row in rows if row["id"] == name), {})
-
-
-def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | None:
-    return _row(results, name).get(f"{measure}_difference")
-
-
-def _said(name: str, measure: str, difference: dict[str, Any], n_digits: int = 2) -> str:
-    low, mean, high = (f"{difference[key]:+.{n_digits}f}" for key in ("low", "mean", "high"))
-    label = measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
-    return f"{name}: {label} {mean} ({low} to {high}, {len(difference['seeds'])} seeds)"
-
-
-def worse(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
-    """Each of these variations is worse than what it is compared with, in this measure."""
-    return lambda results: _all_differ(results, names, measure, -1 if measure == "bleu" else 1)
-
-
-def better(*names: str, measure: str = "bleu") -> Callable[[Results], Finding]:
-    """Each of these variations is better than what it is compared with, in this measure."""
-    return lambda results: _all_differ(results, names, measure, 1 if measure == "bleu" else -1)
-
-
-def _all_differ(results: Results, names: tuple[str, ...], measure: str, sign: int) -> Finding:
-    differences = (_difference(results, name, measure) for name in names)
-    found = {name: difference for name, difference in zip(names, differences) if difference}
-    if len(found) < len(names):
-        return CANNOT_TELL, "not measured"
-    if any(len(difference["seeds"]) < 2 for difference in found.values()):
-        return CANNOT_TELL, ONE_SEED
-    signs = {difference["sign"] for difference in found.values()}
-    verdict = HOLDS if signs == {sign} else DOES_NOT if -sign in signs else CANNOT_TELL
-    return verdict, "; ".join(_said(name, measure, found[name]) for name in names)
-
-
-def nearly_the_same(name: str, measure: str) -> Callable[[Results], Finding]:
-    """The variation differs by no more than `NEARLY` from what it is compared with."""
-
-    def judge(results: Results) -> Finding:
-        difference = _difference(results, name, measure)
-        if not difference:
-            return CANNOT_TELL, "not measured"
-        if len(difference["seeds"]) < 2:
-            return CANNOT_TELL, ONE_SEED
-        margin = NEARLY[measure]
-        if measure == "ppl":
-            margin *= _row(results, _row(results, name)["against"])["ppl"]["mean"]
-        near, far = sorted(abs(difference[end]) for end in ("low", "high"))
-        beyond = difference["sign"] != 0 and near > margin
-        verdict = HOLDS if far <= margin else DOES_NOT if beyond else CANNOT_TELL
-        return verdict, _said(name, measure, difference)
-
-    return judge
 
 
 def costs_as_printed(_: Results) -> Finding:
@@ -88,23 +29,26 @@ def costs_as_printed(_: Results) -> Finding:
 
 
 def parameters_with(vocab_size: int | None) -> Callable[[Results], Finding]:
-    """The printed parameters of base to (C) come out with this vocabulary (None: with any)."""
+    """The printed parameters of base to (C) come out with so many rows of width d_model.
+
+    None: with any number of rows.
+    """
 
     def judge(_: Results) -> Finding:
         low, high = vocabulary_interval(TABLE_3[:-1])
         fits = low <= high if vocab_size is None else low <= vocab_size <= high
-        said = f"all ten printed numbers need {low:,} to {high:,} tokens"
+        said = f"all ten printed numbers need {low:,} to {high:,} rows of width d_model"
         return HOLDS if fits else DOES_NOT, said
 
     return judge
 
 
 def big_has_the_same_vocabulary(_: Results) -> Finding:
-    """Some vocabulary gives big's printed parameters and those of the other ten."""
+    """Some number of rows gives big's printed parameters and those of the other ten."""
     low, high = vocabulary_interval(TABLE_3[:-1])
     low_big, high_big = vocabulary_interval(TABLE_3[-1:])
     overlap = max(low, low_big) <= min(high, high_big)
-    said = f"the ten need {low:,} to {high:,} tokens, big {low_big:,} to {high_big:,}"
+    said = f"the ten need {low:,} to {high:,} rows, big {low_big:,} to {high_big:,}"
     return HOLDS if overlap else DOES_NOT, said
 
 

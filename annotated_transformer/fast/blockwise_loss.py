@@ -61,9 +61,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, grad_loss: Tensor, _: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         grad_x_ND, grad_weight_VD = ctx.saved_tensors
         return grad_x_ND * grad_loss, grad_weight_VD * grad_loss, None, None, None, None, None
 

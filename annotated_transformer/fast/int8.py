@@ -22,7 +22,7 @@ class Int8Linear(nn.Module):
     w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; x is
     s_x (q_x - z), with 256 steps from its least to its largest entry, or 128 where the CPU's sums
     would not be exact. So an output depends a little on what else is in the batch. The kernels are
-    PyTorch's own.
+    PyTorch's own, of a kind that it has deprecated; LOG.md has the plan for the day they go.
     """
 
     def __init__(

@@ -94,7 +94,7 @@ class _Pack(torch.autograd.Function):
         return x_ND.index_select(0, positions_R)
 
     @staticmethod
-    def backward(ctx: Any, grad_RD: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_RD: Tensor) -> tuple[Tensor, None]:
         (positions_R,) = ctx.saved_tensors
         return grad_RD.new_zeros(ctx.n, grad_RD.size(1)).index_copy_(0, positions_R, grad_RD), None
 
@@ -108,7 +108,7 @@ class _Unpack(torch.autograd.Function):
         return x_RD.index_select(0, rows_N)
 
     @staticmethod
-    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, None, None]:
         (positions_R,) = ctx.saved_tensors
         return grad_ND.index_select(0, positions_R), None, None
 

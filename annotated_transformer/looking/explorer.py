@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -181,7 +181,7 @@ def explore_attention(
     return AttentionExplorer(title, maps, layer, head, query)
 
 
-def _numbers(nested: list | float) -> str:
+def _numbers(nested: list[Any] | float) -> str:
     """JSON of nested lists with three decimals, zeros written too: nbval compares them closely."""
     return f"[{','.join(map(_numbers, nested))}]" if isinstance(nested, list) else f"{nested:.3f}"
 

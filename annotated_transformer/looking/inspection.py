@@ -74,7 +74,7 @@ def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
     modules = dict(model.named_modules())
     names = [ATTENTION_MODULES[attention].format(i) for i in range(model.config.N)]
     found = [modules[name] for name in names]
-    return [[(module, i) for i in range(model.config.h)] for module in found]  # type: ignore[misc]
+    return [[(module, i) for i in range(model.config.h)] for module in found]
 
 
 class HeadStatistics(NamedTuple):

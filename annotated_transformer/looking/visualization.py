@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 `use_style` makes them the default.
 """
+SOURCES = "https://github.com/annotated-transformer/annotated-transformer/blob/main/"
+"""Where the files of the package can be read."""
 HEAT_MAP = "cividis"
 """A colour map whose lightness grows evenly, much the same to most colour-blind readers."""
 
@@ -135,13 +138,29 @@ def use_style() -> None:
     )
 
 
-def show(symbol: Any) -> None:
-    """Print the source of a function, class, method or module as the installed package has it.
+def show(*symbols: Any) -> None:
+    """Show the source of functions, classes, methods or modules as the installed package has it.
 
-    Raises ConfigError for what has no source of its own, such as a number.
+    A notebook shows one highlighted listing under a link to the file, or to each file; a terminal
+    prints the source. Raises ConfigError for what has no source of its own, such as a number.
     """
+    listings = [_listing(symbol) for symbol in symbols]
+    plain = "\n\n\n".join(source for _, source in listings)
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        files = dict.fromkeys(f"[`{file}`]({SOURCES}{file})" for file, _ in listings if file)
+        markdown = "\n\n".join((*files, f"```python\n{plain}\n```"))
+        shell.display_pub.publish({"text/markdown": markdown, "text/plain": plain})
+    else:
+        print(plain)
+
+
+def _listing(symbol: Any) -> tuple[str, str]:
+    """The file of a symbol, from the package's folder on ("" for another's), and its source."""
     try:
-        print(textwrap.dedent(inspect.getsource(symbol)).rstrip())
+        source = textwrap.dedent(inspect.getsource(symbol)).rstrip()
+        module = inspect.getmodule(symbol)
     except (TypeError, OSError):
         needed = "a function, class, method or module with source"
         raise ConfigError(f"show needs {needed}, got {symbol!r}") from None
+    ours = module is not None and module.__name__.split(".")[0] == __name__.split(".")[0]
+    return (module.__name__.replace(".", "/") + ".py" if module and ours else "", source)

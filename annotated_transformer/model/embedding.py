@@ -38,8 +38,10 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d
     Columns are interleaved, as printed (section 3.5). Angles are computed in float64 and rounded
     once, so that far positions are as exact as near ones. Raises ConfigError for an odd d_model.
     """
-    exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
-    angle = _angles(length, d_model, exponents)
+    require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
+    pos = torch.arange(length, dtype=torch.float64)[:, None]
+    two_i = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angle = pos / 10000 ** (two_i / d_model)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 
 
@@ -53,15 +55,11 @@ def concatenated_positional_encoding(
     the exponent does: here the longest wavelength is 10000 * 2 pi, as the text says. Raises
     ConfigError for an odd d_model.
     """
-    exponents = torch.arange(d_model // 2, dtype=torch.float64) / max(d_model // 2 - 1, 1)
-    angle = _angles(length, d_model, exponents)
-    return torch.cat([angle.sin(), angle.cos()], dim=1).float()
-
-
-def _angles(length: int, d_model: int, exponents: Float[Tensor, "K"]) -> Float[Tensor, "L K"]:
     require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
     position = torch.arange(length, dtype=torch.float64)[:, None]
-    return position / 10000.0**exponents
+    i = torch.arange(d_model // 2, dtype=torch.float64)
+    angle = position / 10000 ** (i / max(d_model // 2 - 1, 1))
+    return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
 class SinusoidalPositions(nn.Module):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ class AddNorm(nn.Module):
         return x + self.dropout(sublayer(self.norm(x)))
 
 
-def _attention(config: ModelConfig) -> MultiHeadAttention:
+def attention_of(config: ModelConfig) -> MultiHeadAttention:
+    """The attention of every layer, as the configuration wants it."""
     return MultiHeadAttention(
         config.d_model,
         config.h,
@@ -46,17 +48,7 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
     )
 
 
-def _feed_forward(config: ModelConfig) -> PositionwiseFeedForward:
-    return PositionwiseFeedForward(
-        config.d_model, config.d_ff, config.activation, config.ffn_dropout
-    )
-
-
-def _add_norm(config: ModelConfig) -> AddNorm:
-    return AddNorm(config.d_model, config.p_drop, config.norm)
-
-
-def _final_norm(config: ModelConfig) -> nn.Module:
+def final_norm(config: ModelConfig) -> nn.Module:
     """A LayerNorm after a pre-norm stack, whose sums are not normalised.
 
     The paper's post-norm needs none.
@@ -69,8 +61,12 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention, self.add_norm_1 = _attention(config), _add_norm(config)
-        self.feed_forward, self.add_norm_2 = _feed_forward(config), _add_norm(config)
+        self.self_attention = attention_of(config)
+        self.add_norm_1 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.feed_forward = PositionwiseFeedForward(
+            config.d_model, config.d_ff, config.activation, config.ffn_dropout
+        )
+        self.add_norm_2 = AddNorm(config.d_model, config.p_drop, config.norm)
 
     def forward(
         self, x: Float[Tensor, "*B D"], mask: Bool[Tensor, "B 1 1 S"] | Way | None
@@ -82,12 +78,12 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """N encoder layers."""
 
+    layers: Any  # of EncoderLayer, which PyTorch's list has no type for
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers: Iterable[EncoderLayer] = nn.ModuleList(  # type: ignore[assignment]
-            EncoderLayer(config) for _ in range(config.N)
-        )
-        self.norm = _final_norm(config)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.N))
+        self.norm = final_norm(config)
 
     def forward(
         self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
@@ -105,9 +101,14 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention, self.add_norm_1 = _attention(config), _add_norm(config)
-        self.cross_attention, self.add_norm_2 = _attention(config), _add_norm(config)
-        self.feed_forward, self.add_norm_3 = _feed_forward(config), _add_norm(config)
+        self.self_attention = attention_of(config)
+        self.add_norm_1 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.cross_attention = attention_of(config)
+        self.add_norm_2 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.feed_forward = PositionwiseFeedForward(
+            config.d_model, config.d_ff, config.activation, config.ffn_dropout
+        )
+        self.add_norm_3 = AddNorm(config.d_model, config.p_drop, config.norm)
 
     def forward(
         self,
@@ -129,12 +130,12 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """N decoder layers."""
 
+    layers: Any  # of DecoderLayer, which PyTorch's list has no type for
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers: Iterable[DecoderLayer] = nn.ModuleList(  # type: ignore[assignment]
-            DecoderLayer(config) for _ in range(config.N)
-        )
-        self.norm = _final_norm(config)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.N))
+        self.norm = final_norm(config)
 
     def forward(
         self,

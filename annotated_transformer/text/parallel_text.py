@@ -1,6 +1,6 @@
-"""Parallel text (section 5.1): two files of one sentence a line, splits that share no sentence.
+r"""Parallel text (section 5.1): two files of one sentence a line, splits that share no sentence.
 
-A line ends at "\\n" alone, whatever else Unicode may call a line end, so that two files stay
+A line ends at "\n" alone, whatever else Unicode may call a line end, so that two files stay
 parallel.
 """
 
@@ -49,9 +49,9 @@ def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str
 
 
 def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterator[str]:
-    """The lines of a UTF-8 text file or pipe, plain or gzip, without their ends.
+    r"""The lines of a UTF-8 text file or pipe, plain or gzip, without their ends.
 
-    An end is "\\n" or "\\r\\n". A byte order mark at the beginning is dropped. `see` is called with
+    An end is "\n" or "\r\n". A byte order mark at the beginning is dropped. `see` is called with
     every line as it stands in the uncompressed file. Raises ConfigError for a file that cannot be
     read, and with the number of the line for bytes that are no text and for a line of more than
     `LONGEST_LINE` bytes.

@@ -31,9 +31,7 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         return loss_N, nll_N
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, grad_loss_N: Tensor, _: Tensor
-    ) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad_loss_N: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         logits_NV, log_z_N, target_N = ctx.saved_tensors
         grad_NV = (logits_NV - log_z_N[:, None]).exp_()
         if ctx.eps_ls:

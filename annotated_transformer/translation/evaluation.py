@@ -40,7 +40,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     English-German. Raises ConfigError when there is nothing to score or the numbers of lines
     differ.
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     return _corpus_score(BLEU(), hypotheses, references)
 
@@ -50,7 +50,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
     Raises ConfigError as `bleu` does.
     """
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics.chrf import CHRF
 
     return _corpus_score(CHRF(), hypotheses, references)
 
@@ -72,7 +72,7 @@ def bleu_counts(hypothesis: str, reference: str) -> list[int]:
 
     Its words, the reference's, its matched n-grams and all its n-grams (n = 1 to 4).
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     found = BLEU().corpus_score([hypothesis], [[reference]])
     return [found.sys_len, found.ref_len, *found.counts, *found.totals]
@@ -83,7 +83,7 @@ def bleu_from_counts(counts: Sequence[int]) -> float:
 
     It is what `bleu` gives for the same sentences together.
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     words, reference_words, *n_grams = counts
     matched, total = n_grams[:4], n_grams[4:]

@@ -62,19 +62,6 @@ def _length_limits(model: StepModel, source: Int[Tensor, "B S"], max_extra: int)
     return limits.tolist()
 
 
-def argmax(x: Float[Tensor, "B W V"]) -> Int[Tensor, "B W"]:
-    """`x.argmax(-1)`; of many rows on a CPU by way of each 64 entries' maximum.
-
-    PyTorch takes a maximum of eight entries at once there, but one entry at a time for argmax.
-    """
-    if x.device.type != "cpu" or x.size(-1) % 64 or x.size(0) < 16:
-        return x.argmax(dim=-1)
-    blocks = x.unflatten(-1, (-1, 64))
-    best = blocks.amax(dim=-1).argmax(dim=-1)
-    block = blocks.take_along_dim(best[..., None, None], dim=-2)[..., 0, :]
-    return 64 * best + block.argmax(dim=-1)
-
-
 @torch.inference_mode()
 @without_cudnn_attention()
 def greedy_search(
@@ -90,7 +77,7 @@ def greedy_search(
     state = model.start(source)
     tokens = source.new_full((len(limits), 1), model.config.bos_id)
     while alive:
-        tokens = argmax(model.step(tokens, state))
+        tokens = model.step(tokens, state).argmax(dim=-1)
         going_on = []
         for row, (sentence, token) in enumerate(zip(alive, tokens[:, 0].tolist(), strict=True)):
             if token != model.config.eos_id:
@@ -159,8 +146,6 @@ class _Beam:
         return sorted(self.ended, key=lambda h: -h.score)[: self.config.n_best]
 
 
-@torch.inference_mode()
-@without_cudnn_attention()
 def beam_search(
     model: StepModel,
     source: Int[Tensor, "B S"],
@@ -179,7 +164,17 @@ def beam_search(
     first. Raises ConfigError for a beam below 1 or an `n_best` outside 1 to beam_size.
     """
     config = DecodeConfig(beam_size, alpha, n_best, max_extra)
-    limits = _length_limits(model, source, max_extra)
+    return search_beams(model, source, config, early_stopping)
+
+
+@torch.inference_mode()
+@without_cudnn_attention()
+def search_beams(
+    model: StepModel, source: Int[Tensor, "B S"], config: DecodeConfig, early_stopping: bool = True
+) -> list[list[Hypothesis]]:
+    """`beam_search` with its settings as a whole."""
+    beam_size = config.beam_size
+    limits = _length_limits(model, source, config.max_extra)
     beams = [_Beam(config, limit, early_stopping) for limit in limits]
     running = list(range(len(beams)))
     state = model.start(source)
@@ -190,7 +185,7 @@ def beam_search(
         precision = torch.promote_types(logits_BWV.dtype, torch.float32)
         log_p_BWV = logits_BWV.log_softmax(dim=-1, dtype=precision)
         if beam_size == 1:  # of equal logits the first, as in greedy search
-            next_token = argmax(logits_BWV)[..., None]
+            next_token = logits_BWV.argmax(dim=-1, keepdim=True)
             next_log_p = log_p_BWV.gather(-1, next_token)
         else:  # of each hypothesis
             next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)

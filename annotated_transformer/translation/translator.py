@@ -6,24 +6,27 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
 from annotated_transformer.checkpoint import load_model
-from annotated_transformer.config import DecodeConfig, require
+from annotated_transformer.config import DecodeConfig, DecodeSettings, require
 from annotated_transformer.fast.cuda_graphs import GraphedModel
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import StepModel, beam_search
+from annotated_transformer.translation.search import StepModel, search_beams
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
+PAPER = DecodeConfig()
+"""The paper's search: beam 4, alpha 0.6."""
+FOUR_BEST = DecodeConfig(n_best=4)
 
 
 class Translation(NamedTuple):
@@ -117,81 +120,70 @@ class Translator:
     def translate(
         self,
         sentences: Sequence[str],
-        beam_size: int = 4,
-        alpha: float = 0.6,
-        max_extra: int = 50,
-        max_tokens: int = 4096,
+        search: DecodeConfig = PAPER,
+        max_batch_tokens: int = 4096,
+        **settings: Unpack[DecodeSettings],
     ) -> list[str]:
         """The best translation of each sentence.
 
-        The defaults are the paper's search; beam 1 is greedy search. `max_tokens` bounds a batch:
-        beam_size hypotheses, each as long as its padded source. Raises ConfigError for settings
-        that cannot be.
+        The defaults are the paper's search; beam 1 is greedy search. Settings may be given as a
+        whole or as keywords, `beam_size=4, alpha=0.6`, which change it. `max_batch_tokens` bounds a
+        batch: beam_size hypotheses, each as long as its padded source. Raises ConfigError for
+        settings that cannot be.
         """
-        return list(
-            self.translate_stream(
-                sentences, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens
-            )
-        )
+        window = max(1, len(sentences))
+        return list(self.translate_stream(sentences, window, search, max_batch_tokens, **settings))
 
     def n_best(
         self,
         sentences: Sequence[str],
-        n_best: int = 4,
-        beam_size: int = 4,
-        alpha: float = 0.6,
-        max_extra: int = 50,
-        max_tokens: int = 4096,
+        search: DecodeConfig = FOUR_BEST,
+        max_batch_tokens: int = 4096,
+        **settings: Unpack[DecodeSettings],
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, best first.
+        """The `n_best` translations of each sentence, best first; four where nothing else is said.
 
         There are fewer where the search found fewer.
         """
-        return list(
-            self.n_best_stream(
-                sentences, n_best, max(1, len(sentences)), beam_size, alpha, max_extra, max_tokens
-            )
-        )
+        window = max(1, len(sentences))
+        return list(self.n_best_stream(sentences, window, search, max_batch_tokens, **settings))
 
     def translate_stream(
         self,
         lines: Iterable[str],
         window: int = 512,
-        beam_size: int = 4,
-        alpha: float = 0.6,
-        max_extra: int = 50,
-        max_tokens: int = 4096,
+        search: DecodeConfig = PAPER,
+        max_batch_tokens: int = 4096,
+        **settings: Unpack[DecodeSettings],
     ) -> Iterator[str]:
         """One line out for each line in, in order.
 
         No more than `window` lines are held at a time.
         """
-        for translations in self.n_best_stream(
-            lines, 1, window, beam_size, alpha, max_extra, max_tokens
-        ):
-            yield translations[0].text
+        for found in self.n_best_stream(lines, window, search, max_batch_tokens, **settings):
+            yield found[0].text
 
     def n_best_stream(
         self,
         lines: Iterable[str],
-        n_best: int = 4,
         window: int = 512,
-        beam_size: int = 4,
-        alpha: float = 0.6,
-        max_extra: int = 50,
-        max_tokens: int = 4096,
+        search: DecodeConfig = PAPER,
+        max_batch_tokens: int = 4096,
+        **settings: Unpack[DecodeSettings],
     ) -> Iterator[list[Translation]]:
-        """The `n_best` translations of each line, as the lines come."""
-        config = DecodeConfig(beam_size, alpha, n_best, max_extra)
+        """The translations of each line, as many as `search.n_best`, as the lines come."""
+        search = search.replace(**settings)
         require(window >= 1, f"window must be at least 1, got {window}")
-        require(max_tokens >= 1, f"max_tokens must be at least 1, got {max_tokens}")
+        require(
+            max_batch_tokens >= 1, f"max_batch_tokens must be at least 1, got {max_batch_tokens}"
+        )
         lines, first = iter(lines), 1
         while held := list(islice(lines, window)):
-            yield from self._window(held, first, config, max_tokens)
+            yield from self._window(held, first, search, max_batch_tokens)
             first += len(held)
 
     def _window(
-        self, lines: list[str], first: int, config: DecodeConfig, max_tokens: int
+        self, lines: list[str], first: int, search: DecodeConfig, max_batch_tokens: int
     ) -> list[list[Translation]]:
         """Translations of lines numbered from `first`.
 
@@ -209,16 +201,16 @@ class Translator:
                 sources[i] = ids[: self.max_source - 1]
         answers = [[Translation("", 0.0, 0.0)] for _ in lines]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
-        for batch in batches_by_length(order, sources, max_tokens // config.beam_size):
-            found = self._search([sources[i] for i in batch], config)
+        for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
+            found = self._search([sources[i] for i in batch], search)
             for i, translations in zip(batch, found, strict=True):
                 if translations:  # a model whose scores are NaN has no hypothesis
                     answers[i] = translations
         return answers
 
-    def _search(self, sources: list[list[int]], config: DecodeConfig) -> list[list[Translation]]:
+    def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Translation]]:
         source = pad_source(sources, self.model.config.special_ids).to(self.device)
-        found = beam_search(self.search_model, source, **config.to_dict())
+        found = search_beams(self.search_model, source, search)
         return [
             [Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses]
             for hypotheses in found

@@ -81,9 +81,9 @@ def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(r
     assert 2 * small.N == full.N
     kept = (
         "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
-        "initialization",
     )  # fmt: skip
     assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
+    assert small.initialization == "scaled"  # the values of every stored run
     steps = row.train_config().train_steps
     assert training.train_steps == miniature.STEPS * steps // 100_000
     assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)

@@ -13,6 +13,9 @@ from annotated_transformer.experiments.significance import (
     Estimate,
     bleu_of_sums,
     estimate,
+    half_width,
+    holm,
+    p_value,
     ppl_of_sums,
     sentence_bleu_statistics,
     sentence_nll,
@@ -148,3 +151,36 @@ def test_what_cannot_be_compared_is_refused():
         estimate(mean, [normal(1)], [normal(1), normal(2)])
     with pytest.raises(ConfigError, match="same sentences"):
         estimate(mean, [normal(1, 5)], [normal(1, 6)])
+
+
+def test_p_values_are_those_worked_out_by_hand():
+    """One standard error away, by sentences alone: 0.3173. Seeds 1, 2, 3 alone: t is
+    2 / (1 / sqrt(3)) with two degrees of freedom, and p = 1 - t / sqrt(2 + t^2) = 0.0742."""
+    assert p_value(Estimate(1.0, 1 - 1.96, 1 + 1.96, [1.0] * 3)) == pytest.approx(0.3173, abs=1e-4)
+    half = 4.303 / math.sqrt(3)
+    found = Estimate(2.0, 2 - half, 2 + half, [1.0, 2.0, 3.0])
+    t = 2 * math.sqrt(3)
+    assert p_value(found) == pytest.approx(1 - t / math.sqrt(2 + t**2), abs=1e-4)
+    assert p_value(found) == pytest.approx(0.0742, abs=1e-4)
+    two = Estimate(1.5, 1.5 - 12.706 / 2, 1.5 + 12.706 / 2, [1.0, 2.0])  # t = 3, Cauchy's law
+    assert p_value(two) == pytest.approx(1 - 2 / math.pi * math.atan(3), abs=1e-4)
+    assert p_value(found, 2.0) == 1.0
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2, 3, 4, 5, 8, 12])
+def test_p_is_five_percent_where_the_interval_ends(n_seeds):
+    """Whatever share sentences and seeds have in it."""
+    runs = [normal(3, n=30) + torch.tensor([0.1 * i**2, 0.0]) for i in range(n_seeds)]
+    found = estimate(mean, runs)
+    assert p_value(found, found.low) == pytest.approx(0.05, abs=1e-4)
+    assert p_value(found, found.high) == pytest.approx(0.05, abs=1e-4)
+    assert half_width(found, 0.05) == pytest.approx((found.high - found.low) / 2, rel=1e-3)
+    assert half_width(found, 0.01) > half_width(found, 0.05)
+    assert p_value(found, found.high + 0.1) < 0.05 < p_value(found, found.high - 0.1)
+
+
+def test_holms_correction_is_that_of_the_textbook():
+    """Sorted: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 1 x 0.04 raised to the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []

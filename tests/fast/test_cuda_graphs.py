@@ -209,7 +209,7 @@ def test_a_file_of_any_length_makes_a_handful_of_graphs(cuda, monkeypatch):
         translator.tokenizer, "encode_batch", lambda lines: [[5] * int(line) for line in lines]
     )
     translator.search_model = RandomLogits(graphed(model))
-    list(translator.translate_stream(map(str, lengths), 150, max_extra=4, max_tokens=2048))
+    list(translator.translate_stream(map(str, lengths), 150, max_extra=4, max_batch_tokens=2048))
     n_replays = sum(graph.n_replays for graph in cuda.steps)
     assert len(cuda.steps) < 6 and n_replays > 50 * len(cuda.steps), (len(cuda.steps), n_replays)
 

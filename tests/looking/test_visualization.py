@@ -1,13 +1,20 @@
 """Recorded weights are those the model used; a drawn map says which axis is which."""
 
+import ast
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
 import matplotlib
 import pytest
 import torch
+import yaml
 from toys import random_tokens, small_model
 
 from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError
 from annotated_transformer.looking import visualization
 from annotated_transformer.looking.visualization import (
+    SOURCES,
     plot_attention,
     record_attention,
     show,
@@ -15,10 +22,12 @@ from annotated_transformer.looking.visualization import (
 )
 from annotated_transformer.model import attention
 from annotated_transformer.model.attention import MultiHeadAttention
+from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+ROOT = Path(__file__).parents[2]
 B, S, T, H = 2, 7, 6, 2
 
 
@@ -174,6 +183,26 @@ def test_show_prints_the_source_that_runs(capsys):
 def test_show_takes_the_indentation_off_a_method(capsys):
     show(MultiHeadAttention.split_heads)
     assert capsys.readouterr().out.startswith("def split_heads(self")
+
+
+def test_a_notebook_shows_one_listing_under_the_links_to_its_files(monkeypatch):
+    published = []
+    shell = SimpleNamespace(display_pub=SimpleNamespace(publish=published.append))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    show(attention.causal_mask, attention.padding_mask, PositionwiseFeedForward)
+    markdown, plain = published[0]["text/markdown"], published[0]["text/plain"]
+    links, code = markdown.split("\n\n```python\n")
+    assert code == plain + "\n```"
+    assert [line.partition("](")[0] for line in links.split("\n\n")] == [
+        "[`annotated_transformer/model/attention.py`",
+        "[`annotated_transformer/model/feed_forward.py`",
+    ]
+    assert ast.parse(plain).body[1].name == "padding_mask"
+
+
+def test_the_links_of_listings_lead_to_the_repository():
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+    assert f"{config['url']}/blob/{config['branch']}/" == SOURCES
 
 
 def test_show_of_what_has_no_source_is_refused():

@@ -12,7 +12,6 @@ from toys import random_tokens, small_model
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import (
-    argmax,
     beam_search,
     greedy_search,
     length_penalty,
@@ -430,13 +429,3 @@ def test_logits_in_bfloat16_are_scored_in_float32():
                 model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path)
             )
             assert abs(log_p - exact) < 1e-5
-
-
-@pytest.mark.parametrize("n, vocab_size", [(3, 128), (20, 128), (20, 64), (20, 100)])
-def test_the_largest_entry_is_the_first_of_the_largest(n, vocab_size):
-    generator = torch.Generator().manual_seed(0)
-    many_ties = torch.randint(0, 30, (n, 2, vocab_size), generator=generator).float()
-    with_nan = torch.randn(n, 2, vocab_size, generator=generator)
-    with_nan[:, 1, vocab_size // 2] = torch.nan
-    for x in (many_ties, with_nan):
-        assert torch.equal(argmax(x), x.argmax(dim=-1))

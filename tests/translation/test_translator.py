@@ -8,7 +8,7 @@ import pytest
 from toys import small_model, text_pairs, toy_tokenizer
 
 from annotated_transformer import checkpoint
-from annotated_transformer.config import ConfigError
+from annotated_transformer.config import ConfigError, DecodeConfig
 from annotated_transformer.translation import translator as translation
 from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translator
@@ -32,11 +32,11 @@ def answer_with(monkeypatch, text):
     in the returned list."""
     ids, searched = toy_tokenizer().encode(text), []
 
-    def search(model, source, **settings):
+    def search(model, source, config):
         searched.append(len(source))
         return [[Hypothesis(ids, -1.0, -2.0)] for _ in source]
 
-    monkeypatch.setattr(translation, "beam_search", search)
+    monkeypatch.setattr(translation, "search_beams", search)
     return searched
 
 
@@ -67,7 +67,7 @@ def test_neither_order_nor_window_nor_company_changes_a_translation():
     assert len(set(alone)) > 3
     assert t.translate(sources, **FAST) == alone
     assert t.translate(sources[::-1], **FAST) == alone[::-1]
-    assert list(t.translate_stream(sources, 3, max_tokens=40, **FAST)) == alone
+    assert list(t.translate_stream(sources, 3, max_batch_tokens=40, **FAST)) == alone
     assert t.translate([]) == []
 
 
@@ -141,13 +141,13 @@ def test_batches_hold_every_sentence_once_within_the_limit():
 def test_max_tokens_bounds_a_batch_with_all_its_hypotheses(monkeypatch, beam_size):
     shapes = []
 
-    def search(model, source, **settings):
-        shapes.append((*source.shape, settings["beam_size"]))
+    def search(model, source, config):
+        shapes.append((*source.shape, config.beam_size))
         return [[Hypothesis([5], -1.0, -2.0)] for _ in source]
 
-    monkeypatch.setattr(translation, "beam_search", search)
+    monkeypatch.setattr(translation, "search_beams", search)
     sources = [source for source, _ in text_pairs(7, 60)]
-    translator(max_source=1024).translate(sources, beam_size=beam_size, max_tokens=300)
+    translator(max_source=1024).translate(sources, beam_size=beam_size, max_batch_tokens=300)
     sizes = [b * length * width for b, length, width in shapes]
     assert sum(b for b, _, _ in shapes) == 60 and {width for _, _, width in shapes} == {beam_size}
     assert max(sizes) <= 300 and min(sizes[:-1]) > 150  # each as full as it can be, or nearly
@@ -185,13 +185,27 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
     [
         ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
         ({"window": 0}, "window must be at least 1, got 0"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
         ({"max_extra": -1}, "max_extra must not be negative"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         list(translator().translate_stream(["tea"], **settings))
+
+
+def test_settings_travel_whole_or_as_keywords_that_change_them():
+    t, sources = translator(), ["tea bad", "cab", "dad had tea"]
+    search = DecodeConfig(beam_size=3, alpha=0.0, max_extra=4)
+    by_keywords = t.translate(sources, beam_size=3, alpha=0.0, max_extra=4)
+    assert t.translate(sources, search) == by_keywords
+    assert t.translate(sources, search, alpha=0.0) == by_keywords
+    assert t.translate(sources, search, beam_size=1) == t.translate(
+        sources, beam_size=1, alpha=0.0, max_extra=4
+    )
+    found = t.n_best(sources, search, n_best=3)
+    assert {len(row) for row in found} == {3}
+    assert [row[0].text for row in found] == by_keywords
 
 
 def test_a_limit_without_room_for_a_token_is_refused():

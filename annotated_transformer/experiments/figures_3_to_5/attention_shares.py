@@ -22,9 +22,9 @@ FAR = 3
 
 
 class Link(NamedTuple):
-    """A question to each head: how much of this row's weight lies on these keys?
+    """A question to each head: the share of this row's weight on these keys, and on the rival's.
 
-    And how much lies on the rival's? `visible` is the number of keys that the row may look at.
+    `visible` is the number of keys that the row may look at.
     """
 
     attention: str

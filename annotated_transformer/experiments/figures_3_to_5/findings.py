@@ -58,9 +58,9 @@ from annotated_transformer.translation.translator import Translator
 COMMAND = "python -m annotated_transformer.experiments.figures_3_to_5"
 VOCABULARY = 1400
 """Enough merges for every word of the corpus to be one token: a token's weight is a word's."""
-MODEL: dict[str, Any] = {"N": 2, "d_model": 64, "d_ff": 256, "h": 4}
+MODEL: dict[str, Any] = {"N": 2, "d_model": 64, "d_ff": 256, "h": 4, "initialization": "scaled"}
 TRAINING: dict[str, Any] = dict(train_steps=1500, max_tokens=1500, warmup_steps=400, lr_factor=0.7)
-SMALL_MODEL: dict[str, Any] = {"N": 2, "d_model": 16, "d_ff": 32, "h": 2}
+SMALL_MODEL: dict[str, Any] = {**MODEL, "d_model": 16, "d_ff": 32, "h": 2}
 SMALL_TRAINING: dict[str, Any] = dict(
     train_steps=20, max_tokens=600, warmup_steps=10, lr_factor=1.0
 )

@@ -59,7 +59,7 @@ FULL = Plan(
         Run("craft-long", "craft", 1.0, 50_000, after="craft-1", test_beams=(4, 21)),
     ),
     vocab_size=3000,
-    model={"N": 3, "d_model": 128, "d_ff": 512, "h": 4},
+    model={"N": 3, "d_model": 128, "d_ff": 512, "h": 4, "initialization": "scaled"},
     train={
         "max_tokens": 400,
         "max_length": 190,
@@ -81,7 +81,7 @@ SMALL = Plan(
         Run("toy-long", "toy", 1.0, 300, after="toy-1", test_beams=(4, 21)),
     ),
     vocab_size=360,
-    model={"N": 1, "d_model": 48, "d_ff": 96, "h": 4},
+    model={"N": 1, "d_model": 48, "d_ff": 96, "h": 4, "initialization": "scaled"},
     train={
         "max_tokens": 600,
         "max_length": 100,

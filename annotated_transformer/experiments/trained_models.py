@@ -1,0 +1,160 @@
+"""Comparisons of trained models: what each p-value says, corrected for all of them.
+
+A difference counts only when its p-value, corrected for all comparisons of trained models (Holm
+1979), is below 0.05 and every seed points the same way. Perplexity is the measure, unless a claim
+is about BLEU. What this scale cannot show, or what has not been measured, is "cannot tell", with
+the difference that the test could have seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from annotated_transformer.experiments.significance import Estimate, half_width, holm, p_value
+
+HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
+NEARLY = {"bleu": 1.0, "ppl": 0.05}
+"""Nearly the same: within 1 BLEU, or 5 % of the other's perplexity."""
+ONE_SEED = "one seed: the noise of seeds is not known"
+Results = dict[str, dict[str, Any]]
+Finding = tuple[str, str]  # verdict, evidence
+Corrected = dict[tuple[str, str, str, bool], float]  # by a comparison's key
+CORPORA = {"table_3": "everyday", "table_3_multi30k": "captions"}
+"""The files of the miniatures, and what their sentences are."""
+LEVEL = 0.05
+
+
+class Comparison(NamedTuple):
+    """Two trained models on one corpus; is their difference other than 0, or than `margin`."""
+
+    corpus: str
+    row: str
+    measure: str
+    margin: float
+    found: Estimate
+
+    @property
+    def key(self) -> tuple[str, str, str, bool]:
+        """Corpus, row and measure, and whether it is a margin that is asked for."""
+        return self.corpus, self.row, self.measure, self.margin > 0
+
+    @property
+    def p(self) -> float:
+        """The chance of so large a difference if the true one were 0, or just the margin."""
+        return p_value(self.found, math.copysign(self.margin, self.found.mean))
+
+    def __str__(self) -> str:
+        label = self.measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
+        low, mean, high = (f"{x:+.2f}" for x in (self.found.low, self.found.mean, self.found.high))
+        n_seeds = len(self.found.seeds)
+        sentences = CORPORA[self.corpus]
+        return f"{self.row}, {sentences}: {label} {mean} ({low} to {high}, {n_seeds} seeds)"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A rule on trained models: each row is worse, better, or nearly the same, on each corpus.
+
+    Worse and better (`sign` says which sign the difference must have): the p-value, corrected for
+    all comparisons, is below 0.05, and every seed points that way. Nearly the same (`sign` 0): the
+    difference is within the margin, with such a p-value for the margin. One comparison that says
+    the opposite, and the claim does not hold; one that says neither, and we cannot tell.
+    """
+
+    rows: tuple[str, ...]
+    measure: str
+    sign: int
+
+    def comparisons(self, results: Results) -> list[Comparison]:
+        """What the rule reads, corpus by corpus, where there are two seeds at least."""
+        return comparisons(results, self.rows, self.measure, margin=self.sign == 0)
+
+    def __call__(self, results: Results, corrected: Corrected | None = None) -> Finding:
+        """The verdict; without `corrected`, only the rule's own comparisons are corrected for."""
+        read = self.comparisons(results)
+        of_first = {one.row for one in read if one.corpus == "table_3"}
+        if of_first < set(self.rows):
+            known = all(_difference(results, "table_3", row, self.measure) for row in self.rows)
+            return CANNOT_TELL, ONE_SEED if known else "not measured"
+        p_of = corrected or correct(read)
+        verdicts = {self.verdict(one, p_of) for one in read}
+        worst = (DOES_NOT, CANNOT_TELL, HOLDS)
+        verdict = next(verdict for verdict in worst if verdict in verdicts)
+        return verdict, "; ".join(self._said(one, p_of) for one in read)
+
+    def verdict(self, one: Comparison, p_of: Corrected) -> str:
+        """What one of its comparisons says."""
+        if p_of[one.key] >= LEVEL:
+            return CANNOT_TELL
+        within = self.sign == 0 and abs(one.found.mean) < one.margin
+        if within or one.found.sign == self.sign != 0:
+            return HOLDS
+        return DOES_NOT if one.found.sign else CANNOT_TELL
+
+    def _said(self, one: Comparison, p_of: Corrected) -> str:
+        p = p_of[one.key]
+        text = f"{one}, p {'below 0.0001' if p < 1e-4 else f'{p:.2g}'}"
+        if self.verdict(one, p_of) != CANNOT_TELL:
+            return text
+        return f"{text}, could have seen {could_have_seen(one, p_of):.2f}"
+
+
+def could_have_seen(one: Comparison, p_of: Corrected) -> float:
+    """The difference that would count for certain: half of the interval, for all comparisons.
+
+    It misses the truth in 5 % of cases, divided by the number of comparisons.
+    """
+    return half_width(one.found, LEVEL / len(p_of))
+
+
+def _difference(results: Results, corpus: str, row: str, measure: str) -> dict[str, Any] | None:
+    return _row(results, corpus, row).get(f"{measure}_difference")
+
+
+def _row(results: Results, corpus: str, name: str) -> dict[str, Any]:
+    rows = results.get(corpus, {}).get("summary", [])
+    return next((row for row in rows if row["id"] == name), {})
+
+
+def comparisons(
+    results: Results, rows: Iterable[str], measure: str, margin: bool = False
+) -> list[Comparison]:
+    """The differences of these rows to what each is compared with, where they were measured."""
+    found = []
+    for row, corpus in itertools.product(rows, CORPORA):
+        difference = _difference(results, corpus, row, measure)
+        if difference and len(difference["seeds"]) > 1:
+            at = 0.0
+            if margin:
+                at = NEARLY[measure]
+                if measure == "ppl":
+                    other = _row(results, corpus, row)["against"]
+                    at *= _row(results, corpus, other)["ppl"]["mean"]
+            numbers = Estimate(*(difference[key] for key in ("mean", "low", "high", "seeds")))
+            found.append(Comparison(corpus, row, measure, at, numbers))
+    return found
+
+
+def correct(some: Iterable[Comparison]) -> Corrected:
+    """The p-value of each comparison by its key, corrected for all of them (`holm`)."""
+    p_of = {one.key: one.p for one in some}
+    return dict(zip(p_of, holm(list(p_of.values())), strict=True))
+
+
+def worse(*rows: str, measure: str = "ppl") -> Compared:
+    """Each of these rows is worse than what it is compared with: higher, for a perplexity."""
+    return Compared(rows, measure, -1 if measure == "bleu" else 1)
+
+
+def better(*rows: str, measure: str = "ppl") -> Compared:
+    """Each of these rows is better than what it is compared with: lower, for a perplexity."""
+    return Compared(rows, measure, 1 if measure == "bleu" else -1)
+
+
+def nearly_the_same(row: str, measure: str = "ppl") -> Compared:
+    """The row differs by less than `NEARLY` from what it is compared with."""
+    return Compared((row,), measure, 0)
