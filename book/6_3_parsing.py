@@ -268,7 +268,8 @@ print(f"{len(vocabulary)} tokens in the vocabulary; outputs are {longer:.1f} tim
 
 # %% [markdown]
 # The model has two layers of width 64. We train it as we trained the translator: `TrainingRun`
-# ([chapter 5.2](5_2_training.ipynb)) gives batches of similar length and makes one Adam step after another.
+# ([chapter 5.2](5_2_training.ipynb)) gives batches of similar length and makes one Adam step after another. In so short
+# a run the scaled initial values of [chapter 3.1](3_1_stacks.ipynb) get further than Glorot's.
 
 # %% tags=["row-X6", "nbval-ignore-output"]
 def train_parser(config, steps=700):
@@ -279,7 +280,7 @@ def train_parser(config, steps=700):
         losses.append(float(nll) / n_tokens)
     return run.model.eval(), losses
 
-config = ModelConfig(len(vocabulary), N=2, d_model=64, d_ff=256, h=4, p_drop=0.0)
+config = ModelConfig(len(vocabulary), N=2, d_model=64, d_ff=256, h=4, p_drop=0.0, initialization="scaled")
 parser, losses = train_parser(config)
 print(f"{count_parameters(config):,} parameters; nats per token: {losses[0]:.2f} at first, {losses[-1]:.3f} in the end")
 assert losses[-1] < 0.1 * losses[0]
@@ -320,7 +321,7 @@ print(f"{n_trees} of 200 outputs were trees as written")
 assert result.f1 > 85 and 30 < baseline.f1 < 40
 
 # %% [markdown]
-# The parser has an F1 of about 92, against 34 for the baseline, on sentences that are new to it, and the model's code is
+# The parser has an F1 above 90, against 34 for the baseline, on sentences that are new to it, and the model's code is
 # that of a translator. That is the point of the paper's section. The grammar keeps any parser below 100: in *Bob saw
 # the man with Ann.* chance alone has decided who is with Ann, and the verb has it with probability 0.63.
 

@@ -26,7 +26,10 @@ CHROMIUM = (
 FLAGS = ["--disable-gpu", "--disable-quic", "--disable-sync", "--disable-component-update"]
 # Playwright's flags that we do without: a reader sees bars, and they take room.
 KEPT = ["--hide-scrollbars"]
-READY = "Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => true)"
+READY = """seconds => Promise.race([
+  Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => true),
+  new Promise((_, fail) => setTimeout(fail, 1000 * seconds, new Error("formulas never came"))),
+])"""
 LEADS_ON = "meta[http-equiv=refresh]"
 
 
@@ -50,13 +53,17 @@ def chromium_page(seconds: float = 120, **context: Any) -> Iterator[Page]:
             browser.close()
 
 
-def open_page(page: Page, address: str) -> None:
-    """Load a page, or where it leads on to at once, and wait for its formulas and letters."""
+def open_page(page: Page, address: str, seconds: float = 120) -> None:
+    """Load a page, or where it leads on to at once, and wait for its formulas and letters.
+
+    Raises Playwright's Error if they are not there after so many seconds: a script alone would wait
+    for ever.
+    """
     page.goto(address)
     if page.locator(LEADS_ON).count():
         page.wait_for_function(f"!document.querySelector('{LEADS_ON}')")
         page.wait_for_load_state()
-    page.evaluate(READY)
+    page.evaluate(READY, seconds)
 
 
 class _Quiet(SimpleHTTPRequestHandler):
