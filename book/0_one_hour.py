@@ -3,9 +3,8 @@
 #
 # In this hour we go through the whole of *Attention Is All You Need* {cite}`vaswani2017attention` once: every box of
 # its Figure 1, drawn and computed, then the complete model in 80 lines of PyTorch, how it learns and how it writes. All
-# you need are Python, a little PyTorch and the product of two matrices. One small sentence, *She bought it*, comes with
-# us from the first section to the last. Behind every box stands a longer chapter, so you can stop anywhere and go
-# deeper.
+# you need are Python, a little PyTorch, matrices, and a memory of sine and logarithm. One small sentence, *She bought it*, comes with
+# us from the first section to the last. Behind every box stands a longer chapter.
 #
 # We run everything on one CPU core, in less than a minute.
 
@@ -29,9 +28,9 @@ for line, german in zip(english, translator.translate(english)):
 
 # %% [markdown]
 # The model has read pairs of sentences and has learned everything else by itself: words, word order, that a German
-# participle goes to the end. Look at the first line. If it says *Sie hat es gekauft*, then one English word, *bought*,
-# has become two German ones, *hat* and *gekauft*, with *es* (it) between them. To write *gekauft*, the model has to
-# look back at *bought*. This act of looking back is the heart of the model.
+# participle goes to the end. In the first line one English word, *bought*, has become two German ones, *hat* and
+# *gekauft*, with *es* (it) between them. To write *gekauft*, the model has to look back at *bought*. This act of looking
+# back is the heart of the model.
 #
 # What goes in and comes out are **tokens**: pieces of words, each with a number. The tokenizer cuts a sentence into
 # pieces that are frequent in its training text, so a common word is one piece and a rare word several. The mark ▁
@@ -57,23 +56,23 @@ print("padding, start and end are", PAD, START, END)
 # so far, consults the memory, and gives a probability to every token of the vocabulary: which one comes next?
 #
 # Three short arrows enter every attention box: queries, keys and values, which we meet in a moment. The arrow that goes
-# around a box carries its input past it. Each numbered box is a link to the chapter that takes it apart, and the table
-# below has the same links for those who read in Jupyter or on Colab.
+# around a box carries its input past it, and the dashed line joins the three places that share one table, $E$. Each
+# numbered box is a link to the chapter that takes it apart; so is the table below.
 #
-# ![The Transformer as a map. Left, the encoder: source tokens, embedding, positions, N layers of attention and feed-forward. Right, the decoder: target tokens shifted right, embedding, positions, N layers of masked attention, attention over the memory, feed-forward; then linear and softmax. Thirteen boxes have numbers; the table below says what each is.](figures/architecture_map.svg)
+# ![The Transformer as a map. Left, the encoder: source tokens, embedding, positions, N layers of attention and feed-forward. Right, the decoder: target tokens shifted right, embedding, positions, N layers of masked attention, attention over the memory, feed-forward; then linear and softmax. The boxes have the numbers 1 to 13, equal boxes the same; the table below says what each is.](figures/architecture_map.svg)
 #
 # | | box | here | in full |
 # |---|---|---|---|
 # | 1 | source tokens | [It translates](oh-translates) | [5.1](5_1_data_and_batching.ipynb) |
-# | 2 | embedding | [One word looks](oh-look) | [3.4](3_4_embeddings_and_softmax.ipynb) |
+# | 2 | embedding | [One word looks at others](oh-look) | [3.4](3_4_embeddings_and_softmax.ipynb) |
 # | 3 | positional encoding | [Where am I?](oh-where) | [3.5](3_5_positional_encoding.ipynb) |
-# | 4 | multi-head attention | [One look](oh-look), [eight looks](oh-heads) | [3.2](3_2_attention.ipynb) |
+# | 4 | multi-head attention | [One word looks at others](oh-look), [Eight looks at once](oh-heads) | [3.2](3_2_attention.ipynb) |
 # | 5 | add & norm | [Add and norm](oh-norm) | [3.1](3_1_stacks.ipynb) |
 # | 6 | feed-forward | [Each word by itself](oh-ffn) | [3.3](3_3_feed_forward.ipynb) |
-# | 7 | *N* layers | [80 lines](oh-listing) | [3.1](3_1_stacks.ipynb) |
+# | 7 | *N* layers | [All of it in 80 lines](oh-listing) | [3.1](3_1_stacks.ipynb) |
 # | 8 | target, shifted right | [It learns](oh-learns) | [5.2](5_2_training.ipynb) |
-# | 9 | masked attention | [No peeking](oh-masks) | [3.2](3_2_attention.ipynb) |
-# | 10 | attention over the memory | [One look](oh-look) | [3.2](3_2_attention.ipynb) |
+# | 9 | masked attention | [No peeking and no padding](oh-masks) | [3.2](3_2_attention.ipynb) |
+# | 10 | attention over the memory | [One word looks at others](oh-look) | [3.2](3_2_attention.ipynb) |
 # | 11, 12 | linear, softmax | [From a vector to a word](oh-word) | [3.4](3_4_embeddings_and_softmax.ipynb) |
 # | 13 | the next token | [It writes](oh-writes) | [6.1](6_1_translation.ipynb) |
 
@@ -87,21 +86,21 @@ print("padding, start and end are", PAD, START, END)
 #
 # So far each vector knows one word. To know what *it* is, the vector of *it* has to look at its neighbours. We let it
 # ask a question, the **query** $q$. Every word, in turn, wears a label that says what it has to offer, the **key** $k$,
-# and carries something to hand over, the **value** $v$. All three are made from the word's vector $x$ by a matrix, and
+# and carries something to hand over, the **value** $v$. All three are made from the word's vector $x$ by a learned matrix, and
 # the same three matrices serve every word:
 #
 # $$ q = x\, W^Q, \qquad k = x\, W^K, \qquad v = x\, W^V. $$
 
-# %% tags=["remove-input"] mystnb={"image": {"alt": "Three columns, one for each of the words She, bought and it. Below, the vector x of the word, a row of four squares. From it three arrows lead up through the matrices W Q, W K and W V, the same three for every word, to a query q, a key k and a value v of two squares each."}, "figure": {"caption": "Each word's vector $x$ gives a query, a key and a value, through three matrices that all words share.", "name": "fig-oh-qkv"}}
+# %% tags=["remove-input"] mystnb={"image": {"alt": "Three columns, one for each of the words She, bought and it. Below, the vector x of the word, a row of four squares. From it three arrows lead up through the matrices W Q, W K and W V, the same three for every word, to a query q, a key k and a value v of two squares each."}, "figure": {"caption": "Each word's vector $x$ gives a query, a key and a value, through three matrices that all words share. (Drawn small: 4 numbers for $x$, 2 for the others.)", "name": "fig-oh-qkv"}}
 from IPython.display import SVG
 
 SVG(filename="figures/query_key_value.svg")
 
 # %% [markdown]
 # Now *it* looks at the sentence in three steps. We take its query and compute the dot product with every key: a large
-# number means that question and label fit. Then a **softmax** turns the numbers into weights: each becomes $e$ to its
-# power, divided by the sum of all, so the weights are positive and add up to 1. Finally we take the mean of the values
-# with these weights. Let us use numbers small enough to do in our heads.
+# number means that question and label fit. Then a **softmax** turns the numbers into weights: each score $s$
+# becomes $e^s$, divided by the sum of all, so the weights are positive and add up to 1. Finally we take the mean of the values
+# with these weights. Let us do it with small numbers; the division by $\sqrt{2}$ before the softmax is explained below.
 
 # %%
 q = torch.tensor([1.0, 2.0])                               # what "it" asks
@@ -118,20 +117,21 @@ print("weighted mean", [f"{x:.2f}" for x in weights @ V])
 SVG(filename="figures/one_look.svg")
 
 # %% [markdown]
-# The division by $\sqrt{2}$ is $\sqrt{d_k}$, where $d_k$ is the length of the keys. Long vectors have large dot
-# products, and a softmax of large numbers gives nearly all its weight to one word, so that little is left to learn
-# from. The division keeps the numbers in a range where the softmax is soft. If we stack the queries of all words into
+# The $\sqrt{2}$ is $\sqrt{d_k}$, where $d_k$ is the length of the keys. A dot product adds $d_k$ terms of either sign,
+# and such a sum grows like $\sqrt{d_k}$; dividing by it keeps all sizes alike. Without it a softmax of large numbers
+# gives nearly all its weight to one word, where small changes of the scores change nothing, and learning stops. If we stack the queries of all words into
 # one matrix $Q$, and likewise $K$ and $V$, we have the first equation of the paper:
 #
 # $$ \operatorname{Attention}(Q, K, V) = \operatorname{softmax}\!\left( \frac{Q K^T}{\sqrt{d_k}} \right) V. $$
 #
-# Figure 1 uses this one operation in three places. In the encoder (box 4) English words look at English words, and in
+# The map uses this one operation in three places. In the encoder (box 4) English words look at English words, and in
 # the decoder (box 9) German words look at German words. In box 10 the two languages meet: the queries come from the
 # German words and the keys and values from the memory, the encoder's vectors for the English words. Each German
 # position asks there: which English words do I need for the word I am about to write?
 #
 # Does a trained model really look at what it translates? We give the book's model a somewhat longer pair and record the
-# weights of box 10 in its last layer. Each row is the moment before the decoder writes a token.
+# weights of box 10 in its last layer (boxes come in stacks, and each looks several times, as we shall see). Each row is
+# the moment before the decoder writes a token.
 
 # %%
 from annotated_transformer.looking.visualization import record_attention
@@ -160,7 +160,7 @@ plt.show()
 
 # %% [markdown]
 # Compare the rows of *hat* and *gekauft*, which are far apart in the German sentence and translate one English word.
-# Rows that look at the end mark have found nothing to fetch. Nobody told the model which word belongs to which: it has
+# A word's row that looks at the end mark has probably found nothing to fetch. Nobody told the model which word belongs to which: it has
 # found out by learning to predict the next token. [Chapter
 # 7](7_attention_visualizations.ipynb) lets you explore all of its maps.
 
@@ -196,7 +196,7 @@ print("joined", tuple(joined.shape), "as before:", joined.equal(Q))
 # Some looks must be forbidden, for two reasons.
 #
 # **Padding.** We train on many sentences at once, in a rectangle of token numbers. Short sentences are filled up with a
-# padding token, and a real word that looked at it would pick up rubbish.
+# padding token, and a real word that looked at it would pick up rubbish. (What padding itself sees is never used.)
 #
 # **Peeking.** In training we show the decoder the whole German sentence and ask it, at every position, for the next
 # word. The input at position 3 is the answer that position 2 has to give: if position 2 could look there, it would copy
@@ -208,7 +208,8 @@ SVG(filename="figures/both_masks.svg")
 # %% [markdown]
 # In code a **mask** is a table of true and false, and true means *may look*. Where it is false we replace the score
 # with minus infinity before the softmax, and $e^{-\infty} = 0$ makes the weight exactly zero. Boxes 4 and 10 look at
-# the English sentence and take its padding mask; box 9 takes the triangle, and that is all that *masked* means there.
+# the English sentence and take its padding mask; box 9 takes the triangle, which hides German padding too, since that
+# comes last.
 
 # %%
 scores = torch.tensor([[2.0, 5.0, 1.0], [1.0, 1.0, 3.0], [0.0, 2.0, 2.0]])
@@ -255,8 +256,8 @@ SVG(filename="figures/clock_hands.svg")
 
 # %% [markdown]
 # Going three words further turns every hand by a fixed angle, wherever we start. That makes it easy for a head to learn
-# *look three words back*: it is the same rotation everywhere. Before the vectors are added, the embedding is multiplied
-# by $\sqrt{512}$, so that what a word means is about as loud as where it is.
+# *look three words back*: it is the same rotation everywhere. The numbers of $E$ start small, so the embedding is
+# multiplied by $\sqrt{512}$ before the position is added: what a word means is then about as loud as where it is.
 
 # %%
 speeds = 1 / 10000 ** (torch.arange(0, 512, 2) / 512)
@@ -268,7 +269,9 @@ print(f"{len(speeds)} hands, {speeds[0]:.1f} to {speeds[-1]:.6f} radians per wor
 #
 # Every attention and every feed-forward network sits in the same frame (box 5):
 #
-# $$ \operatorname{LayerNorm}(x + \operatorname{Sublayer}(x)). $$
+# $$ \operatorname{LayerNorm}(x + \operatorname{Sublayer}(x)), $$
+#
+# where *Sublayer* is the one or the other.
 #
 # **Add.** The sub-layer's answer is added to its input, which comes along the arrow around the box, the **residual
 # connection**. So a sub-layer only has to learn what to *change*, and a word is still recognisable after many layers.
@@ -282,7 +285,7 @@ SVG(filename="figures/sum_and_norm.svg")
 
 # %% [markdown]
 # In training, **dropout** sets a random tenth of the answer's numbers to zero just before the sum, and likewise after
-# the embedding, so that the model relies on no single one.
+# the embedding, so that the model relies on no single number.
 
 # %% [markdown]
 # (oh-word)=
@@ -294,7 +297,7 @@ SVG(filename="figures/sum_and_norm.svg")
 # vocabulary, so this is the same table that both embeddings read, the dashed line of the map. The model says a word by
 # making a vector that points in the direction of this word's own row.
 #
-# Here are the two moments at which our sentence is decided: before the first word, and after *Sie*.
+# Here are two moments: before the first word, and after *Sie*.
 
 # %%
 source = torch.tensor([[*ids("She bought it."), END]])
@@ -319,8 +322,8 @@ for ax, title, top in zip(axes, ("after: start", "after: start Sie"), best):
 plt.show()
 
 # %% [markdown]
-# After *Sie* there are two good ways to go on, since *hat ... gekauft* and *kaufte* are both right German, and we see
-# how the model divides its probability between them. We come back to this when the model [writes](oh-writes).
+# After *Sie* there are two good ways to go on, since *hat ... gekauft* and *kaufte* (which begins with the piece *k*)
+# are both right German, and we see how the model divides its probability between them.
 #
 # (oh-listing)=
 # ## All of it in 80 lines
@@ -336,13 +339,11 @@ plt.show()
 # it takes a quarter of an hour and is the best exercise in the book. In the first class `unflatten` cuts the 512
 # numbers into heads and `flatten` joins them. A mask enters each attention as an argument. `memory` is the
 # sentence that is looked at: the encoder's output in box 10, the cross-attention, and `x` itself in boxes 4 and 9, the
-# self-attention. The table `E` starts with small numbers, and the factor $\\sqrt{512}$ brings them to the size of the
-# positions.
+# self-attention. In the comments $B$ is the number of sentences and $L$ their length.
 
 # %% tags=["whole-model"]
 import torch
 from torch import nn
-
 class MultiHeadAttention(nn.Module):  # boxes 4, 9 and 10
     def __init__(self, d_model, h):
         super().__init__()
@@ -351,9 +352,9 @@ class MultiHeadAttention(nn.Module):  # boxes 4, 9 and 10
             nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def forward(self, x, memory, mask):
-        Q, K, V = (y.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        Q, K, V = (y.unflatten(-1, (self.h, -1)).transpose(1, 2)  # (B, h, L, d_k)
                    for y in (self.W_Q(x), self.W_K(memory), self.W_V(memory)))
-        scores = Q @ K.transpose(-2, -1) / Q.size(-1) ** 0.5
+        scores = Q @ K.transpose(-2, -1) / Q.size(-1) ** 0.5  # (B, h, L, L)
         weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
         return self.W_O((weights @ V).transpose(1, 2).flatten(-2))
 
@@ -378,7 +379,8 @@ class EncoderLayer(nn.Module):  # box 7, left
         super().__init__()
         self.self_attention = MultiHeadAttention(d_model, h)
         self.feed_forward = FeedForward(d_model, d_ff)
-        self.add_norm_1, self.add_norm_2 = (AddNorm(d_model, p_drop) for _ in (1, 2))
+        self.add_norm_1 = AddNorm(d_model, p_drop)
+        self.add_norm_2 = AddNorm(d_model, p_drop)
 
     def forward(self, x, mask):
         x = self.add_norm_1(x, self.self_attention(x, x, mask))
@@ -399,7 +401,8 @@ class Transformer(nn.Module):
     def __init__(self, vocab_size, N=6, d_model=512, d_ff=2048, h=8, p_drop=0.1):
         super().__init__()
         self.E = nn.Parameter(torch.randn(vocab_size, d_model) / d_model ** 0.5)
-        self.dropout, sizes = nn.Dropout(p_drop), (d_model, d_ff, h, p_drop)
+        sizes = d_model, d_ff, h, p_drop
+        self.dropout = nn.Dropout(p_drop)
         self.encoder = nn.ModuleList(EncoderLayer(*sizes) for _ in range(N))
         self.decoder = nn.ModuleList(DecoderLayer(*sizes) for _ in range(N))
 
@@ -418,16 +421,13 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             x = layer(x, memory, source_mask, target_mask)
         return x @ self.E.T  # box 11; its softmax is box 12
-
 print(f"{sum(p.numel() for p in Transformer(37_000).parameters()):,} parameters")
 
 # %% [markdown]
-# Let us follow a batch through `forward`. Two sentences of 7 tokens enter as a table of $2 \times 7$ numbers. `embed`
-# makes it $2 \times 7 \times 512$, and every layer keeps this shape, so that layers can be stacked. The same happens to
-# a target of 5 tokens on the other side, where the attention over the memory has $5 \times 7$ weights in each head. The
+# Let us follow a batch through `forward`. Two sentences of 7 tokens enter as a table of $2 \times 7$ numbers. `embed` makes it $2 \times 7 \times 512$, and every layer keeps this shape, so that layers can be stacked. With a target of 5 tokens the attention over the memory has $5 \times 7$ weights in each head. The
 # last line multiplies by $E^T$ and gives one score per token of the vocabulary at each of the 5 positions.
 #
-# Is it right? We take the weights of the book's trained model, rename them, load them into our listing, and compare the
+# Is it right? We load the weights of the book's trained model, renamed, into our listing, and compare the
 # scores of both for one pair of sentences, with some padding to test the mask.
 
 # %%
@@ -450,27 +450,27 @@ print("equal:", tuple(ours.shape), "scores, for sentences, positions, tokens")
 #
 # To train, we need a question and an answer. The question is the English sentence with the German one so far, and the
 # answer is the next German token. One pair of sentences contains many such questions. We feed the decoder
-# the German sentence **shifted right** by one place (box 8), with the start token in front, and it answers at all
+# the German sentence **shifted right** by one place (box 8), with the start token in front and without the last token, and it answers at all
 # positions at once. The triangle of box 9 keeps it honest, and positions of padding do not count. The inputs are
 # always the right words, whatever the model would have said; this is called **teacher forcing**.
 
-# %% tags=["remove-input"] mystnb={"image": {"alt": "Two panels. Above, training: the decoder's inputs are start, Sie, hat, es, gekauft, all from the reference, and at each of the five positions it must give the next token: Sie, hat, es, gekauft, end; all five are computed at once. Below, writing: the inputs are start and then what the model itself has written; an arrow leads from each output to the next input, so there is one step per token."}, "figure": {"caption": "Above, training: the reference's words are given (green), and all answers (orange) are computed at once. Below, writing: each answer becomes the next input.", "name": "fig-oh-shifted"}}
+# %% tags=["remove-input"] mystnb={"image": {"alt": "Two panels. Above, training: the decoder's inputs are start, Sie, hat, es, gekauft, all from the reference, and at each of the five positions it must give the next token: Sie, hat, es, gekauft, end; all five are computed at once. Below, writing: the inputs are start and then what the model itself has written; an arrow leads from each output to the next input, and lines lead from all earlier inputs into each step, one step per token."}, "figure": {"caption": "Above, training: the words of the human translation are given (green), and all answers (orange) are computed at once. Below, writing: one step per word; each step reads all words so far, and its last answer becomes the next input.", "name": "fig-oh-shifted"}}
 SVG(filename="figures/shifted.svg")
 
 # %% [markdown]
 # The **loss** at a position is minus the logarithm of the probability that the model gave to the right token: 0 if it
-# was sure, large if it was surprised. We lower the mean of it by gradient steps. Let us teach a fresh, small copy of
+# was sure, large if it was surprised (`cross_entropy` makes the softmax and takes the mean). We lower it by gradient steps. Let us teach a fresh, small copy of
 # our listing one pair by heart.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 pupil = Transformer(c.vocab_size, N=2, d_model=64, d_ff=256, h=4, p_drop=0.0)
 adam = torch.optim.Adam(pupil.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
-x = torch.tensor([[*ids("She bought it."), END]])
-y = torch.tensor([[START, *ids("Sie hat es gekauft."), END]])
+source = torch.tensor([[*ids("She bought it."), END]])
+target = torch.tensor([[START, *ids("Sie hat es gekauft."), END]])
 for step in range(41):
-    logits = pupil(x, y[:, :-1])                             # shifted right
-    loss = torch.nn.functional.cross_entropy(logits[0], y[0, 1:])
+    scores = pupil(source, target[:, :-1])                         # given: START Sie ...
+    loss = nn.functional.cross_entropy(scores[0], target[0, 1:])   # asked: Sie hat ... END
     if step % 10 == 0:
         print(f"step {step:2d}  loss {loss.item():.2f}")
     adam.zero_grad()
@@ -487,7 +487,7 @@ assert loss < 0.5
 # score from 0 to 100 that counts how many words, pairs, triples and quadruples of words a translation shares with a
 # human one.
 
-# %%
+# %% tags=["hide-input"]
 import json
 from pathlib import Path
 from annotated_transformer import noam_learning_rate
@@ -499,7 +499,7 @@ for entry in (log[0], log[-1]):
           f"BLEU {entry['valid_bleu']:.1f}")
 assert log[-1]["valid_nll"] < log[0]["valid_nll"]
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the learning rate rises in a straight line for 4,000 steps and then falls in a slowing curve. Right: the loss of the book's model on unseen sentence pairs falls fast at first and then ever more slowly."}, "figure": {"caption": "Left: equation 3 of the paper for its base model. Right: the stored training of the book's model, scored on sentence pairs that it was never trained on.", "name": "fig-oh-curves"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the learning rate rises in a straight line for 4,000 steps and then falls in a slowing curve. Right: the loss of the book's model on unseen sentence pairs falls fast at first and then ever more slowly."}, "figure": {"caption": "Left: the paper's learning rate for its base model. Right: the stored training of the book's model, scored on sentence pairs that it was never trained on.", "name": "fig-oh-curves"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(5.9, 2.6), layout="constrained")
 steps = range(1, 40_001, 50)
 left.plot(steps, [noam_learning_rate(step, 512, 4000) for step in steps])
@@ -517,9 +517,10 @@ plt.show()
 # (oh-writes)=
 # ## It writes
 #
-# A trained model answers one question: which token comes next? To write a sentence we ask, append the answer, and ask
-# again (box 13), until the answer is the end token. If we take the most probable token each time, the search is
-# **greedy**, and fits in a few lines. We use our 80-line model, with the trained weights.
+# A trained model answers one question: which token comes next? To write a sentence we take a token from the
+# probabilities of box 13, append it to the input of box 8, and ask again, until the answer is the end token. Each time
+# only the last position's answer counts. If we take the most probable token each time, the search is
+# **greedy**. We use our 80-line model, with the trained weights.
 
 # %%
 @torch.no_grad()
@@ -536,11 +537,10 @@ print("the pupil, who knows one sentence:", greedy(pupil, "She bought it."))
 # %% [markdown]
 # Greedy search cannot take back a choice. *Sie hat ...* and *Sie kaufte ...* are both good beginnings,
 # and which one ends better shows only later. **Beam search**, which `translate` used at the start of this hour,
-# extends each of the four best beginnings at every step and keeps the best four results; a finished sentence keeps its
-# place. The probability of a sentence is the product of its
+# extends each of the four best beginnings at every step and keeps the best four results; a finished sentence stays
+# one of the four. The probability of a sentence is the product of its
 # tokens' probabilities, so we add logarithms. A longer sentence has more factors below 1, which is unfair to it, so the
-# score divides the sum by $((5 + n)/6)^{0.6}$, where $n$ is the number of tokens ([6.1](6_1_translation.ipynb)). Compare the best sentence of the beam with the greedy one above: do
-# the two searches agree?
+# score, a negative number, divides the sum by $((5 + n)/6)^{0.6}$, where $n$ is the number of tokens ([6.1](6_1_translation.ipynb)). 
 
 # %%
 from annotated_transformer import beam_search
@@ -594,9 +594,9 @@ plt.show()
 #
 # Before 2017 most translation systems were recurrent networks, which read word after word. Let us compare one layer of
 # each kind on a sentence of $n$ words with vectors of $d$ numbers, as the paper does, by what carries information from
-# word to word. Attention computes $n^2$ dot products of length $d$. A recurrent network multiplies $n$ vectors by a
-# matrix of $d^2$ numbers. (Its four matrices per word cost attention some $4nd^2$ on top, which
-# [chapter 4](4_why_self_attention.ipynb) counts in.)
+# word to word: in attention $n^2$ dot products of length $d$, in a recurrent network $n$ products of a vector with a
+# matrix of $d^2$ numbers. (Attention's four matrices add $4nd^2$, so a whole layer costs more;
+# [chapter 4](4_why_self_attention.ipynb) counts everything.)
 
 # %%
 d = 512
@@ -605,8 +605,8 @@ for n in (30, 512, 4000):
     print(f"n = {n:5,}: n²d = {attention:13,}   nd² = {recurrent:13,}")
 
 # %% [markdown]
-# For sentences, which are much shorter than 512 words, this part is cheap. More important in training is the *order*
-# of these operations. The recurrent network must finish word 1 before it can begin word 2, while attention computes all
+# For sentences, which are much shorter than 512 words, looking costs less. More important in training is the *order* of
+# these operations. The recurrent network must finish word 1 before it can begin word 2, while attention computes all
 # pairs together, in one large matrix product, which is what GPUs are good at. And a word reaches any other in a single step, so that
 # the model can learn links between distant words.
 
@@ -661,13 +661,13 @@ SVG(filename="figures/paths.svg")
 # ```{solution} exercise-oh-boxes
 # :class: dropdown
 #
-# Attention (4) moves information; positional encoding (3) gives the order; the feed-forward network (6) has two
+# Attention (4, and likewise 9 and 10) moves information; positional encoding (3) gives the order; the feed-forward network (6) has two
 # thirds of the layer's parameters.
 # ```
 #
 # ```{dropdown} Where this is
 # The package's own model is `annotated_transformer.model`, split by the sections of the paper; a test holds the listing to 80
-# lines and to the package's scores. The drawings come from `tools/drawings/one_hour.py`.
+# lines and to the package's scores. 
 # ```
 #
 # You now know every box. [Chapter 1](1_introduction.ipynb) follows one sentence through the package that we used here,

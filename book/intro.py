@@ -33,7 +33,7 @@ explore_attention(translator.model, translator.tokenizer, sentences[-1], kinds=[
 # Each numbered box is a chapter. Click one, or begin with [chapter 0](0_one_hour.ipynb), which walks through all of
 # them in an hour.
 #
-# ![The Transformer as a map. Left, the encoder: source tokens, embedding, positions, N layers of attention and feed-forward. Right, the decoder: target tokens shifted right, embedding, positions, N layers of masked attention, attention over the memory, feed-forward; then linear and softmax. Thirteen boxes have numbers; the table below says what each is.](figures/architecture_map.svg)
+# ![The Transformer as a map. Left, the encoder: source tokens, embedding, positions, N layers of attention and feed-forward. Right, the decoder: target tokens shifted right, embedding, positions, N layers of masked attention, attention over the memory, feed-forward; then linear and softmax. The boxes have the numbers 1 to 13, equal boxes the same; the table below says what each is.](figures/architecture_map.svg)
 #
 # | box | chapter |
 # |---|---|

@@ -45,7 +45,7 @@ def test_the_listing_has_80_lines_and_imports_pytorch_alone() -> None:
 
 def whole_model() -> type[torch.nn.Module]:
     names: dict[str, type[torch.nn.Module]] = {}
-    exec(listing().rpartition("\n\n")[0], names)
+    exec(listing().rpartition("\n")[0], names)
     return names["Transformer"]
 
 

@@ -82,7 +82,7 @@ BOXES = {
 
 
 def architecture_map() -> Drawing:
-    """Figure 1, each box with its number and a link to its chapter."""
+    """Figure 1, each box with its number and a link to its chapter; equal boxes have one number."""
     d = Map(
         510,
         786,
@@ -99,27 +99,23 @@ def architecture_map() -> Drawing:
     )
     left, right, width, low, tall = 128.0, 366.0, 156.0, 30.0, 46.0
 
-    def box(
-        x: float, y: float, height: float, label: str, colours: Colours, key: str, named: bool
-    ) -> None:
+    def box(x: float, y: float, height: float, label: str, colours: Colours, key: str) -> None:
         label_number, page, words = BOXES[key]
         with d.link(page, words):
             d.box((x, y), width, height, label, colours, size=14.5)
-            if named:
-                d.badge((x - width / 2 - 2, y - height / 2 - 1), label_number)
+            d.badge((x - width / 2 - 2, y - height / 2 - 1), label_number)
 
     def sublayer(
-        x: float, top: float, label: str, colours: Colours, key: str, side: int, entry: Point,
-        named: tuple[bool, bool] = (True, False),
-    ) -> None:  # fmt: skip
+        x: float, top: float, label: str, colours: Colours, key: str, side: int, entry: Point
+    ) -> None:
         """A sub-layer under its add & norm, whose upper edge is at `top`; `entry` is where the
         residual leaves."""
         height = tall if "\n" in label else low
         middle, norm, around = top + low + 16 + height / 2, top + low / 2, x + side * 96
         d.arrow((x, middle - height / 2), (x, norm + low / 2))
         d.arrow(entry, (around, entry[1]), (around, norm), (x + side * width / 2, norm))
-        box(x, middle, height, label, colours, key, named[0])
-        box(x, norm, low, ADD_NORM, ORANGE, "norm", named[1])
+        box(x, middle, height, label, colours, key)
+        box(x, norm, low, ADD_NORM, ORANGE, "norm")
 
     def fork(x: float, bottom: float, top: float) -> None:
         """One line from below that enters a box as queries, keys and values."""
@@ -130,12 +126,11 @@ def architecture_map() -> Drawing:
 
     d.box((left - 9, 450), 194, 262, "", (PANEL, "#9a9a9a"), radius=12)
     d.box((right + 9, 376), 194, 410, "", (PANEL, "#9a9a9a"), radius=12)
-    for x, y, name, named in ((left, 337, "encoder", True), (right, 189, "decoder", False)):
+    for x, y, name in ((left, 337, "encoder"), (right, 189, "decoder")):
         with d.link(BOXES["stack"][1], BOXES["stack"][2]):
             d.text((x - 10, y), "*N* ×", 15, anchor="end", bold=True)
             d.text((x + 10, y), name, 15, anchor="start", bold=True)
-            if named:
-                d.badge((x - 68, y), 7)
+            d.badge((x - 58, y - 3), 7)
     # Below the stacks: tokens, embeddings, positions.
     for x, side, key, lines in (
         (left, -1, "tokens", ("source tokens",)),
@@ -147,7 +142,7 @@ def architecture_map() -> Drawing:
             d.badge((x - 68, 750), BOXES[key][0])
         d.arrow((x, 739), (x, 716))
         d.arrow((x, 684), (x, 640))
-        box(x, 700, 32, "Embedding", GREEN, "embedding", x == left)
+        box(x, 700, 32, "Embedding", GREEN, "embedding")
         with d.link(BOXES["positions"][1], BOXES["positions"][2]):
             d.line((x + side * 10, 630), (x + side * 54, 630))
             d.plus((x, 630))
@@ -162,11 +157,11 @@ def architecture_map() -> Drawing:
         (right + 78, 700), (492, 700), (492, 141), (right + 78, 141),
         colour=GREEN[1], dash="5 3", stroke=2,
     )  # fmt: skip
-    d.text((247, 673), "one", 14)
-    d.text((247, 688), "matrix *E*", 14)
+    d.text((238, 673), "one", 14)
+    d.text((238, 688), "matrix *E*", 14)
     # The encoder.
     fork(left, 620, 542)
-    sublayer(left, 450, "Multi-head\nattention", BLUE, "attention", -1, (left, 570), (True, True))
+    sublayer(left, 450, "Multi-head\nattention", BLUE, "attention", -1, (left, 570))
     d.arrow((left, 450), (left, 424))
     sublayer(left, 348, "Feed-forward", SKY, "feed_forward", -1, (left, 438))
     # The decoder; the attention in the middle has queries from below, keys and values from the
@@ -184,12 +179,12 @@ def architecture_map() -> Drawing:
         d.text((right + shift, 407), name, 14)
     d.text((188, 292), "memory", 14.5)
     d.arrow((right, 306), (right, 280))
-    sublayer(right, 204, "Feed-forward", SKY, "feed_forward", 1, (right, 294), (False, False))
+    sublayer(right, 204, "Feed-forward", SKY, "feed_forward", 1, (right, 294))
     # The top.
     d.arrow((right, 204), (right, 158))
-    box(right, 141, 32, "Linear", GREEN, "linear", True)
+    box(right, 141, 32, "Linear", GREEN, "linear")
     d.arrow((right, 125), (right, 106))
-    box(right, 89, 32, "Softmax", PINK, "softmax", True)
+    box(right, 89, 32, "Softmax", PINK, "softmax")
     d.arrow((right, 73), (right, 54))
     with d.link(BOXES["next"][1], BOXES["next"][2]):
         d.text((right, 24), "probabilities", 14.5)
@@ -265,7 +260,8 @@ def one_look() -> Drawing:
     columns = (182, 282, 382)
     for y, words in (
         (246, "dot product *q* · *k*"),
-        (188, "softmax of it / √2"),
+        (180, "divided by √2,"),
+        (196, "then softmax"),
         (126, "value *v*"),
         (46, "weighted mean"),
     ):
@@ -443,7 +439,7 @@ def sum_and_norm() -> Drawing:
     strip(d, (136, 104), [show[0](each) for each in total], ORANGE, 46)
     d.text((240, 104), "the sum", 13, anchor="start", colour=GREY)
     d.arrow((136, 91), (136, 68))
-    d.text((150, 80), f"minus the mean {mean:g}, over {spread:.2f}", 13, "start", colour=GREY)
+    d.text((150, 80), f"minus the mean {mean:g}, divided by {spread:.2f}", 13, "start", colour=GREY)
     strip(d, (136, 52), [show[1](each) for each in normed], ORANGE, 54)
     d.text((256, 52), "mean 0, variance 1", 13, anchor="start", colour=GREY)
     d.text((220, 20), "LayerNorm(*x* + Sublayer(*x*))", 15)
@@ -460,7 +456,7 @@ def shifted() -> Drawing:
         "from the reference, and at each of the five positions it must give the next token: Sie, "
         "hat, es, gekauft, end; all five are computed at once. Below, writing: the inputs are "
         "start and then what the model itself has written; an arrow leads from each output to the "
-        "next input, so there is one step per token.",
+        "next input, and lines lead from all earlier inputs into each step, one step per token.",
     )
     for top, title, note in (
         (26, "training: teacher forcing", "all positions at once"),
@@ -477,6 +473,8 @@ def shifted() -> Drawing:
             d.arrow((x, top + 60), (x, top + 46))
             given = top == 26 or index == 0
             if top != 26:
+                for earlier in range(index):
+                    d.line((56 + earlier * 82, top + 122), (x, top + 92), colour="#a6a6a6")
                 d.box((x, top + 76), 66, 30, "decoder", BLUE, size=13.5)
             d.box((x, top + 136), 66, 26, before, GREEN if given else ORANGE, size=13.5)
             d.box((x, top + 33), 66, 24, after, ORANGE, size=13.5)
@@ -498,7 +496,7 @@ def clock_hands() -> Drawing:
         "twentieth. No two columns show the same hands.",
     )
     speeds = ((1.0, "1"), (0.5, "0.5"), (0.2, "0.2"), (0.05, "0.05"))
-    d.text((14, 26), "turns per step", 13, anchor="start", colour=GREY)
+    d.text((14, 26), "angle per word", 13, anchor="start", colour=GREY)
     for column, word in enumerate(("start", *TARGET)):
         x = 128 + column * 68
         d.text((x, 22), f"{column}", 16, bold=True)
