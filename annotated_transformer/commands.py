@@ -148,7 +148,7 @@ def evaluate(args: Namespace) -> None:
 
     from annotated_transformer.checkpoint import read_config
     from annotated_transformer.text import corpus
-    from annotated_transformer.translation.evaluation import bleu, chrf, perplexity, scorable
+    from annotated_transformer.translation import evaluation
 
     search = _search(args)
     _check_output(args.output, args.source, args.reference)
@@ -166,7 +166,7 @@ def evaluate(args: Namespace) -> None:
     translator = _translator(args)
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     tokenizer = translator.tokenizer
-    _, encoded = scorable(translator.model.config, tokenizer, pairs)
+    _, encoded = evaluation.scorable(translator.model.config, tokenizer, pairs)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream(sources, search=search)
     bar = tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet)
@@ -174,17 +174,23 @@ def evaluate(args: Namespace) -> None:
     if args.output:
         text = "".join(f"{line}\n" for line in hypotheses)
         Path(args.output).write_text(text, encoding="utf-8", newline="\n")
-    scores = {"BLEU": bleu(hypotheses, references), "chrF2": chrf(hypotheses, references)}
-    ppl = perplexity(translator.model, encoded)
+    lines = hypotheses, references
+    scores = {"BLEU": evaluation.bleu(*lines), "chrF2": evaluation.chrf(*lines)}
+    brevity, ppl = (
+        evaluation.brevity_penalty(*lines),
+        evaluation.perplexity(translator.model, encoded),
+    )
     if args.json:
         named = {name: score._asdict() for name, score in scores.items()}
         finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
         settings = {"sentences": len(pairs), "int8": args.int8, "dtype": translator.dtype}
         searched = {name: value for name, value in search.to_dict().items() if name != "n_best"}
-        print(json.dumps({**named, "perplexity": finite, **settings, **searched}))
+        found = {**named, "brevity_penalty": brevity, "perplexity": finite}
+        print(json.dumps({**found, **settings, **searched}))
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")
+    print(f"brevity    {brevity:6.3f}  penalty in BLEU of outputs shorter than the references")
     vocabulary = f"per token of this vocabulary of {tokenizer.vocab_size:,}"
     in_float32 = ", in float32" if translator.dtype != "float32" else ""
     print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(pairs):,} sentences{in_float32}")

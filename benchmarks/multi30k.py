@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 
 import sacrebleu
 
+from annotated_transformer.config import ModelConfig
 from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.tables.variations import count_parameters
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from benchmarks.recipes import ROOT, command, described, train
@@ -235,11 +237,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             None,
         )
     command("average", str(folder), "--last", str(run.average), "--out", str(averaged))
+    config = ModelConfig(**json.loads((averaged / "config.json").read_text())["model"])
     record = {
         "run": args.name,
         "about": run.about,
         "published": run.published,
         "languages": run.languages,
+        "parameters": count_parameters(config),
         "test": score(run, averaged, text),
         "averaged": run.average,
         "training": described(folder),

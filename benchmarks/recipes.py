@@ -243,11 +243,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         split: json.loads(command(*scored, "--split", split, "--json"))
         for split in ("valid", "test")
     }
+    at_work = command("inspect", *scored[1:], "--split", "test", "--beam-size", "4", "--json")
     record = {
         "recipe": args.name,
         "about": recipe.about,
         "corpus": recipe.corpus,
+        "scored": recipe.scored or recipe.corpus,
         **scores,
+        "at_work": json.loads(at_work),
         "averaged": [stage.average for stage in recipe.stages],
         "stages": stages,
     }

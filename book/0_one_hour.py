@@ -540,7 +540,7 @@ print("the pupil, who knows one sentence:", greedy(pupil, "She bought it."))
 # extends each of the four best beginnings at every step and keeps the best four results; a finished sentence stays
 # one of the four. The probability of a sentence is the product of its
 # tokens' probabilities, so we add logarithms. A longer sentence has more factors below 1, which is unfair to it, so the
-# score, a negative number, divides the sum by $((5 + n)/6)^{0.6}$, where $n$ is the number of tokens ([6.1](6_1_translation.ipynb)). 
+# score, a negative number, divides the sum by $((5 + n)/6)^{0.6}$, where $n$ is the number of tokens ([6.1](6_1_translation.ipynb)).
 
 # %%
 from annotated_transformer import beam_search
@@ -667,7 +667,7 @@ SVG(filename="figures/paths.svg")
 #
 # ```{dropdown} Where this is
 # The package's own model is `annotated_transformer.model`, split by the sections of the paper; a test holds the listing to 80
-# lines and to the package's scores. 
+# lines and to the package's scores.
 # ```
 #
 # You now know every box. [Chapter 1](1_introduction.ipynb) follows one sentence through the package that we used here,

@@ -78,12 +78,13 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
     (tmp_path / "runs").mkdir()
     recipes.main(["long", "--runs", str(tmp_path / "runs")])
     verbs = [verb for verb, *_ in called]
-    assert verbs == ["train", "average", "export", "train", "average", "evaluate", "evaluate"]
+    scored = ["evaluate", "evaluate", "inspect"]
+    assert verbs == ["train", "average", "export", "train", "average", *scored]
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["long-1"]
 
     called.clear()
     recipes.main(["long", "--runs", str(tmp_path / "another machine")])
-    assert [verb for verb, *_ in called] == ["train", "average", "evaluate", "evaluate"]
+    assert [verb for verb, *_ in called] == ["train", "average", *scored]
     assert results[0]["stages"][0] == results[1]["stages"][0] and len(results[1]["stages"]) == 2
 
 

@@ -7,7 +7,8 @@ which differ in one or two settings: the peak of the learning rate, the warm-up,
 clipping, dropout of the weights, joined pairs. At every validation the model is taken apart
 (`looking.inspection`): for each layer of the encoder the entropy of its heads, the spread of its
 scores, and the nats that are lost on held-out text without it. At the end sentences are translated
-with and without the encoder's self-attention, and the loss is divided by the length of the source.
+with and without the encoder's self-attention, and the loss is divided by the length of the source
+and by its construction.
 A run that is finished is not run again, and one that was stopped goes on from its last checkpoint.
 """
 
@@ -35,6 +36,15 @@ STEPS, WARMUP_STEPS = 3000, 600
 LOW, HIGH = 0.9e-3, 2.7e-3
 LENGTHS = ((1, 5), (6, 8), (9, 100))
 """Sources by their number of words, as first and last."""
+MARKS = {
+    "pronoun": (1, {"it", "its", "they", "them", "their"}),
+    "verb at the end": (0, {"will", "can", "must", "should", "have", "has", "had"}),
+    "clause": (1, {"because", "that", "if", "when", "who", "which"}),
+}
+"""Words that mark a construction, and from which word of the sentence on they do.
+
+German puts a verb at the end after a modal or auxiliary verb and in a clause.
+"""
 
 
 class Way(NamedTuple):
@@ -91,21 +101,44 @@ def at_work(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs) -> dict[
     return found
 
 
-def by_length(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs) -> list[dict[str, Any]]:
-    """Nats lost without the encoder's self-attention, for short, middling and long sources."""
+def constructions(source: str) -> list[str]:
+    """What a sentence has, by its words, that may need more than a translation word by word."""
+    words = source.lower().rstrip(".?!").split()
+    found = {name: bool(some & set(words[first:])) for name, (first, some) in MARKS.items()}
+    found["question"] = source.rstrip().endswith("?")
+    return [name for name, is_so in found.items() if is_so] or ["none of these"]
+
+
+def by_kind(
+    model: Transformer, tokenizer: Tokenizer, pairs: TextPairs
+) -> dict[str, list[dict[str, Any]]]:
+    """Nats lost without the encoder's self-attention, by length and by construction.
+
+    `by_length` has short, middling and long sources; `by_construction` those with a pronoun, and so
+    on, a sentence perhaps in more than one.
+    """
     texts, encoded = scorable(model.config, tokenizer, pairs)
     words = [len(source.split()) for source, _ in texts]
+    kinds = [constructions(source) for source, _ in texts]
     heads = [head for layer in heads_of(model, "encoder") for head in layer]
     whole = sentence_nll(model, encoded)
     with knocked_out(*heads):
         without = sentence_nll(model, encoded)
-    found = []
+
+    def lost(name: str, value: Any, chosen: list[int]) -> list[dict[str, Any]]:
+        if not chosen:
+            return []
+        nats = ratio_of_sums(without[chosen].sum(0)) - ratio_of_sums(whole[chosen].sum(0))
+        return [{name: value, "sentences": len(chosen), "nats": nats}]
+
+    lengths, constructed = [], []
     for first, last in LENGTHS:
         chosen = [i for i, n in enumerate(words) if first <= n <= last]
-        if chosen:
-            nats = ratio_of_sums(without[chosen].sum(0)) - ratio_of_sums(whole[chosen].sum(0))
-            found.append({"words": [first, last], "sentences": len(chosen), "nats": nats})
-    return found
+        lengths += lost("words", [first, last], chosen)
+    for kind in (*MARKS, "question", "none of these"):
+        chosen = [i for i, mine in enumerate(kinds) if kind in mine]
+        constructed += lost("construction", kind, chosen)
+    return {"by_length": lengths, "by_construction": constructed}
 
 
 def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
@@ -137,7 +170,7 @@ def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
         found = {
             "whole": report["whole"],
             "without": report["without"]["encoder"],
-            "by_length": by_length(model, tokenizer, valid_pairs),
+            **by_kind(model, tokenizer, valid_pairs),
             "points": points,
         }
         done.write_text(json.dumps(found))

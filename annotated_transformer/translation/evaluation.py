@@ -45,6 +45,16 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return _corpus_score(BLEU(), hypotheses, references)
 
 
+def brevity_penalty(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU's factor for outputs that are shorter than the references: exp(1 - r / c), at most 1.
+
+    r and c are the numbers of words (tokenizer 13a) of references and hypotheses.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    return float(BLEU().corpus_score(list(hypotheses), [list(references)]).bp)
+
+
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Corpus chrF2: the F-score of character n-grams (Popovic 2015).
 

@@ -63,7 +63,7 @@ def test_what_is_not_used_is_not_missed():
 def test_bins_of_length_together_are_all_sentences_and_their_loss():
     pairs = text_pairs(1, 40)
     model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
-    bins = attention_at_work.by_length(model, tokenizer, pairs)
+    bins = attention_at_work.by_kind(model, tokenizer, pairs)["by_length"]
     assert sum(found["sentences"] for found in bins) == 40 and len(bins) > 1
     for found in bins:
         first, last = found["words"]
@@ -72,9 +72,23 @@ def test_bins_of_length_together_are_all_sentences_and_their_loss():
         assert found["nats"] == pytest.approx(whole["nats_without"], rel=1e-4)
     heads = [head for layer in heads_of(model, "encoder") for head in layer]
     with knocked_out(*heads):
-        assert all(
-            found["nats"] == 0 for found in attention_at_work.by_length(model, tokenizer, pairs)
-        )
+        for found in attention_at_work.by_kind(model, tokenizer, pairs).values():
+            assert all(part["nats"] == 0 for part in found)
+
+
+def test_a_construction_is_known_by_its_words():
+    kinds = attention_at_work.constructions
+    assert kinds("It rains.") == ["none of these"]
+    assert kinds("Tom sold his car because it was old.") == ["pronoun", "clause"]
+    assert kinds("Can you help me?") == ["verb at the end", "question"]
+
+
+def test_every_sentence_is_of_some_construction():
+    pairs = [("It rains.", "a"), ("I saw it.", "b"), ("Who has it?", "c"), ("I must go.", "d")]
+    model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
+    found = attention_at_work.by_kind(model, tokenizer, pairs)["by_construction"]
+    counts = {part["construction"]: part["sentences"] for part in found}
+    assert counts == {"pronoun": 2, "verb at the end": 2, "question": 1, "none of these": 1}
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.translation.evaluation import (
     bleu,
+    brevity_penalty,
     chrf,
     mean_nll,
     perplexity,
@@ -208,3 +209,10 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
 def test_perplexity_of_nothing_is_refused():
     with pytest.raises(ConfigError, match="at least one pair"):
         perplexity(small_model(), [])
+
+
+def test_the_brevity_penalty_is_that_of_papineni_and_others():
+    """Equation (1) of Papineni et al. 2002: exp(1 - r / c), here of six words against eight."""
+    long, short = "a b c d e f g h", "a b c d e f"
+    assert brevity_penalty([short], [long]) == pytest.approx(math.exp(1 - 8 / 6))
+    assert brevity_penalty([long], [short]) == 1
