@@ -29,7 +29,7 @@ import sacrebleu
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.tables.variations import count_parameters
+from annotated_transformer.tables.cost import count_parameters
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from benchmarks.recipes import ROOT, command, described, train
