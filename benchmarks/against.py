@@ -27,7 +27,17 @@ WORKER = "--work"
 
 def works(tree: Path, small: bool) -> dict[str, Callable[[], object]]:
     """What is timed, by name. Imports of the package happen here: they find the tree's own."""
-    from annotated_transformer import ModelConfig, Tokenizer, TrainConfig, Translator, corpus, train
+    import torch
+
+    from annotated_transformer import (
+        ModelConfig,
+        Tokenizer,
+        TrainConfig,
+        Transformer,
+        Translator,
+        corpus,
+        train,
+    )
 
     pairs = list(corpus.load("reverse", "train"))[:4000]
     tokenizer = Tokenizer.train((text for pair in pairs for text in pair), vocab_size=300)
@@ -51,16 +61,21 @@ def works(tree: Path, small: bool) -> dict[str, Callable[[], object]]:
 
         return run
 
+    torch.manual_seed(0)
+    base_config = ModelConfig.base(vocab_size=300, initialization="scaled")
+    base = Translator(Transformer(base_config), tokenizer)  # untrained: all find the same
     translator = Translator.from_checkpoint(tree / "book" / "model", device="cpu")
     int8 = Translator.from_checkpoint(tree / "book" / "model", device="cpu", int8=True)
     return {
         "train tiny": training("tiny", 25),
         "train small": training("small", 8),
+        "train base": training("base", 3),
         "greedy, 64 sentences": lambda: translator.translate(sentences, beam_size=1),
         "beam 4, 64 sentences": lambda: translator.translate(sentences, beam_size=4),
         "beam 4, one by one": lambda: [
             translator.translate([s], beam_size=4) for s in sentences[:8]
         ],
+        "base, beam 4": lambda: base.translate(sentences[:8], beam_size=4, max_extra=5),
         "beam 4, int8": lambda: int8.translate(sentences, beam_size=4),
     }
 
