@@ -156,7 +156,8 @@ print(f"in order {output.item():.4f}  shuffled {shuffled.item():.4f}")
 # So each token plays three roles. It asks with its query, it is found by its key, and it hands over its value. Training
 # shapes the matrices; attention itself has nothing else to learn. We follow three tokens, with
 # $d_{\mathrm{model}} = 4$ and queries, keys and values of two entries each. Stacked as rows of matrices, they come
-# from three products.
+# from three products. A row of $Q$ is therefore a projection $x\,W^Q$ of the token's vector, with $d_k$ entries (here
+# two), and differs from the embedding, which has $d_{\mathrm{model}}$.
 
 # %%
 X = torch.tensor([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]])  # Tom, sold, it
@@ -215,6 +216,12 @@ alpha = scores.softmax(dim=1)
 output = alpha @ V
 print("scores", scores, "weights", alpha, "output", output, sep="\n")
 
+# %% [markdown]
+# The larger a score, the larger its weight: row 1 favours its first and third key with 0.40 each, row 2 its first and
+# second, and row 3 gives 0.50 to its first. Rounding belongs at the end. With $\sqrt 2$ rounded to 1.41, and
+# $1/\sqrt 2$ to 0.71, before the exponential, the third token's output comes out as (0.75, 1.25) in place of
+# (0.74, 1.26).
+
 # %% tags=["hide-cell", "row-F6", "row-W1"]
 t = math.exp(1 / math.sqrt(2))
 assert Q.tolist() == [[1, 0], [0, 1], [1, 1]] and K.tolist() == [[1, 1], [0, 1], [1, 0]]
@@ -225,6 +232,9 @@ assert_close(alpha[1], torch.tensor([t, t, 1]) / (2 * t + 1))
 assert_close(alpha[2], torch.tensor([t, 1, 1]) / (t + 2))
 answer = torch.tensor([[1, 1], [0.7967, 1.2033], [0.7448, 1.2552]])
 assert_close(output, answer, atol=5e-5, rtol=0)
+early = torch.tensor([1.41, 0.71, 0.71]).softmax(dim=0) @ V
+assert [f"{number:.2f}" for number in early.tolist()] == ["0.75", "1.25"]
+assert [f"{number:.2f}" for number in output[2].tolist()] == ["0.74", "1.26"]
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "The example in two rows of matrices of numbers. First row: Q, 3 by 2, times K transposed, 2 by 3, equals the dot products 1 0 1, 1 1 0, 2 1 1; divided by root two they are the scores 0.71 0 0.71, 0.71 0.71 0, 1.41 0.71 0.71. Second row: the softmax of each row gives the weights 0.40 0.20 0.40, 0.40 0.40 0.20, 0.50 0.25 0.25; times V they give the output 1 1, 0.80 1.20, 0.74 1.26."}, "figure": {"caption": "From queries, keys and values to the output. A row of the scores, of the weights and of the output belongs to one query.", "name": "fig-equation-1"}}
 signs = [(4.2, 2.5, "×"), (8.4, 2.5, "="), (12.9, 2.5, "÷ √2\n→"),
@@ -351,9 +361,9 @@ assert (512 * 512, 512 * 512 * 64) == (262_144, 16_777_216)
 # \mathrm{Var}(q \cdot k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k
 # $$ (dot-product-variance)
 #
-# So scores have a standard deviation of $\sqrt{d_k}$, which is 8 for the paper's $d_k = 64$. Once we divide by
-# $\sqrt{d_k}$, they have standard deviation 1, however wide the vectors are. Let us draw 10,000 random pairs for each
-# $d_k$ and measure.
+# So scores have a standard deviation of $\sqrt{d_k}$, which is 8 for the paper's $d_k = 64$. In the paper's
+# words, "we scale the dot products by $\frac{1}{\sqrt{d_k}}$". The scores then have standard deviation 1, however wide
+# the vectors are. Let us draw 10,000 random pairs for each $d_k$ and measure.
 
 # %% tags=["row-E5"]
 torch.manual_seed(0)

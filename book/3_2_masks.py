@@ -6,9 +6,12 @@
 #
 # A mask hides keys from queries, and we met the idea in [3.2](3_2_attention.ipynb): a score that must stay hidden becomes
 # minus infinity before the softmax, so its weight is 0 and the other weights still add up to one
-# (equation {eq}`masked-attention`). There are two reasons to hide a key. Short sentences of a batch are filled up with
-# **padding**, which means nothing. And the decoder predicts the next token at every position at once, so a position may
-# look only at itself and at what stands before it.
+# (equation {eq}`masked-attention`). The paper says it in section 3.2.3, "masking out (setting to $-\infty$) all values in
+# the input of the softmax which correspond to illegal connections", and its Figure 2 has a box for it, "Mask (opt.)".
+#
+# There are two reasons to hide a key. Short sentences of a batch are filled up with **padding**, which means nothing. And
+# the decoder predicts the next token at every position at once, so a position may look only at itself and at what stands
+# before it.
 #
 # A wrong mask seldom raises an error. The model runs, and it often trains *better*, because it reads the answer. Among
 # the questions that readers of Transformer code ask in public, masks are one of the commonest. So this chapter is a

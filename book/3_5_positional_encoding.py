@@ -97,7 +97,8 @@ right.set(xlabel="position", ylim=(-0.6, 3.6), yticks=range(4), yticklabels=[f"$
 plt.show()
 
 # %% [markdown]
-# For the position $pos = 0, 1, 2, \ldots$ and the pair of columns $i = 0, 1, \ldots, d_{\mathrm{model}}/2 - 1$ we get:
+# The paper takes "sine and cosine functions of different frequencies". For the position $pos = 0, 1, 2, \ldots$ and the
+# pair of columns $i = 0, 1, \ldots, d_{\mathrm{model}}/2 - 1$ we get:
 #
 # $$
 # \begin{aligned}

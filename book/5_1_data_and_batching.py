@@ -578,6 +578,7 @@ print(f"eight batches of 3,125 tokens a side: {sum(rows)} pairs, {min(rows)} to 
 print(f"waste {one_gpu['waste']:.2f} grouped by length, {one_gpu['waste_in_random_order']:.2f} in random order")
 for sides_of_batch in one_gpu["first_eight"]:
     assert all(len(lengths) * max(lengths) <= 25_000 / 8 for lengths in sides_of_batch)
+assert wmt["pairs"] == 9_999 == sum(one_gpu["sentences"]) and step["max_tokens"] == 25_000
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Eight panels, GPU 1 to GPU 8. Each has a rectangle of source tokens on the left and one of target tokens on the right. They have 49 to 84 rows; the sources end in a ragged edge of grey padding, the targets in a straight one. On GPU 6 and GPU 7 most of the source is padding. Batches of long sentences are wide and low, those of short ones narrow and tall."}, "figure": {"caption": "One step on eight GPUs: the first eight batches of at most 3,125 tokens a side. Left in each: source, right: target. Blue: real tokens. Grey: padding.", "name": "fig-batch-wmt"}}
 figure, axes = plt.subplots(2, 4, figsize=(7, 3.4), layout="constrained", sharex=True, sharey=True)
@@ -625,7 +626,7 @@ for line in corpus.card("wmt14-en-de").splitlines():
 # English-German has 4,508,785 pairs, "about 4.5 million". The English-French collection that is distributed under that
 # name has 40.8 million, 4.8 million more than the paper's; which 36 million it used is unknown.
 
-# %% tags=["hide-cell", "row-H5"]
+# %% tags=["hide-cell", "row-X4"]
 german_pairs, french_pairs = corpus.get("wmt14-en-de").pairs, corpus.get("wmt14-en-fr").pairs
 assert german_pairs["train"] == 4_508_785 and round(french_pairs["train"] / 1e6, 1) == 40.8
 assert round((french_pairs["train"] - 36e6) / 1e6, 1) == 4.8

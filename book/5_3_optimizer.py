@@ -366,8 +366,8 @@ else:
 # We also vary two properties of the model that later work found to matter. One is the place of the layer norm: after
 # the residual sum as in the paper (**post-norm**), or at the entrance of each sub-layer (**pre-norm**;
 # [3.1](3_1_stacks.ipynb)). The other is the initial values, which the paper leaves open: those of
-# {cite:t}`glorot2010understanding`, which its authors' code has, or **scaled** ones, this package's default, with which
-# the residual path dominates at first.
+# {cite:t}`glorot2010understanding`, which its authors' code has, or **scaled** ones, those of our presets `tiny` and
+# `small`, with which the residual path dominates at first.
 
 # %%
 def reversal(seed, n_steps=60):

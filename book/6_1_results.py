@@ -538,9 +538,9 @@ plt.show()
 # and with far smaller models**, so they stand beside Table 2 and say nothing about newstest2014.
 
 # %% tags=["hide-cell"]
-results = [(record.get("recipe", path.stem), record.get("corpus", "?"), record["test"])
+results = [(record["recipe"], record.get("scored", record["corpus"]), record["test"])
            for path in sorted(Path("results").glob("*.json"))
-           for record in json.loads(path.read_text()).get("records", []) if "BLEU" in record.get("test", {})]
+           for record in json.loads(path.read_text()).get("records", []) if "recipe" in record]
 assert results
 for _, _, test in results:
     assert 0 < test["BLEU"]["score"] < 100 and "tok:13a" in test["BLEU"]["signature"] and test["sentences"] > 0

@@ -136,8 +136,9 @@ plt.show()
 # \bar\theta = \frac{1}{K} \sum_{k=1}^{K} \theta_k
 # $$ (checkpoint-average)
 #
-# The paper takes the last 5 checkpoints, written ten minutes apart (base), or the last 20 (big). More of them reach
-# further back, to weights that knew less, so let us compare 1, 5 and 20.
+# The paper trains for a fixed number of steps and mentions no early stopping. It takes the mean of the last 5
+# checkpoints, written ten minutes apart (base), or of the last 20 (big). More of them reach further back, to weights that
+# knew less, so let us compare 1, 5 and 20.
 
 # %% tags=["nbval-ignore-output", "row-X7"]
 averaged = average_checkpoints(run, last=5)

@@ -174,7 +174,8 @@ plt.show()
 # The **food** comes after the animal, and both models find it. The **animal** is told by a word to its right: the
 # bidirectional encoder finds it, and the causal one is left with one guess in eight. Adjective and place are random,
 # and neither model does better than chance. So an encoder is good at *judging* a text that is there: classifying it,
-# tagging its words, finding an answer in it.
+# tagging its words, finding an answer in it. What BERT's layers hold after training has a literature of its own
+# {cite}`rogers2020primer`.
 
 # %% tags=["hide-cell", "row-S12"]
 torch.manual_seed(0)
@@ -263,7 +264,9 @@ assert sum(tuple(row) in known for row in drawn) / 200 > 0.8
 # Many tasks can be put as a text to be continued, and this is one reason why the decoder-only family became the
 # common one. GPT-3 solved tasks from a few examples in its prompt, with no weight changed: **in-context learning**
 # {cite}`brown2020language`. One mechanism has been found in trained models, **induction heads**, which look for an
-# earlier occurrence of the present token and copy what came after it {cite}`olsson2022context`.
+# earlier occurrence of the present token and copy what came after it {cite}`olsson2022context`. About 60 percent of what
+# GPT-3 read was drawn from a filtered Common Crawl, a copy of much of the web. A prompt that shows worked steps, a
+# **chain of thought** {cite}`wei2022chain`, lets a large model solve more problems of several steps.
 
 # %% [markdown]
 # ## Encoder-decoder: rewrite what you read
@@ -345,10 +348,13 @@ assert looked[0].argmax() == looked[1].argmax() == 2 and looked[2].argmax() == 1
 # ## Pre-train, then fine-tune
 #
 # GPT-1 and BERT brought a second idea: first train on plain text, which is plentiful, and then **fine-tune** on a few
-# labelled examples. Let us see what the first step buys. Our new text tells of 24 animals, twelve on land and twelve
-# at sea, and only *how* each moves and *where* tells which. It has no question in it and no label. A language model
-# reads 2,000 of its sentences; then we show it six questions with their answers and ask about the other 18 animals. A
-# model with random weights gets the same six questions, as the control.
+# labelled examples. One more round of pre-training on texts of the field in question, between the two, helps too
+# (**domain adaptation** {cite}`gururangan2020dont`).
+#
+# Let us see what the first step buys. Our new text tells of 24 animals, twelve on land and twelve at sea, and only *how*
+# each moves and *where* tells which. It has no question in it and no label. A language model reads 2,000 of its
+# sentences; then we show it six questions with their answers and ask about the other 18 animals. A model with random
+# weights gets the same six questions, as the control.
 
 # %% tags=["hide-cell"]
 LAND, SEA = map(str.split, ("horse cow goat hen pig fox hare deer mole wolf bear cat",
@@ -487,6 +493,8 @@ ax.set(xlim=(-0.1, 8.5), ylim=(-0.1, 3.6)), ax.axis("off")
 plt.show()
 
 # %% [markdown]
+# ChatGPT (November 2022) and GPT-4 (2023) are language models tuned in this way.
+#
 # The reward model learns from pairs: its loss is $-\log \sigma(r(x, y_{\text{better}}) - r(x, y_{\text{worse}}))$.
 # The last step seeks high reward and stays close to the distribution $\pi_0$ of step 1; $\mathrm{KL}$ measures how
 # far it has moved:
@@ -985,7 +993,8 @@ assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 # %% [markdown]
 # Since then models are trained far beyond 20: if one will be *used* much, the smaller one that was trained for longer
 # is the cheaper one {cite}`touvron2023llama`. A scaling law is a curve through losses, and which abilities come with
-# a loss it leaves open.
+# a loss it leaves open. Some abilities seem to appear at one size {cite}`wei2022emergent`; part of that jump comes from
+# all-or-nothing scores {cite}`schaeffer2023emergent`.
 
 # %% [markdown]
 # ## What came of the paper's plans, and the limits

@@ -260,8 +260,20 @@ for name, mask in {"no mask": None, "causal mask": nn.Transformer.generate_squar
     print(f"{name:12} position 0 moves by {moved[name]:.3f}")
 
 # %% [markdown]
-# The folded cells run some more mistakes from listings of layers: heads that are never joined, an attention that ignores
-# its memory, modules made where they should be called.
+# The folded cells run more mistakes from published listings: a return before the heads are joined, heads that are never
+# joined, an attention that ignores its memory, modules made where they should be called, names that were never defined.
+# The first and the third run without an error, and only a test of shapes or of dependence finds them.
+
+# %% tags=["row-L4", "hide-cell"]
+class EarlyReturn(MultiHeadAttention):
+    def forward(self, x, memory, mask=None, causal=False):
+        return self.split_heads(self.W_Q(x))
+
+shapes = {}
+for kind in (MultiHeadAttention, EarlyReturn):
+    shapes[kind.__name__] = tuple(kind(D, h)(y, y).shape)
+    print(f"{kind.__name__:20} returns {shapes[kind.__name__]}")
+assert shapes == {"MultiHeadAttention": (B, L, D), "EarlyReturn": (B, h, L, D // h)}
 
 # %% tags=["row-L4", "hide-cell"]
 assert moved["no mask"] > 0.01 > moved["causal mask"]
@@ -289,20 +301,36 @@ for kind in (MultiHeadAttention, DeafAttention):
     print(f"{kind.__name__:20} hears the memory: {hears}")
     assert hears == (kind is MultiHeadAttention)
 
-# %% tags=["row-L4", "hide-cell"]
+# %% tags=["hide-cell"]
 def number_over_module():
     module = nn.Module()
     module.dropout = nn.Dropout(0.1)
     module.dropout = 0.1
 
-for mistake, kind, call in (("a number over a child module", TypeError, number_over_module),
-                            ("Linear(x)", TypeError, lambda: nn.Linear(x)),
-                            ("Dropout(x)", RuntimeError, lambda: nn.Dropout(x)),
-                            ("Dropout(a Dropout)", TypeError, lambda: nn.Dropout(nn.Dropout(0.1)))):
+class NoMethod(nn.Module):
+    def forward(self, x):
+        return self.feed_forward(x)
+
+def free_function(x):
+    return self.W_Q(x)
+
+def undefined_width():
+    return nn.Linear(width_of_the_model, 1)
+
+# %% tags=["row-L4", "hide-cell"]
+for mistake, kind, call in (
+        ("a number over a child module", TypeError, number_over_module),
+        ("Linear(x)", TypeError, lambda: nn.Linear(x)), ("Dropout(x)", RuntimeError, lambda: nn.Dropout(x)),
+        ("Dropout(a Dropout)", TypeError, lambda: nn.Dropout(nn.Dropout(0.1))),
+        ("MultiheadAttention(query=x, ...)", TypeError, lambda: nn.MultiheadAttention(query=x, key=x, value=x)),
+        ("TransformerDecoderLayer(a layer)", TypeError, lambda: nn.TransformerDecoderLayer(decoder_layer, h)),
+        ("a method that is not there", AttributeError, lambda: NoMethod()(x)),
+        ("self outside a class", NameError, lambda: free_function(x)),
+        ("a width that is not set", NameError, undefined_width)):
     try:
         call()
     except kind as error:
-        print(f"{mistake:30}{type(error).__name__}")
+        print(f"{mistake:34}{type(error).__name__}")
     else:
         raise AssertionError(mistake)
 

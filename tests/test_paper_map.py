@@ -45,7 +45,7 @@ REQUIRED = {
         ("X", 1, 16),  # experiments
     ]
     for n in range(first, last + 1)
-} | {"L0", "L4"}  # listings of popular walkthroughs, corrected
+} | {"L0", "L4"}  # listings in wide use, corrected
 # Called: an error, or what raises one if need be.
 CHECKS = {"AssertionError", "assert_close", "catches", "check"}
 NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]

@@ -5,8 +5,7 @@
 
 What is finished is kept. Each run lies in runs/parsing/NAME (weights, log, record.json);
 book/results/parsing.json holds all records. The runs "craft-1/8" to "craft-1" have the same number
-of steps and differ in their number of sentences: a learning curve at equal computing. "craft-long"
-goes on from where "craft-1" stopped.
+of steps and differ in their number of sentences. "craft-long" goes on from where "craft-1" stopped.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from annotated_transformer.checkpoint import average_checkpoints, load_model, wr
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.experiments.table_4 import treebank
-from annotated_transformer.experiments.table_4.curve import PAPER, learning_curve
 from annotated_transformer.experiments.table_4.plan import (
     FULL,
+    PAPER,
     SMALL,
     Plan,
     Run,
@@ -97,7 +96,6 @@ def evaluate(
     valid, test = (trees_of(run.corpus, split, data_dir) for split in ("valid", "test"))
     beams = random.Random(0).sample(valid, min(plan.n_beam, len(valid)))
     parses = [parse(translator, test, beam_size) for beam_size in run.test_beams]
-    counts = list(map(bracket_counts, test, parses[0][0]))
     lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
     log = [json.loads(line) for line in lines]
     bank = treebank.TREEBANKS.get(run.corpus)  # none for the toy grammar
@@ -121,20 +119,8 @@ def evaluate(
         "valid": [parse(translator, beams, beam_size)[1] for beam_size in BEAM_SIZES],
         "test": [test_score for _, test_score in parses],
         "baselines": baselines(test, training),
-        "by_length": by_length(test, counts),
-        "counts": [list(count) for count in counts],
+        "by_length": by_length(test, list(map(bracket_counts, test, parses[0][0]))),
     }
-
-
-def result(records: list[dict[str, Any]], plan: Plan, path: Path, command: str) -> None:
-    """Write what there is: records without counts, and the learning curve from three points on."""
-    curve_names = [run.name for run in plan.runs if run.is_on_the_curve]
-    curve = [record for record in records if record["run"] in curve_names]
-    curve.sort(key=lambda record: record["share"])
-    more: dict[str, Any] = {"learning_curve": learning_curve(curve)} if len(curve) > 2 else {}
-    shown = [{key: value for key, value in record.items() if key != "counts"} for record in records]
-    planned = [run.name for run in plan.runs]
-    write_result(path, command, shown, paper=PAPER, runs_planned=planned, **more)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -152,9 +138,10 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         plan = SMALL if args.small else FULL
         command = COMMAND + " --small" * args.small
-        out = Path(args.out or (tempfile.mkdtemp() if args.small else "book/results"))
+        folder = args.out or (tempfile.mkdtemp() if args.small else "book/results")
+        out = Path(folder) / "parsing.json"
         runs = Path(args.runs or (scratch if args.small else "runs/parsing"))
-        records = []
+        records, planned = [], [run.name for run in plan.runs]
         for run in plan.runs:
             path = folder_of(run, runs) / "record.json"
             if not path.exists():
@@ -167,14 +154,14 @@ def main(arguments: list[str] | None = None) -> None:
                 {**records[-1]["train"], **now} == records[-1]["train"],
                 f"{path.parent} holds a run with other settings: remove it, or name other --runs",
             )
-            result(records, plan, out / "parsing.json", command)
+            write_result(out, command, records, paper=PAPER, runs_planned=planned)
             n_sentences, scores = records[-1]["training"]["sentences"], records[-1]["test"][-1]
             print(
                 f"{run.name:12} {n_sentences:6,} sentences  F1 {scores['f1']:.2f}  "
                 f"well formed {scores['well_formed']:.1f} %",
                 flush=True,
             )
-        print(out / "parsing.json")
+        print(out)
 
 
 if __name__ == "__main__":

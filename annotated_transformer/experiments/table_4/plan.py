@@ -13,13 +13,15 @@ from annotated_transformer.experiments.table_4 import treebank
 from annotated_transformer.parsing import sample_trees
 from annotated_transformer.trees import Tree, tree_words
 
+PAPER = {"training sentences": 40_000, "F1": 91.3}
+"""Table 4, Transformer (4 layers), WSJ only; section 6.3 says about 40,000."""
+
 
 @dataclass(frozen=True)
 class Run:
     """A training run: a share of a treebank's training sentences, and how many steps.
 
-    `after` names a run to go on from. The held-out files are parsed with each of `test_beams`; the
-    learning curve is that of the first.
+    `after` names a run to go on from. The held-out files are parsed with each of `test_beams`.
     """
 
     name: str
@@ -31,10 +33,6 @@ class Run:
     p_drop: float = 0.1
     seed: int = 1
     train: Mapping[str, Any] = field(default_factory=dict)  # where it departs from the plan
-
-    @property
-    def is_on_the_curve(self) -> bool:
-        return self.corpus != "ptb-sample" and not self.after
 
 
 @dataclass(frozen=True)
