@@ -1,10 +1,11 @@
 """Kill `make book` at random moments, go on, and see that no finished chapter is run again.
 
-    python -m tools.kill_make_book [--kills 5] [--within 120] [--seed 17] [--fresh]
+    python -m tools.kill_make_book [--kills 5] [--chapters 4] [--within 60] [--seed 17] [--fresh]
 
-The whole process group is killed (SIGKILL) between 1 and `--within` seconds after it has said which
-chapters it will run. Then `make book` runs to its end. Exit status 0 if that succeeded, and if no
-chapter that was done in one run was begun in a later one. `--fresh` removes _build first.
+The whole process group is killed (SIGKILL) between 1 and `--within` seconds after a run has finished
+so many chapters, from none up to `--chapters`: on a slow machine, too, there is something to lose.
+Then `make book` runs to its end. Exit status 0 if that succeeded, and if no chapter that was done in
+one run was begun in a later one. `--fresh` removes _build first.
 """
 
 import argparse
@@ -24,8 +25,11 @@ PLAN = re.compile(r"(\d+) chapters? reused, (\d+|none) to run(?:: (.*))?")
 DONE = re.compile(r"\| (\w+) done in [\d:]+$")
 
 
-def make_book(kill_after: float | None) -> tuple[set[str], set[str], int]:
-    """The chapters that `make book` planned to run and those it finished, and its exit status."""
+def make_book(chapters: int, kill_after: float | None) -> tuple[set[str], set[str], int]:
+    """The chapters that `make book` planned to run and those it finished, and its exit status.
+
+    It is killed so many seconds after it has finished so many chapters, or never.
+    """
     process = subprocess.Popen(
         ["make", "book"],
         cwd=ROOT,
@@ -40,10 +44,11 @@ def make_book(kill_after: float | None) -> tuple[set[str], set[str], int]:
         print(f"    {line}", end="", flush=True)
         if plan := PLAN.search(line):
             planned = set(re.findall(r"\w+", re.sub(r"\([^)]*\)", "", plan[3] or "")))
-            if kill_after is not None:
-                threading.Timer(kill_after, kill, [process]).start()
         if chapter := DONE.search(line):
             done.add(chapter[1])
+        if kill_after is not None and planned and len(done) >= chapters:
+            threading.Timer(kill_after, kill, [process]).start()
+            kill_after = None
     return planned, done, process.wait()
 
 
@@ -59,7 +64,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--within", type=float, default=120, help="seconds")
+    parser.add_argument("--chapters", type=int, default=4, help="kill after so many at most")
+    parser.add_argument("--within", type=float, default=60, help="seconds more at most")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--fresh", action="store_true", help="remove _build first")
     arguments = parser.parse_args()
@@ -69,14 +75,12 @@ def main() -> int:
     finished, again, status = set[str](), set[str](), 1
     for number in range(1, arguments.kills + 2):
         last = number > arguments.kills
+        chapters = chance.randint(0, arguments.chapters)
         moment = None if last else chance.uniform(1, arguments.within)
-        print(
-            f"run {number}: "
-            + (f"killed {moment:.0f} s after its plan" if moment else "to its end"),
-            flush=True,
-        )
+        killed = f"killed {moment:.0f} s after {chapters} chapters" if moment else "to its end"
+        print(f"run {number}: {killed}", flush=True)
         began = time.monotonic()
-        planned, done, status = make_book(moment)
+        planned, done, status = make_book(chapters, moment)
         again |= planned & finished
         finished |= done
         print(
