@@ -2,10 +2,10 @@
 
     python -m tools.kill_make_book [--kills 5] [--chapters 4] [--within 60] [--seed 17] [--fresh]
 
-The whole process group is killed (SIGKILL) between 1 and `--within` seconds after a run has finished
-so many chapters, from none up to `--chapters`: on a slow machine, too, there is something to lose.
-Then `make book` runs to its end. Exit status 0 if that succeeded, and if no chapter that was done in
-one run was begun in a later one. `--fresh` removes _build first.
+The whole process group is killed (SIGKILL) between 1 and `--within` seconds after a run has
+finished so many chapters, from none up to `--chapters`: on a slow machine, too, there is something
+to lose. Then `make book` runs to its end. Exit status 0 if that succeeded, and if no chapter that
+was done in one run was begun in a later one. `--fresh` removes _build first.
 """
 
 import argparse
