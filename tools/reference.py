@@ -42,11 +42,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Text": (
         "text", "text.batching", "text.corpus", "text.corpus_sources", "text.downloads",
-        "text.package_index", "text.parallel_text", "text.tokenizer",
+        "text.package_index", "text.parallel_text", "text.planning", "text.shard_writing",
+        "text.shards", "text.tokenizer",
     ),
     "Training": (
-        "training", "training.interrupts", "training.log", "training.loop", "training.loss",
-        "training.optimizer", "training.precision", "training.state",
+        "training", "training.epochs", "training.interrupts", "training.log", "training.loop",
+        "training.loss", "training.optimizer", "training.precision", "training.state",
     ),
     "Translation and evaluation": (
         "translation",
