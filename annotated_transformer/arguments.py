@@ -50,9 +50,8 @@ def _verb(
 
 
 def _prepare(verbs: Any) -> None:
-    verb = _verb(
-        verbs, commands.prepare, "fetch and verify a corpus and print its card", "multi30k-en-de"
-    )
+    summary = "fetch and verify a corpus and print its card, or encode it into shards"
+    verb = _verb(verbs, commands.prepare, summary, "multi30k-en-de")
     add = verb.add_argument
     add("corpus", nargs="?", help="default: tatoeba-en-de")
     add("--list", action="store_true", help="print the names of all corpora")
