@@ -16,6 +16,7 @@ from toys import text_pairs
 from annotated_transformer import cli
 from annotated_transformer.checkpoint import read_config
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.tables.cost import count_parameters
 from annotated_transformer.text import corpus
 from annotated_transformer.text.corpus_sources import Corpus
@@ -145,3 +146,16 @@ def test_its_plan_in_numbers_follows_from_counts():
         3e5 * 25e3 / (french * 27.3),
     ]
     assert row("times through") == pytest.approx(epochs, rel=0.06)
+
+
+def test_its_measured_figures_are_those_of_the_result_file():
+    encoding, *training = read_result(ROOT / "book" / "results" / "shards.json")["records"]
+    for record in training:
+        label = f"{record['pairs']:,} | "
+        assert row(label) == [round(record["megabytes_above"])]
+        assert record["megabytes_above"] < 300
+    speed = encoding["pairs"] / encoding["cpu_seconds"]
+    assert f"took {encoding['cpu_seconds']:.0f} seconds of CPU for a million short pairs" in TEXT
+    assert f"{encoding['tokens'] / encoding['pairs']:.0f} tokens each" in TEXT
+    assert f"{round(speed, -3):,.0f} pairs per second of CPU" in TEXT
+    assert f"{encoding['peak_megabytes']:.0f} MB for" in TEXT

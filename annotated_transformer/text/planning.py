@@ -225,7 +225,7 @@ def planned_batches(
     """The batches of `plan`, each gathered when it is asked for.
 
     `start=k` resumes an epoch after its k-th batch: what comes before is planned again, which takes
-    a fraction of a second for a million pairs, and is not gathered.
+    a third of a second of CPU for a million pairs, and is not gathered.
     """
     store = pairs if isinstance(pairs, PairStore) else PairsInMemory(pairs)
     groups = plan(
