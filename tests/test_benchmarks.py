@@ -235,6 +235,7 @@ def test_the_benchmark_of_shards_encodes_every_pair_and_plans_every_batch(tmp_pa
     assert encoding["pairs"] == 1000 and encoding["cpu_seconds"] > 0
     assert training["pairs"] == 3000 and training["batches"] > 20
     assert training["megabytes_above"] < 100 < training["megabytes_of_the_model"]
+    assert training["seconds_opening"] > 0 and training["seconds_middle"] > 0
 
 
 def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
