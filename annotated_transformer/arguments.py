@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from annotated_transformer import commands
 from annotated_transformer.config import PRESETS, DecodeConfig
 from annotated_transformer.errors import PROGRAM
+from annotated_transformer.text.encoding import add_encode
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
 
@@ -49,13 +50,13 @@ def _verb(
 
 
 def _prepare(verbs: Any) -> None:
-    verb = _verb(
-        verbs, commands.prepare, "fetch and verify a corpus and print its card", "multi30k-en-de"
-    )
+    summary = "fetch and verify a corpus and print its card, or encode it into shards"
+    verb = _verb(verbs, commands.prepare, summary, "multi30k-en-de")
     add = verb.add_argument
-    add("corpus", nargs="?", default="tatoeba-en-de", help="default: tatoeba-en-de")
+    add("corpus", nargs="?", help="default: tatoeba-en-de")
     add("--list", action="store_true", help="print the names of all corpora")
     _add_data_directory(verb)
+    add_encode(verb)
 
 
 def _train(verbs: Any) -> None:
@@ -71,6 +72,7 @@ def _train(verbs: Any) -> None:
     add("--corpus", metavar="NAME", help="a corpus that prepare knows")
     add("--train", **files, help="one's own parallel files, plain or .gz")
     add("--valid", **files, help="the same, to validate on")
+    add("--shards", metavar="DIR", help="what prepare --encode wrote, for more than memory holds")
     add("--preset", choices=PRESETS, help="the model's size (default tiny)")
     add(
         "--set",

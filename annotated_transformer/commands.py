@@ -20,21 +20,27 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require, say
-from annotated_transformer.train_arguments import run_settings, training_pairs
+from annotated_transformer.text.encoding import encode_corpus
+from annotated_transformer.train_arguments import run_settings, training_pairs, training_tokenizer
 
 if TYPE_CHECKING:
     from annotated_transformer.translation.translator import Translator
 
 
 def prepare(args: Namespace) -> None:
-    """Fetch and check a corpus; print its source, licence and sizes."""
+    """Fetch and check a corpus, or write it as shards; print what it is."""
     from annotated_transformer.text import corpus
 
     if args.list:
         print("\n".join(corpus.names()))
         return
-    summary = corpus.prepare(args.corpus, args.data_dir)
-    print(corpus.card(args.corpus))
+    if args.encode:
+        print(json.dumps(encode_corpus(args)))
+        return
+    require(not (args.out or args.train), "--out and --train go with --encode")
+    name = args.corpus or corpus.names()[0]
+    summary = corpus.prepare(name, args.data_dir)
+    print(corpus.card(name))
     print(json.dumps(summary))
 
 
@@ -46,16 +52,9 @@ def train(args: Namespace) -> None:
     train_pairs, valid_pairs, name = training_pairs(args, name)
 
     from annotated_transformer.checkpoint import begin_run
-    from annotated_transformer.text.tokenizer import Tokenizer
     from annotated_transformer.training.loop import train as run
 
-    if args.resume or args.init:
-        tokenizer = Tokenizer.load(Path(args.init or out) / "tokenizer.model")
-    else:
-        vocab_size, n_pairs = model_config.vocab_size, len(train_pairs)
-        say(f"learning a vocabulary of {vocab_size:,} from {n_pairs:,} training pairs")
-        sentences = (sentence for pair in train_pairs for sentence in pair)
-        tokenizer = Tokenizer.train(sentences, vocab_size, model_type=args.model_type)
+    tokenizer = training_tokenizer(args, out, model_config, train_pairs)
     if not args.resume:
         begin_run(out)
     began = time.perf_counter()

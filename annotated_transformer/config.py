@@ -182,7 +182,9 @@ class TrainConfig(Settings):
     (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left out when the
     training text is encoded, anew in every epoch; its draws differ from one process to the next, so
     that such a run does not resume bit for bit. `warm_up=False` starts at the peak of the rate and
-    stays there for the first `warmup_steps`, to show what they do.
+    stays there for the first `warmup_steps`, to show what they do. `window` is how many pairs are
+    planned at a time (`planning`); 0 is all of an epoch, or the usual window where they are in
+    shards.
     """
 
     train_steps: int = 100_000
@@ -200,6 +202,7 @@ class TrainConfig(Settings):
     bpe_dropout: float = 0.0
     seed: int = 1
     max_length: int = 256
+    window: int = 0
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: bool = False
     log_every: int = 50
@@ -229,7 +232,7 @@ class TrainConfig(Settings):
             require(
                 getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}"
             )
-        for name in ("clip_norm", "concatenate"):
+        for name in ("clip_norm", "concatenate", "window"):
             require(
                 getattr(self, name) >= 0.0,
                 f"{name} must not be negative (0 is off), got {getattr(self, name)}",

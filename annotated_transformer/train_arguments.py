@@ -6,10 +6,15 @@ from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, say
+from annotated_transformer.text.encoding import SAMPLE
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.shards import Shards
+    from annotated_transformer.text.tokenizer import Tokenizer
 
 FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
 Pairs = list[tuple[str, str]]
@@ -52,6 +57,10 @@ def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any])
     It is that of a preset, or of the model that --init names, with changes.
     """
     if not args.init:
+        if args.shards and vocab_size is None:
+            from annotated_transformer.text.shards import Shards
+
+            vocab_size = Shards(args.shards).manifest.vocab_size
         return getattr(ModelConfig, args.preset or "tiny")(
             8000 if vocab_size is None else vocab_size, **changes
         )
@@ -127,10 +136,12 @@ def _resumed(
     return before, TrainConfig.from_dict(stored["train"]).replace(**train_changes), name
 
 
-def training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
+def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, str]:
     """Training and validation pairs, and what to call them."""
     from annotated_transformer.text import corpus
 
+    if args.shards:
+        return _shards_and_validation(args)
     if args.train or args.valid:
         require(
             bool(args.train and args.valid),
@@ -145,10 +156,50 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
     require(
         name in corpus.names() or not args.resume,
         f"{args.out} was trained on files of one's own, {name}: give --train S T and "
-        "--valid S T again",
+        "--valid S T again, or --shards DIR",
     )
     return (
         corpus.load(name, "train", args.data_dir),
         corpus.load(name, "valid", args.data_dir),
         name,
     )
+
+
+def _shards_and_validation(args: Namespace) -> tuple[Shards, Pairs, str]:
+    """The shards, and the validation pairs of their corpus or from two files."""
+    from annotated_transformer.text import corpus
+    from annotated_transformer.text.shards import Shards
+
+    require(
+        not (args.train or args.corpus),
+        "--shards is what to train on: give no --corpus and no --train",
+    )
+    shards = Shards(args.shards)
+    name = shards.manifest.corpus
+    if args.valid:
+        return shards, corpus.load_files(*args.valid), name
+    require(
+        name in corpus.names(),
+        f"{args.shards} was encoded from files of one's own, {name}: give --valid S T",
+    )
+    return shards, corpus.load(name, "valid", args.data_dir), name
+
+
+def training_tokenizer(
+    args: Namespace, out: Path, config: ModelConfig, pairs: Pairs | Shards
+) -> Tokenizer:
+    """That of the run that goes on, of the weights that are given, of the shards; or a new one.
+
+    A new one is learned from the pairs, or from a sample where there are very many.
+    """
+    from annotated_transformer.text.parallel_text import sample
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+    if args.resume or args.init:
+        return Tokenizer.load(Path(args.init or out) / "tokenizer.model")
+    if not isinstance(pairs, list):
+        return pairs.tokenizer()
+    some = sample(pairs, SAMPLE)
+    say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
+    sentences = (sentence for pair in some for sentence in pair)
+    return Tokenizer.train(sentences, config.vocab_size, model_type=args.model_type)

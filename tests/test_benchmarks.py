@@ -4,6 +4,7 @@ and compare with peers that compute the same function."""
 import importlib
 import inspect
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +18,24 @@ from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training.run import TrainingRun
-from benchmarks import against, decoders, decoding, gpu, peers, recipes, timing, wmt_slice
+from benchmarks import (
+    against,
+    compound_split,
+    decoders,
+    decoding,
+    gpu,
+    peers,
+    recipes,
+    timing,
+    wmt_slice,
+)
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
-    "against", "decoding", "gpu", "growth", "half_precision", "miniature_at_work", "multi30k",
-    "recipes", "special_cases", "training", "wmt_slice",
+    "against", "compound_split", "decoding", "gpu", "growth", "half_precision",
+    "miniature_at_work", "multi30k", "recipes", "shards", "special_cases", "training", "wmt_slice",
 )  # fmt: skip
 
 
@@ -217,6 +228,31 @@ def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     )
     translating = [record for record in records if record["measure"] == "translating"]
     assert [record["lines_out"] for record in translating] == [10, 100]
+
+
+def test_the_benchmark_of_shards_encodes_every_pair_and_plans_every_batch(tmp_path):
+    rehearse("shards", "--jobs", "1", "--out", tmp_path / "shards.json")
+    encoding, training = read_result(tmp_path / "shards.json")["records"]
+    assert encoding["pairs"] == 1000 and encoding["cpu_seconds"] > 0
+    assert training["pairs"] == 3000 and training["batches"] > 20
+    assert training["megabytes_above"] < 100 < training["megabytes_of_the_model"]
+    assert training["seconds_opening"] > 0 and training["seconds_middle"] > 0
+
+
+def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
+    """By hand: of 6 words and of 12 parts all but the last match."""
+    (tmp_path / "ours").write_text("die EU-Kommission prüft den Rhein-Main-Plan genau\n")
+    (tmp_path / "theirs").write_text("die EU-Kommission prüft den Rhein-Main-Plan sehr\n")
+    words = [str(tmp_path / "ours"), "--reference", str(tmp_path / "theirs"), "--tokens", "13a"]
+    compound_split.main(words)
+    found = json.loads(capsys.readouterr().out)
+    parts = ["die", "EU", "-", "Kommission", "prüft", "den", "Rhein", "-", "Main", "-", "Plan"]
+    by_hand = 100 * math.prod((len(parts) - n) / (len(parts) + 1 - n) for n in range(4)) ** 0.25
+    assert found["compound-split"]["score"] == pytest.approx(by_hand)
+    assert found["sacreBLEU"]["score"] == pytest.approx(
+        100 * math.prod((5 - n) / (6 - n) for n in range(4)) ** 0.25
+    )
+    assert "tok:none" in found["compound-split"]["signature"] and found["sentences"] == 1
 
 
 def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):

@@ -476,9 +476,93 @@ def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
     )
     err = refused(capsys, "train", "--resume", "--out", run_directory)
     assert (
-        "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again"
-        in err
+        "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again, "
+        "or --shards DIR" in err
     )
+
+
+TINY = [
+    word
+    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "max_length=40", "checkpoint_every=2")
+    for word in ("--set", setting)
+]
+
+
+def test_a_corpus_is_encoded_once_and_trained_on(capsys, tmp_path):
+    """From the command line alone, with a vocabulary of a sample, and on again after a stop."""
+    shards, out = tmp_path / "shards", tmp_path / "run"
+    encode = ["prepare", "reverse", "--encode", "--out", shards, "--split", "valid", "--jobs", 1]
+    status, printed, err = run(
+        capsys, *encode, "--vocab-size", 300, "--sample", 200, "--model-type", "unigram", "--quiet"
+    )
+    assert status == 0 and err.endswith("learning a vocabulary of 300 from 200 pairs\n")
+    summary = json.loads(printed)
+    assert (summary["pairs"], summary["left_out"], summary["shards"]) == (500, 0, 1)
+    assert (summary["corpus"], summary["vocab_size"]) == ("reverse", 300)
+    assert run(capsys, *encode)[0] == 0  # nothing is left to do
+    train = ["train", "--shards", shards, "--out", out, "--quiet", *TINY]
+    for n, more in ((1, ()), (2, ("--resume",))):
+        status, printed, err = run(capsys, *train, "--set", f"train_steps={n}", *more)
+        assert status == 0, err
+        assert json.loads(printed)["step"] == n and json.loads(printed)["valid_nll"] > 0
+    stored = checkpoint.read_config(out)
+    assert stored["corpus"] == "reverse" and stored["model"]["vocab_size"] == 300
+    assert (out / "tokenizer.model").read_bytes() == (shards / "tokenizer.model").read_bytes()
+
+
+def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
+    capsys, directory, files, tmp_path
+):
+    for name, where in (("a", directory), ("b", directory / "tokenizer.model")):
+        out, named = tmp_path / name, ["--tokenizer", where, "--jobs", 1]
+        status, printed, err = run(
+            capsys, "prepare", "--encode", "--train", *files, "--out", out, *named
+        )
+        assert status == 0, err
+        assert json.loads(printed)["corpus"] == " ".join(map(str, files))
+    one, other = (
+        [path.read_bytes() for path in sorted((tmp_path / name).iterdir())] for name in "ab"
+    )
+    assert one == other
+    err = refused(capsys, "train", "--shards", out, "--out", tmp_path / "run")
+    assert "was encoded from files of one's own" in err and err.endswith("give --valid S T\n")
+    train = ["train", "--shards", out, "--valid", *files, "--out", tmp_path / "run", *TINY]
+    assert run(capsys, *train, "--quiet", "--set", "train_steps=1")[0] == 0
+    err = refused(capsys, *train[: -len(TINY)], "--resume", "--shards", directory)
+    assert "model is not a directory of shards: it has no shards.json" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prepare", "--encode"], "--encode needs --out DIR"),
+        (["prepare", "--out", "x"], "--out and --train go with --encode"),
+        (["prepare", "copy", "--encode", "--out", "x", "--train", "a", "b"], "not both"),
+        (["prepare", "nope", "--encode", "--out", "x"], "there is no corpus nope"),
+        (["prepare", "--encode", "--out", "x", "--train", "a", "b"], "cannot read a: No such"),
+        (["prepare", "copy", "--encode", "--out", "x", "--sample", "0"], "--sample must be at"),
+        (["prepare", "copy", "--encode", "--out", "x", "--tokenizer", "y"], "cannot read the tok"),
+        (["train", "--shards", "x", "--out", "y"], "x is not a directory of shards"),
+        (["train", "--shards", "x", "--corpus", "copy", "--out", "y"], "x is not a directory"),
+    ],
+)
+def test_a_mistake_with_shards_is_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_go_with_no_other_training_text_and_with_their_vocabulary(capsys, tmp_path):
+    shards = tmp_path / "shards"
+    encode = ["prepare", "copy", "--encode", "--out", shards, "--split", "test", "--jobs", 1]
+    assert run(capsys, *encode, "--vocab-size", 300, "--quiet")[0] == 0
+    err = refused(capsys, *encode, "--vocab-size", 301)
+    assert "has 300 tokens, --vocab-size says 301" in err
+    train = ["train", "--shards", shards, "--out", tmp_path / "run", *TINY]
+    err = refused(capsys, *train, "--corpus", "copy")
+    assert "--shards is what to train on: give no --corpus and no --train" in err
+    err = refused(capsys, *train, "--vocab-size", 299)
+    assert "the tokenizer has 300 tokens and the model's vocab_size is 299" in err
 
 
 @pytest.mark.slow

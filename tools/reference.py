@@ -42,11 +42,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Text": (
         "text", "text.batching", "text.corpus", "text.corpus_sources", "text.downloads",
-        "text.package_index", "text.parallel_text", "text.tokenizer",
+        "text.encoding", "text.package_index", "text.parallel_text", "text.planning",
+        "text.shard_writing", "text.shards", "text.tokenizer",
     ),
     "Training": (
-        "training", "training.interrupts", "training.log", "training.loop", "training.loss",
-        "training.optimizer", "training.precision", "training.state",
+        "training", "training.epochs", "training.interrupts", "training.log", "training.loop",
+        "training.loss", "training.optimizer", "training.precision", "training.state",
     ),
     "Translation and evaluation": (
         "translation",
@@ -392,6 +393,7 @@ TRAIN = {  # field of TrainConfig: what it is, what the paper has
     "bpe_dropout": ("share of merges left out when text is encoded", "not in the paper"),
     "seed": ("of every random choice", "not mentioned"),
     "max_length": ("longest sentence that is trained on, in tokens", "not mentioned"),
+    "window": ("pairs that are planned at a time, 0 for all of an epoch", "not mentioned"),
     "precision": ("of the matrix products", "not mentioned for training"),
     "compile": ("compile the model with PyTorch", "later than the paper"),
     "log_every": ("steps between lines of the log", "not mentioned"),

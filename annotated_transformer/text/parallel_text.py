@@ -10,9 +10,12 @@ import codecs
 import gzip
 import hashlib
 import os
+import random
 import unicodedata
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, zip_longest
 from typing import Protocol, runtime_checkable
 
 from annotated_transformer.errors import ConfigError, require, say
@@ -39,6 +42,73 @@ def load_files(source_path: PathLike, target_path: PathLike) -> list[Pair]:
     """
     sides = read_lines(source_path), read_lines(target_path)
     return parallel((source_path, target_path), sides)
+
+
+def stream_files(source_path: PathLike, target_path: PathLike) -> Iterator[Pair]:
+    """The pairs of `load_files` one by one, without the files in memory.
+
+    That the numbers of lines differ is seen, and raised, at the end of the shorter file.
+    """
+    n_lines = n_pairs = 0
+    sides = stream_lines(source_path), stream_lines(target_path)
+    for source, target in zip_longest(*sides):
+        if source is None or target is None:
+            longer = n_lines + 1 + sum(1 for side in sides for _ in side)
+            counts = (n_lines, longer) if source is None else (longer, n_lines)
+            _require_as_many(counts, (source_path, target_path))
+        n_lines += 1
+        if source.strip() and target.strip():
+            n_pairs += 1
+            yield source, target
+    require(
+        n_pairs > 0,
+        f"{source_path} and {target_path} have no pair of sentences without a blank side",
+    )
+    _say_how_many_are_blank(n_lines, n_pairs, (source_path, target_path))
+
+
+def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:
+    """At most `size` of the pairs, each with the same chance, in their order.
+
+    All of them where there are no more. Only the sample is kept in memory (Vitter 1985, algorithm
+    R). The same pairs and seed give the same sample.
+    """
+    rest, chance = iter(pairs), random.Random(seed).random
+    kept = list(enumerate(islice(rest, size)))
+    for number, pair in enumerate(rest, size):
+        place = int(chance() * (number + 1))
+        if place < size:
+            kept[place] = number, pair
+    return [pair for _, pair in sorted(kept)]
+
+
+class Fingerprint:
+    """A SHA-256 of texts, of their order and of what stands opposite what, as they come."""
+
+    def __init__(self) -> None:
+        self.digest, self.rest = hashlib.sha256(), list[Pair]()
+
+    def add(self, pairs: Iterable[Pair], at_once: int = 10_000) -> None:
+        self.rest += pairs
+        whole = len(self.rest) - len(self.rest) % at_once
+        for first in range(0, whole, at_once):
+            for part in _in_bytes(self.rest[first : first + at_once]):
+                self.digest.update(part)
+        del self.rest[:whole]
+
+    def hexdigest(self) -> str:
+        """That of all that was added; more may follow."""
+        digest = self.digest.copy()
+        for part in _in_bytes(self.rest):
+            digest.update(part)
+        return digest.hexdigest()
+
+
+def _in_bytes(pairs: list[Pair]) -> Iterator[bytes]:
+    for sides in zip(*pairs, strict=True):
+        texts = [side.encode("utf-8", "surrogatepass") for side in sides]
+        yield array("q", map(len, texts)).tobytes()
+        yield b"".join(texts)
 
 
 def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str]:
@@ -104,12 +174,8 @@ def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]
 
     `files` are named in errors.
     """
-    counts = tuple(len(side) for side in sides)
-    require(
-        counts[0] == counts[1],
-        f"parallel files must have equally many lines, got {counts[0]} in {files[0]} "
-        f"and {counts[1]} in {files[1]}",
-    )
+    counts = len(sides[0]), len(sides[1])
+    _require_as_many(counts, files)
     pairs = [
         (source, target)
         for source, target in zip(*sides, strict=True)
@@ -118,11 +184,22 @@ def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]
     require(
         bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side"
     )
-    if len(pairs) < counts[0]:
-        n_blank = counts[0] - len(pairs)
-        where = f"{files[0]} and {files[1]}"
-        say(f"{n_blank} of {counts[0]} pairs in {where} have a blank side: left out")
+    _say_how_many_are_blank(counts[0], len(pairs), files)
     return pairs
+
+
+def _require_as_many(counts: tuple[int, int], files: tuple[PathLike, PathLike]) -> None:
+    require(
+        counts[0] == counts[1],
+        f"parallel files must have equally many lines, got {counts[0]} in {files[0]} "
+        f"and {counts[1]} in {files[1]}",
+    )
+
+
+def _say_how_many_are_blank(n_lines: int, n_pairs: int, files: tuple[PathLike, PathLike]) -> None:
+    if n_pairs < n_lines:
+        where = f"{files[0]} and {files[1]}"
+        say(f"{n_lines - n_pairs} of {n_lines} pairs in {where} have a blank side: left out")
 
 
 def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, list[Pair]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +11,10 @@ import torch
 from annotated_transformer import checkpoint
 from annotated_transformer.config import ModelConfig, TrainConfig, require
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import (
-    TextPairs,
-    TokenPair,
-    concatenated,
-    encode_pairs,
-    fingerprint,
-)
+from annotated_transformer.text.batching import TextPairs
+from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
+from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.run import TrainingRun
@@ -36,7 +31,7 @@ def train(
     model_config: ModelConfig,
     train_config: TrainConfig,
     tokenizer: Tokenizer,
-    train_pairs: TextPairs,
+    train_pairs: TextPairs | Shards,
     valid_pairs: TextPairs,
     out: str | Path,
     *,
@@ -48,7 +43,7 @@ def train(
     tensorboard: str | Path | None = None,
     corpus: str = "",
 ) -> Transformer:
-    """Train a model on text pairs and return it, ready to decode.
+    """Train a model on text pairs, or on shards of them, and return it, ready to decode.
 
     The checkpoint directory `out` is written on the way. Every `log_every` steps a line goes to
     `out`/log.jsonl: step, loss and nll (nats a real target token), rate, tokens_per_s (real target
@@ -80,8 +75,10 @@ def train(
     elif init:
         weights = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(weights), weights)
+    pairs = TrainingPairs(train_config, tokenizer, train_pairs)
+    train_config = pairs.config
     run = TrainingRun(model_config, train_config, device)
-    run.fingerprint = fingerprint(train_pairs)
+    run.fingerprint = pairs.fingerprint
     if resume:
         state.restore(run, out)
         corpus = corpus or checkpoint.read_config(out).get("corpus", "")
@@ -92,18 +89,6 @@ def train(
     extra = {"train": train_config.to_dict(), "corpus": corpus}
     checkpoint.write_directory(out, model_config, tokenizer, extra)
 
-    pairs: list[TokenPair] = []
-
-    def epoch_pairs(epoch: int) -> list[TokenPair]:
-        seed, max_length = train_config.seed * 100_003 + epoch, train_config.max_length
-        if not pairs or train_config.bpe_dropout:
-            pairs[:] = encode_pairs(
-                tokenizer, train_pairs, max_length, train_config.bpe_dropout, seed
-            )
-            require(bool(pairs), f"no training pair has 1 to {max_length} tokens on each side")
-        joined = concatenated(pairs, train_config.concatenate, random.Random(f"{seed} concatenate"))
-        return pairs + [(x, y) for x, y in joined if max(len(x), len(y)) < max_length]
-
     def is_due(every: int) -> bool:
         return run.steps == train_config.train_steps or run.steps % every == 0
 
@@ -112,7 +97,7 @@ def train(
 
         validate = Validation(model_config, tokenizer, valid_pairs)
     with TrainingLog(run, out, tensorboard, progress) as log, Interrupts() as signals:
-        batches = run.batches(epoch_pairs)
+        batches = run.batches(pairs)
         try:
             while True:
                 due = run.steps > log.validated and is_due(train_config.validate_every)

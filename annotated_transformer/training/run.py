@@ -21,7 +21,8 @@ from annotated_transformer.fast.packing import (
     packings_where_they_pay,
 )
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch, TokenPair, token_batches
+from annotated_transformer.text.batching import Batch
+from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
 from annotated_transformer.training.precision import gradient_scaler, product_type
@@ -117,23 +118,18 @@ class TrainingRun:
         d_model, factor = self.model.config.d_model, self.config.lr_factor
         return noam_learning_rate(step, d_model, warmup_steps, factor)
 
-    def batches(self, epoch_pairs: Callable[[int], list[TokenPair]]) -> Iterator[Batch]:
+    def batches(self, epoch_pairs: Callable[[int], EpochPairs]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand.
 
-        `epoch_pairs` gives an epoch's pairs.
+        `epoch_pairs` gives an epoch's pairs. Raises ConfigError for an epoch without batches.
         """
+        ids, config = self.model.config.special_ids, self.config
         while True:
-            for batch in token_batches(
-                epoch_pairs(self.epoch),
-                self.config.max_tokens,
-                seed=self.config.seed,
-                epoch=self.epoch,
-                start=self.n_batches,
-                ids=self.model.config.special_ids,
-                multiple_of=self.multiple_of,
-            ):
+            pairs, start = epoch_pairs(self.epoch), self.n_batches
+            for batch in epoch_batches(pairs, config, self.epoch, start, ids, self.multiple_of):
                 self.n_batches += 1
                 yield batch
+            require(self.n_batches > 0, nothing_to_train_on(config))
             self.epoch, self.n_batches = self.epoch + 1, 0
 
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:

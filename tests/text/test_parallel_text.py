@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import os
 import random
 import re
@@ -15,10 +16,13 @@ import pytest
 from annotated_transformer.config import ConfigError
 from annotated_transformer.text.parallel_text import (
     LONGEST_LINE,
+    Fingerprint,
     bounded_lines,
     load_files,
     read_lines,
+    sample,
     split_by_group,
+    stream_files,
 )
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
@@ -240,3 +244,61 @@ def test_fold_keeps_letters_of_every_script():
         assert len(where) == 3
         for name, split in splits.items():
             assert all(where[re.sub(r"\W", "", pair[0]).lower()] == name for pair in split)
+
+
+# One by one
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_files_are_streamed_as_they_are_loaded(tmp_path, capsys, name):
+    files = tmp_path / f"a.{name}", tmp_path / f"b.{name}"
+    write(files[0], "one\n\nthree\n \nfive\n")
+    write(files[1], "eins\nzwei\ndrei\nvier\nfünf\n")
+    assert list(stream_files(*files)) == load_files(*files)
+    streamed, loaded = capsys.readouterr().err.splitlines()
+    assert streamed == loaded and "2 of 5 pairs in" in streamed
+
+
+def test_a_stream_of_files_reads_no_further_than_asked(tmp_path):
+    files = write(tmp_path / "a", b"one\ntwo\n"), write(tmp_path / "b", b"eins\n\xff\n")
+    pairs = stream_files(*files)
+    assert next(pairs) == ("one", "eins")
+    with pytest.raises(ConfigError, match="b, line 2: byte 0xff is not UTF-8"):
+        next(pairs)
+
+
+@pytest.mark.parametrize(
+    "contents", [("a\nb\nc\n", "x\n"), ("a\n", "x\ny\nz\n"), ("", "x\n"), ("\n \n", "x\ny\n")]
+)
+def test_a_stream_refuses_what_loading_refuses(tmp_path, contents):
+    files = tuple(write(tmp_path / name, text) for name, text in zip("ab", contents))
+    with pytest.raises(ConfigError) as streamed:
+        list(stream_files(*files))
+    with pytest.raises(ConfigError) as loaded:
+        load_files(*files)
+    assert str(streamed.value) == str(loaded.value) or "a is empty" in str(loaded.value)
+
+
+def test_a_sample_keeps_the_order_and_every_pair_has_the_same_chance():
+    pairs = [(str(i), str(-i)) for i in range(20)]
+    assert sample(iter(pairs), 20) == sample(pairs, 100) == pairs
+    counts = dict.fromkeys(pairs, 0)
+    for seed in range(600):
+        drawn = sample(iter(pairs), 5, seed)
+        assert len(drawn) == 5 and drawn == sorted(drawn, key=pairs.index)
+        for pair in drawn:
+            counts[pair] += 1
+    # Binomial with mean 150 and standard deviation 10.6.
+    assert all(abs(n - 150) < 5 * 10.6 for n in counts.values())
+    assert sample(pairs, 5, seed=1) == sample(pairs, 5, seed=1) != sample(pairs, 5, seed=2)
+
+
+def test_a_fingerprint_does_not_depend_on_how_the_pairs_come():
+    pairs, found = [(str(i), "x" * (i % 7)) for i in range(50)], set()
+    for steps in ([50], [1] * 50, [7, 0, 43], [10] * 5):
+        seen, rest = Fingerprint(), iter(pairs)
+        for n in steps:
+            seen.add(itertools.islice(rest, n), at_once=10)
+            seen.hexdigest()  # which changes nothing
+        found.add(seen.hexdigest())
+    assert len(found) == 1

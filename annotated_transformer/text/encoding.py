@@ -1,0 +1,118 @@
+"""`prepare --encode`: its text, its vocabulary, its processes, from arguments to shards."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from annotated_transformer.errors import require, say
+
+SAMPLE = 500_000
+"""Pairs that a vocabulary is learned from, where there are more."""
+
+
+def add_encode(verb: argparse.ArgumentParser) -> None:
+    """The options of `prepare --encode`."""
+    group = verb.add_argument_group("to encode a corpus once, as shards that train --shards reads")
+    add = group.add_argument
+    files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
+    add("--encode", action="store_true", help="write the token ids of a corpus to --out")
+    add("--out", metavar="DIR", help="directory of shards; the same command goes on after a kill")
+    add("--train", **files, help="one's own parallel files, plain or .gz, instead of a corpus")
+    add("--split", choices=("train", "valid", "test"), help="of the corpus (default train)")
+    add(
+        "--tokenizer",
+        metavar="PATH",
+        help="a tokenizer.model, or a checkpoint or directory of shards that has one",
+    )
+    add(
+        "--vocab-size",
+        type=int,
+        metavar="V",
+        help="without --tokenizer: learn one of V tokens (default 8000)",
+    )
+    add("--model-type", choices=("bpe", "unigram"), help="its kind (default bpe)")
+    add(
+        "--sample",
+        type=int,
+        metavar="N",
+        help=f"learn it from at most N pairs, drawn at random (default {SAMPLE:,})",
+    )
+    add("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
+    add("--quiet", action="store_true", help="no progress bar")
+
+
+def encode_corpus(args: Namespace) -> dict[str, Any]:
+    """Encode what the arguments name into shards; what came of it, in numbers."""
+    from annotated_transformer.text import corpus
+    from annotated_transformer.text.shard_writing import encode
+
+    require(bool(args.out), "--encode needs --out DIR, the directory of shards to write")
+    require(
+        not (args.train and (args.corpus or args.split)),
+        "give a corpus, or two files with --train, not both",
+    )
+    split = args.split or "train"
+    entry = None if args.train else corpus.get(args.corpus or corpus.names()[0])
+    manifest = encode(
+        _tokenizer(args),
+        _text(args),
+        args.out,
+        corpus=entry.name if entry else " ".join(args.train),
+        split=split,
+        revision=entry.revision if entry else "",
+        processes=_cores() if args.jobs is None else args.jobs,
+        n_expected=entry.pairs[split] if entry else None,
+        progress=not args.quiet,
+    )
+    counts = ("pairs", "left_out", "source_tokens", "target_tokens")
+    return {
+        "out": args.out,
+        "corpus": manifest.corpus,
+        "vocab_size": manifest.vocab_size,
+        "shards": len(manifest.shards),
+        **{name: sum(getattr(entry, name) for entry in manifest.shards) for name in counts},
+        "fingerprint": manifest.shards[-1].fingerprint,
+    }
+
+
+def _text(args: Namespace) -> Iterator[tuple[str, str]]:
+    from annotated_transformer.text import corpus
+    from annotated_transformer.text.parallel_text import stream_files
+
+    if args.train:
+        return stream_files(*args.train)
+    return corpus.stream(args.corpus or corpus.names()[0], args.split or "train", args.data_dir)
+
+
+def _tokenizer(args: Namespace) -> Any:
+    """The tokenizer that is named, the one that a killed run has left, or a new one."""
+    from annotated_transformer.text.parallel_text import sample
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+    left = Path(args.out) / "tokenizer.model"
+    if args.tokenizer or left.exists():
+        path = Path(args.tokenizer or left)
+        tokenizer = Tokenizer.load(path / "tokenizer.model" if path.is_dir() else path)
+        require(
+            args.vocab_size in (None, tokenizer.vocab_size),
+            f"{path} has {tokenizer.vocab_size} tokens, --vocab-size says {args.vocab_size}",
+        )
+        return tokenizer
+    size = SAMPLE if args.sample is None else args.sample
+    require(size >= 1, f"--sample must be at least 1, got {size}")
+    pairs = sample(_text(args), size)
+    vocab_size = 8000 if args.vocab_size is None else args.vocab_size
+    say(f"learning a vocabulary of {vocab_size:,} from {len(pairs):,} pairs")
+    sentences = (sentence for pair in pairs for sentence in pair)
+    return Tokenizer.train(sentences, vocab_size, model_type=args.model_type or "bpe")
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

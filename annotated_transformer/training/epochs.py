@@ -1,0 +1,117 @@
+"""The pairs of each epoch (section 5.1): from text in memory, or from shards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from annotated_transformer.config import SpecialIds, TrainConfig, require
+from annotated_transformer.text.batching import (
+    Batch,
+    TextPairs,
+    TokenPair,
+    concatenated,
+    encode_pairs,
+    fingerprint,
+    token_batches,
+)
+from annotated_transformer.text.planning import (
+    WINDOW,
+    JoinedPairs,
+    PairsInMemory,
+    PairStore,
+    planned_batches,
+)
+from annotated_transformer.text.shards import LONGEST, Shards
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+EpochPairs = PairStore | Sequence[TokenPair]
+
+
+class TrainingPairs:
+    """Text pairs or shards as a run reads them: called with an epoch, they give its pairs.
+
+    `config` is the run's, with `window` set where it must be: pairs in shards are planned in
+    windows, and a list of text pairs is as well if `window` says so. Then both give the same
+    batches. Raises ConfigError for shards of another vocabulary, damaged ones, and `bpe_dropout`
+    with shards, whose text is gone.
+    """
+
+    def __init__(
+        self, config: TrainConfig, tokenizer: Tokenizer, pairs: TextPairs | Shards
+    ) -> None:
+        self.tokenizer, self.pairs = tokenizer, pairs
+        self.encoded: PairStore | list[TokenPair] = []
+        if isinstance(pairs, Shards):
+            require(
+                not config.bpe_dropout,
+                "bpe_dropout encodes the text anew in every epoch, and shards hold none: "
+                f"it must be 0 with shards, got {config.bpe_dropout}",
+            )
+            require(
+                pairs.is_of(tokenizer),
+                f"{pairs.directory} was encoded with another tokenizer than this run's",
+            )
+            pairs.verify()
+            config = config.replace(window=config.window or WINDOW)
+            self.encoded = pairs
+        self.config = config
+        self.fingerprint = pairs.fingerprint if isinstance(pairs, Shards) else fingerprint(pairs)
+
+    def __call__(self, epoch: int) -> EpochPairs:
+        config = self.config
+        seed = config.seed * 100_003 + epoch
+        if not isinstance(self.pairs, Shards) and (not len(self.encoded) or config.bpe_dropout):
+            longest = LONGEST + 1 if config.window else config.max_length
+            ids = encode_pairs(self.tokenizer, self.pairs, longest, config.bpe_dropout, seed)
+            self.encoded = PairsInMemory(ids) if config.window else ids
+        require(len(self.encoded) > 0, nothing_to_train_on(config))
+        if isinstance(self.encoded, PairStore):
+            share, store = config.concatenate, self.encoded
+            return JoinedPairs(store, share, config.seed, epoch) if share else store
+        joined = concatenated(
+            self.encoded, config.concatenate, random.Random(f"{seed} concatenate")
+        )
+        fits = [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
+        return self.encoded + fits
+
+
+def nothing_to_train_on(config: TrainConfig) -> str:
+    """What is said where no pair can be trained on."""
+    return f"no training pair has 1 to {config.max_length} tokens on each side"
+
+
+def epoch_batches(
+    pairs: EpochPairs,
+    config: TrainConfig,
+    epoch: int,
+    start: int,
+    ids: SpecialIds,
+    multiple_of: int,
+) -> Iterator[Batch]:
+    """The batches of an epoch from the `start`-th on, planned at once or in windows."""
+    if not config.window:
+        require(not isinstance(pairs, PairStore), "window must be at least 1 for shards, got 0")
+        return token_batches(
+            pairs,  # type: ignore[arg-type]
+            config.max_tokens,
+            seed=config.seed,
+            epoch=epoch,
+            start=start,
+            ids=ids,
+            multiple_of=multiple_of,
+        )
+    return planned_batches(
+        pairs,
+        config.max_tokens,
+        seed=config.seed,
+        epoch=epoch,
+        max_length=config.max_length,
+        window=config.window,
+        start=start,
+        ids=ids,
+        multiple_of=multiple_of,
+    )

@@ -1,0 +1,161 @@
+"""The page on WMT 2014: its commands run, small, on text of that form, a slice of the real one."""
+
+import contextlib
+import gzip
+import html
+import io
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from toys import text_pairs
+
+from annotated_transformer import cli
+from annotated_transformer.checkpoint import read_config
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.text import corpus
+from annotated_transformer.text.corpus_sources import Corpus
+from annotated_transformer.text.parallel_text import load_files
+from annotated_transformer.text.shards import Shards
+from annotated_transformer.train_arguments import run_settings
+from benchmarks import compound_split
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "book" / "wmt14.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, flags=re.M | re.S)
+REAL_DATA = Path(os.environ.get("ANNOTATED_TRANSFORMER_DATA", "nowhere"), "wmt_slice")
+SMALL = (
+    "N=1 d_model=16 d_ff=32 h=2 train_steps=10 checkpoint_every=2 max_tokens=1500 warmup_steps=9"
+)
+
+
+def commands() -> list[list[str]]:
+    """The words of each line of shell, pip and mkdir aside."""
+    shell = "".join(block for kind, block in BLOCKS if kind == "sh").replace("\\\n", " ")
+    lines = [shlex.split(line) for line in shell.splitlines()]
+    return [words for words in lines if words[0] not in ("pip", "mkdir")]
+
+
+def some_pairs() -> tuple[list[tuple[str, str]], int]:
+    """Pairs and the size of a vocabulary that they can fill."""
+    if not (REAL_DATA / "train.en.gz").exists():
+        return text_pairs(1, 300), 340
+    files = (REAL_DATA / f"train.{language}.gz" for language in ("en", "de"))
+    pairs = [(html.unescape(x), html.unescape(y)) for x, y in load_files(*files)]
+    return [pair for pair in pairs if max(map(len, pair)) < 120][:300], 600
+
+
+@pytest.mark.slow
+def test_its_steps_run_from_download_to_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wmt14").mkdir()
+    pairs, vocab_size = some_pairs()
+    cuts = {"train": pairs[:-8], "valid": pairs[-8:-4], "test": pairs[-4:]}
+    with monkeypatch.context() as patched:
+        patched.setattr(corpus, "stream", lambda name, split: iter(cuts[split]))
+        for kind, block in BLOCKS:
+            if kind == "python":
+                exec(block, {})  # the page's own words
+    assert all(corpus.load("wmt14-en-de", split, "wmt14") == cut for split, cut in cuts.items())
+    printed = {}
+    for program, *words in commands():
+        verb = words[0]
+        more = {
+            "prepare": ["--quiet", "--jobs", "1"],
+            "train": ["--quiet", *(w for s in SMALL.split() for w in ("--set", s))],
+            "evaluate": ["--quiet"],
+        }.get(verb, [])
+        words = [{"37000": str(vocab_size), "cuda": "cpu"}.get(word, word) for word in words]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            if program == "python":
+                assert words.pop(0) == "benchmarks/compound_split.py"
+                compound_split.main([*words, "--tokens", "13a"])  # sacremoses need not be there
+            else:
+                assert program == "annotated-transformer"
+                assert cli.main([*words, *more]) == 0, verb
+        printed[verb] = out.getvalue()
+    shards = Shards("shards/wmt14-en-de")
+    assert len(shards) == 292 and shards.manifest.revision == corpus.WMT14_COMMIT
+    assert json.loads(printed["prepare"])["fingerprint"] == shards.fingerprint
+    assert read_config("runs/wmt14-averaged")["corpus"] == "wmt14-en-de"
+    assert printed["evaluate"].startswith("BLEU") and "tok:13a" in printed["evaluate"]
+    scores = json.loads(printed["benchmarks/compound_split.py"])
+    assert scores["sentences"] == 4 and scores["sacreBLEU"]["signature"] in printed["evaluate"]
+    with gzip.open("wmt14/test.jsonl.gz", "rt", encoding="utf-8") as file:
+        assert len(file.readlines()) == 4
+
+
+def test_its_settings_are_those_of_the_papers_base(tmp_path):
+    words = next(words[1:] for words in commands() if words[1] == "train")
+    words = [word for word in words if word not in ("--shards", "shards/wmt14-en-de")]
+    options = cli.parser().parse_args([*words, "--vocab-size", "37000"])
+    model, plan, _ = run_settings(options, tmp_path / "run")
+    assert model == ModelConfig.base(vocab_size=37_000)
+    assert (plan.train_steps, plan.max_tokens, plan.warmup_steps) == (100_000, 25_000, 4000)
+    evaluate = next(words[1:] for words in commands() if words[1] == "evaluate")
+    chosen = cli.parser().parse_args(evaluate)
+    assert (chosen.beam_size, chosen.alpha, chosen.max_extra) == (4, 0.6, 50)
+
+
+def row(label: str) -> list[float]:
+    line = next(line for line in TEXT.splitlines() if line.startswith(f"| {label}"))
+    cells = (cell.replace(",", "") for cell in line.split("|")[2:-1])
+    return [float(found[0]) for cell in cells if (found := re.search(r"[\d.]+", cell))]
+
+
+def entry(name: str) -> Corpus:
+    return corpus.get(name)
+
+
+def test_its_plan_in_numbers_follows_from_counts():
+    """52 tokens and 107 bytes of gzip a pair; 6 operations a parameter and token; 30 percent."""
+    german, french = (entry(f"wmt14-en-{x}").pairs["train"] for x in ("de", "fr"))
+    assert row("training pairs") == [german, french]
+    assert row("text on disk") == pytest.approx([107 * n / 1e9 for n in (german, french)], abs=0.05)
+    assert row("shards") == pytest.approx(
+        [n * (2 * 51.7 + 16) / 1e9 for n in (german, french)], 0.01
+    )
+    base, big, big_french = (
+        count_parameters(config)
+        for config in (
+            ModelConfig.base(37_000),
+            ModelConfig.big(37_000),
+            ModelConfig.big(32_000),
+        )
+    )
+    on_disk = [(4 * 6 + 12) * base, (4 * 21 + 12) * big, (4 * 21 + 12) * big_french]
+    assert row("a run's directory")[0] == pytest.approx(on_disk[0] / 1e9, 0.02)
+    assert [row("a run's directory")[1], row("a run's directory")[2]] == pytest.approx(
+        [on_disk[1] / 1e9, on_disk[2] / 1e9], 0.03
+    )
+    operations = [6 * base * 25e3 * 1e5, 6 * big * 25e3 * 3e5, 6 * big_french * 25e3 * 3e5]
+    for gpu, rate in (("hours on one A100", 312e12), ("hours on one H100", 989e12)):
+        hours = [n / (0.3 * rate) / 3600 for n in operations]
+        assert row(gpu) == pytest.approx(hours, rel=0.03)
+    eighth = [n / (0.3 * 989e12) / 3600 / 8 for n in operations]
+    assert row("hours on eight H100") == pytest.approx(eighth, abs=0.05)
+    assert row("GPU-hours on H100") == pytest.approx([2 * 8 * h for h in eighth], abs=0.5)
+    epochs = [
+        1e5 * 25e3 / (german * 27.3),
+        3e5 * 25e3 / (german * 27.3),
+        3e5 * 25e3 / (french * 27.3),
+    ]
+    assert row("times through") == pytest.approx(epochs, rel=0.06)
+
+
+def test_its_measured_figures_are_those_of_the_result_file():
+    encoding, *training = read_result(ROOT / "book" / "results" / "shards.json")["records"]
+    for record in training:
+        label = f"{record['pairs']:,} | "
+        assert row(label) == [round(record["megabytes_above"])]
+        assert record["megabytes_above"] < 300
+    speed = encoding["pairs"] / encoding["cpu_seconds"]
+    assert f"took {encoding['cpu_seconds']:.0f} seconds of CPU for a million short pairs" in TEXT
+    assert f"{encoding['tokens'] / encoding['pairs']:.0f} tokens each" in TEXT
+    assert f"{round(speed, -3):,.0f} pairs per second of CPU" in TEXT
+    assert f"{encoding['peak_megabytes']:.0f} MB for" in TEXT

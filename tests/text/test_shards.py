@@ -1,0 +1,402 @@
+"""Shards hold the pairs of a list, take nothing that is damaged, and survive any kill."""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from toys import text_pairs, toy_tokenizer
+
+from annotated_transformer.config import ConfigError
+from annotated_transformer.text import shard_writing
+from annotated_transformer.text.batching import encode_pairs, fingerprint
+from annotated_transformer.text.planning import planned_batches
+from annotated_transformer.text.shard_writing import encode
+from annotated_transformer.text.shards import LONGEST, Shards
+from annotated_transformer.text.tokenizer import Tokenizer
+
+PAIRS = [*text_pairs(1, 50), ("", "tea"), ("tea", " "), ("x" * LONGEST, "tea"), ("tea", "aet")]
+
+
+def write(directory, pairs=PAIRS, tokenizer=None, pairs_per_shard=20, **settings):
+    settings = {"pairs_per_shard": pairs_per_shard, "progress": False, **settings}
+    return encode(tokenizer or toy_tokenizer(), iter(pairs), directory, **settings)
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished directory, which tests copy before they change it."""
+    directory = tmp_path_factory.mktemp("shards") / "whole"
+    write(directory, corpus="toys", revision="r1")
+    return directory
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+def as_lists(batches):
+    return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
+
+
+# What they hold
+
+
+def test_shards_hold_the_pairs_of_a_list(whole):
+    shards, pairs = Shards(whole), encode_pairs(toy_tokenizer(), PAIRS, LONGEST + 1)
+    assert len(shards) == len(pairs) == 52 and [shards[i] for i in range(52)] == pairs
+    assert list(shards) == pairs and shards[-1] == pairs[-1]
+    chosen = random.Random(0).choices(range(52), k=30)
+    assert shards.gather(np.array(chosen)) == [pairs[i] for i in chosen]
+    lengths = shards.lengths(np.array(chosen)).tolist()
+    assert lengths == [[len(side) for side in pairs[i]] for i in chosen]
+    for settings in ({}, {"window": 16}, {"window": 25, "multiple_of": 8, "start": 2}):
+        ours, theirs = (planned_batches(some, 60, **settings) for some in (shards, pairs))
+        assert as_lists(ours) == as_lists(theirs)
+
+
+def test_beside_the_ids_stands_what_they_were_made_from(whole):
+    shards = Shards(whole)
+    manifest, entries = shards.manifest, shards.manifest.shards
+    assert (manifest.corpus, manifest.split, manifest.revision) == ("toys", "train", "r1")
+    assert shards.tokenizer().model_bytes == toy_tokenizer().model_bytes
+    digest = hashlib.sha256(toy_tokenizer().model_bytes).hexdigest()
+    assert manifest.tokenizer_sha256 == digest and manifest.vocab_size == 280
+    assert [(entry.pairs, entry.left_out) for entry in entries] == [(20, 0), (20, 0), (12, 2)]
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, LONGEST + 1)
+    assert sum(entry.source_tokens for entry in entries) == sum(len(x) for x, _ in pairs)
+    assert sum(entry.target_tokens for entry in entries) == sum(len(y) for _, y in pairs)
+    assert shards.fingerprint == fingerprint(PAIRS)
+
+
+def test_numpy_opens_the_files_without_us(whole):
+    ids, offsets = (
+        np.load(whole / f"00001.{name}.npy", mmap_mode="r") for name in ("ids", "offsets")
+    )
+    pairs = encode_pairs(toy_tokenizer(), PAIRS[20:40], 100)
+    sentences = np.split(ids, offsets[1:-1])
+    assert [list(s) for s in sentences] == [list(side) for pair in pairs for side in pair]
+    assert ids.dtype == np.uint16
+
+
+def test_a_large_vocabulary_has_wider_ids(tmp_path, monkeypatch):
+    monkeypatch.setattr(Tokenizer, "vocab_size", 2**16 + 1)
+    monkeypatch.setattr(Tokenizer, "encode_batch", lambda *_: [[4, 2**16], [5]])
+    write(tmp_path, [("a", "b"), ("c", "d")])
+    assert [list(map(list, pair)) for pair in Shards(tmp_path)] == [[[4, 2**16]] * 2, [[5]] * 2]
+
+
+def test_a_shard_may_have_no_pair(tmp_path):
+    pairs = [*PAIRS[:2], ("", ""), ("", "tea"), *PAIRS[2:4]]
+    write(tmp_path, pairs, pairs_per_shard=2)
+    shards = Shards(tmp_path)
+    shards.verify()
+    assert [entry.pairs for entry in shards.manifest.shards] == [2, 0, 2]
+    assert list(shards) == encode_pairs(toy_tokenizer(), PAIRS[:4], 100)
+
+
+# Killed and begun again
+
+
+def killed_after(n, directory):
+    """Encode in a process that is killed when it flushes the n-th file to disk; whether it was."""
+    process = os.fork()
+    if process == 0:
+        flushed, flush = [], os.fsync
+
+        def deadly(file):
+            flushed.append(file)
+            if len(flushed) == n:
+                os.kill(os.getpid(), signal.SIGKILL)
+            flush(file)
+
+        os.fsync = deadly
+        write(directory)
+        os._exit(0)
+    status = os.waitpid(process, 0)[1]
+    assert status in (0, signal.SIGKILL)
+    return status != 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot fork here")
+def test_a_kill_at_any_moment_leaves_what_the_next_run_goes_on_with(tmp_path, monkeypatch):
+    expected, n, done, encoded = None, 0, False, shard_writing.encode_some
+    write(tmp_path / "whole")
+    expected = contents(tmp_path / "whole")
+    while not done:
+        n, directory = n + 1, tmp_path / str(n)
+        done = not killed_after(n, directory)
+        manifest = directory / "shards.json"
+        finished = json.loads(manifest.read_text()) if manifest.exists() else {"shards": []}
+        is_complete = finished.get("complete", False)
+        again = []
+        monkeypatch.setattr(
+            shard_writing, "encode_some", lambda t, p, a=again: a.append(len(p)) or encoded(t, p)
+        )
+        if not is_complete:
+            with pytest.raises(ConfigError, match="is not (finished|a directory of shards)"):
+                Shards(directory)
+        write(directory)
+        assert contents(directory) == expected
+        assert len(again) == 3 - len(finished["shards"])  # a finished shard is not done again
+    assert n > 20
+
+
+@pytest.mark.slow
+def test_any_number_of_processes_writes_the_same_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_writing, "AT_ONCE", 3)
+    for processes in (1, 2):
+        write(tmp_path / str(processes), processes=processes)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    with pytest.raises(ConfigError, match="the number of processes must be at least 1, got 0"):
+        write(tmp_path / "0", processes=0)
+
+
+PROGRAM = """
+import itertools, sys
+from annotated_transformer.text.shard_writing import encode
+from annotated_transformer.text.tokenizer import Tokenizer
+if __name__ == "__main__":
+    tokenizer, pairs = Tokenizer.load(sys.argv[1]), itertools.repeat(("tea bad cab", "aet dab"))
+    encode(tokenizer, pairs, sys.argv[2], processes=2, pairs_per_shard=10_000)
+"""
+
+
+def descendants(process):
+    """Numbers of the processes that this one has started, and of theirs."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
+    parents = dict(map(int, line.split()) for line in listed.stdout.splitlines())
+    found = {process}
+    for _ in range(3):
+        found |= {child for child, parent in parents.items() if parent in found}
+    return found - {process}
+
+
+def is_alive(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def started(tmp_path):
+    """An encoder of endless text, once it has finished a shard."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    toy_tokenizer().save(tmp_path / "toy.model")
+    path = os.pathsep.join(p for p in sys.path if p)
+    encoder = subprocess.Popen(
+        [sys.executable, *(tmp_path / name for name in ("program.py", "toy.model", "out"))],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    while not (tmp_path / "out" / "shards.json").exists():
+        assert encoder.poll() is None, encoder.stderr.read()
+        time.sleep(0.05)
+    return encoder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="there is no /proc")
+def test_a_killed_encoder_leaves_no_process_behind(tmp_path):
+    encoder = started(tmp_path)
+    workers = descendants(encoder.pid)
+    assert len(workers) >= 2
+    encoder.kill()
+    encoder.communicate()
+    for _ in range(200):
+        if not any(map(is_alive, workers)):
+            break
+        time.sleep(0.05)
+    assert not any(map(is_alive, workers))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="there is no /proc")
+def test_a_killed_worker_is_told_of_in_one_line(tmp_path):
+    encoder = started(tmp_path)
+    os.kill(max(descendants(encoder.pid)), signal.SIGKILL)
+    try:
+        error = encoder.communicate(timeout=60)[1]
+    finally:
+        encoder.kill()
+    assert "ConfigError: a process that encodes was killed, perhaps for want of memory" in error
+    assert json.loads((tmp_path / "out" / "shards.json").read_text())["shards"]
+
+
+def test_a_finished_directory_is_not_written_again(copy, monkeypatch):
+    before = contents(copy)
+    monkeypatch.setattr(shard_writing, "encode_some", None)
+    write(copy, corpus="toys", revision="r1")
+    assert contents(copy) == before
+
+
+@pytest.mark.parametrize("name", ["00001.ids.npy", "00001.offsets.npy"])
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+def test_a_damaged_shard_is_encoded_again(copy, capsys, name, damage):
+    before, path = contents(copy), copy / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content if damage == "changed" else content[:-1])
+    if damage == "gone":
+        path.unlink()
+    write(copy, corpus="toys", revision="r1")
+    assert contents(copy) == before
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{name}" in said and said.endswith("it is encoded again\n")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "settings", "message"),
+    [
+        ([("tea", "tea"), *PAIRS[1:]], {}, "holds shards of other text, up to shard 0: name"),
+        (PAIRS[:-1], {}, "holds shards of other text, up to shard 2: name another directory$"),
+        (PAIRS[:40], {}, "holds shards of a longer text: name another directory$"),
+        ([*PAIRS, PAIRS[0]], {}, "holds shards of other text, up to shard 2"),
+        (PAIRS, {"pairs_per_shard": 21}, "holds shards with another pairs_per_shard: name"),
+    ],
+)
+def test_other_text_does_not_mix_with_what_is_there(copy, pairs, settings, message):
+    before = contents(copy)
+    with pytest.raises(ConfigError, match=message):
+        write(copy, pairs, **settings)
+    assert contents(copy) == before
+
+
+def test_another_vocabulary_does_not_mix_with_what_is_there(copy):
+    before = contents(copy)
+    sentences = [side for pair in text_pairs(7, 200) for side in pair]
+    with pytest.raises(ConfigError, match="holds shards with another tokenizer_sha256: name"):
+        write(copy, tokenizer=Tokenizer.train(sentences, 280))
+    assert contents(copy) == before
+
+
+@pytest.mark.parametrize("pairs", [[], [("", "")]])
+def test_nothing_is_not_encoded(tmp_path, pairs):
+    with pytest.raises(ConfigError, match="there is nothing to encode"):
+        write(tmp_path, pairs)
+    with pytest.raises(ConfigError, match="is not (finished|a directory of shards)"):
+        Shards(tmp_path)
+
+
+# Damage
+
+
+def change_manifest(directory, **changes):
+    path = directory / "shards.json"
+    stored = json.loads(path.read_text())
+    entry = {name: changes.pop(name) for name in [*changes] if name in stored["shards"][0]}
+    stored["shards"][1] |= entry
+    path.write_text(json.dumps(stored | changes))
+
+
+def replace_numbers(directory, name, numbers):
+    """Write a file anew, and its checksum, as only somebody who means it does."""
+    np.save(directory / f"00001.{name}.npy", numbers)
+    digest = hashlib.sha256((directory / f"00001.{name}.npy").read_bytes()).hexdigest()
+    change_manifest(directory, **{f"{name}_sha256": digest})
+
+
+def offsets_with(place, value):
+    def damage(directory):
+        offsets = np.load(directory / "00001.offsets.npy")
+        offsets[place] = value
+        replace_numbers(directory, "offsets", offsets)
+
+    return damage
+
+
+def largest_id(directory):
+    ids = np.load(directory / "00001.ids.npy")
+    ids[3] = 280
+    replace_numbers(directory, "ids", ids)
+
+
+def of_objects(directory):
+    np.save(directory / "00001.ids.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+
+
+DAMAGES = {
+    r"shards is not a directory of shards: it has no shards.json": lambda d: (
+        d / "shards.json"
+    ).unlink(),
+    r"shards.json is not JSON": lambda d: (d / "shards.json").write_text('{"format": 1'),
+    r"shards.json: Manifest has no setting colour": lambda d: change_manifest(d, colour=1),
+    r"shards.json: format must be 1, got 2": lambda d: change_manifest(d, format=2),
+    r"shards.json: pairs must be int, got 'many'": lambda d: change_manifest(d, pairs="many"),
+    r"shards.json: a shard's counts must not be negative, got -1": lambda d: change_manifest(
+        d, pairs=-1
+    ),
+    r"shards.json: the settings of ShardEntry must be a dictionary": lambda d: change_manifest(
+        d, shards=[1]
+    ),
+    r"shards is not finished: give the same prepare --encode": lambda d: change_manifest(
+        d, complete=False
+    ),
+    r"00001.offsets.npy is another's: it has \(41,\) numbers": lambda d: change_manifest(
+        d, pairs=2**40
+    ),
+    r"cannot read .*00001.ids.npy: No such file": lambda d: (d / "00001.ids.npy").unlink(),
+    r"00001.ids.npy is damaged: it has no head of NumPy's format": lambda d: (
+        d / "00001.ids.npy"
+    ).write_bytes(b""),
+    r"00001.ids.npy is another's: it has \(2,\) numbers of type object": of_objects,
+    r"00001.ids.npy is another's": lambda d: shutil.copy(d / "00002.ids.npy", d / "00001.ids.npy"),
+    r"00001.offsets.npy is damaged: its SHA-256 is not the one": lambda d: shutil.copy(
+        d / "00000.offsets.npy", d / "00001.offsets.npy"
+    ),
+    r"tokenizer.model is not the vocabulary of these shards": lambda d: Tokenizer.train(
+        [side for pair in text_pairs(7, 200) for side in pair], 280, d / "tokenizer.model"
+    ),
+    r"00001.ids.npy has the id 280, and the vocabulary 280 tokens": largest_id,
+    r"00001.offsets.npy does not say where sentences begin": offsets_with(4, 1),
+    r"00001.offsets.npy does not say where sentences begin in ": offsets_with(0, 1),
+    r"00001.offsets.npy does not say where sentences begin in \d": offsets_with(-1, 10**6),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGES)
+def test_damage_is_named_in_one_line(whole, tmp_path, message):
+    directory = shutil.copytree(whole, tmp_path / "shards")
+    DAMAGES[message](directory)
+    with pytest.raises(ConfigError, match=message) as error:
+        shards = Shards(directory)
+        shards.tokenizer()
+        shards.verify()
+    assert "\n" not in str(error.value)
+
+
+def test_no_cut_and_no_changed_byte_is_overlooked(copy):
+    """100 random lengths and 100 random bytes, over all files of numbers."""
+    generator, files = random.Random(1), sorted(copy.glob("*.npy"))
+    for turn in range(200):
+        path = generator.choice(files)
+        content = path.read_bytes()
+        place = generator.randrange(len(content))
+        flipped = bytes([content[place] ^ generator.randrange(1, 256)])
+        path.write_bytes(content[:place] + (flipped + content[place + 1 :] if turn % 2 else b""))
+        with pytest.raises(ConfigError, match=re.escape(path.name)):
+            Shards(copy).verify()
+        path.write_bytes(content)
+    Shards(copy).verify()
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_named(copy):
+    shards = Shards(copy)
+    (copy / "00001.ids.npy").write_bytes(b"")
+    with pytest.raises(ConfigError, match="00001.ids.npy was cut while it was being read"):
+        shards.gather(np.array([25]))

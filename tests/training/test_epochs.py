@@ -1,0 +1,163 @@
+"""A run on shards is the run on the same pairs in memory, bit for bit, and goes on exactly."""
+
+import json
+import random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toys import text_pairs, toy_run_config, toy_tokenizer
+
+from annotated_transformer.checkpoint import load_tensors, read_config, step_checkpoints
+from annotated_transformer.config import ConfigError, TrainConfig
+from annotated_transformer.text.batching import concatenated, encode_pairs, token_batches
+from annotated_transformer.text.planning import WINDOW, planned_batches
+from annotated_transformer.text.shard_writing import encode
+from annotated_transformer.text.shards import LONGEST, Shards
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.epochs import TrainingPairs
+from annotated_transformer.training.loop import train
+from annotated_transformer.training.run import TrainingRun
+
+PAIRS = [*text_pairs(1, 60), ("", "tea"), ("tea " * 50, "aet " * 50)]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shards")
+    encode(toy_tokenizer(), PAIRS, path, pairs_per_shard=25, progress=False, corpus="toys")
+    return path
+
+
+def run(out, pairs, resume=False, **changes):
+    configs = toy_run_config(**{"window": 32, "concatenate": 0.5, "max_tokens": 100, **changes})
+    train(*configs, toy_tokenizer(), pairs, [], out, resume=resume, progress=False)
+
+
+def assert_same_run(one, two):
+    """Weights, Adam's moments, random state, counters, fingerprint, checkpoints and losses."""
+    names = [f"checkpoints/{path.name}" for path in step_checkpoints(two)]
+    assert [f"checkpoints/{path.name}" for path in step_checkpoints(one)] == names
+    for name in ("model.safetensors", "training.safetensors", *names):
+        ours, theirs = load_file(one / name), load_file(two / name)
+        assert ours.keys() == theirs.keys()
+        assert not [key for key in ours if not torch.equal(ours[key], theirs[key])]
+    state = "training.safetensors"
+    assert load_tensors(one / state)[1] == load_tensors(two / state)[1]
+    logs = [
+        [
+            {name: value for name, value in json.loads(line).items() if name != "tokens_per_s"}
+            for line in (out / "log.jsonl").read_text().splitlines()
+        ]
+        for out in (one, two)
+    ]
+    assert logs[0] == logs[1]
+
+
+def counters(out):
+    return json.loads(load_tensors(out / "training.safetensors")[1]["counters"])
+
+
+@pytest.mark.parametrize("changes", [{}, {"concatenate": 0.0, "accumulate": 2}])
+def test_a_run_on_shards_equals_a_run_on_lists(tmp_path, directory, changes):
+    steps = {"train_steps": 24, "checkpoint_every": 8, **changes}
+    run(tmp_path / "shards", Shards(directory), **steps)
+    run(tmp_path / "lists", PAIRS, **steps)
+    assert_same_run(tmp_path / "shards", tmp_path / "lists")
+    assert counters(tmp_path / "shards")["epoch"] >= 1
+
+
+def test_a_run_stopped_in_mid_epoch_five_times_ends_as_one_that_was_not(tmp_path, directory):
+    run(tmp_path / "whole", Shards(directory), train_steps=24, checkpoint_every=24)
+    places = set()
+    for n in (3, 8, 13, 16, 21, 24):
+        settings = {"train_steps": n, "checkpoint_every": 24}
+        run(tmp_path / "stopped", Shards(directory), resume=n > 3, **settings)
+        places.add(
+            (counters(tmp_path / "stopped")["epoch"], counters(tmp_path / "stopped")["n_batches"])
+        )
+    ours, theirs = (
+        load_file(tmp_path / name / "training.safetensors") for name in ("stopped", "whole")
+    )
+    assert not [k for k in ours if not torch.equal(ours[k], theirs[k])]
+    assert len({epoch for epoch, _ in places}) >= 2 and all(n > 0 for _, n in places)
+
+
+def test_a_run_goes_on_from_shards_to_lists_and_back(tmp_path, directory):
+    run(tmp_path / "whole", Shards(directory), train_steps=9)
+    run(tmp_path / "both", Shards(directory), train_steps=3)
+    run(tmp_path / "both", PAIRS, resume=True, train_steps=6)
+    run(tmp_path / "both", Shards(directory), resume=True, train_steps=9)
+    ours, theirs = (load_file(tmp_path / n / "model.safetensors") for n in ("both", "whole"))
+    assert not [name for name in ours if not torch.equal(ours[name], theirs[name])]
+
+
+def test_shards_are_planned_in_windows_and_lists_only_if_that_is_asked_for(tmp_path, directory):
+    run(tmp_path / "run", Shards(directory), window=0, train_steps=1)
+    assert read_config(tmp_path / "run")["train"]["window"] == WINDOW
+    run(tmp_path / "run", Shards(directory), resume=True, window=0, train_steps=2)
+    run(tmp_path / "lists", PAIRS, window=0, train_steps=1)
+    assert read_config(tmp_path / "lists")["train"]["window"] == 0
+    for out, pairs, window in (("run", PAIRS, 0), ("lists", Shards(directory), 0)):
+        with pytest.raises(ConfigError, match="was trained with another window: it cannot go on"):
+            run(tmp_path / out, pairs, resume=True, window=window, train_steps=3)
+
+
+def test_the_order_of_lists_is_what_it_was(directory):
+    """That of `token_batches` over all pairs that fit, and joined ones behind them."""
+    _, config = toy_run_config(concatenate=0.5)
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, config.max_length)
+    joined = concatenated(pairs, 0.5, random.Random(f"{3 * 100_003} concatenate"))
+    pairs += [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
+    expected = token_batches(pairs, config.max_tokens, seed=3, epoch=0)
+    training = TrainingRun(*toy_run_config(concatenate=0.5))
+    drawn = training.batches(TrainingPairs(config, toy_tokenizer(), PAIRS))
+    for batch, of_run in zip(expected, drawn):
+        assert all(map(torch.equal, batch[:3], of_run[:3]))
+
+
+def test_a_window_leaves_out_what_is_too_long_for_the_run(directory):
+    config = toy_run_config(window=32)[1]
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, LONGEST + 1)
+    assert len(pairs) == 61
+    batches = planned_batches(Shards(directory), 60, max_length=40, window=32)
+    assert sum(len(batch.source) for batch in batches) == 60
+    assert TrainingPairs(config, toy_tokenizer(), Shards(directory)).config == config
+
+
+@pytest.mark.parametrize("make", [lambda d: Shards(d), lambda d: PAIRS])
+def test_an_epoch_without_batches_is_refused(tmp_path, directory, make):
+    with pytest.raises(ConfigError, match="no training pair has 1 to 2 tokens on each side"):
+        run(tmp_path, make(directory), max_length=2, concatenate=0.0)
+
+
+def test_other_shards_are_refused_when_a_run_goes_on(tmp_path, directory):
+    run(tmp_path / "run", Shards(directory), train_steps=1)
+    encode(toy_tokenizer(), PAIRS[1:], tmp_path / "others", progress=False)
+    with pytest.raises(ConfigError, match="was trained on other pairs, or in another order"):
+        run(tmp_path / "run", Shards(tmp_path / "others"), resume=True)
+
+
+def test_shards_of_another_vocabulary_are_refused(tmp_path):
+    sentences = [side for pair in text_pairs(7, 200) for side in pair]
+    encode(Tokenizer.train(sentences, 280), PAIRS, tmp_path / "shards", progress=False)
+    with pytest.raises(ConfigError, match="shards was encoded with another tokenizer than this"):
+        run(tmp_path / "run", Shards(tmp_path / "shards"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_shard_is_named_before_a_run_begins(tmp_path):
+    encode(toy_tokenizer(), PAIRS, tmp_path / "shards", progress=False)
+    path = tmp_path / "shards" / "00000.ids.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ConfigError, match="00000.ids.npy is damaged: its SHA-256"):
+        run(tmp_path / "run", Shards(tmp_path / "shards"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_pieces_cannot_be_drawn_anew_from_shards(tmp_path, directory):
+    with pytest.raises(ConfigError, match="it must be 0 with shards, got 0.1"):
+        run(tmp_path, Shards(directory), bpe_dropout=0.1)
+    with pytest.raises(ConfigError, match="window must not be negative"):
+        TrainConfig(window=-1)
+    run(tmp_path, PAIRS, bpe_dropout=0.1, train_steps=2)
