@@ -45,9 +45,9 @@ def train(args: Namespace) -> None:
     device = device_of(args.device)
     train_pairs, valid_pairs, name = training_pairs(args, name)
 
-    from annotated_transformer.checkpoint import begin_run
     from annotated_transformer.text.tokenizer import Tokenizer
     from annotated_transformer.training.loop import train as run
+    from annotated_transformer.training.run_directory import begin_run
 
     if args.resume or args.init:
         tokenizer = Tokenizer.load(Path(args.init or out) / "tokenizer.model")
@@ -251,7 +251,8 @@ def export(args: Namespace) -> None:
     model, tokenizer = load_model(args.directory)
     extra = {name: value for name, value in config.items() if name != "model"}
     write_directory(out, model.config, tokenizer, {**extra, "dtype": args.dtype})
-    save_weights(out / "model.safetensors", model, getattr(torch, args.dtype))
+    belongs_to = {"tokenizer": tokenizer.digest}
+    save_weights(out / "model.safetensors", model, getattr(torch, args.dtype), belongs_to)
     name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())
     parts = [

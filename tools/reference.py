@@ -46,7 +46,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Training": (
         "training", "training.interrupts", "training.log", "training.loop", "training.loss",
-        "training.optimizer", "training.precision", "training.state",
+        "training.mishaps", "training.optimizer", "training.precision", "training.run_directory",
+        "training.state",
     ),
     "Translation and evaluation": (
         "translation",

@@ -22,6 +22,7 @@ a word has one spelling wherever it stands.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -131,6 +132,11 @@ class Tokenizer:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.model_bytes)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `model_bytes`, in hexadecimal: files that go with a vocabulary carry it."""
+        return hashlib.sha256(self.model_bytes).hexdigest()
 
     @property
     def vocab_size(self) -> int:
