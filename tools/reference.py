@@ -42,7 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Text": (
         "text", "text.batching", "text.corpus", "text.corpus_sources", "text.downloads",
-        "text.package_index", "text.parallel_text", "text.tokenizer",
+        "text.package_index", "text.parallel_text", "text.tokenizer", "text.vocabulary_file",
     ),
     "Training": (
         "training", "training.interrupts", "training.log", "training.loop", "training.loss",

@@ -14,11 +14,13 @@ import pytest
 
 from annotated_transformer.config import ConfigError
 from annotated_transformer.text.parallel_text import (
+    BOMB_BYTES,
     LONGEST_LINE,
     bounded_lines,
     load_files,
     read_lines,
     split_by_group,
+    stream_lines,
 )
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
@@ -240,3 +242,13 @@ def test_fold_keeps_letters_of_every_script():
         assert len(where) == 3
         for name, split in splits.items():
             assert all(where[re.sub(r"\W", "", pair[0]).lower()] == name for pair in split)
+
+
+def test_what_unpacks_to_more_than_text_can_is_one_line(tmp_path):
+    """Text shrinks to a third or a fifth, a line over and over to a thousandth."""
+    path, line = tmp_path / "bomb.gz", b"word " * 200 + b"\n"
+    path.write_bytes(gzip.compress(line * (BOMB_BYTES // len(line) + 1)))
+    with pytest.raises(ConfigError, match="bomb.gz unpacks to more than 200 times its size"):
+        list(stream_lines(path))
+    path.write_bytes(gzip.compress(line * 1000))
+    assert len(list(stream_lines(path))) == 1000
