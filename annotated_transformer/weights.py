@@ -133,6 +133,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
     try:
         _head(path)
+        require_memory(path.stat().st_size, path)
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:

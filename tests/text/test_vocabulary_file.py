@@ -89,7 +89,7 @@ def test_what_could_harm_the_process_is_one_line(content, words):
 
 
 def test_a_complaint_of_the_library_that_is_no_text_is_one_line():
-    """SentencePiece names a second unknown in its message, and Python cannot decode its name."""
-    second = piece(b"<unk\x97>", rest=b"\x18\x02")
+    """SentencePiece names a byte that is none in its message, and Python cannot decode it."""
+    no_byte = piece(b"<0x\x97>", rest=b"\x18\x06")
     with pytest.raises(ConfigError, match="this is not a SentencePiece model$"):
-        Tokenizer(toy_tokenizer().model_bytes + second)
+        Tokenizer(toy_tokenizer().model_bytes + no_byte)
