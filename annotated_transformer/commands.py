@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require, say
+from annotated_transformer.files import shown
 from annotated_transformer.train_arguments import run_settings, training_pairs
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def average(args: Namespace) -> None:
     """Average the last checkpoints of one run or several into a new directory."""
     from annotated_transformer.checkpoint import average_checkpoints
 
-    print(average_checkpoints(args.directory, args.last, args.out, args.others))
+    print(shown(average_checkpoints(args.directory, args.last, args.out, args.others)))
 
 
 def translate(args: Namespace) -> None:
@@ -256,17 +257,17 @@ def export(args: Namespace) -> None:
     name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())
     parts = [
-        f"# {out.name}",
+        f"# {shown(out.name)}",
         args.notes,
         f"{n_parameters:,} parameters in {args.dtype}. To translate: "
-        f"`{PROGRAM} translate {out.name} < input > output`.",
+        f"`{PROGRAM} translate {shown(out.name)} < input > output`.",
         "## Trained on",
         _block(corpus.card(name)) if name in corpus.names() else name or "Not recorded.",
         "## Settings",
         _block(json.dumps(config, indent=2)),
     ]
     (out / "README.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
-    print(out)
+    print(shown(out))
 
 
 def _block(text: str) -> str:

@@ -72,6 +72,11 @@ def read_bounded(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
+def shown(path: Path | str) -> str:
+    """A name as text to print: bytes in it that are no UTF-8 become U+FFFD."""
+    return os.fsencode(path).decode(errors="replace")
+
+
 def require_ordinary(path: Path) -> None:
     """Raise FileNotFoundError where there is nothing, ConfigError for what is no ordinary file."""
     require(stat.S_ISREG(path.stat().st_mode), f"{path} is not an ordinary file")

@@ -129,10 +129,10 @@ class Soak:
             same = ours.keys() == theirs.keys() and about == other
             if not same or not all(torch.equal(ours[key], theirs[key]) for key in ours):
                 found.append(name)
-        logs = [
-            (path / "log.jsonl").read_text(encoding="utf-8").splitlines() for path in (one, two)
-        ]
-        losses = [[(r["step"], r["loss"]) for r in map(json.loads, lines)] for lines in logs]
+        losses = []
+        for path in (one, two):
+            lines = (path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+            losses.append([(r["step"], r["loss"]) for r in map(json.loads, lines)])
         return found + ["log.jsonl"] * (losses[0] != losses[1])
 
 

@@ -123,23 +123,23 @@ def prepare(folder: Path) -> dict[str, Target]:
                 (b"\x0a\x7f", b"\x0a\xff\xff\x03", b"\x15\x00\x00\xc0\x7f", b"\x18\x06", b"\x0b"),
                 _tokenizer,
             ),
-            Target("text", 25, texts, (b"\x1f\x8b", b"\xef\xbb\xbf", b"\t", rows), _Text(folder)),
-            Target("trees", 20, trees, (b"(", b")", b" ", b"(X"), _trees),
+            Target("text", 35, texts, (b"\x1f\x8b", b"\xef\xbb\xbf", b"\t", rows), _Text(folder)),
+            Target("trees", 30, trees, (b"(", b")", b" ", b"(X"), _trees),
             Target(
-                "weights", 20, weights,
+                "weights", 10, weights,
                 (b'"F64"', b'"BOOL"', b"[]", b"[0,0]", b"-1", b"99999999999", b"file_sha256"),
                 _Directory(folder / "weights", good, "model.safetensors"),
             ),
             Target(
-                "config", 15, [settings],
+                "config", 8, [settings],
                 (b"null", b"-1", b"1e999", b"NaN", b"{}", b"[]", b'"6"', b"99999999999999999999",
                  b"true", b"0.5", b'"learned"', b'"pre"', b"268435456"),
                 _Directory(folder / "config", good, "config.json"),
             ),
             Target(
-                "translate", 2, [b"".join(lines), *lines], (b"\n" * 9, b"a " * 40), _Lines(folder)
+                "translate", 1, [b"".join(lines), *lines], (b"\n" * 9, b"a " * 40), _Lines(folder)
             ),
-            Target("command", 3, _commands(folder), _words(folder), _command),
+            Target("command", 1, _commands(folder), _words(folder), _command),
         )
     }  # fmt: skip
 
@@ -272,7 +272,8 @@ def _words(folder: Path) -> tuple[bytes, ...]:
 
 
 def _command(data: bytes) -> str:
-    arguments = data.decode("utf-8", "surrogateescape").split("\n")
+    possible = data.replace(b"\0", b"")  # no program can be given another
+    arguments = possible.decode("utf-8", "surrogateescape").split("\n")
     if {"run", "table"} & {*arguments} or "prepare" in arguments[:1] and "--list" not in arguments:
         return ""  # what takes minutes, or asks the network
     with _captured() as (_, err):

@@ -99,7 +99,8 @@ def bounded_lines(
         see(line)
         is_cut = len(line) == LONGEST_LINE and line[-1:] != b"\n"
         rest = file.readline(LONGEST_LINE) if is_cut else b""
-        yield line.removeprefix(mark), not rest
+        if line != mark:  # a file of the mark alone is an empty one
+            yield line.removeprefix(mark), not rest
         mark = b""
         while rest:
             see(rest)

@@ -252,3 +252,11 @@ def test_what_unpacks_to_more_than_text_can_is_one_line(tmp_path):
         list(stream_lines(path))
     path.write_bytes(gzip.compress(line * 1000))
     assert len(list(stream_lines(path))) == 1000
+
+
+def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbf")
+    assert list(stream_lines(path)) == []
+    path.write_bytes(b"\xef\xbb\xbf\n")
+    assert list(stream_lines(path)) == [""]
