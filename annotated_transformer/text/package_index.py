@@ -31,9 +31,7 @@ from annotated_transformer.text.downloads import DATA_VARIABLE, MOST_BYTES, veri
 MOST_PAGE = 2**24  # bytes: the page of a package with thousands of files has some 5 MB
 PYPI = "https://pypi.org/simple"
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert")
-UNREADABLE_PAGE = (
-    OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException,
-)  # fmt: skip
+BAD_PAGE = OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 
 
@@ -51,7 +49,7 @@ def download_sdist(package: str, archive: str, sha256: str, directory: Path) -> 
                 return _fetch(url, directory / archive, sha256, settings)
         except ConfigError:
             raise
-        except UNREADABLE_PAGE as error:
+        except BAD_PAGE as error:
             failures.append(f"{_shown(page)}: {error}")
     raise ConfigError(
         f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory "
