@@ -4,6 +4,7 @@
     tokenizer.model             the SentencePiece model
     model.safetensors           the weights that are used
     training.safetensors        weights, Adam's moments, random state and counters, to resume from
+    training.previous.safetensors   the one before, should that be damaged
     checkpoints/                step-00001000.safetensors and others: weights to average
     log.jsonl                   what was measured
 
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.files import temporaries, write_atomically
+from annotated_transformer.files import read_bounded, write_atomically
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.weights import (
@@ -43,22 +44,24 @@ if TYPE_CHECKING:
 __all__ = [
     "average",
     "average_checkpoints",
-    "begin_run",
     "load_model",
     "load_tensors",
     "load_weights",
     "read_config",
     "read_model_config",
     "require_no_run",
-    "require_room",
     "require_same_vocabulary",
     "require_vocabulary",
     "save_tensors",
     "save_weights",
+    "state_files",
     "step_checkpoints",
     "write_atomically",
     "write_directory",
 ]
+
+STATE_FILES = "training.safetensors", "training.previous.safetensors"
+MOST_CONFIG = 2**20  # bytes
 
 
 def write_directory(
@@ -84,11 +87,13 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     """config.json as a dictionary. Raises ConfigError when the directory is not a checkpoint."""
     path = Path(directory) / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_bounded(path, MOST_CONFIG).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"{directory} is not a checkpoint directory: it has no config.json"
         ) from None
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     require(
@@ -153,9 +158,14 @@ def load_model(
     model = without_weights(config, tensor_shapes(path), path)
     tokenizer = Tokenizer.load(directory / "tokenizer.model")
     require_vocabulary(tokenizer, config, directory)
-    weights = {
-        name: tensor.to(torch.float32, copy=True) for name, tensor in load_tensors(path)[0].items()
-    }
+    stored, metadata = load_tensors(path)
+    require(
+        metadata.get("tokenizer") in (None, "", tokenizer.digest),
+        f"{directory}: the weights were trained with another tokenizer than tokenizer.model",
+    )
+    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
+    wrong = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    require(not wrong, f"{path} has values that are no numbers, in {', '.join(wrong[:3])}")
     model.load_state_dict(weights, assign=True)
     if config.positions != "learned":
         model.positions = positions_of(config)  # a table that is computed and in no file
@@ -218,7 +228,7 @@ def average_checkpoints(
     without_weights(model_config, shapes_of(averaged), paths[0])
     del config["model"]
     write_directory(out, model_config, tokenizer, {**config, "averaged": names})
-    save_tensors(out / "model.safetensors", averaged)
+    save_tensors(out / "model.safetensors", averaged, {"tokenizer": tokenizer.digest})
     return out
 
 
@@ -240,60 +250,12 @@ def _require_alike(config: ModelConfig, first: ModelConfig, run: Path, first_run
     )
 
 
+def state_files(directory: str | Path) -> list[Path]:
+    """The states that a run could be resumed from, newest first."""
+    return [path for name in STATE_FILES if (path := Path(directory) / name).exists()]
+
+
 def require_no_run(directory: str | Path) -> None:
     """Raise ConfigError when `directory` holds a training run, which nothing else may overwrite."""
-    holds = (Path(directory) / "training.safetensors").exists() or step_checkpoints(directory)
+    holds = state_files(directory) or step_checkpoints(directory)
     require(not holds, f"{directory} holds a training run: name another directory")
-
-
-def require_room(directory: str | Path) -> None:
-    """Raise ConfigError unless a new run may begin in `directory`.
-
-    It must hold no run, no model and no old checkpoints. What a run has left that was killed in its
-    first save counts for nothing.
-    """
-    path = Path(directory)
-    require(
-        not (path / "training.safetensors").exists(),
-        f"{directory} already holds a run: resume it, or name another directory",
-    )
-    if not _killed_in_its_first_save(path):
-        require(
-            not (path / "model.safetensors").exists(),
-            f"{directory} already holds a model: name another directory",
-        )
-        require(
-            not step_checkpoints(path),
-            f"{path / 'checkpoints'} holds the weights of another run: "
-            "remove it, or name another directory",
-        )
-
-
-def begin_run(directory: str | Path) -> None:
-    """`require_room`, and then remove what a run has left that was killed in its first save."""
-    require_room(directory)
-    path = Path(directory)
-    left = [path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)]
-    left += temporaries(path, r"config\.json|tokenizer\.model|(?:model|training)\.safetensors")
-    left += temporaries(path / "checkpoints", r"step-\d+\.safetensors")
-    for file in left:
-        file.unlink(missing_ok=True)
-
-
-def _killed_in_its_first_save(path: Path) -> bool:
-    """Whether a run left this, and never the state to resume from.
-
-    It wrote its first checkpoint, and perhaps the weights. An export and an average say so in their
-    config.json; a run that went on has a later checkpoint.
-    """
-    try:
-        stored = read_config(path)
-        config = TrainConfig.from_dict(stored.get("train"))
-    except ConfigError:
-        return False
-    steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]
-    is_first = len(steps) == 1 and steps[0] <= min(config.checkpoint_every, config.train_steps)
-    is_run = (
-        not stored.keys() & {"averaged", "dtype"} and not (path / "training.safetensors").exists()
-    )
-    return is_run and (is_first or not (steps or (path / "model.safetensors").exists()))

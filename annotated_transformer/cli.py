@@ -1,8 +1,8 @@
 """The command line: prepare, train, average, translate, evaluate, inspect, variations, export.
 
 Results go to standard output, progress and messages to standard error. A user's mistake is one line
-on standard error and exit status 2; Ctrl-C gives 130, a reader that has gone 141. Which arguments a
-verb takes stands in `arguments`, what it does in `commands`.
+on standard error and exit status 2; Ctrl-C gives 130, a reader that has gone 141, SIGTERM in
+training 143. Which arguments a verb takes stands in `arguments`, what it does in `commands`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from annotated_transformer.arguments import parser
-from annotated_transformer.errors import ConfigError, say
+from annotated_transformer.errors import ConfigError, Terminated, say
 
 __all__ = ["main", "parser"]
 
@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has gone, as with `| head`: nothing to say, and nothing more to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stop:
+        return 143 if isinstance(stop, Terminated) else 130
     except OSError as error:
         is_about_a_file = error.filename is not None
         say(f"error: {error.filename}: {error.strerror}" if is_about_a_file else f"error: {error}")

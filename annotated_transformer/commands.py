@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require, say
+from annotated_transformer.files import shown
 from annotated_transformer.text.encoding import encode_corpus
 from annotated_transformer.train_arguments import run_settings, training_pairs, training_tokenizer
 
@@ -51,8 +52,8 @@ def train(args: Namespace) -> None:
     device = device_of(args.device)
     train_pairs, valid_pairs, name = training_pairs(args, name)
 
-    from annotated_transformer.checkpoint import begin_run
     from annotated_transformer.training.loop import train as run
+    from annotated_transformer.training.run_directory import begin_run
 
     tokenizer = training_tokenizer(args, out, model_config, train_pairs)
     if not args.resume:
@@ -92,7 +93,7 @@ def average(args: Namespace) -> None:
     """Average the last checkpoints of one run or several into a new directory."""
     from annotated_transformer.checkpoint import average_checkpoints
 
-    print(average_checkpoints(args.directory, args.last, args.out, args.others))
+    print(shown(average_checkpoints(args.directory, args.last, args.out, args.others)))
 
 
 def translate(args: Namespace) -> None:
@@ -256,21 +257,22 @@ def export(args: Namespace) -> None:
     model, tokenizer = load_model(args.directory)
     extra = {name: value for name, value in config.items() if name != "model"}
     write_directory(out, model.config, tokenizer, {**extra, "dtype": args.dtype})
-    save_weights(out / "model.safetensors", model, getattr(torch, args.dtype))
+    belongs_to = {"tokenizer": tokenizer.digest}
+    save_weights(out / "model.safetensors", model, getattr(torch, args.dtype), belongs_to)
     name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())
     parts = [
-        f"# {out.name}",
+        f"# {shown(out.name)}",
         args.notes,
         f"{n_parameters:,} parameters in {args.dtype}. To translate: "
-        f"`{PROGRAM} translate {out.name} < input > output`.",
+        f"`{PROGRAM} translate {shown(out.name)} < input > output`.",
         "## Trained on",
         _block(corpus.card(name)) if name in corpus.names() else name or "Not recorded.",
         "## Settings",
         _block(json.dumps(config, indent=2)),
     ]
     (out / "README.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
-    print(out)
+    print(shown(out))
 
 
 def _block(text: str) -> str:

@@ -14,6 +14,14 @@ class ConfigError(ValueError):
     """A setting that cannot be: one line that names the value and the rule."""
 
 
+class DamagedFileError(ConfigError):
+    """A file that is not what was written: cut short, altered, or of another kind."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which a cluster takes its machine back: like Ctrl-C, with exit status 143."""
+
+
 def require(condition: bool, message: str) -> None:
     """Raise ConfigError with `message` unless `condition` holds."""
     if not condition:

@@ -9,28 +9,83 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from annotated_transformer.errors import require
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+
+def write_atomically(
+    path: Path, write: Callable[[Path], object], before: Path | None = None
+) -> None:
     """Let `write` fill a temporary file, flush it to disk and move it to `path`.
 
     The file gets the permissions that the user's umask gives any new file. Temporary files of this
-    path that a killed process of this machine has left are removed first.
+    path that a killed process of this machine has left are removed first. With `before`, what was
+    at `path` until now is kept there; at no moment is there nothing at `path`, where the file
+    system knows links.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for orphan in temporaries(path.parent, re.escape(path.name)):
         orphan.unlink(missing_ok=True)
-    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+    temporary = _temporary(path)
     try:
         temporary.touch()
         mode = stat.S_IMODE(temporary.stat().st_mode)
         write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        flush_to_disk(temporary)
         temporary.chmod(mode)  # safetensors makes files that only their owner can read
+        if before is not None and path.exists():
+            _keep(path, before)
         temporary.replace(path)
         _flush_directory(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a library may leave out which
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+
+
+def _keep(path: Path, before: Path) -> None:
+    """Give the file at `path` the name `before` as well, in place of what has it."""
+    second = _temporary(before)
+    second.unlink(missing_ok=True)
+    try:
+        second.hardlink_to(path)
+    except OSError:
+        path.replace(before)
+    else:
+        second.replace(before)
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """All of an ordinary file.
+
+    Raises ConfigError for a pipe, a device or a directory, which may have no end, and for a file of
+    more than `most` bytes, before any is read.
+    """
+    require_ordinary(path)
+    size = path.stat().st_size
+    require(size <= most, f"{path} has {size:,} bytes, more than {most:,}")
+    with path.open("rb") as file:
+        return file.read(most)
+
+
+def shown(path: Path | str) -> str:
+    """A name as text to print: bytes in it that are no UTF-8 become U+FFFD."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def require_ordinary(path: Path) -> None:
+    """Raise FileNotFoundError where there is nothing, ConfigError for what is no ordinary file."""
+    require(stat.S_ISREG(path.stat().st_mode), f"{path} is not an ordinary file")
+
+
+def flush_to_disk(path: Path) -> None:
+    """What was written to the file survives a power cut from now on."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def temporaries(directory: Path, names: str) -> list[Path]:

@@ -37,10 +37,11 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     if args.resume:
         return _resumed(args, out, vocab_size, model_changes, train_changes)
 
-    from annotated_transformer.checkpoint import require_room
+    from annotated_transformer.checkpoint import state_files
+    from annotated_transformer.training.run_directory import require_room
 
     require(
-        not (out / "training.safetensors").exists(),
+        not state_files(out),
         f"{out} already holds a run: add --resume to go on with it, or name another directory",
     )
     require_room(out)
@@ -111,11 +112,11 @@ def _resumed(
 
     Raises ConfigError for any other.
     """
-    from annotated_transformer.checkpoint import read_config, read_model_config
+    from annotated_transformer.checkpoint import read_config, read_model_config, state_files
 
     stored, before = read_config(out), read_model_config(out)
     require(
-        "train" in stored and (out / "training.safetensors").exists(),
+        "train" in stored and bool(state_files(out)),
         f"nothing to resume in {out}: no checkpoint was finished there; to begin the run again, "
         "leave out --resume",
     )

@@ -1,10 +1,15 @@
 """Weights in files: written whole, read without running code, and held to the model's shapes.
 
-The files are safetensors, so that weights from a stranger can run nothing.
+The files are safetensors, so that weights from a stranger can run nothing. Each one that is written
+here carries its own SHA-256 in its head, so that a byte that changed is noticed. Files of version
+0.1.0 have none, and are read all the same.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,27 +20,96 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.files import write_atomically
+from annotated_transformer.errors import ConfigError, DamagedFileError, require
+from annotated_transformer.files import require_ordinary, write_atomically
 from annotated_transformer.model.transformer import Transformer
 
 Shapes = Mapping[str, tuple[int, ...]]
+SEAL = "file_sha256"
+"""The name of the checksum, which stands twice: with one of them changed the other is left."""
+UNSEALED = "0" * 64
+"""What stands in the checksum's place while it is computed."""
+MAX_HEAD = 2**23  # bytes: the big model's head has 40,000
+MAX_LAYERS = 1024
 
 
 def save_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str] | None = None,
+    before: Path | None = None,
 ) -> None:
-    """Write named tensors, atomically."""
+    """Write named tensors, atomically. What was at `path` stays at `before`, if that is given."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(contiguous, temporary, dict(metadata or {})))
+    sealed = {**(metadata or {}), SEAL: f"{SEAL}:{UNSEALED}"}
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(contiguous, temporary, sealed)
+        except SafetensorError as error:
+            raise ConfigError(f"cannot write {path}: {error}") from None
+        _, digest, place = _seal(temporary)
+        with temporary.open("rb+") as file:
+            file.seek(place)
+            file.write(digest.encode())
+
+    write_atomically(path, write, before)
+
+
+def _seal(path: Path) -> tuple[str, str, int]:
+    """The digest that a file carries ("" if none), the one that it should carry, and its place."""
+    head = _head(path)
+    if SEAL.encode() not in head:
+        return "", "", 0
+    found = re.search(rf'"{SEAL}":"{SEAL}:([0-9a-f]{{64}})"'.encode(), head)
+    if found is None:
+        raise DamagedFileError(f"{path} is damaged: its checksum cannot be read")
+    digest = hashlib.sha256(head[: found.start(1)] + UNSEALED.encode() + head[found.end(1) :])
+    with path.open("rb") as file:
+        file.seek(len(head))
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return found[1].decode(), digest.hexdigest(), found.start(1)
+
+
+def _head(path: Path) -> bytes:
+    """What stands before the numbers, which has a bound, so that nobody's table is too large."""
+    require_ordinary(path)
+    with path.open("rb") as file:
+        length = file.read(8)
+        size = int.from_bytes(length, "little")
+        if size > MAX_HEAD:
+            raise DamagedFileError(
+                f"{path} is not a safetensors file or is damaged: its head would have "
+                f"{size:,} bytes"
+            )
+        return length + file.read(size)
+
+
+def require_whole(path: Path) -> None:
+    """Raise DamagedFileError unless each byte of the file is the one that was written."""
+    found, expected, _ = _seal(path)
+    if found != expected:
+        raise DamagedFileError(
+            f"{path} is damaged: its SHA-256 is {expected[:16]}..., it was written with "
+            f"{found[:16]}..."
+        )
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Named tensors and metadata. Raises ConfigError when the file is missing or damaged."""
+    """Named tensors and metadata.
+
+    Raises ConfigError when the file is missing, and DamagedFileError when it is not what was
+    written.
+    """
     with _opened(path) as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+        require_whole(path)
+        metadata = file.metadata() or {}
+        metadata.pop(SEAL, None)
+        return {name: file.get_tensor(name) for name in file.keys()}, metadata
 
 
 def tensor_shapes(path: Path) -> Shapes:
@@ -47,23 +121,37 @@ def tensor_shapes(path: Path) -> Shapes:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The text in the head of the file. Raises ConfigError as `load_tensors` does."""
+    with _opened(path) as file:
+        return file.metadata() or {}
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        _head(path)
+        require_memory(path.stat().st_size, path)
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except SafetensorError as error:
-        raise ConfigError(f"{path} is not a safetensors file or is damaged: {error}") from None
+        raise DamagedFileError(f"{path} is not a safetensors file or is damaged: {error}") from None
 
 
-def save_weights(path: Path, model: nn.Module, dtype: torch.dtype | None = None) -> None:
+def save_weights(
+    path: Path,
+    model: nn.Module,
+    dtype: torch.dtype | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write a model's weights, in `dtype` if given (float16 halves the file)."""
     weights = model.state_dict()
-    save_tensors(path, {name: tensor.to(dtype or tensor.dtype) for name, tensor in weights.items()})
+    of_type = {name: tensor.to(dtype or tensor.dtype) for name, tensor in weights.items()}
+    save_tensors(path, of_type, metadata)
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -91,16 +179,34 @@ def without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transfor
     Raises ConfigError if it has others. A config.json of a few bytes can promise a model of any
     size; the file of weights has the one it has.
     """
+    require_memory(4 * sum(math.prod(shape) for shape in shapes.values()), path)
     layers = {match[0] for name in shapes if (match := re.match(r"encoder\.layers\.\d+\.", name))}
     require(
         len(layers) == config.N,
         f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, "
         f"N is {config.N}",
     )
+    require(
+        len(layers) <= MAX_LAYERS,
+        f"{path}: a model of more than {MAX_LAYERS:,} layers is not built",
+    )
     with torch.device("meta"):
         model = Transformer(config)
     _require_fit(model, shapes, path)
     return model
+
+
+def require_memory(n_bytes: int, path: Path) -> None:
+    """Raise ConfigError unless this machine could hold so many bytes, whatever else it does."""
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    require(
+        n_bytes <= there,
+        f"{path} holds weights of {n_bytes / 2**30:,.1f} GiB, this machine has memory of "
+        f"{there / 2**30:,.1f}",
+    )
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "annotated_transformer"
 LEVELS = [  # lower first: a folder, or a module of the root, imports from the lines above its own
-    {"errors", "files"},
+    {"errors"},
+    {"files"},
     {"settings", "trees"},
     {"config"},
     {"model", "text", "tables", "parsing"},

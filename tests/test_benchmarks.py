@@ -26,6 +26,7 @@ from benchmarks import (
     gpu,
     peers,
     recipes,
+    soak,
     timing,
     wmt_slice,
 )
@@ -377,3 +378,13 @@ def test_the_stored_decoding_and_growth_say_what_the_readme_says():
             assert 0.85 < r["over_smallest"] < 1.15
         else:
             assert r["peak_megabytes"] < 1.05 * r["megabytes_before"]
+
+
+@pytest.mark.slow
+def test_a_soak_of_seconds_loses_nothing(capsys):
+    """Six faults, a few seconds apart."""
+    result = soak.soak(len(soak.FAULTS), 1.5, seed=2)
+    assert result["faults"] == 6 and result["lines"] > 0
+    assert result["differs_in"] == [] and result["flat"]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in printed] == list(soak.FAULTS)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from toys import PEAK, SMALL, random_tokens, small_model, text_pairs, toy_tokenizer
 
 from annotated_transformer import checkpoint
-from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
+from annotated_transformer.config import ConfigError, ModelConfig
 from annotated_transformer.model.transformer import Transformer
 
 STEPS = (5, 10, 900, 1000)
@@ -443,53 +443,3 @@ def test_weights_of_another_model_than_the_config_says_have_no_average(run):
 def test_a_run_may_be_named_by_where_one_stands(run, monkeypatch, here, name):
     monkeypatch.chdir(run / here)
     assert checkpoint.average_checkpoints(name, last=1) == run.with_name("run-averaged")
-
-
-# A directory for a new run
-
-
-def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
-    checkpoint.begin_run(tmp_path / "not yet")
-    checkpoint.begin_run(tmp_path)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match="run already holds a model: name another directory"):
-        checkpoint.begin_run(run)
-    (run / "training.safetensors").write_bytes(b"days")
-    with pytest.raises(
-        ConfigError, match="run already holds a run: resume it, or name another directory"
-    ):
-        checkpoint.begin_run(run)
-    (run / "training.safetensors").unlink()
-    (run / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="checkpoints holds the weights of another run"):
-        checkpoint.begin_run(run)
-    assert all(path.read_bytes() == content for path, content in before.items() if path.exists())
-
-
-@pytest.mark.parametrize(
-    ("extra", "steps"),
-    [
-        ({"averaged": []}, []),
-        ({"dtype": "float16"}, []),
-        ({}, []),
-        ({}, [10, 20]),
-        ({}, [20]),
-        ({"train": 3}, [10]),
-    ],
-)
-def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_path, extra, steps):
-    """The first save of this run is at step 10,
-    so a checkpoint of step 20 means that it went on."""
-    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
-    checkpoint.write_directory(
-        tmp_path, ModelConfig(**SIZES), toy_tokenizer(), {"train": train, **extra}
-    )
-    weights = [
-        tmp_path / "model.safetensors",
-        *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps),
-    ]
-    for path in weights:
-        checkpoint.save_tensors(path, {"a": torch.zeros(1)})
-    with pytest.raises(ConfigError, match="already holds a model"):
-        checkpoint.begin_run(tmp_path)
-    assert all(path.exists() for path in weights)

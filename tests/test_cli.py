@@ -652,6 +652,14 @@ def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
     assert all(float((after[name] - before[name]).abs().max()) < 1e-3 for name in before)
 
 
+def test_a_directory_may_have_a_name_that_is_no_text(capsys, directory, tmp_path):
+    """As file systems allow it: what is printed is text all the same."""
+    out = tmp_path / "caf\udce9"
+    status, printed, err = run(capsys, "export", directory, "--out", out)
+    assert (status, printed) == (0, f"{tmp_path / 'caf'}\ufffd\n"), err
+    assert "# caf\ufffd\n" in (out / "README.md").read_text(encoding="utf-8")
+
+
 def test_variations_prints_every_row_and_the_vocabulary_it_implies(capsys):
     status, out, _ = run(capsys, "variations")
     assert status == 0

@@ -178,6 +178,18 @@ def test_a_release_waits_for_the_tests() -> None:
     }
 
 
+def test_a_release_is_audited_and_has_a_bill_of_materials() -> None:
+    steps = dict(jobs(GITHUB / "workflows" / "release.yml"))["build"]["steps"]
+    (run,) = [step["run"] for step in steps if "pip_audit" in step.get("run", "")]
+    assert run.index("cyclonedx_py") < run.index("uninstall") < run.index("pip_audit --strict")
+    written = re.findall(r"-o (\S+)", run)
+    assert written == [
+        step["with"]["path"]
+        for step in steps
+        if step.get("with", {}).get("name") == "bill-of-materials"
+    ]
+
+
 def test_pages_are_published_from_main_alone() -> None:
     condition = dict(jobs(GITHUB / "workflows" / "pages.yml"))["publish"]["if"]
     assert (
@@ -268,3 +280,12 @@ def test_nothing_is_unpickled() -> None:
 def test_the_floors_that_are_promised_are_those_of_the_package() -> None:
     promised = re.findall(r"`(\w+>=[\d.]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
     assert len(promised) == 2 and set(promised) <= set(PROJECT["dependencies"])
+
+
+def test_the_scripts_that_are_promised_are_there() -> None:
+    """Each hostile file that SECURITY.md and the changelog speak of, and as many."""
+    attacks = {path.stem for path in (ROOT / "tests" / "attacks").glob("*.py")} - {"attack"}
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"python tests/attacks/(\w+)\.py", security)) <= attacks
+    counted = re.search(r"`tests/attacks/`: (\d+) hostile", (ROOT / "CHANGELOG.md").read_text())
+    assert counted and int(counted[1]) == len(attacks)

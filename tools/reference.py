@@ -43,11 +43,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Text": (
         "text", "text.batching", "text.corpus", "text.corpus_sources", "text.downloads",
         "text.encoding", "text.package_index", "text.parallel_text", "text.planning",
-        "text.shard_writing", "text.shards", "text.tokenizer",
+        "text.shard_writing", "text.shards", "text.tokenizer", "text.vocabulary_file",
     ),
     "Training": (
         "training", "training.epochs", "training.interrupts", "training.log", "training.loop",
-        "training.loss", "training.optimizer", "training.precision", "training.state",
+        "training.loss", "training.mishaps", "training.optimizer", "training.precision",
+        "training.run_directory", "training.state",
     ),
     "Translation and evaluation": (
         "translation",

@@ -197,7 +197,7 @@ def _stream_json(path: Path, languages: tuple[str, str]) -> Iterator[dict[str, A
         try:
             row = json.loads(line)
             right = all(isinstance(row["translation"][language], str) for language in languages)
-        except (json.JSONDecodeError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             right = False
         require(right, f"{path}, line {number} must be {form}, got {line[:60]!r}")
         yield row

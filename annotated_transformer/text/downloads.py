@@ -10,13 +10,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
-import io
 import os
+import shutil
+import tempfile
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO, Protocol
 
 import platformdirs
 
@@ -25,6 +27,7 @@ from annotated_transformer.files import write_atomically
 
 DATA_VARIABLE, CACHE_VARIABLE = "ANNOTATED_TRANSFORMER_DATA", "ANNOTATED_TRANSFORMER_CACHE"
 MOST_BYTES = 2**28  # four times the largest file that a corpus needs
+IN_MEMORY = 2**24  # what is larger lies in a temporary file
 UNREADABLE_ZIP = KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error
 
 
@@ -52,30 +55,21 @@ def find(file_names: Iterable[str], directories: Iterable[Path], folder: str) ->
 
 def store(path: Path, content: bytes) -> Path:
     """Write a file of the cache whole or not at all."""
-    try:
-        write_atomically(path, lambda temporary: temporary.write_bytes(content))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {path} ({error.strerror}); {CACHE_VARIABLE} can name another place"
-        ) from None
-    return path
+    return _store(path, lambda file: file.write(content))
 
 
 def download(url: str, path: Path, sha256: str) -> Path:
     """Fetch a .gz file into the cache; `sha256` is the digest of what it unpacks to."""
     say(f"downloading {url}")
-    content = fetch(url, path.name)
-    digest, size = hashlib.sha256(), 0
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as unpacked:
-            while chunk := unpacked.read(2**20):
-                digest.update(chunk)
-                size += len(chunk)
-                require(size <= MOST_BYTES, f"{url} unpacks to more than {MOST_BYTES:,} bytes")
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(_cannot(url, error, path.name)) from None
-    verify(url, digest.hexdigest(), sha256)
-    return store(path, content)
+    with fetch(url, path.name) as content:
+        try:
+            with gzip.GzipFile(fileobj=content, mode="rb") as unpacked:
+                digest = _digest(unpacked, url)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ConfigError(_cannot(url, error, path.name)) from None
+        verify(url, digest, sha256)
+        content.seek(0)
+        return _store(path, lambda file: shutil.copyfileobj(content, file))
 
 
 def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
@@ -84,30 +78,68 @@ def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
     `sha256` is the digest of the file itself.
     """
     say(f"downloading {url}")
-    archive = fetch(url, path.name)
+    what = f"{member} of {url}"
+    with fetch(url, path.name) as archive:
+        try:
+            with zipfile.ZipFile(archive) as files, files.open(member) as content:
+                verify(what, _digest(content, what), sha256)
+                content.seek(0)
+                return _store(path, lambda file: _compress(content, file))
+        except (*UNREADABLE_ZIP, OSError) as error:
+            raise ConfigError(_cannot(url, error, path.name)) from None
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def _digest(file: _Readable, what: str) -> str:
+    """SHA-256 of what a file unpacks to, hashed as it comes and of at most `MOST_BYTES`."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := file.read(2**20):
+        digest.update(chunk)
+        size += len(chunk)
+        require(size <= MOST_BYTES, f"{what} unpacks to more than {MOST_BYTES:,} bytes")
+    return digest.hexdigest()
+
+
+def _compress(content: IO[bytes], file: IO[bytes]) -> None:
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+        shutil.copyfileobj(content, packed)
+
+
+def _store(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """Write a file of the cache whole or not at all."""
+
+    def fill(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            write(file)
+
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as files, files.open(member) as file:
-            content = file.read(MOST_BYTES + 1)
-    except (*UNREADABLE_ZIP, OSError) as error:
-        raise ConfigError(_cannot(url, error, path.name)) from None
-    require(
-        len(content) <= MOST_BYTES, f"{member} of {url} unpacks to more than {MOST_BYTES:,} bytes"
-    )
-    verify(f"{member} of {url}", hashlib.sha256(content).hexdigest(), sha256)
-    return store(path, gzip.compress(content, mtime=0))
+        write_atomically(path, fill)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path} ({error.strerror}); {CACHE_VARIABLE} can name another place"
+        ) from None
+    return path
 
 
-def fetch(url: str, file: str) -> bytes:
-    """What a web address gives, of at most `MOST_BYTES`.
+def fetch(url: str, file: str) -> IO[bytes]:
+    """What a web address gives, of at most `MOST_BYTES`, in a temporary file.
 
     Raises ConfigError, which says where to put `file` instead.
     """
+    content: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+    size = 0
     try:
         with urllib.request.urlopen(url, timeout=30) as response:
-            content: bytes = response.read(MOST_BYTES + 1)
+            while chunk := response.read(2**16):
+                size += len(chunk)
+                require(size <= MOST_BYTES, f"{url} is larger than {MOST_BYTES:,} bytes")
+                content.write(chunk)
     except (OSError, http.client.HTTPException) as error:
         raise ConfigError(_cannot(url, error, file)) from None
-    require(len(content) <= MOST_BYTES, f"{url} is larger than {MOST_BYTES:,} bytes")
+    content.seek(0)
     return content
 
 

@@ -28,8 +28,10 @@ from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.files import write_atomically
 from annotated_transformer.text.downloads import DATA_VARIABLE, MOST_BYTES, verify
 
+MOST_PAGE = 2**24  # bytes: the page of a package with thousands of files has some 5 MB
 PYPI = "https://pypi.org/simple"
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert")
+BAD_PAGE = OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
 
 
@@ -47,7 +49,7 @@ def download_sdist(package: str, archive: str, sha256: str, directory: Path) -> 
                 return _fetch(url, directory / archive, sha256, settings)
         except ConfigError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
+        except BAD_PAGE as error:
             failures.append(f"{_shown(page)}: {error}")
     raise ConfigError(
         f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory "
@@ -95,7 +97,7 @@ def _address(page: str, archive: str, settings: dict[str, str]) -> str | None:
     try:
         with _open(page, settings) as response:
             is_json = response.headers.get_content_type().endswith("json")
-            content = response.read(MOST_BYTES).decode("utf-8")
+            content = response.read(MOST_PAGE).decode("utf-8")
             moved = response.geturl() != _shown(page)
             base = response.geturl() if moved else page  # a name and password stay with their host
     except urllib.error.HTTPError as error:

@@ -24,6 +24,7 @@ SPLITS = ("train", "valid", "test")
 Pair = tuple[str, str]
 PathLike = str | os.PathLike[str]
 LONGEST_LINE = 2**20  # bytes: far beyond any sentence, far below any memory
+BOMB_BYTES, BOMB_FACTOR = 2**22, 200  # text shrinks to a third or a fifth, not to a 200th
 
 
 @runtime_checkable
@@ -123,19 +124,25 @@ def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterat
 
     An end is "\n" or "\r\n". A byte order mark at the beginning is dropped. `see` is called with
     every line as it stands in the uncompressed file. Raises ConfigError for a file that cannot be
-    read, and with the number of the line for bytes that are no text and for a line of more than
-    `LONGEST_LINE` bytes.
+    read, for one that unpacks to far more than text can, and with the number of the line for bytes
+    that are no text and for a line of more than `LONGEST_LINE` bytes.
     """
-    number = 0
+    number = size = 0
     try:
         with open(path, "rb") as raw:
             is_gzip = raw.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
+            is_known = is_gzip and raw.seekable()  # a pipe does not say how much it gave
             file = gzip.GzipFile(fileobj=raw) if is_gzip else raw
             for number, (line, is_whole) in enumerate(bounded_lines(file, see), 1):
                 require(
                     is_whole,
                     f"{path}, line {number} has more than {LONGEST_LINE:,} bytes: "
                     "text has one sentence a line",
+                )
+                size += len(line)
+                require(
+                    not is_known or size < BOMB_BYTES or size < BOMB_FACTOR * raw.tell(),
+                    f"{path} unpacks to more than {BOMB_FACTOR} times its size: it is no text",
                 )
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -162,7 +169,8 @@ def bounded_lines(
         see(line)
         is_cut = len(line) == LONGEST_LINE and line[-1:] != b"\n"
         rest = file.readline(LONGEST_LINE) if is_cut else b""
-        yield line.removeprefix(mark), not rest
+        if line != mark:  # a file of the mark alone is an empty one
+            yield line.removeprefix(mark), not rest
         mark = b""
         while rest:
             see(rest)

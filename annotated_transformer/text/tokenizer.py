@@ -22,6 +22,7 @@ a word has one spelling wherever it stands.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -32,6 +33,8 @@ from typing import Any
 import sentencepiece
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, require
+from annotated_transformer.files import read_bounded
+from annotated_transformer.text.vocabulary_file import MOST_BYTES, require_sound
 
 MODEL_TYPES = ("bpe", "unigram")
 
@@ -44,14 +47,16 @@ class Tokenizer:
     """
 
     def __init__(self, model_bytes: bytes) -> None:
-        """Read a serialized SentencePiece model.
+        """Read a serialized SentencePiece model, which may come from a stranger.
 
-        Raises ConfigError if it is none, or has other special ids.
+        Raises ConfigError if it is none, has other special ids, or could do harm
+        (`vocabulary_file`).
         """
         try:
             require(bool(model_bytes), "the tokenizer model is empty")
+            require_sound(model_bytes)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
-        except RuntimeError:
+        except (RuntimeError, UnicodeDecodeError):  # whose own message may hold a piece's bytes
             raise ConfigError("this is not a SentencePiece model") from None
         self.model_bytes = model_bytes
         """The serialized model, byte for byte what `train` made: a checkpoint stores it."""
@@ -115,7 +120,7 @@ class Tokenizer:
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """The tokenizer in file `path`. Raises ConfigError, with the path, if there is none."""
         try:
-            return cls(Path(path).read_bytes())
+            return cls(read_bounded(Path(path), MOST_BYTES))
         except OSError as error:
             raise ConfigError(f"cannot read the tokenizer {path}: {error.strerror}") from None
         except ConfigError as error:
@@ -131,6 +136,11 @@ class Tokenizer:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.model_bytes)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `model_bytes`, in hexadecimal: files that go with a vocabulary carry it."""
+        return hashlib.sha256(self.model_bytes).hexdigest()
 
     @property
     def vocab_size(self) -> int:

@@ -8,17 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from annotated_transformer.errors import Terminated
+
 
 class Interrupts:
     """Within `with Interrupts() as signals` both signals raise KeyboardInterrupt.
 
-    Within `with signals.held()` one waits for the end of the block. A second one does not wait:
-    then `broke_in` is true, and what the block was doing is half done. Only the main thread of a
-    process gets signals; in another one nothing changes.
+    For SIGTERM it is the subclass `errors.Terminated`. Within `with signals.held()` one waits for
+    the end of the block. A second one does not wait: then `broke_in` is true, and what the block
+    was doing is half done. Only the main thread of a process gets signals; in another one nothing
+    changes.
     """
 
     def __init__(self) -> None:
         self.holding = self.waiting = self.broke_in = False
+        self.stop: type[KeyboardInterrupt] = KeyboardInterrupt
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -32,11 +36,12 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: object) -> None:
+        self.stop = Terminated if number == signal.SIGTERM else KeyboardInterrupt
         if self.holding and not self.waiting:
             self.waiting = True
             return
         self.broke_in = self.holding
-        raise KeyboardInterrupt
+        raise self.stop
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -47,4 +52,4 @@ class Interrupts:
             self.holding = False
         if self.waiting:
             self.waiting = False
-            raise KeyboardInterrupt
+            raise self.stop

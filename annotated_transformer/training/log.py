@@ -15,7 +15,18 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import checkpoint
+from annotated_transformer.training.mishaps import require_progress
 from annotated_transformer.training.run import TrainingRun
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """What a whole line says, or None for one that `write` did not finish."""
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    whole = line.endswith(b"\n") and isinstance(record, dict)
+    return record if whole and isinstance(record.get("step"), int) else None
 
 
 class TrainingLog:
@@ -28,17 +39,24 @@ class TrainingLog:
         self.path = out / "log.jsonl"
         self.validated = 0
         """The step of the last validation that the log holds."""
+        self.adam_steps, self.moved = run.adam_steps().item(), run.steps
+        """What Adam had made when it was last seen to move, and at which step that was."""
         if self.path.exists():
             self._forget_what_comes_after(run.steps)
 
     def _forget_what_comes_after(self, steps: int) -> None:
-        """A killed run may have logged steps that its last checkpoint does not have."""
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        records = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
-        kept = [(line, record) for line, record in records if record["step"] <= steps]
-        text = "".join(line for line, _ in kept)
+        """A killed run may have logged steps that its last checkpoint does not have.
+
+        A line that a full disk has cut, or a power cut has left as zeros, goes as well.
+        """
+        kept: dict[tuple[int, bool], str] = {}
+        for line in self.path.read_bytes().splitlines(keepends=True):
+            record = _record(line)
+            if record is not None and record["step"] <= steps:
+                kept.setdefault((record["step"], "loss" in record), line.decode())
+        text = "".join(kept.values())
         checkpoint.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
-        self.validated = max((r["step"] for _, r in kept if "loss" not in r), default=0)
+        self.validated = max((step for step, is_loss in kept if not is_loss), default=0)
 
     def __enter__(self) -> TrainingLog:
         from tqdm import tqdm
@@ -84,21 +102,25 @@ class TrainingLog:
     def write_means(self) -> None:
         """A line with the means since the last one; in float16 also with what the scaler did."""
         run, seconds = self.run, time.perf_counter() - self.since
-        values = [*run.sums]
-        if run.scaler.is_enabled():
-            values += [run.adam_steps(), run.scaler.scale(torch.ones((), device=run.device))]
-        loss, nll, *of_scaler = torch.stack(values).tolist()  # the one wait
+        values = [*run.sums, run.adam_steps()]
+        if run.dtype == torch.float16:
+            values.append(run.scaler.scale(torch.ones((), device=run.device)))
+        loss, nll, adam_steps, *scale = torch.stack(values).tolist()  # the one wait
         loss, nll = loss / run.n_tokens, nll / run.n_tokens
         speed = (run.n_tokens - self.tokens_before) / seconds
         record = {"loss": loss, "nll": nll, "rate": run.rate, "tokens_per_s": speed}
         shown = {"loss": f"{loss:.3f}", "rate": f"{run.rate:.1e}", "tokens/s": f"{speed:.0f}"}
-        if of_scaler:
-            record |= {"skipped": run.steps - round(of_scaler[0]), "scale": of_scaler[1]}
-            shown["skipped"] = str(record["skipped"])
+        skipped = run.steps - round(adam_steps)
+        if scale or skipped:
+            record |= {"skipped": skipped, **({"scale": scale[0]} if scale else {})}
+            shown["skipped"] = str(skipped)
         self.bar.set_postfix(shown)
         self.write(record)
         run.sums, run.n_tokens = torch.zeros_like(run.sums), 0
         self.since, self.tokens_before = time.perf_counter(), 0
+        if adam_steps > self.adam_steps:
+            self.adam_steps, self.moved = adam_steps, run.steps
+        require_progress(run.steps - self.moved, run.config)
 
     def write(self, record: dict[str, float]) -> None:
         """A line of JSON, which knows no NaN and no infinity: they are null."""

@@ -17,7 +17,9 @@ from annotated_transformer.training import state
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
+from annotated_transformer.training.mishaps import out_of_memory
 from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.run_directory import begin_run, remove_temporaries
 from annotated_transformer.weights import tensor_shapes, without_weights
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ def train(
     raised. Pairs longer than `max_length` tokens, or with an empty side, are left out of the
     training data. Raises ConfigError when nothing is left, when `out` already holds a run and
     `resume` is not set, when there is nothing to resume, and when the tokenizer, the pairs or the
-    settings are not those of the run.
+    settings are not those of the run; where memory is out; and where `MOST_SKIPPED` steps in a row
+    had to be skipped. A state that is damaged is passed over, aloud, for the one before.
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)
@@ -71,19 +74,20 @@ def train(
         f"{train_config.max_length} and {model_config.max_len}",
     )
     if resume:
-        state.require_shapes(model_config, out)
+        saved = state.newest_state(model_config, out)
     elif init:
         weights = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(weights), weights)
     pairs = TrainingPairs(train_config, tokenizer, train_pairs)
     train_config = pairs.config
     run = TrainingRun(model_config, train_config, device)
-    run.fingerprint = pairs.fingerprint
+    run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
     if resume:
-        state.restore(run, out)
+        remove_temporaries(out)
+        state.restore(run, out, saved)
         corpus = corpus or checkpoint.read_config(out).get("corpus", "")
     else:
-        checkpoint.begin_run(out)
+        begin_run(out)
         if init:
             checkpoint.load_weights(run.model, checkpoint.load_tensors(weights)[0], weights)
     extra = {"train": train_config.to_dict(), "corpus": corpus}
@@ -107,7 +111,7 @@ def train(
                 if run.steps == train_config.train_steps:
                     break
                 drawn = [next(batches) for _ in range(train_config.accumulate)]
-                with signals.held():
+                with signals.held(), out_of_memory(drawn, train_config):
                     log.add(*run.step(drawn))
                     if is_due(train_config.log_every):
                         log.write_means()

@@ -7,6 +7,7 @@ products.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from annotated_transformer.config import require
 
@@ -33,10 +34,20 @@ def product_type(precision: str, device: torch.device) -> torch.dtype:
 
 
 def gradient_scaler(dtype: torch.dtype, device: torch.device) -> torch.amp.GradScaler:
-    """The scaler of a run: it does nothing unless the products are in float16.
+    """The scaler of a run. It leaves out each step that has a gradient which is no finite number.
 
-    The loss is multiplied by a scale, so that small gradients stay above float16's smallest number.
-    Where one overflows all the same, the step is skipped and the scale halved; after 2,000 steps
-    without overflow it doubles (Micikevicius et al. 2018).
+    In float16 the loss is multiplied by a scale, so that small gradients stay above the smallest
+    number. Where one overflows all the same, the step is skipped and the scale halved; after 2,000
+    steps without overflow it doubles (Micikevicius et al. 2018). In other types the scale is 1, and
+    a step is skipped all the same: a single NaN would be in every weight after it.
     """
-    return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+    if dtype == torch.float16:
+        return torch.amp.GradScaler(device.type)
+    return UnscaledGuard(device.type, init_scale=1.0)
+
+
+class UnscaledGuard(torch.amp.GradScaler):
+    """A scaler whose scale is 1, whatever happens."""
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        super().update(1.0 if new_scale is None else new_scale)

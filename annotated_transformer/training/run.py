@@ -106,6 +106,8 @@ class TrainingRun:
         self.saved_steps = 0
         self.fingerprint = ""
         """Of the training pairs: a run goes on with the same ones."""
+        self.vocabulary = ""
+        """The digest of its tokenizer."""
 
     @property
     def rate(self) -> float:

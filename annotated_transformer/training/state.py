@@ -1,15 +1,21 @@
-"""A training run on disk: what is saved, what is restored, what may change when a run goes on."""
+"""A training run on disk: what is saved, what is restored, what may change when a run goes on.
+
+The last two states are kept. A run goes on from the newest that is whole.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.errors import DamagedFileError, say
+from annotated_transformer.files import flush_to_disk
 from annotated_transformer.training.run import TrainingRun
 
 CAN_CHANGE = (
@@ -21,7 +27,9 @@ CAN_CHANGE = (
     "compile",
 )
 """The settings that may differ when a run is resumed; any other would make it another run."""
-STATE_FILE = "training.safetensors"
+STATE_FILE, PREVIOUS_FILE = checkpoint.STATE_FILES
+DAMAGED_FILE = "training.damaged.safetensors"
+ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
@@ -30,14 +38,18 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     Each file is written atomically. The state comes last: a run that is killed in between goes back
     one checkpoint and writes the others again. Without `to_average` nothing is added to
     `checkpoints`, and the state comes first, so that not even a first save can leave weights alone.
+    The state before is kept, for the case that the new one is damaged later.
     """
+    belongs_to = {"tokenizer": run.vocabulary}
+    if (out / "log.jsonl").exists():
+        flush_to_disk(out / "log.jsonl")  # no state is older than the lines before it
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
         checkpoint.save_weights(out / "checkpoints" / name, run.model)
-        checkpoint.save_weights(out / "model.safetensors", run.model)
-    checkpoint.save_tensors(out / STATE_FILE, _tensors(run), _metadata(run))
+        checkpoint.save_weights(out / "model.safetensors", run.model, metadata=belongs_to)
+    checkpoint.save_tensors(out / STATE_FILE, _tensors(run), _metadata(run), out / PREVIOUS_FILE)
     if not to_average:
-        checkpoint.save_weights(out / "model.safetensors", run.model)
+        checkpoint.save_weights(out / "model.safetensors", run.model, metadata=belongs_to)
     run.saved_steps = run.steps
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
@@ -67,41 +79,93 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
     }
     return {
         "counters": json.dumps(counters),
+        "model": json.dumps(run.model.config.to_dict()),
         "train": json.dumps(run.config.to_dict()),
-        "scaler": json.dumps(run.scaler.state_dict()),
+        "scaler": json.dumps(run.scaler.state_dict() if run.dtype == torch.float16 else {}),
         "pairs": run.fingerprint,
+        "tokenizer": run.vocabulary,
     }
 
 
-def require_shapes(config: ModelConfig, out: Path) -> None:
-    """Raise ConfigError unless what is to be resumed is there and has the shapes of this model.
+def newest_state(config: ModelConfig, out: Path) -> Path:
+    """The file to go on from: the newest state that is whole and has the shapes of this model.
 
-    That is before there is memory for a model of any size that a config.json may promise.
+    That is known before there is memory for a model of any size that a config.json may promise.
+    Raises ConfigError where there is none, with what is wrong with each.
     """
-    path = out / STATE_FILE
-    require(path.exists(), f"nothing to resume in {out}: it has no {STATE_FILE}")
-    stored = ModelConfig.from_dict(checkpoint.read_config(out)["model"])
-    if stored.to_dict() != config.to_dict():
-        return  # `restore` says which settings are others
-    shapes = {
-        name.removeprefix("model."): shape
-        for name, shape in weights.tensor_shapes(path).items()
-        if name.startswith("model.")
+    paths, failures = checkpoint.state_files(out), []
+    require(bool(paths), f"nothing to resume in {out}: it has no {STATE_FILE}")
+    if checkpoint.read_model_config(out) != config:
+        return paths[0]  # `restore` says which settings are others
+    for path in paths:
+        try:
+            _require_state(config, path)
+        except DamagedFileError as error:
+            failures.append(str(error))
+        else:
+            return path
+    raise DamagedFileError(f"nothing to resume in {out}: {'; '.join(failures)}")
+
+
+def _require_state(config: ModelConfig, path: Path) -> None:
+    """Raise DamagedFileError unless the file is a state, ConfigError unless it is this model's."""
+    weights.require_whole(path)
+    shapes, metadata = weights.tensor_shapes(path), weights.read_metadata(path)
+    if not metadata.keys() >= {"counters", "train"}:
+        raise DamagedFileError(f"{path} is not the state of a training run")
+    of_model = _with_prefix("model.", shapes)
+    weights.without_weights(config, of_model, path)
+    weights.require_memory(12 * sum(torch.Size(s).numel() for s in of_model.values()), path)
+    expected: dict[str, tuple[int, ...]] = {f"model.{name}": s for name, s in of_model.items()}
+    for name, shape in of_model.items():
+        expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in ADAM}
+    expected["random.cpu"] = tuple(torch.get_rng_state().shape)
+    optional = {"log.sums": (2,), "random.cuda": (16,)}
+    found = {name: shape for name, shape in shapes.items() if name not in optional}
+    may = {name: shape for name, shape in shapes.items() if name in optional}
+    require(
+        found == expected and all(optional[name] == shape for name, shape in may.items()),
+        f"{path} has other tensors than the state of this model",
+    )
+
+
+def _with_prefix(prefix: str, named: Any) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
     }
-    weights.without_weights(config, shapes, path)
 
 
-def restore(run: TrainingRun, out: Path) -> None:
-    """What `save` wrote.
+def _from_json(path: Path, metadata: dict[str, str], name: str) -> dict[str, Any]:
+    """An entry of the state's metadata. Raises DamagedFileError for what `save` cannot write."""
+    try:
+        value = json.loads(metadata.get(name, "{}"))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise DamagedFileError(f"{path} is damaged: its {name} are no JSON")
+    return value
 
-    Raises ConfigError where there is nothing, and for other settings or other training pairs.
+
+def _counters(path: Path, metadata: dict[str, str]) -> dict[str, int]:
+    counters = _from_json(path, metadata, "counters")
+    numbers = all(type(value) is int and 0 <= value < 2**63 for value in counters.values())
+    if not numbers or not counters.keys() >= {"step", "epoch", "n_batches"}:
+        raise DamagedFileError(f"{path} is damaged: its counters are no numbers")
+    return counters
+
+
+def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
+    """What `save` wrote, from `path` if `newest_state` gave it.
+
+    Raises ConfigError where there is nothing, and for other settings, other training pairs or
+    another vocabulary. A damaged state that is newer is set aside, aloud.
     """
-    path = out / STATE_FILE
-    require(path.exists(), f"nothing to resume in {out}: it has no {STATE_FILE}")
+    path = path or newest_state(run.model.config, out)
     tensors, metadata = checkpoint.load_tensors(path)
-    model_config = ModelConfig.from_dict(checkpoint.read_config(out)["model"])
-    train_config = TrainConfig.from_dict(json.loads(metadata["train"]))
+    model_config = checkpoint.read_model_config(out)
+    train_config = TrainConfig.from_dict(_from_json(path, metadata, "train"))
     before = {**model_config.to_dict(), **train_config.to_dict()}
+    before |= _from_json(path, metadata, "model")  # runs of version 0.1.0 do not say
     now = {**run.model.config.to_dict(), **run.config.to_dict()}
     changed = [name for name in now if now[name] != before[name] and name not in CAN_CHANGE]
     require(
@@ -113,26 +177,25 @@ def restore(run: TrainingRun, out: Path) -> None:
         not known or known == run.fingerprint,
         f"{out} was trained on other pairs, or in another order: it cannot go on with these",
     )
-    counters = json.loads(metadata["counters"])
+    vocabulary = metadata.get("tokenizer")
+    require(
+        not vocabulary or vocabulary == run.vocabulary,
+        f"{out} was trained with another tokenizer: its weights belong to that vocabulary",
+    )
+    counters = _counters(path, metadata)
     require(
         counters["step"] <= run.config.train_steps,
         f"{out} has made {counters['step']} steps: train_steps must not be less, "
         f"got {run.config.train_steps}",
     )
-    of_model = {
-        name.removeprefix("model."): tensor
-        for name, tensor in tensors.items()
-        if name.startswith("model.")
-    }
-    checkpoint.load_weights(run.model, of_model, path)
+    checkpoint.load_weights(run.model, _with_prefix("model.", tensors), path)
     names = [name for name, _ in run.model.named_parameters()]
-    keys = ("step", "exp_avg", "exp_avg_sq")
     state = {
-        i: {key: tensors[f"adam.{key}.{name}"] for key in keys} for i, name in enumerate(names)
+        i: {key: tensors[f"adam.{key}.{name}"] for key in ADAM} for i, name in enumerate(names)
     }
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": state})
-    scaler = json.loads(metadata.get("scaler", "{}"))
-    if scaler and run.scaler.is_enabled():  # "auto" may mean another type on this device
+    scaler = _from_json(path, metadata, "scaler")
+    if scaler and run.dtype == torch.float16:  # "auto" may mean another type on this device
         run.scaler.load_state_dict(scaler)
     torch.set_rng_state(tensors["random.cpu"])
     if "random.cuda" in tensors and run.device.type == "cuda":
@@ -142,3 +205,15 @@ def restore(run: TrainingRun, out: Path) -> None:
     run.multiple_of = counters.get("multiple_of", 1)
     run.n_tokens = counters.get("n_tokens", 0)
     run.sums.copy_(tensors.get("log.sums", torch.zeros(2)))
+    _set_aside(out, path, run.steps)
+
+
+def _set_aside(out: Path, path: Path, step: int) -> None:
+    """After a fall-back: the good state is the one to go on from for whoever looks next."""
+    newest = out / STATE_FILE
+    if path == newest:
+        return
+    if newest.exists():
+        newest.replace(out / DAMAGED_FILE)
+        say(f"{newest} is damaged: it is now {DAMAGED_FILE}, and the run goes on from step {step}")
+    path.replace(newest)

@@ -15,6 +15,7 @@ import pytest
 
 from annotated_transformer.config import ConfigError
 from annotated_transformer.text.parallel_text import (
+    BOMB_BYTES,
     LONGEST_LINE,
     Fingerprint,
     bounded_lines,
@@ -23,6 +24,7 @@ from annotated_transformer.text.parallel_text import (
     sample,
     split_by_group,
     stream_files,
+    stream_lines,
 )
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
@@ -302,3 +304,21 @@ def test_a_fingerprint_does_not_depend_on_how_the_pairs_come():
             seen.hexdigest()  # which changes nothing
         found.add(seen.hexdigest())
     assert len(found) == 1
+
+
+def test_what_unpacks_to_more_than_text_can_is_one_line(tmp_path):
+    """Text shrinks to a third or a fifth, a line over and over to a thousandth."""
+    path, line = tmp_path / "bomb.gz", b"word " * 200 + b"\n"
+    path.write_bytes(gzip.compress(line * (BOMB_BYTES // len(line) + 1)))
+    with pytest.raises(ConfigError, match="bomb.gz unpacks to more than 200 times its size"):
+        list(stream_lines(path))
+    path.write_bytes(gzip.compress(line * 1000))
+    assert len(list(stream_lines(path))) == 1000
+
+
+def test_a_file_of_a_byte_order_mark_alone_is_empty(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbf")
+    assert list(stream_lines(path)) == []
+    path.write_bytes(b"\xef\xbb\xbf\n")
+    assert list(stream_lines(path)) == [""]

@@ -4,11 +4,8 @@ import math
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +16,6 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from toys import random_pairs, small_model, text_pairs, toy_run_config, toy_tokenizer
 
-import annotated_transformer
 from annotated_transformer import checkpoint, weights
 from annotated_transformer.checkpoint import load_model, load_tensors, read_config, step_checkpoints
 from annotated_transformer.config import ConfigError
@@ -169,7 +165,9 @@ def test_a_step_on_a_gpu_waits_for_no_value(choice, monkeypatch):
     monkeypatch.setattr(packing, "fits_kernel", lambda *_: packing.varlen_attn is not None)
     model_config, train_config = toy_run_config(clip_norm=1.0)
     run = TrainingRun(model_config, train_config, "meta", choice)
-    run.optimizer = torch.optim.SGD(run.model.parameters())  # a fused Adam is not for that device
+    # A fused Adam, which is told on the device what to skip, is not for that one.
+    run.optimizer = torch.optim.SGD(run.model.parameters())
+    run.scaler = torch.amp.GradScaler(enabled=False)
     batches = [make_batch(random_pairs(seed, 8)) for seed in (1, 2)]
     loss, nll, n_tokens = run.step(batches)
     assert run.steps == 1 and n_tokens == sum(batch.n_tokens for batch in batches)
@@ -329,6 +327,7 @@ def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(
 
     monkeypatch.setattr(TrainingRun, "step", update)
     monkeypatch.setattr(training_state, "save", lambda *_, **__: None)
+    monkeypatch.setattr(training_log, "require_progress", lambda *_: None)  # Adam makes no step
     run(tmp_path / "run", train_steps=200, concatenate=1.0, max_length=max_length)
     sources = Counter(tuple(x) for x, _ in encode_pairs(toy_tokenizer(), PAIRS, max_length))
     joined = [seen[epoch] - sources for epoch in (0, 1)]
@@ -344,7 +343,8 @@ def test_the_directory_holds_what_the_other_commands_need(tmp_path):
         str(p.relative_to(tmp_path / "run")) for p in (tmp_path / "run").rglob("*") if p.is_file()
     ) == [
         "checkpoints/step-00000009.safetensors", "checkpoints/step-00000012.safetensors",
-        "config.json", "log.jsonl", "model.safetensors", "tokenizer.model", "training.safetensors",
+        "config.json", "log.jsonl", "model.safetensors", "tokenizer.model",
+        "training.previous.safetensors", "training.safetensors",
     ]  # fmt: skip
     assert read_config(tmp_path / "run")["train"]["keep_checkpoints"] == 2
 
@@ -462,32 +462,6 @@ def test_a_run_builds_no_model_that_its_weights_do_not_have(tmp_path, monkeypatc
             init=None if resume else tmp_path / "first",
             progress=False,
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_run_killed_at_five_random_steps_ends_with_the_same_weights(tmp_path, precision):
-    """By SIGKILL, three times at a random update and twice in the middle
-    of writing a checkpoint."""
-    seed = random.Random(1).randrange(1000)
-    package = str(Path(annotated_transformer.__file__).parents[1])
-    script = subprocess.run(
-        [
-            sys.executable,
-            Path(__file__).parents[1] / "killed_run.py",
-            tmp_path,
-            str(seed),
-            precision,
-        ],
-        text=True,
-        capture_output=True,
-        timeout=3600,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package},
-    )
-    assert script.returncode == 0, script.stderr
-    assert script.stdout.split() == [str(int(signal.SIGKILL))] * 5 + ["0"]
-    assert_same_run(tmp_path / "killed", tmp_path / "whole")
-    assert [record["step"] for record in log(tmp_path / "killed")] == [3, 6, 9, 12, 15, 18, 20]
 
 
 @pytest.mark.slow
@@ -977,7 +951,7 @@ def test_on_a_gpu_lengths_are_multiples_of_8_and_a_run_keeps_its_batches(tmp_pat
             assert on_gpu.multiple_of == expected
     run(tmp_path, train_steps=1)
     r = TrainingRun(*toy_run_config())
-    r.fingerprint = fingerprint(PAIRS)
+    r.fingerprint, r.vocabulary = fingerprint(PAIRS), toy_tokenizer().digest
     r.multiple_of = 8  # as it would be on a GPU, where the run is to go on
     training_state.restore(r, tmp_path)
     assert r.multiple_of == 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
 import re
 import zipfile
@@ -201,7 +200,7 @@ def _read(path: Path) -> bytes:
 
 def _fetch_zip(treebank: Treebank) -> Iterable[bytes]:
     try:
-        with zipfile.ZipFile(io.BytesIO(fetch(treebank.url, "the files"))) as archive:
+        with fetch(treebank.url, "the files") as file, zipfile.ZipFile(file) as archive:
             members = [archive.getinfo(f"treebank/combined/{file}") for file in treebank.files]
             size = sum(member.file_size for member in members)
             require(size <= MOST_BYTES, f"{treebank.url} unpacks to more than {MOST_BYTES:,} bytes")
@@ -211,7 +210,12 @@ def _fetch_zip(treebank: Treebank) -> Iterable[bytes]:
 
 
 def _fetch_files(treebank: Treebank) -> Iterable[bytes]:
-    return [fetch(f"{treebank.url}/{file}", "the files") for file in treebank.files]
+    return [_content(f"{treebank.url}/{file}") for file in treebank.files]
+
+
+def _content(url: str) -> bytes:
+    with fetch(url, "the files") as file:
+        return file.read()
 
 
 # fmt: off

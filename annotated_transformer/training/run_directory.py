@@ -1,0 +1,70 @@
+"""The directory of a training run: room for a new one, and what a killed one has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from annotated_transformer.checkpoint import read_config, state_files, step_checkpoints
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.files import temporaries
+
+
+def require_room(directory: str | Path) -> None:
+    """Raise ConfigError unless a new run may begin in `directory`.
+
+    It must hold no run, no model and no old checkpoints. What a run has left that was killed in its
+    first save counts for nothing.
+    """
+    path = Path(directory)
+    require(
+        not state_files(path),
+        f"{directory} already holds a run: resume it, or name another directory",
+    )
+    if not _killed_in_its_first_save(path):
+        require(
+            not (path / "model.safetensors").exists(),
+            f"{directory} already holds a model: name another directory",
+        )
+        require(
+            not step_checkpoints(path),
+            f"{path / 'checkpoints'} holds the weights of another run: "
+            "remove it, or name another directory",
+        )
+
+
+def begin_run(directory: str | Path) -> None:
+    """`require_room`, and then remove what a run has left that was killed in its first save."""
+    require_room(directory)
+    path = Path(directory)
+    for file in (path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)):
+        file.unlink(missing_ok=True)
+    remove_temporaries(path)
+
+
+def remove_temporaries(directory: str | Path) -> None:
+    """Remove the half-written files that killed processes of this machine have left in a run."""
+    path = Path(directory)
+    names = (
+        r"config\.json|tokenizer\.model|log\.jsonl|(?:model|training(?:\.previous)?)\.safetensors"
+    )
+    left = temporaries(path, names) + temporaries(path / "checkpoints", r"step-\d+\.safetensors")
+    for file in left:
+        file.unlink(missing_ok=True)
+
+
+def _killed_in_its_first_save(path: Path) -> bool:
+    """Whether a run left this, and never the state to resume from.
+
+    It wrote its first checkpoint, and perhaps the weights. An export and an average say so in their
+    config.json; a run that went on has a later checkpoint.
+    """
+    try:
+        stored = read_config(path)
+        config = TrainConfig.from_dict(stored.get("train"))
+    except ConfigError:
+        return False
+    steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]
+    is_first = len(steps) == 1 and steps[0] <= min(config.checkpoint_every, config.train_steps)
+    is_run = not stored.keys() & {"averaged", "dtype"} and not state_files(path)
+    return is_run and (is_first or not (steps or (path / "model.safetensors").exists()))

@@ -1,0 +1,192 @@
+"""Minutes of training and translating with a fault in each: python benchmarks/soak.py --minutes 30.
+
+A small model is trained in a process of its own, again and again, while this process translates
+with the newest weights. Every minute something goes wrong, in turn: SIGKILL, SIGTERM, a damaged
+state, a state cut short, no room on the disk, a log cut in the middle of a line. Then the run is
+resumed. In the end it must be, bit for bit, the run that nobody disturbed, and memory must be
+where it was.
+
+    killed        SIGKILL, wherever the run is
+    asked to stop SIGTERM, as a cluster does
+    damaged       SIGKILL, and a byte of the newest state changed
+    cut           SIGKILL, and the newest state cut in two
+    full          no file may grow, until the run has ended by itself
+    torn          SIGKILL, and half a line at the end of the log
+
+Prints a line for each fault and one of JSON at the end; the exit status is 1 if anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated_transformer.checkpoint import load_model, load_tensors, state_files
+from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
+from annotated_transformer.text import corpus
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.loop import train
+from annotated_transformer.translation.translator import Translator
+
+FAULTS = ("killed", "asked to stop", "damaged", "cut", "full", "torn")
+STEPS_A_ROUND = 300
+GROWTH = 32 * 2**20  # bytes, which translating may take in the end above its first minute
+
+
+class Soak:
+    """The run, its data, and what came of the faults."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.chance = folder, random.Random(seed)
+        self.pairs = corpus.load("reverse", "train")[:2000]
+        sentences = [side for pair in self.pairs for side in pair]
+        self.tokenizer = Tokenizer.train(sentences, 300)
+        self.model = ModelConfig.tiny(300, N=1, d_model=32, d_ff=64, h=2)
+        torch.optim.Adam([torch.zeros(1)])  # imports much, which each process would do anew
+
+    def settings(self, steps: int) -> TrainConfig:
+        return TrainConfig(
+            train_steps=steps, max_tokens=500, max_length=30, warmup_steps=100, log_every=7,
+            checkpoint_every=25, keep_checkpoints=2, precision="fp32",
+        )  # fmt: skip
+
+    def begin(self, out: Path, steps: int, full: bool = False) -> int:
+        """Start to train up to so many steps, in a process of its own; its number."""
+        process = os.fork()
+        if process:
+            return process
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        if full:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        resume = bool(state_files(out))
+        try:
+            train(
+                self.model, self.settings(steps), self.tokenizer, self.pairs, [], out,
+                resume=resume, progress=False,
+            )  # fmt: skip
+        except (ConfigError, OSError):
+            os._exit(2)
+        except KeyboardInterrupt:
+            os._exit(143)
+        os._exit(0)
+
+    def disturb(self, fault: str, out: Path, process: int) -> int:
+        """Do it; the status of the process that trained."""
+        stop = signal.SIGTERM if fault == "asked to stop" else signal.SIGKILL
+        os.kill(process, stop)
+        status = os.waitpid(process, 0)[1]
+        newest = next(iter(state_files(out)), None)
+        if newest and fault in ("damaged", "cut"):
+            content = bytearray(newest.read_bytes())
+            if fault == "damaged":
+                content[self.chance.randrange(len(content))] ^= 1
+            else:
+                del content[len(content) // 2 :]
+            newest.unlink()  # it may have the other state's name as well
+            newest.write_bytes(content)
+        elif fault == "full":
+            status = os.waitpid(self.begin(out, 10**6, full=True), 0)[1]
+        elif fault == "torn" and (out / "log.jsonl").exists():
+            with (out / "log.jsonl").open("a", encoding="utf-8") as file:
+                file.write('{"step": 3, "lo')
+        return os.waitstatus_to_exitcode(status)
+
+    def translate(self, out: Path, seconds: float) -> int:
+        """Translate with the newest weights for so long; the number of lines."""
+        until, n_lines = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            try:
+                model, tokenizer = load_model(out)
+            except ConfigError:  # there are none yet
+                time.sleep(0.1)
+                continue
+            lines = [source for source, _ in self.chance.sample(self.pairs, 50)]
+            translated = Translator(model, tokenizer).translate(lines, beam_size=2)
+            if len(translated) != len(lines):
+                raise SystemExit(f"{len(lines)} lines in, {len(translated)} out")
+            n_lines += len(lines)
+        return n_lines
+
+    def differences(self, one: Path, two: Path) -> list[str]:
+        """What two runs do not share."""
+        found = []
+        for name in ("model.safetensors", "training.safetensors"):
+            (ours, about), (theirs, other) = load_tensors(one / name), load_tensors(two / name)
+            same = ours.keys() == theirs.keys() and about == other
+            if not same or not all(torch.equal(ours[key], theirs[key]) for key in ours):
+                found.append(name)
+        losses = []
+        for path in (one, two):
+            lines = (path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+            losses.append([(r["step"], r["loss"]) for r in map(json.loads, lines)])
+        return found + ["log.jsonl"] * (losses[0] != losses[1])
+
+
+def memory() -> int:
+    """Bytes that this process has in memory now."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+def soak(minutes: int, seconds: float, seed: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        it, out, n_lines, sizes = Soak(folder, seed), folder / "run", 0, list[int]()
+        for minute in range(minutes):
+            fault = FAULTS[minute % len(FAULTS)]
+            process = it.begin(out, 10**6)
+            n_lines += it.translate(out, seconds * it.chance.uniform(0.7, 1.0))
+            status = it.disturb(fault, out, process)
+            sizes.append(memory())
+            print(f"{fault}: ended with {status}, {sizes[-1] / 2**20:.0f} MiB here", flush=True)
+        reached = json.loads(load_tensors(state_of(out))[1]["counters"])["step"]
+        steps = reached + STEPS_A_ROUND
+        statuses = [os.waitpid(it.begin(path, steps), 0)[1] for path in (out, folder / "whole")]
+        wrong = it.differences(out, folder / "whole") + [f"status {s}" for s in statuses if s]
+        shutil.rmtree(out)
+        growth = sizes[-1] - sizes[0]
+        return {
+            "faults": minutes, "steps": steps, "lines": n_lines,
+            "growth_MiB": round(growth / 2**20, 1), "flat": growth <= GROWTH,
+            "differs_in": wrong,
+        }  # fmt: skip
+
+
+def state_of(out: Path) -> Path:
+    """The newest state that can be read."""
+    for path in state_files(out):
+        try:
+            load_tensors(path)
+        except ConfigError:
+            continue
+        return path
+    raise SystemExit(f"no state is left in {out}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=60.0, help="to a minute, for a trial")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    result = soak(args.minutes, args.seconds, args.seed)
+    print(json.dumps(result))
+    return int(bool(result["differs_in"]) or not result["flat"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What the scripts of this folder share: each makes a hostile file and gives it to two readers.
+
+One trusts the file, as much software does; the other is this package, which must refuse it in one
+line, with little memory. A script has three functions: `make(folder)` writes the file into a folder
+that holds a small good checkpoint, `trusting(folder)` reads it as software that trusts it, and
+`ours(folder)` as this package does. Both readers are processes of their own, with a limit on memory
+and time, so that nothing here can do harm.
+
+    python tests/attacks/pickled_weights.py
+"""
+
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "text")]
+
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer  # noqa: E402
+
+from annotated_transformer import checkpoint  # noqa: E402
+from annotated_transformer.config import ConfigError  # noqa: E402
+from annotated_transformer.training import loop  # noqa: E402
+from annotated_transformer.translation import translator  # noqa: E402, F401  # loaded before forking
+
+MODEL, TRAINING = toy_run_config(train_steps=1)
+MOST_MEMORY = 200 * 2**20
+MARK = "the stranger was here"
+Reader = Callable[[Path], object]
+
+
+class Outcome(NamedTuple):
+    """What became of a reader: in words, whether it refused in one line, and bytes of memory."""
+
+    words: str
+    refused: bool
+    peak: int
+
+
+def good_checkpoint(folder: Path) -> Path:
+    checkpoint.write_directory(folder, MODEL, toy_tokenizer(), {"train": TRAINING.to_dict()})
+    checkpoint.save_weights(folder / "model.safetensors", small_model(vocab_size=280).float())
+    return folder
+
+
+def resume(folder: Path) -> None:
+    """Go on with the run in a folder."""
+    pairs = text_pairs(1, 60)
+    loop.train(MODEL, TRAINING, toy_tokenizer(), pairs, [], folder, resume=True, progress=False)
+
+
+def status(name: str) -> int:
+    """A number of bytes in what Linux says about this process."""
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def read(reader: Reader, folder: Path, seconds: int = 10) -> Outcome:
+    """Let a process of its own read; it may take 1 GiB and some seconds."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        limit = status("VmSize") + 2**30
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        signal.alarm(seconds)
+        before, refused = status("VmRSS"), False
+        os.chdir(folder)
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        try:
+            words = str(reader(folder) or "")
+        except ConfigError as error:
+            words, refused = str(error), len(str(error).splitlines()) == 1
+        except MemoryError:
+            words = "takes all memory that it may"
+        except BaseException as error:
+            words = f"ends in a traceback: {type(error).__name__}"
+            if "allocate memory" in str(error):
+                words = "takes all memory that it may"
+        peak = status("VmHWM") - before
+        os.write(send, f"{int(refused)} {peak} {words[:2000]}".encode())
+        os._exit(0)
+    os.close(send)
+    with open(receive, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    ended = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(ended):
+        name = signal.Signals(os.WTERMSIG(ended)).name
+        words = (
+            f"never ends (stopped after {seconds} s)" if name == "SIGALRM" else f"dies of {name}"
+        )
+        return Outcome(words, False, 0)
+    refused_, peak_, words = said.split(" ", 2)
+    if (folder / MARK).exists():
+        words = "runs the stranger's code"
+        (folder / MARK).unlink()
+    elif not int(refused_) and int(peak_) > MOST_MEMORY and not words:
+        words = f"takes {int(peak_) // 2**20} MiB"
+    return Outcome(words, bool(int(refused_)), int(peak_))
+
+
+def outcomes(script: ModuleType, folder: Path) -> tuple[Outcome, Outcome]:
+    """What becomes of software that trusts the file, and of ours."""
+    script.make(good_checkpoint(folder))
+    trusting = read(script.trusting, folder, 3)
+    return trusting, read(script.ours, folder)
+
+
+def main() -> None:
+    """Run the script that calls this."""
+    script = sys.modules["__main__"]
+    with tempfile.TemporaryDirectory() as folder:
+        trusting, ours = outcomes(script, Path(folder).resolve() / "stranger")
+    print((script.__doc__ or "").splitlines()[0])
+    print(f"  software that trusts it: {trusting.words}")
+    verdict = "refuses" if ours.refused else "DOES NOT REFUSE"
+    print(f"  this package {verdict}, with {ours.peak / 2**20:.0f} MiB: {ours.words}")
+    sys.exit(not ours.refused or ours.peak > MOST_MEMORY)

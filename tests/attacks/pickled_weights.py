@@ -1,0 +1,28 @@
+"""Weights that are a program: PyTorch's old format is a pickle, which runs code when read."""
+
+import attack
+import torch
+
+from annotated_transformer.checkpoint import load_model
+
+
+class Program:
+    def __reduce__(self):
+        return exec, (f"open({attack.MARK!r}, 'w').close()",)
+
+
+def make(folder):
+    torch.save({"embedding.weight": Program()}, folder / "model.safetensors")
+
+
+def trusting(folder):
+    with open(folder / "model.safetensors", "rb") as file:
+        torch.load(file, weights_only=False)
+
+
+def ours(folder):
+    load_model(folder)
+
+
+if __name__ == "__main__":
+    attack.main()

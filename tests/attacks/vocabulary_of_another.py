@@ -1,0 +1,29 @@
+"""Another model's vocabulary of the same size: the weights know other words by its numbers."""
+
+import attack
+from toys import text_pairs
+
+from annotated_transformer.checkpoint import load_model, save_weights
+from annotated_transformer.text.tokenizer import Tokenizer
+
+
+def make(folder):
+    tokenizer = attack.toy_tokenizer()
+    model = attack.small_model(vocab_size=280).float()
+    save_weights(folder / "model.safetensors", model, metadata={"tokenizer": tokenizer.digest})
+    other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
+    other.save(folder / "tokenizer.model")
+
+
+def trusting(folder):
+    tokenizer, written = Tokenizer.load(folder / "tokenizer.model"), attack.toy_tokenizer()
+    text = tokenizer.decode(written.encode("deaf head"))
+    return f"translates {text!r} where somebody wrote 'deaf head'"
+
+
+def ours(folder):
+    load_model(folder)
+
+
+if __name__ == "__main__":
+    attack.main()

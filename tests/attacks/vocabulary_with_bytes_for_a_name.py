@@ -1,0 +1,27 @@
+"""A byte whose name is no text: the complaint about it cannot be read either."""
+
+import attack
+import sentencepiece
+from test_vocabulary_file import GOOD, piece
+
+from annotated_transformer.checkpoint import load_model
+
+
+def make(folder):
+    no_byte = piece(b"<0x\x97>", rest=b"\x18\x06")
+    (folder / "tokenizer.model").write_bytes(GOOD + no_byte)
+
+
+def trusting(folder):
+    try:
+        sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    except RuntimeError:
+        return ""
+
+
+def ours(folder):
+    load_model(folder)
+
+
+if __name__ == "__main__":
+    attack.main()

@@ -1,0 +1,27 @@
+"""A vocabulary with more tokens than the model has rows: on a GPU the process is lost."""
+
+import attack
+import torch
+from toys import text_pairs
+
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.text.tokenizer import Tokenizer
+
+
+def make(folder):
+    Tokenizer.train([s for pair in text_pairs(0, 200) for s in pair], 283).save(
+        folder / "tokenizer.model"
+    )
+
+
+def trusting(folder):
+    tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    torch.nn.Embedding(280, 8)(torch.tensor([tokenizer.vocab_size - 1]))
+
+
+def ours(folder):
+    load_model(folder)
+
+
+if __name__ == "__main__":
+    attack.main()

@@ -1,0 +1,28 @@
+"""A file of weights whose head has 50 MB: 700,000 tensors without a number."""
+
+import json
+
+import attack
+from safetensors import safe_open
+
+from annotated_transformer.checkpoint import load_model
+
+
+def make(folder):
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    head = json.dumps({f"encoder.layers.{i}": empty for i in range(700_000)}).encode()
+    content = len(head).to_bytes(8, "little") + head
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def trusting(folder):
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        dict.fromkeys(file.keys())
+
+
+def ours(folder):
+    load_model(folder)
+
+
+if __name__ == "__main__":
+    attack.main()

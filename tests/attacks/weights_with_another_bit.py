@@ -1,0 +1,25 @@
+"""Weights in which one bit was changed on the way."""
+
+import attack
+from safetensors.torch import load_file
+
+from annotated_transformer.checkpoint import load_model
+
+
+def make(folder):
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    content[-1] ^= 0x40
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def trusting(folder):
+    largest = max(t.abs().max().item() for t in load_file(folder / "model.safetensors").values())
+    return f"takes it for a model, with a weight of {largest:.0e}"
+
+
+def ours(folder):
+    load_model(folder)
+
+
+if __name__ == "__main__":
+    attack.main()

@@ -1,0 +1,62 @@
+"""The fuzzer runs clean, and finds what breaks its contract."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tools import fuzz
+
+TARGET = fuzz.Target("one", 1, [b"0123456789"], (), lambda data: "")
+
+
+def test_a_few_inputs_of_every_target_are_answered_as_promised(monkeypatch):
+    """In another process, since the fuzzer puts a stop to the network and to training."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    command = [sys.executable, "-m", "tools.fuzz", "--inputs", "400", "--seed", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == list(fuzz.TARGETS)
+    assert lines[-1].endswith("0 of them not answered as promised")
+
+
+def test_an_input_follows_from_its_number_and_the_seed():
+    inputs = [[fuzz.mutated(TARGET, seed, n) for n in range(200)] for seed in (1, 1, 2)]
+    assert inputs[0] == inputs[1] != inputs[2]
+    assert len(set(inputs[0])) > 100
+
+
+def die(data):
+    if data[:1] != b"0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+def hang(data):
+    if data[:1] != b"0":
+        time.sleep(30)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (lambda data: "" if data[:1] == b"0" else "wrong", "wrong"),
+        (lambda data: "" if data[:1] == b"0" else str({}[data]), "KeyError"),
+        (die, "dies of SIGKILL"),
+        (hang, "hangs for 1 s"),
+    ],
+    ids=["an answer", "an exception", "a signal", "a hang"],
+)
+def test_what_breaks_the_contract_is_found(monkeypatch, broken, said):
+    monkeypatch.setattr(fuzz, "SLOWEST", 1)
+    numbers = range(12)
+    target = TARGET._replace(judge=broken)
+    found, _ = fuzz.run(target, 1, numbers)
+    wrong = [n for n in numbers if fuzz.mutated(target, 1, n)[:1] != b"0"]
+    assert [finding.number for finding in found] == wrong and 1 <= len(wrong) < 12
+    assert all(said in finding.what for finding in found)

@@ -1,0 +1,66 @@
+"""The directory of a run: room for a new one, what a killed one has left."""
+
+import pytest
+import torch
+from toys import small_model, toy_run_config, toy_tokenizer
+
+from annotated_transformer import checkpoint
+from annotated_transformer.config import ConfigError, TrainConfig
+from annotated_transformer.training.run_directory import begin_run
+
+MODEL, _ = toy_run_config()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A directory with weights, two checkpoints of them, and nothing to resume from."""
+    directory = checkpoint.write_directory(tmp_path / "run", MODEL, toy_tokenizer())
+    model = small_model(vocab_size=280, dtype=torch.float32)
+    for name in ("checkpoints/step-00000005", "checkpoints/step-00000010", "model"):
+        checkpoint.save_weights(directory / f"{name}.safetensors", model)
+    return directory
+
+
+def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
+    begin_run(tmp_path / "not yet")
+    begin_run(tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="run already holds a model: name another directory"):
+        begin_run(run)
+    (run / "training.safetensors").write_bytes(b"days")
+    with pytest.raises(
+        ConfigError, match="run already holds a run: resume it, or name another directory"
+    ):
+        begin_run(run)
+    (run / "training.safetensors").unlink()
+    (run / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="checkpoints holds the weights of another run"):
+        begin_run(run)
+    assert all(path.read_bytes() == content for path, content in before.items() if path.exists())
+
+
+@pytest.mark.parametrize(
+    ("extra", "steps"),
+    [
+        ({"averaged": []}, []),
+        ({"dtype": "float16"}, []),
+        ({}, []),
+        ({}, [10, 20]),
+        ({}, [20]),
+        ({"train": 3}, [10]),
+    ],
+)
+def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_path, extra, steps):
+    """The first save of this run is at step 10,
+    so a checkpoint of step 20 means that it went on."""
+    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
+    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train, **extra})
+    weights = [
+        tmp_path / "model.safetensors",
+        *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps),
+    ]
+    for path in weights:
+        checkpoint.save_tensors(path, {"a": torch.zeros(1)})
+    with pytest.raises(ConfigError, match="already holds a model"):
+        begin_run(tmp_path)
+    assert all(path.exists() for path in weights)

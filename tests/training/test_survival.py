@@ -1,0 +1,244 @@
+"""A run that is killed, stopped or damaged; `tests/survival.py` counts more of each."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from test_loop import assert_same_run, run, saved_step
+from toys import text_pairs, toy_run_config, toy_tokenizer
+
+from annotated_transformer import checkpoint, weights
+from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import DamagedFileError
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.loop import train
+from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.state import newest_state
+
+STATE, PREVIOUS = checkpoint.STATE_FILES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["kills", "10"], "10 of 10 killed runs end bit-identical, 2 of them killed in saves"),
+        (["kills", "5", "--precision", "fp16", "--seed", "7"], "5 of 5 killed runs"),
+        (["stops", "5"], "a run resumed 5 times is bit-identical"),
+        (["damage", "3"], "6 of 6 runs with a damaged state end bit-identical"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_survives(arguments, line, monkeypatch):
+    script = Path(__file__).parents[1] / "survival.py"
+    package = str(Path(checkpoint.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", package)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    done = subprocess.run(
+        [sys.executable, script, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and line in done.stdout, done.stdout + done.stderr
+
+
+# A file that is not what was written
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    checkpoint.save_tensors(path, {"a": torch.arange(40.0), "b": torch.ones(3, 2)}, {"of": "me"})
+    return path
+
+
+def test_a_file_says_nothing_of_its_checksum(saved):
+    tensors, metadata = checkpoint.load_tensors(saved)
+    assert metadata == {"of": "me"} and torch.equal(tensors["a"], torch.arange(40.0))
+    weights.require_whole(saved)
+
+
+def test_every_byte_that_changes_is_noticed(saved):
+    content = saved.read_bytes()
+    assert len(content) < 700
+    for at in range(len(content)):
+        spoilt = bytearray(content)
+        spoilt[at] ^= (1, 0x20, 0x80)[at % 3]
+        saved.write_bytes(spoilt)
+        with pytest.raises(DamagedFileError):
+            checkpoint.load_tensors(saved)
+
+
+def test_every_cut_is_noticed(saved):
+    content = saved.read_bytes()
+    for length in (*range(0, len(content), 7), len(content) - 1):
+        saved.write_bytes(content[:length])
+        with pytest.raises(DamagedFileError):
+            checkpoint.load_tensors(saved)
+    saved.write_bytes(content + b"\0")
+    with pytest.raises(DamagedFileError):
+        checkpoint.load_tensors(saved)
+
+
+def test_a_file_without_a_checksum_is_read(tmp_path):
+    save_file({"a": torch.ones(2)}, tmp_path / "old", {"format": "pt"})
+    assert checkpoint.load_tensors(tmp_path / "old")[1] == {"format": "pt"}
+
+
+# The state before
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.unlink()  # the two states may be one file with two names
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["damaged", "cut", "another file", "gone"])
+def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, how):
+    run(tmp_path / "whole")
+    run(tmp_path / "run", train_steps=9)
+    state, model = tmp_path / "run" / STATE, tmp_path / "run" / "model.safetensors"
+    if how == "damaged":
+        damage(state)
+    elif how == "cut":
+        state.write_bytes(state.read_bytes()[:5000])
+    elif how == "another file":
+        shutil.copy(model, state)
+    else:
+        state.unlink()
+    assert newest_state(toy_run_config()[0], tmp_path / "run").name == PREVIOUS
+    capsys.readouterr()
+    run(tmp_path / "run", resume=True)
+    said = capsys.readouterr().err
+    assert ("is damaged" in said and "goes on from step 6" in said) == (how != "gone")
+    assert (tmp_path / "run" / "training.damaged.safetensors").exists() == (how != "gone")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_two_damaged_states_are_both_named(tmp_path):
+    run(tmp_path / "run", train_steps=6)
+    for name in (STATE, PREVIOUS):
+        damage(tmp_path / "run" / name)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=f"{STATE} is damaged.*; .*{PREVIOUS} is damaged") as both:
+        run(tmp_path / "run", resume=True)
+    assert "\n" not in str(both.value)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def without_checksum(path, *entries):
+    """The file as version 0.1.0 wrote it."""
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    for name in (weights.SEAL, *entries):
+        del metadata[name]
+    save_file(load_file(path), path, metadata)
+
+
+def test_a_run_of_the_first_edition_goes_on(tmp_path):
+    run(tmp_path / "whole")
+    run(tmp_path / "run", train_steps=6)
+    (tmp_path / "run" / PREVIOUS).unlink()
+    without_checksum(tmp_path / "run" / STATE, "model", "tokenizer")
+    without_checksum(tmp_path / "run" / "model.safetensors", "tokenizer")
+    checkpoint.load_model(tmp_path / "run")
+    run(tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("counters", "[]"),
+        ("counters", '{"step": "3", "epoch": 0, "n_batches": 1}'),
+        ("counters", '{"step": -3, "epoch": 0, "n_batches": 1}'),
+        ("counters", '{"step": 3}'),
+        ("train", "{"),
+        ("scaler", "[" * 100_000),
+    ],
+)
+def test_a_state_that_a_stranger_wrote_is_one_line(tmp_path, name, value):
+    run(tmp_path / "run", train_steps=3)
+    path = tmp_path / "run" / STATE
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    del metadata[weights.SEAL]
+    save_file(load_file(path), path, {**metadata, name: value})
+    with pytest.raises(ConfigError, match=f"its {name} are no") as error:
+        run(tmp_path / "run", resume=True)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("tensor", ["random.cpu", "adam.step.embedding.weight", "more"])
+def test_a_state_with_other_tensors_is_refused_before_they_are_read(tmp_path, monkeypatch, tensor):
+    run(tmp_path / "run", train_steps=3)
+    path = tmp_path / "run" / STATE
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    del metadata[weights.SEAL]
+    save_file({**load_file(path), tensor: torch.zeros(7)}, path, metadata)
+    monkeypatch.setattr(TrainingRun, "__init__", None)
+    with pytest.raises(ConfigError, match="other tensors than the state of this model"):
+        run(tmp_path / "run", resume=True)
+
+
+# What belongs together
+
+
+def test_a_setting_that_changed_in_the_file_is_another_run(tmp_path):
+    """Even one that no shape shows, in the directory's own config.json."""
+    run(tmp_path / "run", train_steps=3)
+    path = tmp_path / "run" / "config.json"
+    path.write_text(path.read_text().replace('"p_drop": 0.1', '"p_drop": 0.3'))
+    with pytest.raises(ConfigError, match="was trained with another p_drop"):
+        run(tmp_path / "run", resume=True, model_changes={"p_drop": 0.3})
+
+
+def test_weights_know_the_vocabulary_that_they_were_trained_with(tmp_path):
+    """Another of the same size would translate into nonsense."""
+    run(tmp_path / "run", train_steps=3)
+    other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
+    assert other.digest != toy_tokenizer().digest
+    other.save(tmp_path / "run" / "tokenizer.model")
+    with pytest.raises(ConfigError, match="trained with another tokenizer than tokenizer.model"):
+        checkpoint.load_model(tmp_path / "run")
+    model_config, train_config = toy_run_config()
+    arguments = model_config, train_config, other, text_pairs(1, 60), [], tmp_path / "run"
+    with pytest.raises(ConfigError, match="was trained with another tokenizer"):
+        train(*arguments, resume=True, progress=False)
+
+
+def test_temporary_files_of_dead_processes_go_when_a_run_goes_on(tmp_path):
+    run(tmp_path / "run", train_steps=3)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    names = "config.json", STATE, PREVIOUS, "checkpoints/step-00000099.safetensors", "log.jsonl"
+    for name in names:
+        path = tmp_path / "run" / name
+        path.with_name(f".{path.name}.{dead.pid}").write_bytes(b"half")
+    run(tmp_path / "run", resume=True)
+    assert not [path for path in (tmp_path / "run").rglob(".*") if path.is_file()]
+
+
+def test_a_state_is_never_older_than_its_log(tmp_path, monkeypatch):
+    """The log is on disk before the state, or a power cut could take its lines."""
+    order, flush = [], checkpoint.write_atomically
+    monkeypatch.setattr(
+        "annotated_transformer.training.state.flush_to_disk", lambda path: order.append(path.name)
+    )
+    monkeypatch.setattr(
+        weights,
+        "write_atomically",
+        lambda path, *rest: order.append(re.sub(r"\d+", "N", path.name)) or flush(path, *rest),
+    )
+    run(tmp_path / "run", train_steps=3)
+    assert order == ["log.jsonl", "step-N.safetensors", "model.safetensors", STATE]
+    assert saved_step(tmp_path / "run") == 3
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 3

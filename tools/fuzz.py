@@ -1,0 +1,188 @@
+"""Feeds the package what no person would write: python -m tools.fuzz [--inputs N] [--seed S].
+
+Each input is a good one with random changes, judged by one of the targets: a vocabulary, a text
+file, trees, weights, config.json, lines to translate, a command line. The contract: a right answer
+or one line that says what is wrong; never a traceback, a signal, a hang, a changed input or a lost
+line. Whatever breaks it is printed with the command that repeats it, and the exit status is 1.
+
+The inputs of a target are numbered, and each follows from its number and the seed alone. They are
+judged in forked processes, which may die. `--atheris TARGET` lets Google's fuzzer, where it is
+installed, choose the inputs instead, for as long as it is left to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import random
+import resource
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.fuzz_targets import TARGETS, Target, prepare
+
+CHUNK = 500  # inputs to a process
+SLOWEST = 20  # seconds for one input
+INTERESTING = (b"\0", b"\xff", b"\x80" * 10, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\n", b"\r")
+
+
+class Finding(NamedTuple):
+    """An input that broke the contract."""
+
+    target: str
+    number: int
+    what: str
+
+
+def mutated(target: Target, seed: int, number: int) -> bytes:
+    """Input `number`: one of the target's good ones, changed in one to eight places."""
+    chance = random.Random(f"{seed} {target.name} {number}")
+    data = bytearray(chance.choice(target.good))
+    for _ in range(chance.choice((0, 1, 1, 2, 3, 8))):
+        at = chance.randrange(len(data) + 1)
+        length = min(chance.choice((1, 1, 2, 8, 64, 4096)), len(data))
+        match chance.randrange(8):
+            case 0 if data:
+                data[at % len(data)] ^= 1 << chance.randrange(8)
+            case 1 if data:
+                data[at % len(data)] = chance.randrange(256)
+            case 2:
+                del data[at : at + length]
+            case 3:
+                data[at:at] = data[chance.randrange(len(data) + 1) :][:length]
+            case 4:
+                data[at:at] = chance.randbytes(length)
+            case 5:
+                words = (*INTERESTING, *target.words)
+                word = chance.choice(words)
+                data[at : at + chance.choice((0, len(word)))] = word
+            case 6:
+                other = chance.choice(target.good)
+                data[at:] = other[chance.randrange(len(other) + 1) :]
+            case 7:
+                del data[at:]
+    return bytes(data)
+
+
+def judge(target: Target, data: bytes) -> str:
+    """What is wrong about the answer to one input, or nothing."""
+    try:
+        return target.judge(data)
+    except Exception:
+        return traceback.format_exc()
+
+
+def work(target: Target, seed: int, numbers: range, at: mmap.mmap, report: int) -> None:
+    """Judge inputs in this process; the number of the present one stands in `at`."""
+    for number in numbers:
+        at[:8] = struct.pack("<q", number)
+        signal.alarm(SLOWEST)
+        wrong = judge(target, mutated(target, seed, number))
+        signal.alarm(0)
+        if wrong:
+            os.write(report, f"{number}\0{wrong}\1".encode(errors="replace"))
+
+
+def run(target: Target, seed: int, numbers: range) -> tuple[list[Finding], int]:
+    """The findings among inputs of one target, and the peak of memory in bytes above the start."""
+    findings, peak = list[Finding](), 0
+    for good in target.good:  # here, so that what is loaded late is loaded once
+        wrong = judge(target, good)
+        findings += [Finding(target.name, -1, wrong)] if wrong else []
+    at = mmap.mmap(-1, 8)
+    while numbers:
+        chunk, (reader, writer) = numbers[:CHUNK], os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            before = memory()
+            work(target, seed, chunk, at, writer)
+            os.write(writer, f"{memory() - before}".encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            said = pipe.read().decode(errors="replace")
+        status = os.waitpid(child, 0)[1]
+        *reports, last = said.split("\1")
+        for text in reports:
+            number, _, wrong = text.partition("\0")
+            findings.append(Finding(target.name, int(number), wrong))
+        if status:
+            (number_,) = struct.unpack("<q", at[:8])
+            name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "exit"
+            hung = f"hangs for {SLOWEST} s" if name == "SIGALRM" else f"dies of {name}"
+            findings.append(Finding(target.name, number_, hung))
+            numbers = numbers[number_ + 1 - numbers.start :]
+        else:
+            peak = max(peak, int(last))
+            numbers = numbers[CHUNK:]
+    return findings, peak
+
+
+def memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def command(target: str, seed: int, number: int) -> str:
+    return f"python -m tools.fuzz --target {target} --seed {seed} --only {number}"
+
+
+def by_atheris(target: Target) -> None:
+    import atheris
+
+    def one(data: bytes) -> None:
+        wrong = target.judge(data)
+        if wrong:
+            raise AssertionError(wrong)
+
+    atheris.Setup(sys.argv[:1], one)
+    atheris.Fuzz()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=1000, help="over all targets together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--target", choices=TARGETS, help="this one alone")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="one input, in this process")
+    parser.add_argument("--atheris", choices=TARGETS, metavar="TARGET")
+    args = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        targets = prepare(Path(folder))
+        if args.atheris:
+            by_atheris(targets[args.atheris])
+        if args.only is not None:
+            data = mutated(targets[args.target], args.seed, args.only)
+            print(data[:2000])
+            print(judge(targets[args.target], data) or "as it should be")
+            return 0
+        chosen = [targets[args.target]] if args.target else list(targets.values())
+        whole = sum(target.share for target in chosen)
+        n_inputs, findings = 0, list[Finding]()
+        for target in chosen:
+            n, began = -(-args.inputs * target.share // whole), time.perf_counter()
+            found, peak = run(target, args.seed, range(n))
+            seconds = time.perf_counter() - began
+            print(
+                f"{target.name:10} {n:7,} inputs, {len(found)} findings, {seconds:6.1f} s, "
+                f"{peak / 2**20:4.0f} MiB above the start",
+                flush=True,
+            )
+            n_inputs, findings = n_inputs + n, findings + found
+    kinds = {f.what.strip().splitlines()[-1][:40]: f for f in reversed(findings)}
+    for finding in [*kinds.values()][:20]:  # one of each kind
+        print(f"\n{finding.what.strip()}\n  {command(finding.target, args.seed, finding.number)}")
+    print(f"{n_inputs:,} inputs, {len(findings)} of them not answered as promised")
+    return int(bool(findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
