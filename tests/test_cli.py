@@ -20,7 +20,17 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.translation import evaluation, translator
 from annotated_transformer.translation.translator import Translator
 
-VERBS = ["prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export"]
+VERBS = [
+    "prepare",
+    "train",
+    "average",
+    "translate",
+    "evaluate",
+    "inspect",
+    "variations",
+    "export",
+    "export-page",
+]
 
 
 @pytest.fixture(scope="module")
