@@ -8,12 +8,10 @@ that its greedy and beam search say what the page must answer.
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from jaxtyping import Float, Int8, Shaped
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from annotated_transformer.config import require
 from annotated_transformer.model.embedding import SharedEmbedding
@@ -66,16 +64,14 @@ class Int8Rows(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-class Int8RowsEmbedding(nn.Module):
+class Int8RowsEmbedding(SharedEmbedding):
     """The shared embedding: the rounded rows are looked up, and are the projection to logits."""
 
     def __init__(self, embedding: SharedEmbedding) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.projection = Int8Rows(embedding.weight)
-        self.weight = self.projection.rounded * self.projection.scales[:, None]
-
-    def forward(self, tokens: Tensor) -> Float[Tensor, "*B D"]:
-        return F.embedding(tokens, self.weight) * math.sqrt(self.weight.size(1))
+        rows = self.projection.rounded * self.projection.scales[:, None]
+        self.weight = nn.Parameter(rows, requires_grad=False)
 
     def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         return self.projection(x)

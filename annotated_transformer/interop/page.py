@@ -3,6 +3,7 @@
     index.html      the page
     page.css        its look
     page.js         what it does when one types
+    explorer.js     the attention explorer of the book
     engine.js       tokenizer, model and search, as one function
     model.js        the model: settings, vocabulary, weights in 8 bits, products in WebAssembly
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,6 +32,8 @@ from annotated_transformer.weights import save_tensors
 
 ENGINE = ("tokenizer.js", "products.js", "transformer.js", "search.js", "translator.js")
 """The sources of engine.js, in this order."""
+EXAMPLES = {"en": "I have bought a new umbrella."}
+"""A first sentence, by the source language that a corpus is named for: tatoeba-en-de."""
 COPIED = ("index.html", "page.css", "page.js")
 
 
@@ -46,9 +50,13 @@ def write_page(directory: str | Path, out: str | Path) -> Path:
         not (out.exists() and out.samefile(directory)),
         f"the page needs a directory of its own, got {out}",
     )
-    written = {"engine.js": engine(), "model.js": model_script(directory)}
+    written = {
+        "engine.js": engine(),
+        "explorer.js": f"var explorerTemplate = {json.dumps(_read('looking', 'explorer.html'))};\n",
+        "model.js": model_script(directory),
+    }
     for name in COPIED:
-        written[name] = page_file(name).decode("utf-8")
+        written[name] = _read("interop", f"page_files/{name}")
     for name, text in written.items():
         _write(out / name, text.encode("utf-8"))
     return out
@@ -56,7 +64,7 @@ def write_page(directory: str | Path, out: str | Path) -> Path:
 
 def engine() -> str:
     """engine.js: one function whose text makes the engine, in a page or in a worker."""
-    sources = [page_file(name).decode("utf-8") for name in ENGINE]
+    sources = [_read("interop", f"page_files/{name}") for name in ENGINE]
     offered = "Tokenizer, Transformer, Translator, greedySearch, beamSearch, serve"
     return (
         "// Written by `annotated-transformer export-page`, from its page_files.\n"
@@ -69,29 +77,38 @@ def model_script(directory: str | Path) -> str:
     """model.js: all that the engine needs of a checkpoint, as one object."""
     model, tokenizer = load_model(directory)
     vocabulary = read_vocabulary(tokenizer.model_bytes)
+    corpus = read_config(directory).get("corpus", "")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "weights.safetensors"
         save_tensors(path, rounded_tensors(model))
         weights = path.read_bytes()
     files: dict[str, Any] = {
         "config": model.config.to_dict(),
-        "corpus": read_config(directory).get("corpus", ""),
+        "corpus": corpus,
+        "example": next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), ""),
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "tokenizer": {
             name: getattr(vocabulary, name) for name in ("kind", "pieces", "scores", "types")
         },
         "rule": _text(vocabulary.rule),
         "weights": _text(weights),
-        "kernels": _text(page_file("kernels.wasm")),
+        "kernels": _text(kernels()),
     }
     return f"var pageModel = {json.dumps(files, separators=(',', ':'))};\n"
 
 
-def page_file(name: str) -> bytes:
-    """A file of `page_files`, which come with the package."""
-    return (
-        resources.files("annotated_transformer.interop").joinpath("page_files", name).read_bytes()
-    )
+def kernels() -> bytes:
+    """The products in WebAssembly, which `python -m tools.kernels` made."""
+    return _resource("interop", "page_files/kernels.wasm").read_bytes()
+
+
+def _read(folder: str, name: str) -> str:
+    return _resource(folder, name).read_text(encoding="utf-8")
+
+
+def _resource(folder: str, name: str) -> Traversable:
+    """A file that comes with the package."""
+    return resources.files(f"annotated_transformer.{folder}").joinpath(name)
 
 
 def _text(content: bytes) -> str:

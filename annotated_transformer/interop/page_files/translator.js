@@ -5,7 +5,11 @@ const EDGES = /^[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\
 const LINE_END = "\\r\\n|[\\n-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]";
 
 // The bytes of a text in base 64.
-const bytesOf = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+function bytesOf(text) {
+  const characters = atob(text), bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
+}
 
 // The tensors of a safetensors file: the length of a head, the head (JSON), the numbers.
 function readTensors(bytes) {
