@@ -22,6 +22,7 @@ const jobs = {
   },
   look: (request) => translator.look(request),
   translate: ({ texts, settings }) => texts.map((text) => translator.translate({ text, ...settings })),
+  activate: ({ name, x }) => x.map(engine.ACTIVATIONS[name]),
   linear: ({ name, x }) => [...model.linear(name, Float64Array.from(x))],
   // Of each text: milliseconds a token of greedy search, and for a translation with a beam.
   time: ({ texts, beamSize }) => {

@@ -65,7 +65,7 @@ def write_page(directory: str | Path, out: str | Path) -> Path:
 def engine() -> str:
     """engine.js: one function whose text makes the engine, in a page or in a worker."""
     sources = [_read("interop", f"page_files/{name}") for name in ENGINE]
-    offered = "Tokenizer, Transformer, Translator, greedySearch, beamSearch, serve"
+    offered = "ACTIVATIONS, Tokenizer, Transformer, Translator, greedySearch, beamSearch, serve"
     return (
         "// Written by `annotated-transformer export-page`, from its page_files.\n"
         f'function makeEngine() {{\n"use strict";\n{"".join(sources)}\n'

@@ -14,6 +14,7 @@ from annotated_transformer.config import ConfigError
 from annotated_transformer.interop.int8_rows import WIDEST, with_int8_rows
 from annotated_transformer.interop.page import kernels as stored_kernels, write_page
 from annotated_transformer.looking.visualization import record_attention
+from annotated_transformer.model.feed_forward import ACTIVATIONS
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.search import beam_search, greedy_search
@@ -180,6 +181,15 @@ def test_every_kind_of_model_has_the_logits_of_python(tmp_path, changes):
         expected = beam_search(model, source_BS, **options)[0]
         assert [one["tokens"] for one in found] == [one.tokens for one in expected]
         assert [one["score"] for one in found] == pytest.approx([one.score for one in expected])
+
+
+@needs_node
+def test_activations_are_pytorchs(book_page):
+    x = torch.linspace(-9, 9, 1801, dtype=torch.float64)
+    jobs = [{"do": "activate", "name": name, "x": x.tolist()} for name in ACTIVATIONS]
+    for found, activation in zip(run_engine(book_page, *jobs), ACTIVATIONS.values(), strict=True):
+        ours = torch.tensor(found, dtype=torch.float64)
+        torch.testing.assert_close(ours, activation()(x), rtol=1e-9, atol=1e-14)
 
 
 @needs_node

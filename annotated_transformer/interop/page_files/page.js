@@ -1,5 +1,6 @@
 // The page: asks the engine for the translation of what is typed, and shows what it answers.
 (() => {
+  const LONGEST_LOOK = 120;  // tokens of both sides: with more, only the translation is shown
   const part = (id) => document.getElementById(id);
   const make = (name, properties = {}, ...children) => {
     const element = Object.assign(document.createElement(name), properties);
@@ -13,7 +14,8 @@
   darkness.addEventListener("change", setTheme);
   setTheme();
 
-  // The engine, in a worker that is made from its own text; where there can be none, in the page.
+  // The engine, in a worker that is made from its own text; where there can be none, in the page,
+  // which then answers what the worker has left unanswered.
   const waiting = new Map();
   const receive = (answer) => {
     const { resolve, reject } = waiting.get(answer.id);
@@ -21,25 +23,33 @@
     if (answer.error) reject(new Error(answer.error));
     else resolve(answer);
   };
-  const engine = () => {
+  const inPage = () => {
+    const reply = makeEngine().serve(receive);
+    return (request) => setTimeout(() => reply(request));
+  };
+  const inWorker = () => {
     try {
       const text = `${makeEngine}
         const reply = makeEngine().serve((answer) => postMessage(answer));
         onmessage = ({ data }) => reply(data);`;
       const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
       worker.onmessage = ({ data }) => receive(data);
+      worker.onerror = () => {
+        send = inPage();
+        for (const { request } of waiting.values()) send(request);
+      };
       return (request) => worker.postMessage(request);
     } catch {
-      const reply = makeEngine().serve(receive);
-      return (request) => setTimeout(() => reply(request));
+      return inPage();
     }
   };
-  const send = engine();
+  let send = inWorker();
   let nAsked = 0;
   const ask = (request) => new Promise((resolve, reject) => {
     nAsked += 1;
-    waiting.set(nAsked, { resolve, reject });
-    send({ ...request, id: nAsked });
+    const numbered = { ...request, id: nAsked };
+    waiting.set(nAsked, { request: numbered, resolve, reject });
+    send(numbered);
   });
 
   // What the explorer shows stays chosen from one sentence to the next.
@@ -69,12 +79,15 @@
     if (kind > 0) root.querySelectorAll(".ax-kinds input")[kind].click();
   };
 
+  // Pictures of a long text would fill the memory and tell the eye nothing.
+  const canLook = ({ hypotheses, source }) => source.length + hypotheses[0].tokens.length <= LONGEST_LOOK;
   const percent = (p) => `${(100 * p).toFixed(1)} %`;
   const number = (text) => make("span", { className: "number" }, text);
   const showFound = ({ hypotheses, milliseconds, source }) => {
     const best = hypotheses[0];
     part("translation").textContent = best ? best.text : "";
     part("details").hidden = !best;
+    part("seen").hidden = !best || !canLook({ hypotheses, source });
     part("said").textContent = best
       ? `${source.length} tokens in, ${best.tokens.length + 1} out, in ${milliseconds.toFixed(0)} ms.` : "";
     part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
@@ -106,7 +119,7 @@
         wanted = null;
         const found = await ask(request);
         showFound(found);
-        if (!found.hypotheses.length || wanted) continue;
+        if (!found.hypotheses.length || wanted || !canLook(found)) continue;
         const seen = await ask({ ask: "look", source: found.source, target: found.hypotheses[0].tokens });
         if (!wanted) showSeen(seen, found);
       }
