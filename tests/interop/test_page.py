@@ -69,7 +69,7 @@ def test_ten_thousand_varied_lines_have_sentencepieces_ids(book_page, book_model
 
 @needs_node
 @pytest.mark.parametrize(
-    ("model_type", "symbols"), [("unigram", []), ("bpe", ["(", ")"]), ("unigram", ["(", ")"])]
+    ("model_type", "symbols"), [("unigram", []), ("bpe", ["(", "the"]), ("unigram", ["(", "the"])]
 )
 def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbols):
     pairs = corpus.load("tatoeba-en-de", "valid")[:400]
@@ -77,7 +77,14 @@ def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbol
     tokenizer = Tokenizer.train(sentences, 700, model_type=model_type, symbols=symbols)
     store(tmp_path / "run", tokenizer)
     page = write_page(tmp_path / "run", tmp_path / "page")
-    lines = [*varied_lines(2, 1500, tokenizer), "(a (b (c)", "\u2581(\u0301 x", "a(b"]
+    lines = [
+        *varied_lines(2, 1500, tokenizer),
+        "(a (b (c)",
+        "\u2581(\u0301 x",
+        "a(b",
+        "there",
+        "the then breathe",
+    ]
     (ids,) = run_engine(page, {"do": "encode", "texts": lines})
     assert [
         line for line, *both in zip(lines, ids, tokenizer.encode_batch(lines)) if both[0] != both[1]
@@ -113,15 +120,15 @@ def test_greedy_and_beam_ids_are_those_of_python(book_page, book_model, test_sen
     greedy, beams = run_engine(
         book_page,
         {"do": "greedy", "sources": ended},
-        {"do": "beam", "sources": ended[:40], "settings": {"beamSize": 4, "alpha": 0.6}},
+        {"do": "beam", "sources": ended[:30], "settings": {"nBest": 4}},
     )
     config = model.config
     assert greedy == ids_in_python(lambda source: greedy_search(model, source), sources, config)
-    found = ids_in_python(lambda source: beam_search(model, source), sources[:40], config)
-    assert [one[0]["tokens"] for one in beams] == [one[0].tokens for one in found]
-    for (ours,), (theirs,) in zip(beams, found, strict=True):
-        assert ours["score"] == pytest.approx(theirs.score, abs=1e-9)
-        assert ours["logP"] == pytest.approx(theirs.log_p, abs=1e-9)
+    found = ids_in_python(lambda source: beam_search(model, source, n_best=4), sources[:30], config)
+    for ours, theirs in zip(beams, found, strict=True):
+        assert [one["tokens"] for one in ours] == [one.tokens for one in theirs]
+        assert [one["score"] for one in ours] == pytest.approx([one.score for one in theirs])
+        assert [one["logP"] for one in ours] == pytest.approx([one.log_p for one in theirs])
 
 
 @needs_node
