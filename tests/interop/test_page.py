@@ -57,6 +57,7 @@ def test_sentences(book_model):
 # The tokenizer
 
 
+@pytest.mark.slow
 @needs_node
 def test_ten_thousand_varied_lines_have_sentencepieces_ids(book_page, book_model):
     tokenizer = book_model[1]
@@ -67,6 +68,7 @@ def test_ten_thousand_varied_lines_have_sentencepieces_ids(book_page, book_model
     assert [line for line, *both in zip(lines, ids, expected) if both[0] != both[1]] == []
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize(
     ("model_type", "symbols"), [("unigram", []), ("bpe", ["(", "the"]), ("unigram", ["(", "the"])]
@@ -77,14 +79,8 @@ def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbol
     tokenizer = Tokenizer.train(sentences, 700, model_type=model_type, symbols=symbols)
     store(tmp_path / "run", tokenizer)
     page = write_page(tmp_path / "run", tmp_path / "page")
-    lines = [
-        *varied_lines(2, 1500, tokenizer),
-        "(a (b (c)",
-        "\u2581(\u0301 x",
-        "a(b",
-        "there",
-        "the then breathe",
-    ]
+    odd = ["(a (b (c)", "\u2581(\u0301 x", "a(b", "there", "the then breathe"]
+    lines = [*varied_lines(2, 1500, tokenizer), *odd]
     (ids,) = run_engine(page, {"do": "encode", "texts": lines})
     assert [
         line for line, *both in zip(lines, ids, tokenizer.encode_batch(lines)) if both[0] != both[1]
@@ -111,6 +107,7 @@ def test_any_ids_decode_to_sentencepieces_text(book_page, book_model):
 # The model and the search
 
 
+@pytest.mark.slow
 @needs_node
 def test_greedy_and_beam_ids_are_those_of_python(book_page, book_model, test_sentences):
     """The first sentences of the test split; `benchmarks/page.py` takes all of them."""
@@ -131,6 +128,7 @@ def test_greedy_and_beam_ids_are_those_of_python(book_page, book_model, test_sen
         assert [one["logP"] for one in ours] == pytest.approx([one.log_p for one in theirs])
 
 
+@pytest.mark.slow
 @needs_node
 def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
     generator = random.Random(5)
@@ -199,6 +197,7 @@ def test_activations_are_pytorchs(book_page):
         torch.testing.assert_close(ours, activation()(x), rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.slow
 @needs_node
 def test_a_page_translates_lines_as_the_translator_does(book_page, book_model):
     model, tokenizer = book_model
