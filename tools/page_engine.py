@@ -22,7 +22,9 @@ def run_engine(folder: Path, *jobs: dict[str, Any], plain: bool = False) -> list
     """
     command = [NODE or "node", str(SCRIPT), str(folder), *(["plain"] if plain else [])]
     asked = "".join(json.dumps(job) + "\n" for job in jobs)
-    done = subprocess.run(command, input=asked, capture_output=True, encoding="utf-8", check=False)
+    done = subprocess.run(
+        command, input=asked, capture_output=True, encoding="utf-8", check=False, timeout=3600
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return [json.loads(line) for line in done.stdout.split("\n") if line]
