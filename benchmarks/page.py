@@ -6,8 +6,9 @@
 It needs Node. The records say how many of the generated lines have the ids that SentencePiece gives
 them; how many sentences have the same ids in greedy search and with a beam of 4 as in Python with
 the same arithmetic; what BLEU the page and float32 have; what the page weighs; and how long it
-takes, with WebAssembly's SIMD and without: milliseconds a token in greedy search, and for sentences
-of ten words with a beam of 4 (the median and the slowest).
+takes, with WebAssembly's SIMD and without: milliseconds of the processor a token in greedy search,
+the source's encoding included, and for sentences of ten words with a beam of 4 (the median and the
+slowest).
 """
 
 from __future__ import annotations
