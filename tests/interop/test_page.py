@@ -317,8 +317,9 @@ def test_the_page_weighs_less_than_8_mb_and_names_no_other_host(book_page):
     assert sum(sizes.values()) <= 8e6
     for name in sizes.keys() - {"model.js"}:
         text = (book_page / name).read_text(encoding="utf-8")
-        addresses = re.findall(r"\b(?:https?:)?//[a-z][\w.-]+\.[a-z]{2,}[^\s\"')]*", text)
-        assert addresses == [], name  # a link would be one too: they come with the book
+        addresses = re.findall(r"\b(?:https?:)?//[a-z][\w.-]+\.[a-z]{2,}[^\s\"')\\]*", text)
+        names = {"http://www.w3.org/2000/svg"}  # of an XML namespace, which nobody asks for
+        assert set(addresses) <= names, name
 
 
 @pytest.mark.skipif(not kernels.CLANG, reason="no clang on this machine")
