@@ -29,7 +29,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"{PROGRAM} VERB --help tells more.",
     )
     verbs = top.add_subparsers(required=True, metavar="VERB")
-    for add in (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations, _export):
+    learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
+    for add in (*learning, _export, _export_page):
         add(verbs)
     return top
 
@@ -37,11 +38,12 @@ def parser() -> argparse.ArgumentParser:
 def _verb(
     verbs: Any, run: Callable[..., None], summary: str, example: str, directory: str = ""
 ) -> argparse.ArgumentParser:
+    name = run.__name__.replace("_", "-")
     verb: argparse.ArgumentParser = verbs.add_parser(
-        run.__name__,
+        name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example: {PROGRAM} {run.__name__} {example}",
+        epilog=f"example: {PROGRAM} {name} {example}",
     )
     verb.set_defaults(run=run)
     if directory:
@@ -208,19 +210,12 @@ def _variations(verbs: Any) -> None:
     )
     add("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N of each row (default 3)")
     add(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="runs at a time (default 1, with one thread each)",
+        "--jobs", type=int, default=1, metavar="N", help="runs at a time, of one thread (default 1)"
     )
     add("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 1,000)")
     add("--corpus", default="tatoeba-en-de", metavar="NAME", help="default tatoeba-en-de")
     add(
-        "--out",
-        default="runs/variations",
-        metavar="DIR",
-        help="where runs are kept, to go on with later",
+        "--out", default="runs/variations", metavar="DIR", help="where runs are kept, to go on with"
     )
     add("--result", metavar="FILE", help="for table: also write a result file (JSON)")
     add(
@@ -247,6 +242,12 @@ def _export(verbs: Any) -> None:
         "--dtype", choices=("float32", "float16"), default="float32", help="float16 halves the file"
     )
     add("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
+
+
+def _export_page(verbs: Any) -> None:
+    summary = "write a page that translates, for any web server or none"
+    verb = _verb(verbs, commands.export_page, summary, "book/model --out page", CHECKPOINT)
+    verb.add_argument("--out", required=True, metavar="DIR", help="directory to write")
 
 
 def _add_corpus(verb: argparse.ArgumentParser) -> None:

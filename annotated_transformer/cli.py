@@ -1,4 +1,4 @@
-"""The command line: prepare, train, average, translate, evaluate, inspect, variations, export.
+"""The command line: a verb for each step, from a corpus to a page that translates.
 
 Results go to standard output, progress and messages to standard error. A user's mistake is one line
 on standard error and exit status 2; Ctrl-C gives 130, a reader that has gone 141, SIGTERM in

@@ -236,47 +236,16 @@ def variations(args: Namespace) -> None:
 
 def export(args: Namespace) -> None:
     """Write a checkpoint's weights in another type, with a card that says what they are."""
-    import torch
+    from annotated_transformer.interop.weights_alone import export_weights
 
-    from annotated_transformer.checkpoint import (
-        load_model,
-        read_config,
-        require_no_run,
-        save_weights,
-        write_directory,
-    )
-    from annotated_transformer.text import corpus
-
-    out = Path(args.out)
-    require_no_run(out)
-    require(
-        not (out.exists() and out.samefile(args.directory)),
-        f"the export needs a directory of its own, got {out}",
-    )
-    config = read_config(args.directory)
-    model, tokenizer = load_model(args.directory)
-    extra = {name: value for name, value in config.items() if name != "model"}
-    write_directory(out, model.config, tokenizer, {**extra, "dtype": args.dtype})
-    belongs_to = {"tokenizer": tokenizer.digest}
-    save_weights(out / "model.safetensors", model, getattr(torch, args.dtype), belongs_to)
-    name = config.get("corpus", "")
-    n_parameters = sum(p.numel() for p in model.parameters())
-    parts = [
-        f"# {shown(out.name)}",
-        args.notes,
-        f"{n_parameters:,} parameters in {args.dtype}. To translate: "
-        f"`{PROGRAM} translate {shown(out.name)} < input > output`.",
-        "## Trained on",
-        _block(corpus.card(name)) if name in corpus.names() else name or "Not recorded.",
-        "## Settings",
-        _block(json.dumps(config, indent=2)),
-    ]
-    (out / "README.md").write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
-    print(shown(out))
+    print(shown(export_weights(args.directory, args.out, args.dtype, args.notes)))
 
 
-def _block(text: str) -> str:
-    return f"```\n{text}\n```"
+def export_page(args: Namespace) -> None:
+    """Write a checkpoint's translator as a page that needs no server."""
+    from annotated_transformer.interop.page import write_page
+
+    print(shown(write_page(args.directory, args.out)))
 
 
 def device_of(name: str) -> str:

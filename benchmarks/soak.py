@@ -28,6 +28,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +178,12 @@ def state_of(out: Path) -> Path:
     raise SystemExit(f"no state is left in {out}")
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=60.0, help="to a minute, for a trial")
     parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     result = soak(args.minutes, args.seconds, args.seed)
     print(json.dumps(result))
     return int(bool(result["differs_in"]) or not result["flat"])

@@ -30,13 +30,15 @@ from benchmarks import (
     timing,
     wmt_slice,
 )
+from tools.page_engine import NODE
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "gpu", "growth", "half_precision",
-    "miniature_at_work", "multi30k", "recipes", "shards", "special_cases", "training", "wmt_slice",
+    "miniature_at_work", "multi30k", "page", "recipes", "shards", "soak", "special_cases",
+    "training", "wmt_slice",
 )  # fmt: skip
 
 
@@ -212,6 +214,31 @@ def test_the_slice_of_wmt_counts_every_pair_and_its_padding(tmp_path):
         assert sum(record["sentences"]) == 40 and 0 <= record["waste"] < 1
     for batch in result["records"][1]["first_eight"]:
         assert all(len(lengths) * max(lengths) <= 3125 for lengths in batch)
+
+
+@pytest.mark.skipif(not NODE, reason="no node on this machine")
+def test_the_page_is_held_to_python_and_timed(tmp_path):
+    out = tmp_path / "page.json"
+    printed = rehearse("page", "--out", out)
+    found = {record["figure"]: record for record in read_result(out)["records"]}
+    assert found["weight"]["bytes"] <= 8e6 and f"bytes {found['weight']['bytes']}" in printed
+    for name in ("tokenizer ids", "greedy ids", "beam 4 ids"):
+        assert found[name]["same"] == found[name]["of"] > 0
+    assert found["time"]["ms a token, greedy, median"] > 0
+
+
+def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
+    records = read_result(ROOT / "book" / "results" / "page.json")["records"]
+    found = {record["figure"]: record for record in records if record["figure"] != "time"}
+    simd, plain = [record for record in records if record["figure"] == "time"]
+    assert found["weight"]["bytes"] <= 8e6
+    assert found["tokenizer ids"]["same"] == found["tokenizer ids"]["of"] == 10_000
+    assert found["greedy ids"]["same"] == found["greedy ids"]["of"] == 1000
+    assert found["beam 4 ids"]["same"] >= 0.99 * found["beam 4 ids"]["of"]
+    for name in ("greedy ids", "beam 4 ids"):
+        assert abs(found[name]["BLEU"] - found[name]["BLEU in float32"]) <= 0.3
+    assert simd["ms a token, greedy, median"] <= 2 and plain["ms a token, greedy, median"] <= 8
+    assert simd["ms a sentence, beam 4, median"] <= 250
 
 
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):

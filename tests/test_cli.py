@@ -20,7 +20,17 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.translation import evaluation, translator
 from annotated_transformer.translation.translator import Translator
 
-VERBS = ["prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export"]
+VERBS = [
+    "prepare",
+    "train",
+    "average",
+    "translate",
+    "evaluate",
+    "inspect",
+    "variations",
+    "export",
+    "export-page",
+]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +92,7 @@ def test_the_example_command_lines_are_understood(capsys):
     for verb in VERBS:
         example = run(capsys, verb, "--help")[1].rpartition("example: annotated-transformer ")[2]
         arguments = example.partition("<")[0].split()
-        assert cli.parser().parse_args(arguments).run is getattr(commands, verb)
+        assert cli.parser().parse_args(arguments).run is getattr(commands, verb.replace("-", "_"))
 
 
 def test_help_needs_neither_torch_nor_a_corpus():

@@ -53,6 +53,7 @@ def test_its_command_lines_parse(line: str) -> None:
 def test_every_verb_is_shown() -> None:
     assert {arguments(line)[0] for line in command_lines()} == {
         "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
+        "export-page",
     }  # fmt: skip
 
 

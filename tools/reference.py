@@ -93,7 +93,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "exercises.on_training",
     ),
     "Ways in and out": (
-        "interop",
+        "interop", "interop.weights_alone", "interop.page", "interop.int8_rows",
+        "interop.sentencepiece_file",
         "commands",
         "arguments",
         "cli",

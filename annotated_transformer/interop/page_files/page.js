@@ -1,0 +1,147 @@
+// The page: asks the engine for the translation of what is typed, and shows what it answers.
+(() => {
+  const LONGEST_LOOK = 120;  // tokens of both sides: with more, only the translation is shown
+  const part = (id) => document.getElementById(id);
+  const make = (name, properties = {}, ...children) => {
+    const element = Object.assign(document.createElement(name), properties);
+    element.append(...children);
+    return element;
+  };
+
+  // Light or dark, as the reader's device is.
+  const darkness = matchMedia("(prefers-color-scheme: dark)");
+  const setTheme = () => { document.documentElement.dataset.theme = darkness.matches ? "dark" : "light"; };
+  darkness.addEventListener("change", setTheme);
+  setTheme();
+
+  // The engine, in a worker that is made from its own text; where there can be none, in the page,
+  // which then answers what the worker has left unanswered.
+  const waiting = new Map();
+  const receive = (answer) => {
+    const { resolve, reject } = waiting.get(answer.id);
+    waiting.delete(answer.id);
+    if (answer.error) reject(new Error(answer.error));
+    else resolve(answer);
+  };
+  const inPage = () => {
+    const reply = makeEngine().serve(receive);
+    return (request) => setTimeout(() => reply(request));
+  };
+  const inWorker = () => {
+    try {
+      const text = `${makeEngine}
+        const reply = makeEngine().serve((answer) => postMessage(answer));
+        onmessage = ({ data }) => reply(data);`;
+      const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+      worker.onmessage = ({ data }) => receive(data);
+      worker.onerror = () => {
+        send = inPage();
+        for (const { request } of waiting.values()) send(request);
+      };
+      return (request) => worker.postMessage(request);
+    } catch {
+      return inPage();
+    }
+  };
+  let send = inWorker();
+  let nAsked = 0;
+  const ask = (request) => new Promise((resolve, reject) => {
+    nAsked += 1;
+    const numbered = { ...request, id: nAsked };
+    waiting.set(nAsked, { request: numbered, resolve, reject });
+    send(numbered);
+  });
+
+  // What the explorer shows stays chosen from one sentence to the next.
+  const chosen = () => {
+    const root = part("explorer").firstElementChild;
+    const place = (field, start) => {
+      const inputs = root ? [...root.querySelectorAll(`.ax-${field}s input`)] : [];
+      return inputs.length ? inputs.findIndex((input) => input.checked) : start;
+    };
+    return { kind: place("kind", 0), layer: place("layer", pageModel.config.N - 1), head: place("head", 0) };
+  };
+  const explore = ({ attention, next }, source, target) => {
+    const { kind, ...first } = chosen(), read = ["<s>", ...target], told = [...target, "</s>"];
+    const maps = [
+      { name: "Encoder-decoder attention", queries: read, keys: source, predicts: told },
+      { name: "Encoder self-attention", queries: source, keys: source, predicts: [] },
+      { name: "Decoder self-attention", queries: read, keys: read, predicts: told },
+    ];
+    const data = { ...first, query: 0, maps, weights: [attention.cross, attention.encoder, attention.decoder] };
+    const skeleton = '<table class="ax-matrix"><caption></caption><thead><tr></tr></thead><tbody></tbody></table>';
+    const filled = { title: "", table: skeleton, data: JSON.stringify(data).replaceAll("<", "\\u003c") };
+    const holder = make("div");
+    holder.innerHTML = explorerTemplate.replace(/\{\{(\w+)\}\}/g, (_, name) => filled[name]);
+    const root = holder.firstElementChild, script = root.querySelector("script:last-of-type");
+    part("explorer").replaceChildren(root);
+    script.replaceWith(make("script", { textContent: script.textContent }));  // so that it runs
+    if (kind > 0) root.querySelectorAll(".ax-kinds input")[kind].click();
+  };
+
+  // Pictures of a long text would fill the memory and tell the eye nothing.
+  const canLook = ({ hypotheses, source }) => source.length + hypotheses[0].tokens.length <= LONGEST_LOOK;
+  const percent = (p) => `${(100 * p).toFixed(1)} %`;
+  const number = (text) => make("span", { className: "number" }, text);
+  const showFound = ({ hypotheses, milliseconds, source }) => {
+    const best = hypotheses[0];
+    part("translation").textContent = best ? best.text : "";
+    part("details").hidden = !best;
+    part("seen").hidden = !best || !canLook({ hypotheses, source });
+    part("said").textContent = best
+      ? `${source.length} tokens in, ${best.tokens.length + 1} out, in ${milliseconds.toFixed(0)} ms.` : "";
+    part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
+      make("li", {}, `${text} `, number(`(${score.toFixed(3)})`))));
+  };
+  const showSeen = (seen, { hypotheses, sourcePieces }) => {
+    part("tokens").tBodies[0].replaceChildren(...seen.next.map(({ id, piece, p, runners }) => {
+      const others = runners.filter((one) => one.id !== id).slice(0, 4)
+        .map((one) => make("li", {}, `${one.piece} `, number(percent(one.p))));
+      return make("tr", {},
+        make("th", { scope: "row" }, make("span", { className: "token" }, piece)),
+        make("td", { className: "number" }, percent(p)), make("td", {}, make("ul", {}, ...others)));
+    }));
+    explore(seen, sourcePieces, hypotheses[0].pieces);
+  };
+
+  // One question at a time; of what is typed meanwhile only the last is asked.
+  let wanted = null, isBusy = false, pause;
+  const update = async () => {
+    const [beamSize, alpha] = [Number(part("beam").value), Number(part("alpha").value)];
+    part("beam-value").textContent = beamSize;
+    part("alpha-value").textContent = alpha.toFixed(1);
+    wanted = { ask: "translate", text: part("text").value.replaceAll("\n", " "), beamSize, alpha };
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      while (wanted) {
+        const request = wanted;
+        wanted = null;
+        const found = await ask(request);
+        showFound(found);
+        if (!found.hypotheses.length || wanted || !canLook(found)) continue;
+        const seen = await ask({ ask: "look", source: found.source, target: found.hypotheses[0].tokens });
+        if (!wanted) showSeen(seen, found);
+      }
+    } catch (error) {
+      part("said").textContent = `This did not work: ${error.message}`;
+    }
+    isBusy = false;
+    clearTimeout(pause);  // a screen reader hears the translation when the typing rests
+    pause = setTimeout(() => { part("spoken").textContent = part("translation").textContent; }, 1000);
+  };
+
+  const begin = async () => {
+    const { config, n_parameters, example, ...files } = pageModel;
+    const million = (n_parameters / 1e6).toFixed(1);
+    part("about").textContent = `A Transformer of ${million} million parameters, ${config.N} layers of ${config.h} heads, runs here, on your device: what you type is sent nowhere.`;
+    const { isWasm } = await ask({ ask: "load", files: { config, ...files }, useWasm: true });
+    document.documentElement.dataset.engine = isWasm ? "WebAssembly" : "JavaScript";
+    if (!part("text").value) part("text").value = example;
+    for (const id of ["text", "beam", "alpha"]) part(id).addEventListener("input", update);
+    part("form").addEventListener("submit", (event) => event.preventDefault());
+    await update();
+    document.documentElement.dataset.ready = "";
+  };
+  begin().catch((error) => { part("said").textContent = `The model did not load: ${error.message}`; });
+})();

@@ -1,0 +1,118 @@
+// Text in, text out: what the page asks of the model, and what it is told.
+
+// Python's white space, and what it takes for the end of a line.
+const EDGES = /^[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/g;
+const LINE_END = "\\r\\n|[\\n-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]";
+
+// The bytes of a text in base 64.
+function bytesOf(text) {
+  const characters = atob(text), bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
+}
+
+// The tensors of a safetensors file: the length of a head, the head (JSON), the numbers.
+function readTensors(bytes) {
+  const length = Number(new DataView(bytes.buffer).getBigUint64(0, true));
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  delete head.__metadata__;
+  const types = { I8: Int8Array, F32: Float32Array }, tensors = {};
+  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(head)) {
+    tensors[name] = { shape, values: new types[dtype](bytes.slice(8 + length + from, 8 + length + to).buffer) };
+  }
+  return tensors;
+}
+
+class Translator {
+  // `files` is what model.js holds: config, tokenizer, and in base 64 rule, weights and kernels.
+  constructor(files, useWasm = true) {
+    this.config = files.config;
+    this.tokenizer = new Tokenizer(files.tokenizer, bytesOf(files.rule));
+    this.model = new Transformer(files.config, readTensors(bytesOf(files.weights)), bytesOf(files.kernels), useWasm);
+    this.maxSource = files.config.positions === "learned" ? Math.min(1024, files.config.max_len) : 1024;
+  }
+
+  // The ids of a line of text, with the end of the sentence; an empty list if there is nothing to translate.
+  source(text) {
+    const ids = this.tokenizer.encode(text.replace(EDGES, "")).slice(0, this.maxSource - 1);
+    return ids.length ? [...ids, this.config.eos_id] : [];
+  }
+
+  // The text of ids on one line.
+  text(ids) {
+    const text = this.tokenizer.decode(ids).replace(new RegExp(`(${LINE_END})$`), "");
+    return text.replace(new RegExp(LINE_END, "g"), " ");
+  }
+
+  pieces(ids) {
+    return ids.map((id) => this.tokenizer.pieces[id]);
+  }
+
+  // The hypotheses for a text, best first: { text, tokens, score, logP }, and the steps of the
+  // beam. Without positions, or `without` some heads ("cross.0.3"), if so asked.
+  translate({ text, beamSize = 4, alpha = 0.6, nBest = beamSize, maxExtra = 50, positions = true, without = [] }) {
+    this.model.change = { positions, without: new Set(without) };
+    const source = this.source(text), steps = [];
+    if (!source.length) return { source, hypotheses: [], steps };
+    const onStep = (seen) => steps.push(seen);
+    const found = beamSearch(this.model, source, { beamSize, alpha, nBest, maxExtra, onStep });
+    return { source, steps, hypotheses: found.map((one) => ({ text: this.text(one.tokens), ...one })) };
+  }
+
+  // What the model sees and expects when it is told the target: at each place the `nRunners` most
+  // probable next tokens with their probabilities, and the weights of every head,
+  // attention[kind][layer][head][query] = one for each key.
+  look({ source, target, positions = true, without = [], nRunners = 5 }) {
+    this.model.change = { positions, without: new Set(without) };
+    const { bos_id, eos_id, N, h } = this.config, attention = {}, next = [];
+    for (const kind of ["encoder", "decoder", "cross"]) {
+      attention[kind] = Array.from({ length: N }, () => Array.from({ length: h }, () => []));
+    }
+    this.model.record = (kind, layer, head, weights) => attention[kind][layer][head].push([...weights]);
+    try {
+      const state = this.model.start(source), read = [bos_id, ...target], told = [...target, eos_id];
+      read.forEach((token, i) => {
+        const logP = logSoftmax(this.model.step([token], state)[0]);
+        const runners = largestOf(logP, nRunners).map((id) => ({ id, p: Math.exp(logP[id]) }));
+        next.push({ id: told[i], p: Math.exp(logP[told[i]]), runners });
+      });
+    } finally {
+      this.model.record = null;
+    }
+    const length = next.length;  // a query of the decoder sees no later key: the rest of its row is 0
+    for (const layer of attention.decoder) {
+      for (const head of layer) for (const row of head) while (row.length < length) row.push(0);
+    }
+    return { next, attention };
+  }
+}
+
+// In a worker, or where there is none: answers to messages { id, ask, ... }, the first of which
+// brings the files.
+function serve(answer) {
+  let translator;
+  const asks = {
+    load: ({ files, useWasm }) => {
+      translator = new Translator(files, useWasm);
+      return { isWasm: translator.model.matrices.isWasm };
+    },
+    translate: (request) => {
+      const began = performance.now(), found = translator.translate(request);
+      const milliseconds = performance.now() - began;
+      for (const one of found.hypotheses) one.pieces = translator.pieces(one.tokens);
+      return { ...found, milliseconds, sourcePieces: translator.pieces(found.source) };
+    },
+    look: (request) => {
+      const seen = translator.look(request);
+      const named = (one) => ({ ...one, piece: translator.tokenizer.pieces[one.id] });
+      return { ...seen, next: seen.next.map((one) => ({ ...named(one), runners: one.runners.map(named) })) };
+    },
+  };
+  return (request) => {
+    try {
+      answer({ id: request.id, ...asks[request.ask](request) });
+    } catch (error) {
+      answer({ id: request.id, error: String(error) });
+    }
+  };
+}

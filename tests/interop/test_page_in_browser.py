@@ -1,0 +1,159 @@
+"""The exported page in Chromium: from a disk and from a server, for hands, eyes and ears."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from annotated_transformer import checkpoint
+from annotated_transformer.interop.int8_rows import with_int8_rows
+from annotated_transformer.interop.page import write_page
+from annotated_transformer.translation.translator import Translator
+from tools.browser import CHROMIUM, chromium_page, served
+
+BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+SENTENCE = "The woman who lives next door has a small dog."
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_page(BOOK_MODEL, tmp_path_factory.mktemp("site") / "page")
+
+
+@pytest.fixture(scope="module")
+def in_python() -> dict[int, str]:
+    """The translation by beam width, in the page's arithmetic."""
+    model, tokenizer = checkpoint.load_model(BOOK_MODEL)
+    translator = Translator(with_int8_rows(model), tokenizer)
+    return {width: translator.translate([SENTENCE], beam_size=width)[0] for width in (1, 4)}
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Page]:
+    with chromium_page() as page:
+        yield page
+
+
+@pytest.fixture
+def page(tab: Page) -> Iterator[Page]:
+    with tab.context.new_page() as page:
+        page.set_default_timeout(120_000)
+        expect.set_options(timeout=120_000)
+        yield page
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+
+
+def test_it_works_from_a_disk_and_asks_for_nothing_but_its_files(
+    page: Page, folder: Path, in_python: dict[int, str]
+) -> None:
+    asked: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda said: complaints.append(said.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    open_page(page, folder.joinpath("index.html").as_uri())
+    assert page.evaluate("document.documentElement.dataset.engine") == "WebAssembly"
+    page.fill("#text", SENTENCE)
+    expect(page.locator("#translation")).to_have_text(in_python[4])
+    files = {url for url in asked if not url.startswith("blob:")}
+    assert files == {path.as_uri() for path in folder.iterdir()} and complaints == []
+
+
+@pytest.mark.parametrize(
+    ("without", "engine"),
+    [("WebAssembly.validate = () => false", "JavaScript"), ("", "WebAssembly")],
+)
+def test_without_simd_or_a_worker_it_says_the_same(
+    page: Page, folder: Path, in_python: dict[int, str], without: str, engine: str
+) -> None:
+    """A worker does not see what is changed in its page: there the engine runs in the page."""
+    page.add_init_script(f"delete window.Worker; {without}")
+    with served(folder.parent) as address:
+        open_page(page, f"{address}/page/index.html")
+        assert page.evaluate("document.documentElement.dataset.engine") == engine
+        page.fill("#text", SENTENCE)
+        expect(page.locator("#translation")).to_have_text(in_python[4])
+
+
+def test_the_keyboard_alone_is_enough(page: Page, folder: Path, in_python: dict[int, str]) -> None:
+    with served(folder.parent) as address:
+        open_page(page, f"{address}/page/")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Control+a")
+    page.keyboard.type(SENTENCE)
+    expect(page.locator("#translation")).to_have_text(in_python[4])
+    expect(page.locator("#spoken")).to_have_text(in_python[4])  # what a screen reader hears
+    expect(page.locator("#hypotheses li")).to_have_count(4)
+    page.keyboard.press("Tab")
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator("#hypotheses li")).to_have_count(1)
+    expect(page.locator("#translation")).to_have_text(in_python[1])
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")  # to the decoder's self-attention
+    said = page.locator(".ax-says")
+    expect(said).to_contain_text("Decoder self-attention, layer 3, head 1")
+    page.focus("#text")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("I like tea.")
+    page.wait_for_function("document.querySelectorAll('.ax-queries li').length < 10")
+    expect(said).to_contain_text("Decoder self-attention, layer 3, head 1")  # still chosen
+
+
+def test_a_worker_that_is_refused_leaves_its_work_to_the_page(
+    page: Page, folder: Path, in_python: dict[int, str]
+) -> None:
+    """As a server does that allows scripts from its own address alone."""
+    policy = '<meta http-equiv="Content-Security-Policy" content="worker-src \'none\'">'
+    text = folder.joinpath("index.html").read_text(encoding="utf-8")
+    strict = text.replace("<title>", f"{policy}<title>")
+    page.route("**/index.html", lambda route: route.fulfill(body=strict, content_type="text/html"))
+    with served(folder.parent) as address:
+        open_page(page, f"{address}/page/index.html")
+    page.fill("#text", SENTENCE)
+    expect(page.locator("#translation")).to_have_text(in_python[4])
+
+
+def test_a_long_text_is_translated_without_pictures(page: Page, folder: Path) -> None:
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", 20 * SENTENCE)
+    expect(page.locator("#seen")).to_be_hidden()
+    expect(page.locator("#said")).to_contain_text("tokens in")
+    page.fill("#text", SENTENCE)
+    expect(page.locator("#seen")).to_be_visible()
+
+
+def test_an_empty_text_has_no_translation(page: Page, folder: Path) -> None:
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", " ")
+    expect(page.locator("#translation")).to_have_text("")
+    expect(page.locator("#details")).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, scheme) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.set_viewport_size({"width": 360, "height": 800})
+    open_page(page, folder.joinpath("index.html").as_uri())
+    expect(page.locator(".ax-queries")).to_be_visible()
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    page.get_by_role("button", name="Show this head as a table").click()
+    root = "document.documentElement"
+    assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") == 0
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
