@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tools import fuzz
+from tools.fuzz_targets import kept_inside
 
 TARGET = fuzz.Target("one", 1, [b"0123456789"], (), lambda data: "")
 
@@ -60,3 +61,14 @@ def test_what_breaks_the_contract_is_found(monkeypatch, broken, said):
     wrong = [n for n in numbers if fuzz.mutated(target, 1, n)[:1] != b"0"]
     assert [finding.number for finding in found] == wrong and 1 <= len(wrong) < 12
     assert all(said in finding.what for finding in found)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/x", "//x", "../x", "a/../../x", "~/x", "--out=/x", "--out=~x", "....//x", ".../.x"],
+)
+def test_no_fuzzed_command_can_name_a_place_outside_its_folder(path, tmp_path):
+    """A fuzzer that runs as root had written to the root of the machine it ran on."""
+    inside = kept_inside(path).partition("=")[2] or kept_inside(path)
+    assert (tmp_path / inside).resolve().is_relative_to(tmp_path) and "~" not in inside[:1]
+    assert kept_inside("runs/good.d/step-1") == "runs/good.d/step-1"

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import socket
 import warnings
@@ -139,7 +140,7 @@ def prepare(folder: Path) -> dict[str, Target]:
             Target(
                 "translate", 1, [b"".join(lines), *lines], (b"\n" * 9, b"a " * 40), _Lines(folder)
             ),
-            Target("command", 1, _commands(folder), _words(folder), _command),
+            Target("command", 1, _commands(), WORDS, _Command(folder)),
         )
     }  # fmt: skip
 
@@ -241,19 +242,29 @@ class _Lines:
         return "" if source.read_bytes() == data else "the input was changed"
 
 
-def _commands(folder: Path) -> list[bytes]:
-    """Command lines with an argument a line."""
-    source = folder / "source"
+_OUT_OF_HERE = re.compile(r"(?<![\w.])[/~]+|\.\.")
+"""What leads out of a folder: a root, a home, a way up."""
+
+
+def kept_inside(argument: str) -> str:
+    """The argument without what could make a path of it that leads out of the folder."""
+    while (shorter := _OUT_OF_HERE.sub("", argument)) != argument:
+        argument = shorter
+    return argument
+
+
+def _commands() -> list[bytes]:
+    """Command lines with an argument a line; every path is relative, to the target's folder."""
     lines = (
-        f"translate {folder}/good --input {source} --beam-size 2 --alpha 0.6 --n-best 2 --window 3",
-        f"translate {folder}/good --input {source} --max-source 5 --max-extra 3 --int8",
-        f"evaluate {folder}/good --source {source} --reference {source} --json --max-extra 2",
-        f"average {folder}/good --last 3 --out {folder}/mean",
-        f"export {folder}/good --out {folder}/exported --dtype float16",
-        f"inspect {folder}/good --sentences 2",
-        f"train --train {source} {source} --valid {source} {source} --vocab-size 300 "
-        f"--out {folder}/run --set N=1 --set d_model=8 --set train_steps=2 --preset tiny --seed 3",
-        f"train --resume --out {folder}/good --init {folder}/good",
+        "translate good --input source --beam-size 2 --alpha 0.6 --n-best 2 --window 3",
+        "translate good --input source --max-source 5 --max-extra 3 --int8",
+        "evaluate good --source source --reference source --json --max-extra 2",
+        "average good --last 3 --out mean",
+        "export good --out exported --dtype float16",
+        "inspect good --sentences 2",
+        "train --train source source --valid source source --vocab-size 300 "
+        "--out trained --set N=1 --set d_model=8 --set train_steps=2 --preset tiny --seed 3",
+        "train --resume --out good --init good",
         "variations --vocab-size 37000",
         "prepare --list",
         "--help",
@@ -261,30 +272,38 @@ def _commands(folder: Path) -> list[bytes]:
     return [line.replace(" ", "\n").encode() for line in lines]
 
 
-def _words(folder: Path) -> tuple[bytes, ...]:
-    words = (
+WORDS = tuple(
+    f"\n{word}\n".encode()
+    for word in (
         "--set", "p_drop=0.5", "h=3", "N=x", "seed=1", "--beam-size", "-1", "0", "1e9", "nan",
         "inf", "9" * 30, "", "--json", "--resume", "--dtype", "bfloat16", "--device", "cuda",
-        "--quiet",
-        f"{folder}/good", f"{folder}/source", "/dev/null", "/nowhere", "\0", "--n-best", "4", "é",
-    )  # fmt: skip
-    return tuple(f"\n{word}\n".encode() for word in words)
+        "--quiet", "good", "source", "nowhere", "\0", "--n-best", "4", "é",
+    )
+)  # fmt: skip
 
 
-def _command(data: bytes) -> str:
-    possible = data.replace(b"\0", b"")  # no program can be given another
-    arguments = possible.decode("utf-8", "surrogateescape").split("\n")
-    if {"run", "table"} & {*arguments} or "prepare" in arguments[:1] and "--list" not in arguments:
-        return ""  # what takes minutes, or asks the network
-    with _captured() as (_, err):
-        try:
-            status = cli.main(arguments)
-        except SystemExit as end:
-            status = int(end.code or 0)
-    said = err.getvalue()
-    errors = [line for line in said.splitlines() if "error:" in line]
-    if status not in (0, 2) or "Traceback" in said:
-        return f"status {status}: {said}"
-    if status == 2 and len(errors) != 1:
-        return f"{len(errors)} errors: {said}"
-    return ""
+class _Command:
+    """Status 0, or 2 with one line that says error."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, data: bytes) -> str:
+        possible = data.replace(b"\0", b"")  # no program can be given another
+        words = possible.decode("utf-8", "surrogateescape").split("\n")
+        arguments = [kept_inside(word) for word in words]
+        asks = "prepare" in arguments[:1] and "--list" not in arguments
+        if {"run", "table"} & {*arguments} or asks:
+            return ""  # what takes minutes, or asks the network
+        with _captured() as (_, err), contextlib.chdir(self.folder):
+            try:
+                status = cli.main(arguments)
+            except SystemExit as end:
+                status = int(end.code or 0)
+        said = err.getvalue()
+        errors = [line for line in said.splitlines() if "error:" in line]
+        if status not in (0, 2) or "Traceback" in said:
+            return f"status {status}: {said}"
+        if status == 2 and len(errors) != 1:
+            return f"{len(errors)} errors: {said}"
+        return ""
