@@ -310,6 +310,8 @@ def test_the_page_weighs_less_than_8_mb_and_names_no_other_host(book_page):
         "index.html",
         "page.css",
         "page.js",
+        "parts.js",
+        "tree.js",
         "engine.js",
         "explorer.js",
         "model.js",

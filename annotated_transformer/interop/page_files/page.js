@@ -1,13 +1,6 @@
 // The page: asks the engine for the translation of what is typed, and shows what it answers.
 (() => {
   const LONGEST_LOOK = 120;  // tokens of both sides: with more, only the translation is shown
-  const part = (id) => document.getElementById(id);
-  const make = (name, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(name), properties);
-    element.append(...children);
-    return element;
-  };
-
   // Light or dark, as the reader's device is.
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const setTheme = () => { document.documentElement.dataset.theme = darkness.matches ? "dark" : "light"; };
@@ -83,7 +76,8 @@
   const canLook = ({ hypotheses, source }) => source.length + hypotheses[0].tokens.length <= LONGEST_LOOK;
   const percent = (p) => `${(100 * p).toFixed(1)} %`;
   const number = (text) => make("span", { className: "number" }, text);
-  const showFound = ({ hypotheses, milliseconds, source }) => {
+  const tree = beamTree.view();
+  const showFound = ({ hypotheses, milliseconds, source, steps }) => {
     const best = hypotheses[0];
     part("translation").textContent = best ? best.text : "";
     part("details").hidden = !best;
@@ -91,7 +85,8 @@
     part("said").textContent = best
       ? `${source.length} tokens in, ${best.tokens.length + 1} out, in ${milliseconds.toFixed(0)} ms.` : "";
     part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
-      make("li", {}, `${text} `, number(`(${score.toFixed(3)})`))));
+      make("li", {}, `${text} `, number(`(${signed(score, 3)})`))));
+    if (!part("seen").hidden) tree.show(steps);
   };
   const showSeen = (seen, { hypotheses, sourcePieces }) => {
     part("tokens").tBodies[0].replaceChildren(...seen.next.map(({ id, piece, p, runners }) => {
