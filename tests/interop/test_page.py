@@ -312,6 +312,7 @@ def test_the_page_weighs_less_than_8_mb_and_names_no_other_host(book_page):
         "page.js",
         "parts.js",
         "tree.js",
+        "knock_out.js",
         "engine.js",
         "explorer.js",
         "model.js",

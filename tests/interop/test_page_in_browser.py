@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
@@ -192,6 +193,38 @@ def test_the_tree_plays_to_its_end(page: Page, folder: Path) -> None:
     expect(page.locator("#tree .step[hidden]")).to_have_count(0)
 
 
+def test_a_knocked_out_model_says_what_it_says_in_python(
+    page: Page, folder: Path, in_python: dict[int, str]
+) -> None:
+    model, tokenizer = checkpoint.load_model(BOOK_MODEL)
+    translator = Translator(with_int8_rows(model), tokenizer)
+    attention = translator.model.decoder.layers[1].cross_attention
+    hook = attention.W_O.register_forward_pre_hook(lambda _, x: (torch.zeros_like(x[0]),))
+    (without_layer,) = translator.translate([SENTENCE], beam_size=4)
+    hook.remove()
+    translator.model.positions.table.zero_()
+    (without_positions,) = translator.translate([SENTENCE], beam_size=4)
+    assert len({without_layer, without_positions, in_python[4]}) == 3
+
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", SENTENCE)
+    page.focus("#without-layer")
+    page.keyboard.press("ArrowUp")  # from the last layer, 3, to 2
+    left = page.locator("#left")
+    expect(left).to_contain_text(without_layer)
+    expect(page.locator("#whole")).to_contain_text(in_python[4])
+    expect(left.locator("mark")).not_to_have_count(0)
+    expect(page.locator("#spoken")).to_contain_text(without_layer)
+    page.focus("#without-kind")
+    page.keyboard.press("Home")  # no attention
+    expect(page.locator("#without-said")).to_have_text("The translation stays the same.")
+    expect(page.locator("mark")).to_have_count(0)
+    page.focus("#without-positions")
+    page.keyboard.press("Space")
+    expect(left).to_contain_text(without_positions)
+    expect(page.locator("#translation")).to_have_text(in_python[4])  # as it was
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, scheme) -> None:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -200,6 +233,7 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, 
     expect(page.locator(".ax-queries")).to_be_visible()
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
     page.get_by_role("button", name="Show this head as a table").click()
+    expect(page.locator("#left")).not_to_be_empty()
     for summary in page.locator("summary").all():
         summary.click()
     root = "document.documentElement"

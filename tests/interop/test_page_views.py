@@ -1,5 +1,6 @@
 """What the views of an exported page compute, run in Node, against the search and by hand."""
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,32 @@ def test_a_tree_by_hand(book_page):
         "c": [0, 0, False, False],
         "d": [2, 1, True, False],
     }
+
+
+@needs_node
+def test_marked_words_leave_a_longest_common_sequence(book_page):
+    """Its length by brute force: every way to strike words from either side."""
+    pairs = [["a b c d", "a x c d"], ["a b a c", "b a b a"], ["", "a"], ["a b", "a b"], ["a", "b"]]
+    (found,) = run_engine(book_page, {"do": "compare", "pairs": pairs})
+    for (one, two), marked in zip(pairs, found, strict=True):
+        words = [one.split(), two.split()]
+        sides = [marked["before"], marked["after"]]
+        assert [[word["word"] for word in side] for side in sides] == words
+        kept = [[word["word"] for word in side if word["isKept"]] for side in sides]
+        ways = [{way for n in range(5) for way in combinations(side, n)} for side in words]
+        assert kept[0] == kept[1]
+        assert len(kept[0]) == max(map(len, ways[0] & ways[1]))
+
+
+@needs_node
+def test_a_choice_names_its_heads(book_page):
+    config = {"N": 2, "h": 3}
+    expected = {
+        ("cross", "1", "2"): ["cross.1.2"],
+        ("encoder", "0", ""): ["encoder.0.0", "encoder.0.1", "encoder.0.2"],
+        ("decoder", "", "1"): ["decoder.0.1", "decoder.1.1"],
+        ("", "", ""): [],
+    }
+    choices = [dict(zip(("kind", "layer", "head"), one, strict=True)) for one in expected]
+    jobs = [{"do": "headsOf", "choice": one, "config": config} for one in choices]
+    assert run_engine(book_page, *jobs) == list(expected.values())

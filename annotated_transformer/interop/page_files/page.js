@@ -87,6 +87,7 @@
     part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
       make("li", {}, `${text} `, number(`(${signed(score, 3)})`))));
     if (!part("seen").hidden) tree.show(steps);
+    knocked.clear();
   };
   const showSeen = (seen, { hypotheses, sourcePieces }) => {
     part("tokens").tBodies[0].replaceChildren(...seen.next.map(({ id, piece, p, runners }) => {
@@ -99,8 +100,14 @@
     explore(seen, sourcePieces, hypotheses[0].pieces);
   };
 
+  // What is left of the model answers the same question.
+  const showLeft = async (request, found) => {
+    const { hypotheses: [left] } = await ask({ ...request, ...knocked.change(), nBest: 1 });
+    if (!wanted) knocked.show(found.hypotheses[0], left);
+  };
+
   // One question at a time; of what is typed meanwhile only the last is asked.
-  let wanted = null, isBusy = false, pause;
+  let wanted = null, isBusy = false, isAboutLeft = false, knocked, pause;
   const update = async () => {
     const [beamSize, alpha] = [Number(part("beam").value), Number(part("alpha").value)];
     part("beam-value").textContent = beamSize;
@@ -116,14 +123,19 @@
         showFound(found);
         if (!found.hypotheses.length || wanted || !canLook(found)) continue;
         const seen = await ask({ ask: "look", source: found.source, target: found.hypotheses[0].tokens });
-        if (!wanted) showSeen(seen, found);
+        if (wanted) continue;
+        showSeen(seen, found);
+        await showLeft(request, found);
       }
     } catch (error) {
       part("said").textContent = `This did not work: ${error.message}`;
     }
     isBusy = false;
     clearTimeout(pause);  // a screen reader hears the translation when the typing rests
-    pause = setTimeout(() => { part("spoken").textContent = part("translation").textContent; }, 1000);
+    pause = setTimeout(() => {
+      part("spoken").textContent = isAboutLeft ? knocked.spoken() : part("translation").textContent;
+      isAboutLeft = false;
+    }, 1000);
   };
 
   const begin = async () => {
@@ -133,6 +145,10 @@
     const { isWasm } = await ask({ ask: "load", files: { config, ...files }, useWasm: true });
     document.documentElement.dataset.engine = isWasm ? "WebAssembly" : "JavaScript";
     if (!part("text").value) part("text").value = example;
+    knocked = knockOut.view(config, () => {
+      isAboutLeft = true;
+      update();
+    });
     for (const id of ["text", "beam", "alpha"]) part(id).addEventListener("input", update);
     part("form").addEventListener("submit", (event) => event.preventDefault());
     await update();
