@@ -130,6 +130,25 @@ def test_a_worker_that_is_refused_leaves_its_work_to_the_page(
     expect(page.locator("#translation")).to_have_text(in_python[4])
 
 
+def test_greedy_search_stands_beside_the_beam(page: Page, folder: Path) -> None:
+    model, tokenizer = checkpoint.load_model(BOOK_MODEL)
+    translator, text = (
+        Translator(with_int8_rows(model), tokenizer),
+        "The world doesn't revolve around you.",
+    )
+    found, beams = (translator.translate([text], beam_size=width)[0] for width in (1, 4))
+    assert found != beams
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", text)
+    greedy = page.locator("#greedy")
+    expect(greedy).to_contain_text(f"Greedy search finds {found} (\u2212")
+    page.fill("#text", "Yes.")
+    expect(greedy).to_have_text("Greedy search finds the same.")
+    page.fill("#beam", "1")
+    expect(page.locator("#hypotheses li")).to_have_count(1)
+    expect(greedy).to_be_empty()
+
+
 def test_a_long_text_is_translated_without_pictures(page: Page, folder: Path) -> None:
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", 20 * SENTENCE)

@@ -88,6 +88,7 @@
       make("li", {}, `${text} `, number(`(${signed(score, 3)})`))));
     if (!part("seen").hidden) tree.show(steps);
     knocked.clear();
+    part("greedy").textContent = "";
   };
   const showSeen = (seen, { hypotheses, sourcePieces }) => {
     part("tokens").tBodies[0].replaceChildren(...seen.next.map(({ id, piece, p, runners }) => {
@@ -100,6 +101,15 @@
     explore(seen, sourcePieces, hypotheses[0].pieces);
   };
 
+  // Greedy search is a beam of one.
+  const showGreedy = async (request, { hypotheses: [best] }) => {
+    if (request.beamSize === 1) return;
+    const { hypotheses: [greedy] } = await ask({ ...request, beamSize: 1 });
+    if (wanted) return;
+    const isSame = greedy.tokens.join() === best.tokens.join();
+    part("greedy").replaceChildren("Greedy search finds ",
+      ...(isSame ? ["the same."] : [greedy.text, " ", number(`(${signed(greedy.score, 3)})`)]));
+  };
   // What is left of the model answers the same question.
   const showLeft = async (request, found) => {
     const { hypotheses: [left] } = await ask({ ...request, ...knocked.change(), nBest: 1 });
@@ -122,6 +132,8 @@
         const found = await ask(request);
         showFound(found);
         if (!found.hypotheses.length || wanted || !canLook(found)) continue;
+        await showGreedy(request, found);
+        if (wanted) continue;
         const seen = await ask({ ask: "look", source: found.source, target: found.hypotheses[0].tokens });
         if (wanted) continue;
         showSeen(seen, found);
