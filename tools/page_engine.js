@@ -2,7 +2,7 @@
 // A job is a line of JSON, {do, ...}, and so is its answer. "plain" is the path without WebAssembly.
 const fs = require("fs"), path = require("path"), vm = require("vm");
 const [folder, way] = process.argv.slice(2);
-for (const name of ["engine.js", "model.js"]) {
+for (const name of ["engine.js", "model.js", "parts.js", "tree.js", "knock_out.js"]) {
   vm.runInThisContext(fs.readFileSync(path.join(folder, name), "utf8"), { filename: name });
 }
 const engine = makeEngine();
@@ -22,6 +22,9 @@ const jobs = {
   },
   look: (request) => translator.look(request),
   translate: ({ texts, settings }) => texts.map((text) => translator.translate({ text, ...settings })),
+  tree: ({ steps }) => beamTree.nodesOf(steps),
+  headsOf: ({ choice, config }) => knockOut.headsOf(choice, config),
+  compare: ({ pairs }) => pairs.map(([one, two]) => knockOut.compare(one, two)),
   activate: ({ name, x }) => x.map(engine.ACTIVATIONS[name]),
   linear: ({ name, x }) => [...model.linear(name, Float64Array.from(x))],
   // Of each text: milliseconds a token of greedy search, and for a translation with a beam. They are

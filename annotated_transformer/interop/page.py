@@ -3,6 +3,9 @@
     index.html      the page
     page.css        its look
     page.js         what it does when one types
+    parts.js        what its scripts share
+    tree.js         the beam as a tree that grows
+    knock_out.js    what is said without a head, a layer or the positions
     explorer.js     the attention explorer of the book
     engine.js       tokenizer, model and search, as one function
     model.js        the model: settings, vocabulary, weights in 8 bits, products in WebAssembly
@@ -34,7 +37,7 @@ ENGINE = ("tokenizer.js", "products.js", "transformer.js", "search.js", "transla
 """The sources of engine.js, in this order."""
 EXAMPLES = {"en": "I have bought a new umbrella."}
 """A first sentence, by the source language that a corpus is named for: tatoeba-en-de."""
-COPIED = ("index.html", "page.css", "page.js")
+COPIED = ("index.html", "page.css", "parts.js", "tree.js", "knock_out.js", "page.js")
 
 
 def write_page(directory: str | Path, out: str | Path) -> Path:

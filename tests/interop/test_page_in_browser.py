@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
@@ -102,7 +103,7 @@ def test_the_keyboard_alone_is_enough(page: Page, folder: Path, in_python: dict[
         page.keyboard.press("ArrowLeft")
     expect(page.locator("#hypotheses li")).to_have_count(1)
     expect(page.locator("#translation")).to_have_text(in_python[1])
-    for _ in range(2):
+    for _ in range(6):  # past the length penalty and what belongs to the tree
         page.keyboard.press("Tab")
     for _ in range(2):
         page.keyboard.press("ArrowRight")  # to the decoder's self-attention
@@ -129,6 +130,25 @@ def test_a_worker_that_is_refused_leaves_its_work_to_the_page(
     expect(page.locator("#translation")).to_have_text(in_python[4])
 
 
+def test_greedy_search_stands_beside_the_beam(page: Page, folder: Path) -> None:
+    model, tokenizer = checkpoint.load_model(BOOK_MODEL)
+    translator, text = (
+        Translator(with_int8_rows(model), tokenizer),
+        "The world doesn't revolve around you.",
+    )
+    found, beams = (translator.translate([text], beam_size=width)[0] for width in (1, 4))
+    assert found != beams
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", text)
+    greedy = page.locator("#greedy")
+    expect(greedy).to_contain_text(f"Greedy search finds {found} (\u2212")
+    page.fill("#text", "Yes.")
+    expect(greedy).to_have_text("Greedy search finds the same.")
+    page.fill("#beam", "1")
+    expect(page.locator("#hypotheses li")).to_have_count(1)
+    expect(greedy).to_be_empty()
+
+
 def test_a_long_text_is_translated_without_pictures(page: Page, folder: Path) -> None:
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", 20 * SENTENCE)
@@ -145,6 +165,85 @@ def test_an_empty_text_has_no_translation(page: Page, folder: Path) -> None:
     expect(page.locator("#details")).to_be_hidden()
 
 
+def test_the_tree_grows_by_keyboard_and_in_words(page: Page, folder: Path) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    open_page(page, folder.joinpath("index.html").as_uri())
+    shown, slider = page.locator("#tree .step:not([hidden])"), page.locator("#step")
+    n_steps = int(slider.get_attribute("max") or 0)
+    finished = page.locator("#tree g.ends .value").all_text_contents()
+    listed = page.locator("#hypotheses .number").all_text_contents()
+    expect(shown).to_have_count(n_steps + 1)  # at first all of it
+    assert sorted(finished) == [f"{i}.  {score[1:-1]}" for i, score in enumerate(listed, 1)]
+    won = page.locator("#tree g.wins text:not(.value)").all_text_contents()
+    told = page.locator("#tokens .token").all_text_contents()
+    short = [token if len(token) <= 10 else f"{token[:9]}\u2026" for token in told]
+    assert won == ["<s>", *short]
+
+    page.focus("#play")
+    expect(page.locator("#play")).to_have_text("Next step")  # no motion is wanted
+    page.keyboard.press("Enter")
+    expect(shown).to_have_count(2)
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    expect(shown).to_have_count(3)
+    said = f"Step 2 of {n_steps}: 4 beginnings kept, 0 finished"
+    expect(slider).to_have_attribute("aria-valuetext", said)
+    page.keyboard.press("Tab")
+    expect(page.locator("#tree")).to_be_focused()  # where arrows move a wide picture
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    best = page.locator("#hypotheses li").first.inner_text().rpartition(" (")[0]
+    last = page.locator("#tree-steps > li")
+    expect(last).to_have_count(n_steps)
+    expect(page.locator("#tree-steps")).to_contain_text(f"\u201c{best}\u201d is finished")
+    expect(page.locator("#tree-steps [aria-current] li")).to_have_count(4)
+
+
+def test_the_tree_plays_to_its_end(page: Page, folder: Path) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", "Yes.")
+    page.wait_for_function("document.querySelector('#step').max < 9")
+    button = page.locator("#play")
+    button.click()
+    expect(button).to_have_text("Pause")
+    expect(page.locator("#tree .step[hidden]")).not_to_have_count(0)
+    expect(button).to_have_text("Play")
+    expect(page.locator("#tree .step[hidden]")).to_have_count(0)
+
+
+def test_a_knocked_out_model_says_what_it_says_in_python(
+    page: Page, folder: Path, in_python: dict[int, str]
+) -> None:
+    model, tokenizer = checkpoint.load_model(BOOK_MODEL)
+    translator = Translator(with_int8_rows(model), tokenizer)
+    attention = translator.model.decoder.layers[1].cross_attention
+    hook = attention.W_O.register_forward_pre_hook(lambda _, x: (torch.zeros_like(x[0]),))
+    (without_layer,) = translator.translate([SENTENCE], beam_size=4)
+    hook.remove()
+    translator.model.positions.table.zero_()
+    (without_positions,) = translator.translate([SENTENCE], beam_size=4)
+    assert len({without_layer, without_positions, in_python[4]}) == 3
+
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", SENTENCE)
+    page.focus("#without-layer")
+    page.keyboard.press("ArrowUp")  # from the last layer, 3, to 2
+    left = page.locator("#left")
+    expect(left).to_contain_text(without_layer)
+    expect(page.locator("#whole")).to_contain_text(in_python[4])
+    expect(left.locator("mark")).not_to_have_count(0)
+    expect(page.locator("#spoken")).to_contain_text(without_layer)
+    page.focus("#without-kind")
+    page.keyboard.press("Home")  # no attention
+    expect(page.locator("#without-said")).to_have_text("The translation stays the same.")
+    expect(page.locator("mark")).to_have_count(0)
+    page.focus("#without-positions")
+    page.keyboard.press("Space")
+    expect(left).to_contain_text(without_positions)
+    expect(page.locator("#translation")).to_have_text(in_python[4])  # as it was
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, scheme) -> None:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -153,6 +252,9 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, 
     expect(page.locator(".ax-queries")).to_be_visible()
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
     page.get_by_role("button", name="Show this head as a table").click()
+    expect(page.locator("#left")).not_to_be_empty()
+    for summary in page.locator("summary").all():
+        summary.click()
     root = "document.documentElement"
     assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") == 0
     found = Axe().run(page).response["violations"]

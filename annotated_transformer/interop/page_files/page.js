@@ -1,13 +1,6 @@
 // The page: asks the engine for the translation of what is typed, and shows what it answers.
 (() => {
   const LONGEST_LOOK = 120;  // tokens of both sides: with more, only the translation is shown
-  const part = (id) => document.getElementById(id);
-  const make = (name, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(name), properties);
-    element.append(...children);
-    return element;
-  };
-
   // Light or dark, as the reader's device is.
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const setTheme = () => { document.documentElement.dataset.theme = darkness.matches ? "dark" : "light"; };
@@ -83,7 +76,8 @@
   const canLook = ({ hypotheses, source }) => source.length + hypotheses[0].tokens.length <= LONGEST_LOOK;
   const percent = (p) => `${(100 * p).toFixed(1)} %`;
   const number = (text) => make("span", { className: "number" }, text);
-  const showFound = ({ hypotheses, milliseconds, source }) => {
+  const tree = beamTree.view();
+  const showFound = ({ hypotheses, milliseconds, source, steps }) => {
     const best = hypotheses[0];
     part("translation").textContent = best ? best.text : "";
     part("details").hidden = !best;
@@ -91,7 +85,10 @@
     part("said").textContent = best
       ? `${source.length} tokens in, ${best.tokens.length + 1} out, in ${milliseconds.toFixed(0)} ms.` : "";
     part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
-      make("li", {}, `${text} `, number(`(${score.toFixed(3)})`))));
+      make("li", {}, `${text} `, number(`(${signed(score, 3)})`))));
+    if (!part("seen").hidden) tree.show(steps);
+    knocked.clear();
+    part("greedy").textContent = "";
   };
   const showSeen = (seen, { hypotheses, sourcePieces }) => {
     part("tokens").tBodies[0].replaceChildren(...seen.next.map(({ id, piece, p, runners }) => {
@@ -104,8 +101,23 @@
     explore(seen, sourcePieces, hypotheses[0].pieces);
   };
 
+  // Greedy search is a beam of one.
+  const showGreedy = async (request, { hypotheses: [best] }) => {
+    if (request.beamSize === 1) return;
+    const { hypotheses: [greedy] } = await ask({ ...request, beamSize: 1 });
+    if (wanted) return;
+    const isSame = greedy.tokens.join() === best.tokens.join();
+    part("greedy").replaceChildren("Greedy search finds ",
+      ...(isSame ? ["the same."] : [greedy.text, " ", number(`(${signed(greedy.score, 3)})`)]));
+  };
+  // What is left of the model answers the same question.
+  const showLeft = async (request, found) => {
+    const { hypotheses: [left] } = await ask({ ...request, ...knocked.change(), nBest: 1 });
+    if (!wanted) knocked.show(found.hypotheses[0], left);
+  };
+
   // One question at a time; of what is typed meanwhile only the last is asked.
-  let wanted = null, isBusy = false, pause;
+  let wanted = null, isBusy = false, isAboutLeft = false, knocked, pause;
   const update = async () => {
     const [beamSize, alpha] = [Number(part("beam").value), Number(part("alpha").value)];
     part("beam-value").textContent = beamSize;
@@ -120,15 +132,22 @@
         const found = await ask(request);
         showFound(found);
         if (!found.hypotheses.length || wanted || !canLook(found)) continue;
+        await showGreedy(request, found);
+        if (wanted) continue;
         const seen = await ask({ ask: "look", source: found.source, target: found.hypotheses[0].tokens });
-        if (!wanted) showSeen(seen, found);
+        if (wanted) continue;
+        showSeen(seen, found);
+        await showLeft(request, found);
       }
     } catch (error) {
       part("said").textContent = `This did not work: ${error.message}`;
     }
     isBusy = false;
     clearTimeout(pause);  // a screen reader hears the translation when the typing rests
-    pause = setTimeout(() => { part("spoken").textContent = part("translation").textContent; }, 1000);
+    pause = setTimeout(() => {
+      part("spoken").textContent = isAboutLeft ? knocked.spoken() : part("translation").textContent;
+      isAboutLeft = false;
+    }, 1000);
   };
 
   const begin = async () => {
@@ -138,6 +157,10 @@
     const { isWasm } = await ask({ ask: "load", files: { config, ...files }, useWasm: true });
     document.documentElement.dataset.engine = isWasm ? "WebAssembly" : "JavaScript";
     if (!part("text").value) part("text").value = example;
+    knocked = knockOut.view(config, () => {
+      isAboutLeft = true;
+      update();
+    });
     for (const id of ["text", "beam", "alpha"]) part(id).addEventListener("input", update);
     part("form").addEventListener("submit", (event) => event.preventDefault());
     await update();

@@ -100,6 +100,7 @@ function serve(answer) {
       const began = performance.now(), found = translator.translate(request);
       const milliseconds = performance.now() - began;
       for (const one of found.hypotheses) one.pieces = translator.pieces(one.tokens);
+      for (const one of found.steps.flat()) [one.piece] = translator.pieces([one.token]);
       return { ...found, milliseconds, sourcePieces: translator.pieces(found.source) };
     },
     look: (request) => {
