@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, say
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.training.distributed import Processes
 
 FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
 Pairs = list[tuple[str, str]]
@@ -44,6 +49,17 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
         TrainConfig.from_dict(train_changes),
         args.corpus or "",
     )
+
+
+def parallel_settings(
+    args: Namespace, out: Path, processes: Processes
+) -> tuple[ModelConfig, TrainConfig, str]:
+    """`run_settings`. Raises ConfigError for those that many processes, or --fsdp, cannot have."""
+    from annotated_transformer.training.distributed import require_parallel
+
+    settings = run_settings(args, out)
+    require_parallel(settings[1], processes, args.fsdp)
+    return settings
 
 
 def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
@@ -152,3 +168,41 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs, Pairs, str]:
         corpus.load(name, "valid", args.data_dir),
         name,
     )
+
+
+def shared_tokenizer(
+    args: Namespace, out: Path, config: ModelConfig, pairs: Pairs, processes: Processes
+) -> Tokenizer:
+    """`training_tokenizer`, which the first process loads or learns for all."""
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+    return Tokenizer(
+        processes.from_first(lambda: training_tokenizer(args, out, config, pairs).model_bytes)
+    )
+
+
+def training_tokenizer(args: Namespace, out: Path, config: ModelConfig, pairs: Pairs) -> Tokenizer:
+    """That of the run that goes on, or of the weights that are given; or a new one."""
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+    if args.resume or args.init:
+        return Tokenizer.load(Path(args.init or out) / "tokenizer.model")
+    say(f"learning a vocabulary of {config.vocab_size:,} from {len(pairs):,} training pairs")
+    sentences = (sentence for pair in pairs for sentence in pair)
+    return Tokenizer.train(sentences, config.vocab_size, model_type=args.model_type)
+
+
+@contextmanager
+def training_processes(args: Namespace, device: str) -> Iterator[Processes]:
+    """The processes that torchrun has started, joined until the end of the block; or this one.
+
+    Where torchrun starts them again after a failure, it gives them the arguments that they had: the
+    run goes on all the same, from its last checkpoint if it has one.
+    """
+    from annotated_transformer.training.distributed import joined
+
+    with joined(device) as processes:
+        state = Path(args.out) / "training.safetensors"
+        if processes.restarted and processes.from_first(lambda: b"1" * state.exists()):
+            args.resume, args.init = True, None
+        yield processes

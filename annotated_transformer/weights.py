@@ -47,6 +47,12 @@ def tensor_shapes(path: Path) -> Shapes:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The text in the head of the file. Raises ConfigError as `load_tensors` does."""
+    with _opened(path) as file:
+        return file.metadata() or {}
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
-    "against", "decoding", "gpu", "growth", "half_precision", "miniature_at_work", "multi30k",
+    "against", "decoding", "distributed", "gpu", "growth", "half_precision", "miniature_at_work", "multi30k",
     "recipes", "special_cases", "training", "wmt_slice",
 )  # fmt: skip
 

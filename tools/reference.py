@@ -45,8 +45,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "text.package_index", "text.parallel_text", "text.tokenizer",
     ),
     "Training": (
-        "training", "training.interrupts", "training.log", "training.loop", "training.loss",
-        "training.optimizer", "training.precision", "training.state",
+        "training", "training.distributed", "training.interrupts", "training.log", "training.loop",
+        "training.loss", "training.optimizer", "training.parts", "training.precision",
+        "training.state",
     ),
     "Translation and evaluation": (
         "translation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,14 @@ class Interrupts:
     Within `with signals.held()` one waits for the end of the block. A second one does not wait:
     then `broke_in` is true, and what the block was doing is half done. Only the main thread of a
     process gets signals; in another one nothing changes.
+
+    With `agree` there are several processes, and it says whether one of them has got a signal. Then
+    every signal, the second one too, waits for the end of a held block, and they stop together:
+    whoever started them, torchrun, sends a Ctrl-C of its own and kills who does not end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agree: Callable[[bool], bool] | None = None) -> None:
+        self.agree = agree
         self.holding = self.waiting = self.broke_in = False
         self.before: dict[int, Any] = {}
 
@@ -32,7 +37,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: object) -> None:
-        if self.holding and not self.waiting:
+        if self.agree or self.holding and not self.waiting:
             self.waiting = True
             return
         self.broke_in = self.holding
@@ -45,6 +50,8 @@ class Interrupts:
             yield
         finally:
             self.holding = False
+        if self.agree:
+            self.waiting = self.agree(self.waiting)
         if self.waiting:
             self.waiting = False
             raise KeyboardInterrupt

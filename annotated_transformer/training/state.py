@@ -10,6 +10,7 @@ from torch import Tensor
 
 from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.training import parts
 from annotated_transformer.training.run import TrainingRun
 
 CAN_CHANGE = (
@@ -30,17 +31,25 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     Each file is written atomically. The state comes last: a run that is killed in between goes back
     one checkpoint and writes the others again. Without `to_average` nothing is added to
     `checkpoints`, and the state comes first, so that not even a first save can leave weights alone.
+
+    Of many processes all have to call this, and the first one writes. What each has a part of
+    stands in a folder of `sharded`, which the state names, so that it counts from then on.
     """
+    model, tensors, metadata = parts.whole_model(run.model), _tensors(run), _metadata(run)
+    metadata |= parts.save_parts(out, run.steps, tensors, run.processes)
+    run.saved_steps = run.steps
+    if not run.processes.is_first:
+        return
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
-        checkpoint.save_weights(out / "checkpoints" / name, run.model)
-        checkpoint.save_weights(out / "model.safetensors", run.model)
-    checkpoint.save_tensors(out / STATE_FILE, _tensors(run), _metadata(run))
+        checkpoint.save_weights(out / "checkpoints" / name, model)
+        checkpoint.save_weights(out / "model.safetensors", model)
+    checkpoint.save_tensors(out / STATE_FILE, tensors, metadata)
     if not to_average:
-        checkpoint.save_weights(out / "model.safetensors", run.model)
-    run.saved_steps = run.steps
+        checkpoint.save_weights(out / "model.safetensors", model)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
+    parts.remove_old_parts(out)
 
 
 def _tensors(run: TrainingRun) -> dict[str, Tensor]:
@@ -50,10 +59,18 @@ def _tensors(run: TrainingRun) -> dict[str, Tensor]:
         for key, value in run.optimizer.state[parameter].items():
             tensors[f"adam.{key}.{name}"] = value
     tensors["log.sums"] = run.sums
-    tensors["random.cpu"] = torch.get_rng_state()
+    states = {"random.cpu": torch.get_rng_state()}
     if run.device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(run.device)
+        states["random.cuda"] = torch.cuda.get_rng_state(run.device)
+    for name, state in states.items():
+        for rank, of_process in enumerate(run.processes.gathered(state)):
+            tensors[_of_process(name, rank)] = of_process
     return tensors
+
+
+def _of_process(name: str, rank: int) -> str:
+    """The name of a random state: that of the first process has no number."""
+    return f"{name}.{rank}" if rank else name
 
 
 def _metadata(run: TrainingRun) -> dict[str, str]:
@@ -85,7 +102,7 @@ def require_shapes(config: ModelConfig, out: Path) -> None:
         return  # `restore` says which settings are others
     shapes = {
         name.removeprefix("model."): shape
-        for name, shape in weights.tensor_shapes(path).items()
+        for name, shape in {**weights.tensor_shapes(path), **parts.part_shapes(path)}.items()
         if name.startswith("model.")
     }
     weights.without_weights(config, shapes, path)
@@ -119,6 +136,7 @@ def restore(run: TrainingRun, out: Path) -> None:
         f"{out} has made {counters['step']} steps: train_steps must not be less, "
         f"got {run.config.train_steps}",
     )
+    tensors |= parts.load_parts(path, metadata, tensors, run.model)
     of_model = {
         name.removeprefix("model."): tensor
         for name, tensor in tensors.items()
@@ -134,9 +152,12 @@ def restore(run: TrainingRun, out: Path) -> None:
     scaler = json.loads(metadata.get("scaler", "{}"))
     if scaler and run.scaler.is_enabled():  # "auto" may mean another type on this device
         run.scaler.load_state_dict(scaler)
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and run.device.type == "cuda":
-        torch.cuda.set_rng_state(tensors["random.cuda"], run.device)
+    rank = run.processes.rank
+    run.processes.seed(run.config.seed, counters["step"])  # unless there is a state to go on from
+    if (name := _of_process("random.cpu", rank)) in tensors:
+        torch.set_rng_state(tensors[name])
+    if (name := _of_process("random.cuda", rank)) in tensors and run.device.type == "cuda":
+        torch.cuda.set_rng_state(tensors[name], run.device)
     run.steps = run.saved_steps = counters["step"]
     run.position = run.epoch, run.n_batches = counters["epoch"], counters["n_batches"]
     run.multiple_of = counters.get("multiple_of", 1)
