@@ -416,9 +416,10 @@ assert (plain - exact).norm() > 0.05 * exact.norm()
 
 # %% [markdown]
 # PyTorch's `DistributedDataParallel` takes the plain mean {cite}`li2020pytorch`, so with unequal parts we have to scale
-# each loss ourselves, as the step above does with $n$ and the tokens of all parts. It starts the all-reduce of the last layers while `backward` still works on the first, which hides
-# much of the transfer. In a **ring** of eight, where each GPU passes pieces to its neighbour, each sends $2 \cdot 7/8$ of
-# the gradient {cite}`patarasuk2009bandwidth`: 441 MB per step for base's 63 million weights in float32.
+# each loss ourselves, as the step above does with $n$ and the tokens of all parts. It starts the all-reduce of the last
+# layers while `backward` still works on the first, which hides much of the transfer. In a **ring** of eight, where each
+# GPU passes pieces to its neighbour, each sends $2 \cdot 7/8$ of the gradient {cite}`patarasuk2009bandwidth`: 441 MB per
+# step for base's 63 million weights in float32.
 
 # %% tags=["hide-cell"]
 with torch.device("meta"):

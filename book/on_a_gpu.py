@@ -647,13 +647,15 @@ assert "the gradient of one batch is True" in done.stdout
 # over all processes, and each process takes its share of them:
 #
 # ```
-# annotated-transformer train ARGUMENTS --set accumulate=8                                        # one GPU
-# torchrun --standalone --nproc-per-node 8 -m annotated_transformer train ARGUMENTS --set accumulate=8
-# torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \
-#     --max-restarts 3 -m annotated_transformer train ARGUMENTS --set accumulate=16    # on each of two machines
+# annotated-transformer train --corpus wmt14-en-de --preset base --out runs/base --set accumulate=16
+# torchrun --standalone --nproc-per-node 8 -m annotated_transformer \
+#     train --corpus wmt14-en-de --preset base --out runs/base --set accumulate=16
+# torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 --max-restarts 3 \
+#     -m annotated_transformer train --corpus wmt14-en-de --preset base --out runs/base --set accumulate=16
 # ```
 #
-# The first two commands make the same run: one GPU computes eight batches in turn, eight GPUs one each, and only what
+# The first command is for one GPU, the second for eight, the third for sixteen in two machines, on each of which it is
+# typed. All three make the same run: one GPU computes sixteen batches in turn, sixteen GPUs one each, and only what
 # dropout drops differs. Every process knows the lengths of all sentences, so it knows how many real tokens the whole step
 # has without asking. Gradients are exchanged once per step, after the last batch of each process. A run can stop with
 # eight GPUs and go on with one (`--resume`), at the same place in the data. When a process dies, `torchrun` starts all

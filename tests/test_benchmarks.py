@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
-    "against", "decoding", "distributed", "gpu", "growth", "half_precision", "miniature_at_work", "multi30k",
-    "recipes", "special_cases", "training", "wmt_slice",
+    "against", "decoding", "distributed", "gpu", "growth", "half_precision", "miniature_at_work",
+    "multi30k", "recipes", "special_cases", "training", "wmt_slice",
 )  # fmt: skip
 
 
