@@ -153,9 +153,8 @@ def _some_group() -> Iterator[None]:
     if dist.is_initialized():
         yield
         return
-    from torch._C._distributed_c10d import HashStore
-
-    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         yield
     finally:
