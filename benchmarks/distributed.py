@@ -39,7 +39,7 @@ def work(small: bool, n_steps: int) -> None:
     """Take steps, and print the real target tokens a second, as one of the processes."""
     vocab_size = 300 if small else 8000
     changes = {"N": 1, "d_model": 32, "d_ff": 64, "h": 2} if small else {}
-    config = TrainConfig(max_tokens=200 if small else 2000, accumulate=2, precision="fp32")
+    config = TrainConfig(max_tokens=300 if small else 2000, accumulate=2, precision="fp32")
     with joined("cpu") as processes:
         model_config = ModelConfig.base(vocab_size, **changes)
         run = TrainingRun(model_config, config, processes=processes)

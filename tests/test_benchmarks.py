@@ -218,6 +218,10 @@ def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     assert [record["lines_out"] for record in translating] == [10, 100]
 
 
+def test_two_processes_are_rehearsed_against_one():
+    assert "median" in rehearse("distributed")
+
+
 def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):
     """On a CPU at toy size, where it measures nothing of worth:
     but that no shape makes a second graph holds there."""
