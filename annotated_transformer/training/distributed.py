@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.model.transformer import Transformer
 
 T = TypeVar("T")
+_wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 LONGEST_WAIT = timedelta(hours=1)
 """For the others, where one has something to do alone, such as learning a vocabulary."""
 
@@ -188,7 +190,19 @@ def joined(device: str) -> Iterator[Processes]:
             raise ConfigError(f"process {rank} of {n} has lost another one: {line}") from None
         raise
     finally:
+        let_go_of_gradients()
         dist.destroy_process_group()
+
+
+def let_go_of_gradients() -> None:
+    """Take from all that `data_parallel` made what exchanges gradients.
+
+    It holds the group of processes. If it were the last to do so, it would wait, with Python's lock
+    in its hands, for a thread of the group that waits for this lock, and the process would hang.
+    """
+    for module in _wrapped:
+        vars(module).pop("logger", None)
+        vars(module).pop("reducer", None)
 
 
 def data_parallel(loss: nn.Module) -> nn.Module:
@@ -199,7 +213,9 @@ def data_parallel(loss: nn.Module) -> nn.Module:
     known = inspect.signature(DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     options: dict[str, bool] = {name: False, "gradient_as_bucket_view": True}
-    return DistributedDataParallel(loss, **options)  # type: ignore[arg-type]
+    module = DistributedDataParallel(loss, **options)  # type: ignore[arg-type]
+    _wrapped.add(module)
+    return module
 
 
 def fully_sharded(loss: nn.Module, model: Transformer, device: torch.device, n: int) -> nn.Module:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +23,11 @@ from annotated_transformer.cli import main
 from annotated_transformer.config import ConfigError
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.training import parts, state
-from annotated_transformer.training.distributed import Processes, require_parallel
+from annotated_transformer.training.distributed import (
+    Processes,
+    let_go_of_gradients,
+    require_parallel,
+)
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
 
@@ -288,6 +293,17 @@ def test_64_processes_put_a_layer_together_when_it_is_its_turn():
         layers[0].unshard()
         whole = [isinstance(next(layer.parameters()), DTensor) for layer in layers]
         assert whole == [False, True]
+
+
+def test_nothing_holds_the_group_when_it_ends():
+    """What exchanges the gradients would hang in its end if it were the last to hold the group."""
+    model_config, config = toy_run_config(accumulate=2)
+    with pretended(1, 2) as processes:
+        run = TrainingRun(model_config, config, processes=processes)
+        reducer = weakref.ref(run.loss.reducer)
+        assert reducer() is not None
+        let_go_of_gradients()
+        assert reducer() is None
 
 
 def test_other_pairs_in_one_process_are_noticed(tmp_path, monkeypatch):
