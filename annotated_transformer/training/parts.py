@@ -79,9 +79,11 @@ def save_parts(
     return {PARTS: folder.name}
 
 
-def remove_old_parts(out: Path, keep: int = 2) -> None:
-    """Remove the parts of all states but the last ones."""
-    for old in sorted((out / PARTS).glob("step-*"))[:-keep]:
+def remove_old_parts(out: Path, steps: int, keep: int = 2) -> None:
+    """Remove the parts of all states but the last ones, and what a killed run left beyond them."""
+    folders = sorted((out / PARTS).glob("step-*"))
+    made = [folder for folder in folders if folder.name <= f"step-{steps:08d}"]
+    for old in {*folders} - {*made[-keep:]}:
         shutil.rmtree(old)
 
 

@@ -49,7 +49,7 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
         checkpoint.save_weights(out / "model.safetensors", model)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
-    parts.remove_old_parts(out)
+    parts.remove_old_parts(out, run.steps)
 
 
 def _tensors(run: TrainingRun) -> dict[str, Tensor]:

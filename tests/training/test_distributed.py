@@ -318,9 +318,9 @@ def test_other_pairs_in_one_process_are_noticed(tmp_path, monkeypatch):
 
 
 def test_old_parts_go_and_the_last_two_stay(tmp_path):
-    for step in (2, 4, 6):
+    for step in (2, 4, 6, 9):
         (tmp_path / "sharded" / f"step-{step:08d}").mkdir(parents=True)
-    parts.remove_old_parts(tmp_path)
+    parts.remove_old_parts(tmp_path, 6)
     left = sorted(path.name for path in (tmp_path / "sharded").iterdir())
     assert left == ["step-00000004", "step-00000006"]
 
