@@ -99,6 +99,7 @@ def _train(verbs: Any) -> None:
         metavar="DIR",
         help="start from the weights and vocabulary of a checkpoint (fine-tuning)",
     )
+    add("--fsdp", action="store_true", help="under torchrun: share out the weights too (FSDP2)")
     add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
     _add_data_directory(verb)
     _add_device(verb)

@@ -18,13 +18,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from annotated_transformer import train_arguments
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require, say
 from annotated_transformer.files import shown
 from annotated_transformer.text.encoding import encode_corpus
-from annotated_transformer.train_arguments import run_settings, training_pairs, training_tokenizer
 
 if TYPE_CHECKING:
+    from annotated_transformer.training.distributed import Processes
     from annotated_transformer.translation.translator import Translator
 
 
@@ -47,16 +48,21 @@ def prepare(args: Namespace) -> None:
 
 def train(args: Namespace) -> None:
     """Train a new run, or go on with one, and print what came out as one line of JSON."""
-    out = Path(args.out)
-    model_config, train_config, name = run_settings(args, out)
     device = device_of(args.device)
-    train_pairs, valid_pairs, name = training_pairs(args, name)
+    with train_arguments.training_processes(args, device) as processes:
+        _train(args, processes, processes.device(device))
+
+
+def _train(args: Namespace, processes: Processes, device: str) -> None:
+    out = Path(args.out)
+    model_config, train_config, name = train_arguments.parallel_settings(args, out, processes)
+    train_pairs, valid_pairs, name = train_arguments.training_pairs(args, name)
 
     from annotated_transformer.training.loop import train as run
     from annotated_transformer.training.run_directory import begin_run
 
-    tokenizer = training_tokenizer(args, out, model_config, train_pairs)
-    if not args.resume:
+    tokenizer = train_arguments.shared_tokenizer(args, out, model_config, train_pairs, processes)
+    if not args.resume and processes.is_first:
         begin_run(out)
     began = time.perf_counter()
     try:
@@ -73,11 +79,15 @@ def train(args: Namespace) -> None:
             progress=not args.quiet,
             tensorboard=args.tensorboard,
             corpus=name,
+            processes=processes,
+            fsdp=args.fsdp,
         )
     except KeyboardInterrupt:
-        if (out / "training.safetensors").exists():
+        if processes.is_first and (out / "training.safetensors").exists():
             say(f"interrupted; {out} is saved, and --resume goes on from there")
         raise
+    if not processes.is_first:
+        return
     measured: dict[str, Any] = {}
     for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
         measured.update(json.loads(line))

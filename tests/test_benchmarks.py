@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
-    "against", "compound_split", "decoding", "gpu", "growth", "half_precision",
+    "against", "compound_split", "decoding", "distributed", "gpu", "growth", "half_precision",
     "miniature_at_work", "multi30k", "page", "recipes", "shards", "soak", "special_cases",
     "training", "wmt_slice",
 )  # fmt: skip
@@ -281,6 +281,10 @@ def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
         100 * math.prod((5 - n) / (6 - n) for n in range(4)) ** 0.25
     )
     assert "tok:none" in found["compound-split"]["signature"] and found["sentences"] == 1
+
+
+def test_two_processes_are_rehearsed_against_one():
+    assert "median" in rehearse("distributed")
 
 
 def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):

@@ -46,9 +46,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "text.shard_writing", "text.shards", "text.tokenizer", "text.vocabulary_file",
     ),
     "Training": (
-        "training", "training.epochs", "training.interrupts", "training.log", "training.loop",
-        "training.loss", "training.mishaps", "training.optimizer", "training.precision",
-        "training.run_directory", "training.state",
+        "training", "training.distributed", "training.epochs", "training.interrupts",
+        "training.log", "training.loop", "training.loss", "training.mishaps",
+        "training.optimizer", "training.parts", "training.precision", "training.run_directory",
+        "training.state",
     ),
     "Translation and evaluation": (
         "translation",

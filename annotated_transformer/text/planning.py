@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, UInt64
 
 from annotated_transformer.config import SPECIAL_IDS, SpecialIds, require
-from annotated_transformer.text.batching import Batch, TokenPair, make_batch
+from annotated_transformer.text.batching import Batch, TokenPair, make_batch, unmade_batch
 
 WINDOW = 2**20
 """Pairs that are planned at a time. With fewer there is more padding: in batches of 25,000 tokens
@@ -221,6 +221,7 @@ def planned_batches(
     start: int = 0,
     ids: SpecialIds = SPECIAL_IDS,
     multiple_of: int = 1,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
     """The batches of `plan`, each gathered when it is asked for.
 
@@ -238,4 +239,7 @@ def planned_batches(
         multiple_of=multiple_of,
     )
     for group in islice(groups, start, None):
-        yield make_batch(store.gather(group.indices), ids, multiple_of)
+        if is_wanted():
+            yield make_batch(store.gather(group.indices), ids, multiple_of)
+        else:
+            yield unmade_batch(group.n_tokens)

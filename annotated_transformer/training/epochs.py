@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from annotated_transformer.config import SpecialIds, TrainConfig, require
@@ -91,6 +91,7 @@ def epoch_batches(
     start: int,
     ids: SpecialIds,
     multiple_of: int,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
     """The batches of an epoch from the `start`-th on, planned at once or in windows."""
     if not config.window:
@@ -103,6 +104,7 @@ def epoch_batches(
             start=start,
             ids=ids,
             multiple_of=multiple_of,
+            is_wanted=is_wanted,
         )
     return planned_batches(
         pairs,
@@ -114,4 +116,5 @@ def epoch_batches(
         start=start,
         ids=ids,
         multiple_of=multiple_of,
+        is_wanted=is_wanted,
     )
