@@ -46,8 +46,8 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     """
     model, tensors, metadata = parts.whole_model(run.model), _tensors(run), _metadata(run)
     metadata |= parts.save_parts(out, run.steps, tensors, run.processes)
-    run.saved_steps = run.steps
     if not run.processes.is_first:
+        run.saved_steps = run.steps
         return
     belongs_to = {"tokenizer": run.vocabulary}
     if (out / "log.jsonl").exists():
@@ -59,6 +59,7 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     checkpoint.save_tensors(out / STATE_FILE, tensors, metadata, out / PREVIOUS_FILE)
     if not to_average:
         checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
+    run.saved_steps = run.steps
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
     parts.remove_old_parts(out, run.steps)
