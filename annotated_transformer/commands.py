@@ -53,11 +53,8 @@ def train(args: Namespace) -> None:
     train_pairs, valid_pairs, name = training_pairs(args, name)
 
     from annotated_transformer.training.loop import train as run
-    from annotated_transformer.training.run_directory import begin_run
 
     tokenizer = training_tokenizer(args, out, model_config, train_pairs)
-    if not args.resume:
-        begin_run(out)
     began = time.perf_counter()
     try:
         model = run(

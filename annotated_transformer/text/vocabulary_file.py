@@ -94,6 +94,7 @@ def _fields(message: bytes) -> Iterator[Field]:
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
+        require(tag < 2**32, "it is no protocol buffer")  # C++ would drop what is above
         number, kind = tag >> 3, tag & 7
         value: int | bytes
         if kind == VARINT:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "text")]
 
+import torch  # noqa: E402
 from toys import small_model, text_pairs, toy_run_config, toy_tokenizer  # noqa: E402
 
 from annotated_transformer import checkpoint  # noqa: E402
@@ -45,7 +46,9 @@ class Outcome(NamedTuple):
 
 def good_checkpoint(folder: Path) -> Path:
     checkpoint.write_directory(folder, MODEL, toy_tokenizer(), {"train": TRAINING.to_dict()})
-    checkpoint.save_weights(folder / "model.safetensors", small_model(vocab_size=280).float())
+    checkpoint.save_weights(
+        folder / "model.safetensors", small_model(dtype=torch.float32, **MODEL.to_dict())
+    )
     return folder
 
 

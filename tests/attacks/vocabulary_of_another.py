@@ -9,7 +9,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 
 def make(folder):
     tokenizer = attack.toy_tokenizer()
-    model = attack.small_model(vocab_size=280).float()
+    model = attack.small_model(dtype=attack.torch.float32, **attack.MODEL.to_dict())
     save_weights(folder / "model.safetensors", model, metadata={"tokenizer": tokenizer.digest})
     other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
     other.save(folder / "tokenizer.model")
