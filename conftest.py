@@ -19,6 +19,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
+from tools.printed import Printed  # noqa: E402
+
 # Every annotated shape in the package is checked in this process. Kernels and subprocesses run
 # without the checks, and so do the modules that know no tensors: a check of each call made drawing
 # sentences and reading trees four times slower.
@@ -32,11 +34,7 @@ install_import_hook(
     "beartype.beartype",
 )
 
-DECIMAL = re.compile(
-    r"(?<![A-Za-z0-9_])[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_])[-+]?\d+[eE][-+]?\d+"
-)
 RTOL_TAG = re.compile(r"nbval-rtol-([\d.]+)")
-DEFAULT_RTOL = 1e-3
 # By measured time, so that two workers finish together.
 SLOWEST_FIRST = (
     "test_mutants.py", "6_1_translation.ipynb", "test_loop.py", "test_miniature.py",
@@ -44,37 +42,6 @@ SLOWEST_FIRST = (
     "6_3_parsing.ipynb", "6_2_variations.ipynb", "5_2_training.ipynb", "5_4_regularization.ipynb",
     "5_3_optimizer.ipynb", "3_1_stacks.ipynb", "test_typed_door.py",
 )  # fmt: skip
-
-
-class Printed(str):
-    """Printed text, equal to another where words and integers agree exactly
-    and decimals agree closely.
-
-    Close means within `rtol` of the first number or within one unit of the last digit it shows.
-    Runs of white space count as one, since a tensor is aligned to its longest number.
-    """
-
-    rtol = DEFAULT_RTOL
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, str):
-            return NotImplemented
-        words, other_words = (DECIMAL.sub("#", text).split() for text in (self, other))
-        return words == other_words and all(
-            map(self._close, DECIMAL.findall(self), DECIMAL.findall(other))
-        )
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = str.__hash__
-
-    def _close(self, one: str, two: str) -> bool:
-        mantissa, _, exponent = one.lower().partition("e")
-        last_digit = float(f"1e{int(exponent or 0) - len(mantissa.partition('.')[2])}")
-        return one == two or abs(float(one) - float(two)) <= max(
-            self.rtol * abs(float(one)), 1.01 * last_digit
-        )
 
 
 def _compare_printed_numbers_closely() -> None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from annotated_transformer import commands
 from annotated_transformer.config import PRESETS, DecodeConfig
 from annotated_transformer.errors import PROGRAM
+from annotated_transformer.from_pairs.verb import add_new
 from annotated_transformer.text.encoding import add_encode
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
@@ -30,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     )
     verbs = top.add_subparsers(required=True, metavar="VERB")
     learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
-    for add in (*learning, _export, _export_page):
+    for add in (*learning, _export, _export_page, add_new):
         add(verbs)
     return top
 
@@ -99,6 +100,7 @@ def _train(verbs: Any) -> None:
         metavar="DIR",
         help="start from the weights and vocabulary of a checkpoint (fine-tuning)",
     )
+    add("--fsdp", action="store_true", help="under torchrun: shard the weights too (FSDP2)")
     add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
     _add_data_directory(verb)
     _add_device(verb)
@@ -209,14 +211,10 @@ def _variations(verbs: Any) -> None:
         help="for run: base, A1 ... E1, big, one of the claims, or a group: table, claims, all",
     )
     add("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N of each row (default 3)")
-    add(
-        "--jobs", type=int, default=1, metavar="N", help="runs at a time, of one thread (default 1)"
-    )
+    add("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)")
     add("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 1,000)")
     add("--corpus", default="tatoeba-en-de", metavar="NAME", help="default tatoeba-en-de")
-    add(
-        "--out", default="runs/variations", metavar="DIR", help="where runs are kept, to go on with"
-    )
+    add("--out", default="runs/variations", metavar="DIR", help="where runs are kept")
     add("--result", metavar="FILE", help="for table: also write a result file (JSON)")
     add(
         "--vocab-size",
@@ -245,9 +243,12 @@ def _export(verbs: Any) -> None:
 
 
 def _export_page(verbs: Any) -> None:
-    summary = "write a page that translates, for any web server or none"
-    verb = _verb(verbs, commands.export_page, summary, "book/model --out page", CHECKPOINT)
-    verb.add_argument("--out", required=True, metavar="DIR", help="directory to write")
+    summary = "write a page that translates or learns, for any web server or none"
+    add = _verb(verbs, commands.export_page, summary, "book/model --out page").add_argument
+    add("directory", nargs="?", help=CHECKPOINT)
+    add("--training", action="store_true", help="a page in which a model learns to reverse words")
+    add("--out", required=True, metavar="DIR", help="directory to write")
+    add("--book", default="", metavar="URL", help="link views to the chapters here")
 
 
 def _add_corpus(verb: argparse.ArgumentParser) -> None:

@@ -5,6 +5,8 @@
     model.safetensors           the weights that are used
     training.safetensors        weights, Adam's moments, random state and counters, to resume from
     training.previous.safetensors   the one before, should that be damaged
+    training.damaged.safetensors    one that was, until the next save
+    sharded/                    step-00001000 and another: what a run with --fsdp has in shards
     checkpoints/                step-00001000.safetensors and others: weights to average
     log.jsonl                   what was measured
 
@@ -16,6 +18,7 @@ stranger cannot run code.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,9 +139,11 @@ def require_same_vocabulary(
     If a directory is given and has a tokenizer, it must be the same one.
     """
     require_vocabulary(tokenizer, config)
-    stored = Path(directory or "") / "tokenizer.model"
+    from annotated_transformer.text.vocabulary_file import MOST_BYTES
+
+    stored, ours = Path(directory or "") / "tokenizer.model", tokenizer.model_bytes
     require(
-        directory is None or not stored.exists() or stored.read_bytes() == tokenizer.model_bytes,
+        directory is None or not stored.exists() or read_bounded(stored, MOST_BYTES) == ours,
         f"{directory} has another tokenizer: its weights belong to that vocabulary",
     )
 
@@ -173,8 +178,9 @@ def load_model(
 
 
 def step_checkpoints(directory: str | Path) -> list[Path]:
-    """The saved weights of a run, oldest first."""
-    return sorted((Path(directory) / "checkpoints").glob("step-*.safetensors"))
+    """The saved weights of a run, oldest first. A file of another name is somebody's own."""
+    found = (Path(directory) / "checkpoints").glob("step-*.safetensors")
+    return sorted(path for path in found if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
 
 
 def average_checkpoints(
@@ -192,6 +198,7 @@ def average_checkpoints(
     vocabulary, and when `out` holds a run, or a model that is no average.
     """
     from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.text.vocabulary_file import MOST_BYTES
 
     runs = [
         path if path.name not in ("", "..") else path.resolve()
@@ -216,7 +223,7 @@ def average_checkpoints(
             len(found) >= last,
             f"{run} has {len(found)} checkpoints, cannot average the last {last}",
         )
-        same = (run / "tokenizer.model").read_bytes() == tokenizer.model_bytes
+        same = read_bounded(run / "tokenizer.model", MOST_BYTES) == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
         paths += found[-last:]
     require(

@@ -34,6 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"error: {error.filename}: {error.strerror}" if is_about_a_file else f"error: {error}")
         return 2
     except ConfigError as error:
-        say(f"error: {error}")
+        if _speaks_for_its_machine():
+            say(f"error: {error}")
         return 2
     return 0
+
+
+def _speaks_for_its_machine() -> bool:
+    """Of the processes that torchrun starts, one on each machine says what is wrong for all."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK") == "0"

@@ -18,13 +18,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from annotated_transformer import train_arguments
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require, say
 from annotated_transformer.files import shown
+from annotated_transformer.from_pairs.verb import new as new
 from annotated_transformer.text.encoding import encode_corpus
-from annotated_transformer.train_arguments import run_settings, training_pairs, training_tokenizer
 
 if TYPE_CHECKING:
+    from annotated_transformer.training.distributed.processes import Processes
     from annotated_transformer.translation.translator import Translator
 
 
@@ -47,14 +49,20 @@ def prepare(args: Namespace) -> None:
 
 def train(args: Namespace) -> None:
     """Train a new run, or go on with one, and print what came out as one line of JSON."""
-    out = Path(args.out)
-    model_config, train_config, name = run_settings(args, out)
     device = device_of(args.device)
-    train_pairs, valid_pairs, name = training_pairs(args, name)
+    with train_arguments.training_processes(args, device) as processes:
+        _train(args, processes, processes.device(device))
 
+
+def _train(args: Namespace, processes: Processes, device: str) -> None:
+    out = Path(args.out)
+    model_config, train_config, name = train_arguments.parallel_settings(args, out, processes)
+    train_pairs, valid_pairs, name = train_arguments.shared_pairs(args, name, processes)
+
+    from annotated_transformer.checkpoint import state_files
     from annotated_transformer.training.loop import train as run
 
-    tokenizer = training_tokenizer(args, out, model_config, train_pairs)
+    tokenizer = train_arguments.shared_tokenizer(args, out, model_config, train_pairs, processes)
     began = time.perf_counter()
     try:
         model = run(
@@ -70,11 +78,15 @@ def train(args: Namespace) -> None:
             progress=not args.quiet,
             tensorboard=args.tensorboard,
             corpus=name,
+            processes=processes,
+            fsdp=args.fsdp,
         )
     except KeyboardInterrupt:
-        if (out / "training.safetensors").exists():
+        if processes.is_first and state_files(out):
             say(f"interrupted; {out} is saved, and --resume goes on from there")
         raise
+    if not processes.is_first:
+        return
     measured: dict[str, Any] = {}
     for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
         measured.update(json.loads(line))
@@ -239,10 +251,19 @@ def export(args: Namespace) -> None:
 
 
 def export_page(args: Namespace) -> None:
-    """Write a checkpoint's translator as a page that needs no server."""
+    """Write a page that needs no server: a checkpoint's translator, or a model that learns."""
+    require(
+        bool(args.directory) != args.training,
+        "export-page takes a checkpoint directory, or else --training",
+    )
+    if args.training:
+        from annotated_transformer.experiments.reversal import write_page_beside_pytorch
+
+        print(shown(write_page_beside_pytorch(args.out)))
+        return
     from annotated_transformer.interop.page import write_page
 
-    print(shown(write_page(args.directory, args.out)))
+    print(shown(write_page(args.directory, args.out, book=args.book)))
 
 
 def device_of(name: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from annotated_transformer.text.encoding import SAMPLE
 if TYPE_CHECKING:
     from annotated_transformer.text.shards import Shards
     from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.training.distributed.processes import Processes
 
 FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
 Pairs = list[tuple[str, str]]
@@ -50,6 +52,17 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
         TrainConfig.from_dict(train_changes),
         args.corpus or "",
     )
+
+
+def parallel_settings(
+    args: Namespace, out: Path, processes: Processes
+) -> tuple[ModelConfig, TrainConfig, str]:
+    """`run_settings`. Raises ConfigError for those that many processes, or --fsdp, cannot have."""
+    from annotated_transformer.training.distributed.processes import require_parallel
+
+    settings = run_settings(args, out)
+    require_parallel(settings[1], processes, args.fsdp)
+    return settings
 
 
 def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
@@ -186,6 +199,28 @@ def _shards_and_validation(args: Namespace) -> tuple[Shards, Pairs, str]:
     return shards, corpus.load(name, "valid", args.data_dir), name
 
 
+def shared_pairs(
+    args: Namespace, name: str, processes: Processes
+) -> tuple[Pairs | Shards, Pairs, str]:
+    """`training_pairs`, which one process of each machine downloads before the others read them."""
+
+    def load() -> tuple[Pairs | Shards, Pairs, str]:
+        return training_pairs(args, name)
+
+    return processes.once_per_machine(load) or load()
+
+
+def shared_tokenizer(
+    args: Namespace, out: Path, config: ModelConfig, pairs: Pairs | Shards, processes: Processes
+) -> Tokenizer:
+    """`training_tokenizer`, which the first process loads or learns for all."""
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+    return Tokenizer(
+        processes.from_first(lambda: training_tokenizer(args, out, config, pairs).model_bytes)
+    )
+
+
 def training_tokenizer(
     args: Namespace, out: Path, config: ModelConfig, pairs: Pairs | Shards
 ) -> Tokenizer:
@@ -204,3 +239,19 @@ def training_tokenizer(
     say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
     sentences = (sentence for pair in some for sentence in pair)
     return Tokenizer.train(sentences, config.vocab_size, model_type=args.model_type)
+
+
+@contextmanager
+def training_processes(args: Namespace, device: str) -> Iterator[Processes]:
+    """The processes that torchrun has started, joined until the end of the block; or this one.
+
+    Where torchrun starts them again after a failure, it gives them the arguments that they had: the
+    run goes on all the same, from its last checkpoint if it has one.
+    """
+    from annotated_transformer.checkpoint import state_files
+    from annotated_transformer.training.distributed.processes import joined
+
+    with joined(device) as processes:
+        if processes.restarted and processes.from_first(lambda: b"1" * len(state_files(args.out))):
+            args.resume, args.init = True, None
+        yield processes

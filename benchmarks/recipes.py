@@ -2,9 +2,10 @@
 and a JSON file with everything measured.
 
     python benchmarks/recipes.py                      list the recipes
-    python benchmarks/recipes.py book_model           run one; a run that was interrupted goes on
-                                                      where it stopped
-    python benchmarks/recipes.py book_model --score   only score and record a run that is finished
+    python benchmarks/recipes.py tatoeba_large           run one; a run that was interrupted goes on
+                                                         where it stopped
+    python benchmarks/recipes.py tatoeba_large --score   only score and record a run that is
+                                                         finished
 
 Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
 book/results/NAME.json. Every step is the command line of the package, so what is timed and scored
@@ -34,24 +35,10 @@ STAGES, KEPT = ROOT / "benchmarks" / "stages", "stage.json"
 
 class Stage(NamedTuple):
     """Arguments of `annotated-transformer train`,
-    and how many of its last checkpoints are averaged.
-
-    With `seeds`, the stage is run once with each of them,
-    and the average is over the last checkpoints of all runs.
-    """
+    and how many of its last checkpoints are averaged."""
 
     train: tuple[str, ...]
     average: int
-    seeds: tuple[int, ...] = ()
-
-    def runs(self, folder: Path, name: str) -> list[tuple[Path, tuple[str, ...]]]:
-        """Where each run lies, and its arguments of `train`."""
-        if not self.seeds:
-            return [(folder / name, self.train)]
-        return [
-            (folder / f"{name}-seed-{seed}", (*self.train, "--seed", str(seed)))
-            for seed in self.seeds
-        ]
 
 
 @dataclass(frozen=True)
@@ -60,7 +47,9 @@ class Recipe:
 
     With `export`, the last average goes there in float16. `about` says in a sentence what the run
     is for. `scored` is the corpus whose validation and test splits are translated, where it is
-    not the one that is learnt. With `keeps_stages`, finished stages but the last are kept.
+    not the one that is learnt. With `keeps_stages`, finished stages but the last are kept. With
+    `alphas`, the length penalty that has the best BLEU on the validation split is used on the test
+    split as well, beside the paper's; so the paper chose its own (section 6.1).
     """
 
     about: str
@@ -69,6 +58,7 @@ class Recipe:
     export: str = ""
     scored: str = ""
     keeps_stages: bool = False
+    alphas: tuple[float, ...] = ()
 
 
 def _set(**settings: Any) -> tuple[str, ...]:
@@ -76,22 +66,6 @@ def _set(**settings: Any) -> tuple[str, ...]:
 
 
 RECIPES = {
-    "book_model": Recipe(
-        "The model in book/model: under four hours on one CPU core, the last two with less dropout "
-        "and joined pairs.",
-        "tatoeba-en-de",
-        (
-            Stage(("--vocab-size", "3500", *_set(
-                N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, max_tokens=1024, warmup_steps=600,
-                lr_factor=0.9, train_steps=24000, validate_every=2000, checkpoint_every=200,
-                keep_checkpoints=20)), average=5),
-            Stage(_set(
-                p_drop=0.1, concatenate=1, max_tokens=1024, warmup_steps=600, lr_factor=0.3,
-                train_steps=8000, validate_every=1000, checkpoint_every=100,
-                keep_checkpoints=40), average=30, seeds=(2, 32)),
-        ),
-        export="book/model",
-    ),
     "tatoeba_large": Recipe(
         "Six million parameters on the large Tatoeba corpus: Glorot's initial values, a third "
         "more than the paper's peak rate, the second stage with joined pairs; one CPU core, "
@@ -104,11 +78,12 @@ RECIPES = {
                 precision="bf16", validate_every=4000, checkpoint_every=250,
                 keep_checkpoints=20)), average=16),
             Stage(_set(
-                concatenate=0.5, max_tokens=1024, warmup_steps=1000, lr_factor=0.3,
-                train_steps=12000, precision="bf16", validate_every=2000, checkpoint_every=250,
+                concatenate=1, max_tokens=1024, warmup_steps=1000, lr_factor=0.3,
+                train_steps=14000, precision="bf16", validate_every=2000, checkpoint_every=250,
                 keep_checkpoints=20), average=16),
         ),
         export="book/model", scored="tatoeba-en-de", keeps_stages=True,
+        alphas=(0.6, 1.0, 1.4, 1.8),
     ),
     "multi30k_small_cpu": Recipe(
         "Preset small on Multi30k, on one CPU core: 3,000 steps, which take half an hour on a free "
@@ -190,6 +165,24 @@ def described(run: Path) -> dict[str, Any]:
     }
 
 
+def chosen_alpha(scored: Sequence[str], alphas: Sequence[float]) -> dict[str, Any]:
+    """The validation split's BLEU by alpha, the alpha that has the best,
+    and what it gives on the test split."""
+
+    def with_alpha(alpha: float, split: str) -> dict[str, Any]:
+        words = (*scored, "--split", split, "--alpha", str(alpha), "--json")
+        scores: dict[str, Any] = json.loads(command(*words))
+        return scores
+
+    valid = {alpha: with_alpha(alpha, "valid")["BLEU"]["score"] for alpha in alphas}
+    best = max(alphas, key=lambda alpha: valid[alpha])
+    return {
+        "valid": [{"alpha": alpha, "BLEU": score} for alpha, score in valid.items()],
+        "alpha": best,
+        "test": with_alpha(best, "test"),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -213,19 +206,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stages += json.loads((kept / KEPT).read_text())
             averaged = kept
             continue
-        stage_runs = stage.runs(args.runs, name)
-        for run, arguments in () if args.score else stage_runs:
-            train(("--corpus", recipe.corpus), run, arguments, averaged)
+        run = args.runs / name
+        if not args.score:
+            train(("--corpus", recipe.corpus), run, stage.train, averaged)
         averaged = args.runs / f"{name}-averaged"
-        command(
-            "average", *(str(run) for run, _ in stage_runs), "--last", str(stage.average), "--out",
-            str(averaged),
-        )  # fmt: skip
-        found = [described(run) for run, _ in stage_runs]
-        stages += found
+        command("average", str(run), "--last", str(stage.average), "--out", str(averaged))
+        stages.append(described(run))
         if recipe.keeps_stages and number < len(recipe.stages):
             command("export", str(averaged), "--out", str(kept), "--dtype", "float16")
-            (kept / KEPT).write_text(json.dumps(found, indent=1) + "\n")
+            (kept / KEPT).write_text(json.dumps(stages[-1:], indent=1) + "\n")
     if recipe.export:
         notes = (
             f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."
@@ -243,6 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         split: json.loads(command(*scored, "--split", split, "--json"))
         for split in ("valid", "test")
     }
+    penalties = {"by_alpha": chosen_alpha(scored, recipe.alphas)} if recipe.alphas else {}
     at_work = command("inspect", *scored[1:], "--split", "test", "--beam-size", "4", "--json")
     record = {
         "recipe": args.name,
@@ -250,6 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "corpus": recipe.corpus,
         "scored": recipe.scored or recipe.corpus,
         **scores,
+        **penalties,
         "at_work": json.loads(at_work),
         "averaged": [stage.average for stage in recipe.stages],
         "stages": stages,

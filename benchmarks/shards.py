@@ -29,7 +29,6 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 
 import argparse
 import json
-import resource
 import subprocess
 import tempfile
 import time
@@ -81,6 +80,8 @@ def highest(process: int) -> float:
 
 def cpu_seconds() -> float:
     """Of all processes that this one started and that have ended: others' load does not count."""
+    import resource  # Windows has none
+
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,4 +1,4 @@
-"""Minutes of training and translating with a fault in each: python benchmarks/soak.py --minutes 30.
+"""Minutes of training and translating with a fault in each: python benchmarks/soak.py.
 
 A small model is trained in a process of its own, again and again, while this process translates
 with the newest weights. Every minute something goes wrong, in turn: SIGKILL, SIGTERM, a damaged
@@ -14,15 +14,17 @@ where it was.
     torn          SIGKILL, and half a line at the end of the log
 
 Prints a line for each fault and one of JSON at the end; the exit status is 1 if anything was lost.
+The default, 30 faults a minute apart, writes book/results/soak.json; `--minutes 1` is a rehearsal,
+and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -36,11 +38,14 @@ import torch
 
 from annotated_transformer.checkpoint import load_model, load_tensors, state_files
 from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
+from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
+from benchmarks.timing import command_line
 
+RESULT = Path(__file__).parents[1] / "book" / "results" / "soak.json"
 FAULTS = ("killed", "asked to stop", "damaged", "cut", "full", "torn")
 STEPS_A_ROUND = 300
 GROWTH = 32 * 2**20  # bytes, which translating may take in the end above its first minute
@@ -71,6 +76,8 @@ class Soak:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         if full:
+            import resource
+
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         resume = bool(state_files(out))
@@ -106,10 +113,14 @@ class Soak:
                 file.write('{"step": 3, "lo')
         return os.waitstatus_to_exitcode(status)
 
-    def translate(self, out: Path, seconds: float) -> int:
-        """Translate with the newest weights for so long; the number of lines."""
-        until, n_lines = time.monotonic() + seconds, 0
-        while time.monotonic() < until:
+    def translate(self, out: Path, seconds: float, process: int) -> int:
+        """Translate with the newest weights for so long; the number of lines.
+
+        On a slow machine it is longer, until the process that trains has saved a state: a run of
+        which both states are damaged, one after the other, cannot go on.
+        """
+        until, before, n_lines = time.monotonic() + seconds, reached(out), 0
+        while time.monotonic() < until or (reached(out) <= before and runs(process)):
             try:
                 model, tokenizer = load_model(out)
             except ConfigError:  # there are none yet
@@ -140,7 +151,7 @@ class Soak:
 def memory() -> int:
     """Bytes that this process has in memory now."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * resource.getpagesize()
+    return int(pages) * mmap.PAGESIZE
 
 
 def soak(minutes: int, seconds: float, seed: int) -> dict[str, Any]:
@@ -150,32 +161,38 @@ def soak(minutes: int, seconds: float, seed: int) -> dict[str, Any]:
         for minute in range(minutes):
             fault = FAULTS[minute % len(FAULTS)]
             process = it.begin(out, 10**6)
-            n_lines += it.translate(out, seconds * it.chance.uniform(0.7, 1.0))
+            n_lines += it.translate(out, seconds * it.chance.uniform(0.7, 1.0), process)
             status = it.disturb(fault, out, process)
             sizes.append(memory())
             print(f"{fault}: ended with {status}, {sizes[-1] / 2**20:.0f} MiB here", flush=True)
-        reached = json.loads(load_tensors(state_of(out))[1]["counters"])["step"]
-        steps = reached + STEPS_A_ROUND
+        steps = reached(out) + STEPS_A_ROUND
+        if steps < STEPS_A_ROUND:
+            raise SystemExit(f"no state is left in {out}")
         statuses = [os.waitpid(it.begin(path, steps), 0)[1] for path in (out, folder / "whole")]
         wrong = it.differences(out, folder / "whole") + [f"status {s}" for s in statuses if s]
         shutil.rmtree(out)
         growth = sizes[-1] - sizes[0]
         return {
-            "faults": minutes, "steps": steps, "lines": n_lines,
+            "faults": minutes, "seconds_apart": seconds, "steps": steps, "lines": n_lines,
+            "MiB": [round(size / 2**20, 1) for size in sizes],
             "growth_MiB": round(growth / 2**20, 1), "flat": growth <= GROWTH,
             "differs_in": wrong,
         }  # fmt: skip
 
 
-def state_of(out: Path) -> Path:
-    """The newest state that can be read."""
+def reached(out: Path) -> int:
+    """The step of the newest state that can be read, -1 where there is none."""
     for path in state_files(out):
         try:
-            load_tensors(path)
+            return int(json.loads(load_tensors(path)[1]["counters"])["step"])
         except ConfigError:
             continue
-        return path
-    raise SystemExit(f"no state is left in {out}")
+    return -1
+
+
+def runs(process: int) -> bool:
+    """Whether a process that this one has started has not ended."""
+    return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -186,6 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     result = soak(args.minutes, args.seconds, args.seed)
     print(json.dumps(result))
+    if args.minutes >= 30 and args.seconds >= 60:
+        write_result(RESULT, command_line("soak", arguments), [result])
     return int(bool(result["differs_in"]) or not result["flat"])
 
 

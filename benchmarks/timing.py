@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import resource
 import shlex
 import statistics
 import sys
@@ -40,7 +39,10 @@ def peak_megabytes() -> float:
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:  # not Linux: there a parent's peak may show through
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        import resource
+
+        unit = 2**20 if sys.platform == "darwin" else 1024  # macOS counts bytes
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 

@@ -322,8 +322,12 @@ for ax, title, top in zip(axes, ("after: start", "after: start Sie"), best):
 plt.show()
 
 # %% [markdown]
-# After *Sie* there are two good ways to go on, since *hat ... gekauft* and *kaufte* (which begins with the piece *k*)
-# are both right German, and we see how the model divides its probability between them.
+# ```{translator} tokens
+# :text: She bought it.
+# ```
+#
+# After *Sie* there are two good ways to go on, since *hat ... gekauft* and *kaufte* are both right German, and we see how
+# the model divides its probability between them.
 #
 # (oh-listing)=
 # ## All of it in 80 lines
@@ -492,7 +496,7 @@ import json
 from pathlib import Path
 from annotated_transformer import noam_learning_rate
 
-record = json.loads(Path("results/book_model.json").read_text())["records"][0]
+record = json.loads(Path("results/tatoeba_large.json").read_text())["records"][0]
 log = record["stages"][0]["validation_log"]
 for entry in (log[0], log[-1]):
     print(f"step {entry['step']:6,}  loss {entry['valid_nll']:.2f}  "

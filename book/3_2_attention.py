@@ -690,7 +690,7 @@ for x0, y0, x1, y1, role in arrows:
 plt.show()
 
 # %% [markdown]
-# Let us look at the third one at work. `book/model` is the book's own trained model, three layers with six heads; we let
+# Let us look at the third one at work. `book/model` is the book's own trained model, three layers with four heads; we let
 # it translate a sentence and record its weights. Each row of a decoder's map stands for the moment before a
 # token is written, so we label it with that token.
 
@@ -706,7 +706,7 @@ with record_attention(trained) as recorded, torch.no_grad():
     trained(source, target_in)
 print(german, *(f"{name:33} {tuple(w.shape)}" for name, w in recorded.items() if ".2." in name), sep="\n")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of the trained model's cross-attention: rows are the German tokens Gestern, hat, Tom, ein, neues, Auto, gekauft, full stop and end mark, columns the English tokens of Yesterday Tom bought a new car. Bright cells: Tom at Tom, neues at new, Auto at car, and both hat and gekauft at bought."}, "figure": {"caption": "Cross-attention of the book's trained model, the mean of the six heads of its last layer. The row of a German token shows where the model looked in the English sentence before it wrote that token.", "name": "fig-cross-attention"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of the trained model's cross-attention: rows are the German tokens Gestern, hat, Tom, ein, neues, Auto, gekauft, full stop and end mark, columns the English tokens of Yesterday Tom bought a new car. Bright cells: Tom at Tom, neues at new, Auto at car, and both hat and gekauft at bought."}, "figure": {"caption": "Cross-attention of the book's trained model, the mean of the four heads of its last layer. The row of a German token shows where the model looked in the English sentence before it wrote that token.", "name": "fig-cross-attention"}}
 cross = recorded["decoder.layers.2.cross_attention"][0].mean(dim=0)
 columns = [piece.replace("▁", "") for piece in tokenizer.pieces(source[0, :-1].tolist())] + ["</s>"]
 rows = [piece.replace("▁", "") for piece in tokenizer.pieces(target_in[0, 1:].tolist())] + ["</s>"]
@@ -720,7 +720,7 @@ for german_word, english_word in pairs.items():
 plt.show()
 
 # %% tags=["hide-cell"]
-assert (trained.config.N, trained.config.h) == (3, 6)
+assert (trained.config.N, trained.config.h) == (3, 4)
 for name, w in recorded.items():
     assert_close(w.sum(dim=-1), torch.ones(w.shape[:-1]))
     if name.startswith("decoder") and name.endswith("self_attention"):
@@ -729,6 +729,10 @@ for name, w in recorded.items():
 # %% [markdown]
 # The German participle *gekauft* stands at the sentence's end, and from there the model looks back to *bought*; for the
 # auxiliary *hat* it looks at *bought* too. Cross-attention is how the decoder copes with another word order.
+#
+# ```{translator} attention
+# :text: Yesterday Tom bought a new car.
+# ```
 #
 # A caution: how far such maps explain a model's answer is disputed {cite}`jain2019attention,wiegreffe2019attention`.
 # [Chapter 7](7_attention_visualizations.ipynb) takes the question up with controls.

@@ -185,6 +185,7 @@ show(TrainingRun.step)
 # `self.loss` is the first two lines of equation {eq}`train-step`. Besides the equation we see a loop over several
 # batches ({ref}`section-accumulate`), `autocast` and the scaler for 16-bit numbers ({ref}`section-precision`), a kernel
 # that we avoid on a GPU ([On a GPU](on_a_gpu.ipynb)), and clipping of long gradients, an option that the paper lacks.
+# `self.processes` is this process alone, $n = 1$, unless several GPUs share the step ({ref}`section-gpu-parallel`).
 #
 # Now we compute every number by hand. We begin with the forward pass and the loss. With label smoothing
 # ([chapter 5.4](5_4_regularization.ipynb)), 0.9 of the loss is the negative log-probability of the true token, and 0.1
@@ -415,9 +416,10 @@ assert (plain - exact).norm() > 0.05 * exact.norm()
 
 # %% [markdown]
 # PyTorch's `DistributedDataParallel` takes the plain mean {cite}`li2020pytorch`, so with unequal parts we have to scale
-# each loss ourselves. It starts the all-reduce of the last layers while `backward` still works on the first, which hides
-# much of the transfer. In a **ring** of eight, where each GPU passes pieces to its neighbour, each sends $2 \cdot 7/8$ of
-# the gradient {cite}`patarasuk2009bandwidth`: 441 MB per step for base's 63 million weights in float32.
+# each loss ourselves, as the step above does with $n$ and the tokens of all parts. It starts the all-reduce of the last
+# layers while `backward` still works on the first, which hides much of the transfer. In a **ring** of eight, where each
+# GPU passes pieces to its neighbour, each sends $2 \cdot 7/8$ of the gradient {cite}`patarasuk2009bandwidth`: 441 MB per
+# step for base's 63 million weights in float32.
 
 # %% tags=["hide-cell"]
 with torch.device("meta"):
@@ -586,6 +588,12 @@ plt.show()
 # That is the reason for our average. The loss ends at 0.89 nats rather than zero because label smoothing asks for a
 # probability of 0.9, and a model that outputs exactly this distribution has the loss of the dashed line
 # ([chapter 5.4](5_4_regularization.ipynb); in perplexity it costs a factor of *at most* $1/(1 - \epsilon_{ls})$).
+#
+# On the web page of this chapter you can watch a smaller one learn to *reverse* words, in your browser; its losses are
+# PyTorch's.
+#
+# ```{translator} training
+# ```
 #
 # ### What exposure costs here
 #

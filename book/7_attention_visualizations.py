@@ -30,10 +30,12 @@ from torch.testing import assert_close
 from annotated_transformer import Transformer, Translator, load_model, make_batch, perplexity, record_attention
 from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.looking.explorer import explore_attention
-from annotated_transformer.looking.inspection import as_table, inspect, knocked_out
+from annotated_transformer.looking.inspection import as_table, knocked_out
 from annotated_transformer.looking.visualization import PALETTE, use_style
 
 # %% tags=["hide-cell"]
+from statistics import median
+
 use_style()
 INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])
 
@@ -63,7 +65,7 @@ INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])
 # %% [markdown]
 # ## Our model, and whether its attention is at work
 #
-# We put the same questions to the model in `book/model`: three layers of six heads, trained on everyday sentences, English
+# We put the same questions to the model in `book/model`: three layers of four heads, trained on everyday sentences, English
 # to German ([6.1](6_1_translation.ipynb)). First we let it read the paper's two sentences.
 
 # %% tags=["nbval-ignore-output"]
@@ -76,13 +78,15 @@ LAW = ("The Law will never be perfect, but its application should be just "
 print(" ".join(tokenizer.pieces(tokenizer.encode(SPIRIT))[:24]), "...")
 for translation in Translator(model, tokenizer).translate([SPIRIT, LAW]):
     print(translation)
-assert N * h == 18
+assert N * h == 12
 
 # %% [markdown]
-# With a vocabulary of 3,500, rare words are cut into syllables and letters (▁ marks a space). In English, today's
-# translations say roughly "In this [invented word] it is, an American governments, to drive since 200 production" and "The
-# consciousness will probably never be perfect, but that should only be. In my opinion." Our model is out of its depth
-# here, so let us ask what its attention is worth where it is at home: fifty everyday sentences, written for this chapter.
+# With a vocabulary of 4,800, rare words are cut into syllables and letters (▁ marks a space). Today's translations say
+# roughly "In this [half a word] it is that the American government has been exaggerated by American governments since 200
+# 900 processions" and "The law will never be perfect, but its job application should only be missed as we are lacking."
+# Politics is out of its depth, so let us ask what its attention is worth where it is at home, on everyday sentences.
+# For the pictures below we also write fifty such sentences ourselves. (They are so common that some of them surely stand in
+# the training data.)
 
 # %% tags=["hide-cell"]
 first = """I am tired. | Ich bin müde. / Tom is my brother. | Tom ist mein Bruder. / We have no time. | Wir haben keine Zeit.
@@ -123,29 +127,27 @@ assert len(sentences) == 50
 # $$ (viz-entropy)
 #
 # It is 0 if one key has everything and $\log_2 S$ if all $S$ keys have the same; a head with 2 bits is as spread as one
-# that looks at four keys evenly. `inspect` prints the entropy, the weight on the first and last key (`<s>` or `</s>`), the spread of the
-# scores before the softmax, and the rise of the loss, in nats per target token, when the layer's heads add nothing.
+# that looks at four keys evenly. `annotated-transformer inspect` prints the entropy, the weight on the first and last key
+# (`<s>` or `</s>`), the spread of the scores before the softmax, and what is lost when the layer's heads add nothing: nats
+# per target token, and BLEU. Here is its report on the 1,000 sentences of the test split, stored with the model's scores.
 
-# %% tags=["nbval-ignore-output"]
-report = inspect(model, tokenizer, sentences, scores_bleu=False)
+# %%
+report = read_result("results/tatoeba_large.json")["records"][0]["at_work"]
 print(as_table(report))
-assert report["without"]["cross"]["nats"] > 1 > report["without"]["encoder"]["nats"]
 
 # %% [markdown]
-# The line "encoder all" tells us most. When we knock out all 18 heads of encoder self-attention, the present model loses 0.006
-# nats on these sentences; on the test split of 6.1, BLEU falls from 24.7 to 22.2 (`annotated-transformer inspect`
-# measures it on any data). **The self-attention of this encoder hardly matters.** In layer 1 of the encoder and of the
-# decoder, a query gives nearly all its weight to one token, mostly `</s>` or `<s>`, because the scores are spread so widely that
-# the softmax saturates, which is what the factor $1/\sqrt{d_k}$ of [3.2](3_2_attention.ipynb) is meant to prevent. A high
-# learning rate ([5.3](5_3_optimizer.ipynb)) is one suspect. The encoder-decoder attention, at 3.6 nats, is worth more than all the rest.
-#
-# So the pictures below come from a model that manages mostly without the heads that they show. The pictures
-# look as convincing as ever, which makes our model a good one to learn caution on. In the
-# [next chapter](7_controlled_corpus.ipynb) we train one that needs its heads.
+# The lines "all" tell us most. Without the encoder's self-attention BLEU falls from 32.5 to 13.0: an English word alone is
+# not enough to translate it. No single layer can be spared without losing 2 BLEU, and the heads of the encoder are neither blurred
+# nor frozen on one token; they use about 2 bits of the 3.7 that there are. So the pictures below come from a model that
+# *needs* the heads they show. That cannot be taken for granted. The book's first model, trained at a higher rate and from
+# other initial values, drew pictures that looked as convincing, and lost 2.5 BLEU of 24.7 without all of these heads;
+# [5.3](5_3_optimizer.ipynb) has the rate, and how attention falls asleep.
 
 # %% tags=["hide-cell"]
-scores = {record["recipe"]: record["test"]["BLEU"]["score"] for record in read_result("results/book_model.json")["records"]}
-assert round(scores["book_model"], 1) == 24.7  # with every head; beam search, as in 6.1
+whole, lost = report["whole"]["bleu"], {name: part["bleu"] for name, part in report["without"].items()}
+assert round(whole, 1) == 32.5 and round(whole - lost["encoder"], 1) == 13.0 and lost["encoder"] > whole / 2
+assert min(layer["bleu"] for layer in report["layers"]) > 2
+assert all(1.5 < median(layer["entropy"]) < 2.3 for layer in report["layers"][:N]) and round(report["layers"][0]["uniform"], 1) == 3.7
 
 # %% [markdown]
 # ## To record the weights, and to read them
@@ -198,7 +200,7 @@ with torch.inference_mode():
 # (section-viz-explorer)=
 # ## Every head, to play with
 #
-# The model has $3 \cdot 3 \cdot 6 = 54$ heads, and the paper shows a handful. With `explore_attention` we see all of ours.
+# The model has $3 \cdot 3 \cdot 4 = 36$ heads, and the paper shows a handful. With `explore_attention` we see all of ours.
 # Choose an attention, a layer and a head; point at a query, and the lines and numbers show where it looks. With the
 # keyboard, Tab goes from control to control and then to the queries; there, the arrows up and down choose the query, left
 # and right the head.
@@ -278,7 +280,7 @@ def display_light(figure):
     PIL.Image.open(drawn).convert("RGB").quantize(24, dither=PIL.Image.Dither.NONE).save(light, "PNG", optimize=True)
     display(Image(light.getvalue()))
 
-# %% mystnb={"image": {"alt": "Two rows of the words of the sentence, queries above and keys below. Coloured lines, one colour for each of six heads of a layer, go down from making. More and difficult are in bold."}, "figure": {"caption": "The paper's Figure 3 in our encoder: where *making* looks, in the six heads of the layer whose best head gives most to *more difficult*. Queries above, keys below; weights of less than 0.1 are left out, here and below.", "name": "fig-viz-spirit"}} tags=["row-F3", "hide-input"]
+# %% mystnb={"image": {"alt": "Two rows of the words of the sentence, queries above and keys below. Coloured lines, one colour for each of four heads of a layer, go down from making. More and difficult are in bold."}, "figure": {"caption": "The paper's Figure 3 in our encoder: where *making* looks, in the four heads of the layer whose best head gives most to *more difficult*. Queries above, keys below; weights of less than 0.1 are left out, here and below.", "name": "fig-viz-spirit"}} tags=["row-F3", "hide-input"]
 words, W = read(SPIRIT)
 making, more = words.index("making"), words.index("more")
 found_3, layer, head, name_3 = numbered(W[:, :, making, more:more + 2].sum(-1))
@@ -290,8 +292,8 @@ figure.legend(loc="outside lower center", ncols=h, frameon=False, title="layer.h
 plt.show()
 
 # %% [markdown]
-# In the present model only thin weights reach *more difficult*: the best head gives 0.09 to the two words together. Is that
-# much? We *searched* for this head, and the largest of 18 numbers is large even where there is nothing to find. So here is a control: the same search for every query of the
+# Only thin weights reach *more difficult*: the best head gives 0.23 to the two words together. Is that
+# much? We *searched* for this head, and the largest of 12 numbers is large even where there is nothing to find. So here is a control: the same search for every query of the
 # sentence and every two neighbouring words at least as far away as *more* is from *making*.
 
 # %%
@@ -310,61 +312,87 @@ print(f"making -> more difficult: {name_3} gives {found_3:.2f}; the best untrain
 print(verdict(found_3, searches(W, 2, more - making)))
 
 # %% [markdown]
-# In the present model about half of all searches find as much, so this head is no evidence. Every "head that does X" needs
-# such a control; the paper gives none. The effect may well be real in its model, which had 4.5 million pairs to learn from.
+# One search in eleven finds as much, so this head is no evidence, though its line looks good in a picture. Every "head that
+# does X" needs such a control; the paper gives none. The effect may well be real in its model, which had 4.5 million pairs to
+# learn from.
 
 # %% [markdown]
 # ## Figure 4: what a pronoun refers to
 #
-# How much does *its* look at *Law*? We search again, and this time the find looks splendid.
+# How much does *its* look at *Law*? We print the best share that any head gives to *Law*, and draw the layer of the head
+# that gives most to any *other* word.
 
-# %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of six heads of a layer. Law and application are in bold; a strong line goes to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the six heads of the layer that holds the best head for *Law*.", "name": "fig-viz-law"}} tags=["row-F4", "hide-input"]
+# %% tags=["hide-cell"]
 words, W = read(LAW)
-its, law = words.index("its"), words.index("Law")
-found_4, layer_4, head_4, name_4 = numbered(W[:, :, its, law])
+its, law, application = (words.index(word) for word in ("its", "Law", "application"))
+
+# %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of four heads of the last layer. Law and application are in bold; strong lines of three heads go to application, and none goes to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the four heads of the layer that holds the sharpest one.", "name": "fig-viz-law"}} tags=["row-F4", "hide-input"]
+found_4, *_, name_law = numbered(W[:, :, its, law])
+elsewhere = W[:, :, its].index_fill(-1, torch.tensor(its), 0.0)
+sharpest, layer_4, head_4, name_4 = numbered(elsewhere.amax(-1))
 untrained_4 = read(LAW, untrained)[1][:, :, its, law].max().item()
-assert found_4 > untrained_4 and found_4 > 2 / len(words)
+print(f"its -> Law: at most {found_4:.2f} ({name_law}); untrained {untrained_4:.2f}")
+print(f"sharpest: {name_4} gives {sharpest:.2f} to {words[elsewhere[layer_4, head_4].argmax()]}")
+assert sharpest > 10 * found_4 and elsewhere[layer_4, head_4].argmax() == application
 figure, ax = plt.subplots(figsize=(6.6, 3.3), layout="constrained")
 draw_lines(ax, words, {f"{layer_4 + 1}.{i + 1}": W[layer_4, i] for i in range(h)}, [its], ("its", "Law", "application"))
 figure.legend(loc="outside lower center", ncols=h, frameon=False, title="layer.head", title_fontsize=8.5)
 plt.show()
 
 # %% [markdown]
-# Again we need controls, and we take two: the same search in *other* sentences, among words at least as far apart; and
-# the *same head* in eight other sentences with *its*, where we know the owner.
+# The picture is as sharp as the paper's, and shows something else. Our *its* looks at what is owned, the *application*,
+# and hardly at the owner. Does the same head do this in other sentences? We take eight with *its*, in which we know the
+# owner and the thing, and the same searches in an untrained model as a control.
+
+# %% tags=["hide-cell"]
+OWNED = {"The old house has lost its roof.": "house roof", "The dog lost its ball.": "dog ball",
+         "The tree has lost its leaves.": "tree leaves", "This city is known for its old bridges.": "city bridges",
+         "The company sold its new building.": "company building", "The bird broke its wing.": "bird wing",
+         "The house is old, but its garden is beautiful.": "house garden",
+         "The car is new, but its windows are broken.": "car windows"}
+
+def shares_of_its(of):
+    """For each sentence, what each head's its gives to the owner and to the thing: (8, 2, N, h)."""
+    found = []
+    for text, names in OWNED.items():
+        words, A = read(text, of)
+        found.append(torch.stack([A[:, :, words.index("its"), words.index(name)] for name in names.split()]))
+    return torch.stack(found)
 
 # %%
-OWNERS = {"The old house has lost its roof.": "house", "The dog lost its ball.": "dog",
-          "The tree has lost its leaves.": "tree", "This city is known for its old bridges.": "city",
-          "The company sold its new building.": "company", "The bird broke its wing.": "bird",
-          "The house is old, but its garden is beautiful.": "house", "The car is new, but its windows are broken.": "car"}
-there = {}
-for text, owner in OWNERS.items():
-    its_words, A = read(text)
-    there[text] = A[layer_4, head_4, its_words.index("its"), its_words.index(owner)].item()
-control_4 = torch.cat([searches(read(text)[1], 1, its - law) for text in (SPIRIT, *(english for english, _ in sentences))])
-print(f"its -> Law: {name_4} gives {found_4:.2f}; the best untrained head {untrained_4:.2f}")
-print("In other sentences,", verdict(found_4, control_4))
-print(f"The same head, its -> owner in eight other sentences: {sum(there.values()) / 8:.2f} (mean)")
+its_gives, control_4 = shares_of_its(model), shares_of_its(untrained).mean(0)
+owner, thing = its_gives[:, :, layer_4, head_4].mean(0).tolist()
+print(f"{name_4}, in eight other sentences: {thing:.2f} to the thing, {owner:.2f} to the owner")
+print(f"the best untrained head: {control_4[1].max():.2f} to the thing, {control_4[0].max():.2f} to the owner")
+print(f"the best head for the owner: {its_gives.mean(0)[0].max():.2f}")
+of_the = [A[layer_4, head_4, 0, words.index(names.split()[0])]
+          for text, names in OWNED.items() for words, A in [read(text)]]
+print(f"{name_4}, from The or This to its noun: {sum(of_the) / 8:.2f}")
+for text in ("The company sold its new building.", "This city is known for its old bridges."):
+    print(text, "->", *Translator(model, tokenizer).translate([text]))
 
-# %% mystnb={"image": {"alt": "Left: histogram of the best head's share in searches on other sentences, with a vertical line at the share of Law. Right: horizontal bars, the share that the same head gives to the owner of its in the sentence about the Law and in eight other sentences."}, "figure": {"caption": "Two controls for the find of Figure 4. Left: what the same search finds in other sentences; the line is the find. Right: the share that the very same head gives to the owner of *its* in other sentences.", "name": "fig-viz-control"}} tags=["hide-input", "row-F4"]
-figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 2.7), layout="constrained", width_ratios=(1, 1.1))
-left.hist(control_4.tolist(), bins=25, color="#BBBBBB")
-left.axvline(found_4, color=PALETTE[1])
-left.annotate("its → Law", (found_4, 0.9), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points")
-left.set(xlabel="best head's share", ylabel="searches")
-bars = {"the Law": found_4, **{f"{' '.join(text.split()[:4])} ...": share for text, share in there.items()}}
-right.barh(range(len(bars)), list(bars.values()), color=[PALETTE[1], *[PALETTE[0]] * len(there)])
-right.set_yticks(range(len(bars)), labels=bars, fontsize=8)
-right.set(xlabel=f"share of the owner, {name_4}", xlim=(0, 1))
-right.invert_yaxis()
-assert len(control_4) > 300 and len(there) == 8 and 0 < control_4.median() < found_4
+# %% mystnb={"image": {"alt": "Pairs of horizontal bars for nine sentences: the share that one head's its gives to the thing owned, mostly long, and to the owner, short everywhere."}, "figure": {"caption": "What *its* gives to the thing and to its owner, in the head that was found in the sentence about the Law (first pair of bars).", "name": "fig-viz-control"}} tags=["hide-input", "row-F4"]
+bars = {"The Law ... its application": W[layer_4, head_4, its, [law, application]],
+        **{text: found[:, layer_4, head_4] for text, found in zip(OWNED, its_gives)}}
+figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
+for shift, side, color in ((-0.2, 1, PALETTE[0]), (0.2, 0, PALETTE[1])):
+    ax.barh([y + shift for y in range(len(bars))], [share[side] for share in bars.values()], 0.36,
+            color=color, label=("the owner", "the thing")[side])
+ax.set_yticks(range(len(bars)), labels=bars, fontsize=8)
+ax.set(xlabel=f"share, {name_4}", xlim=(0, 1))
+ax.invert_yaxis()
+ax.legend(loc="lower right")
+assert thing > 2 * control_4[1].max() and thing > 3 * owner
 plt.show()
 
 # %% [markdown]
-# The first control alone would let today's find pass: only 4 percent of the searches do as well. The second one decides: in
-# most of the other sentences the same head leaves the owner of *its* almost unseen, with 0.11 on average, so what it
-# follows in the sentence about the Law is something else than anaphora.
+# The find holds in seven of the eight, and German tells us what it is good for: the *ending* of *sein-* agrees with the thing
+# (*seine Anwendung*, *sein Dach*), so whoever translates *its* must look there. From *The* and *This* the same head gives
+# nearly everything to the noun: it joins a determiner to its noun, and *der*, *die* or *das* depends on that noun too. The
+# *stem* of *sein-* depends on the owner: what belongs to a feminine noun such as *Firma* or *Stadt* is *ihr*. This model
+# looks at no owner, and its two translations above have *sein*, which is wrong. So the head follows grammar, and is no
+# evidence of anaphora. Had we searched only for *Law*, we should have found nothing; had we trusted one sharp picture, we
+# might have told the wrong story about it.
 
 # %% [markdown]
 # ## A minimal pair tests a reading
@@ -393,7 +421,8 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 plt.show()
 
 # %% [markdown]
-# Both of our present heads stay where they were. Such a head follows something else than the meaning: the subject, say, or the nearest noun. Does the model need to know at all? In German
+# For both nouns the best head is the same one, and it stays where it was. So it follows something else than the meaning: nouns in
+# general, say. Does the model need to know at all? In German
 # the pronoun must agree with its noun (*das Tier, es*; *die Straße, sie*), so for this pair it does. Evidence comes in
 # thousands of sentences: {cite:t}`muller2018large` let models choose German pronouns in 12,000 of them, and
 # {cite:t}`voita2018context` compare attention with coreference.
@@ -435,10 +464,11 @@ assert more_apart
 print(f"clearly farther apart than before training: layers {more_apart}")
 
 # %% [markdown]
-# "The heads clearly learned to perform different tasks" is thus more than a picture can show: heads differ from the
-# start, and in our present layer 1 training has even made them alike. Here are all 18 on the sentence about the car.
+# "The heads clearly learned to perform different tasks" is thus more than a picture can show, and partly right: heads differ
+# from the start, those of our layer 1 even more than after training, and in layers 2 and 3 training has driven them apart.
+# Here are all 12 on the sentence about the car.
 
-# %% mystnb={"image": {"alt": "Eighteen small drawings in three rows of six, a row for each encoder layer: the nine words above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input", "row-F5"]
+# %% mystnb={"image": {"alt": "Twelve small drawings in three rows of four, a row for each encoder layer: the nine words above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input", "row-F5"]
 words, W = read(source_text)
 figure, axes = plt.subplots(N, h, figsize=(6.6, 3.9), layout="constrained")
 for layer, row in enumerate(axes):
@@ -458,7 +488,8 @@ display_light(figure)
 # Three patterns have been described again and again, in BERT {cite}`clark2019what` and in translation models
 # {cite}`voita2019analyzing`: parallel lines (the word before, after, or itself), a **fan** that meets in one key (most
 # often the end or a full stop), and a **blur** over much of the sentence. Next to them both papers find a few heads that agree well with
-# grammar. The present layer 1 consists of fans into `</s>`.
+# grammar. Ours has all of these: fans in layer 1, a blur in 2.2, parallel lines in 3.3 (the word before), and in 3.1 the head
+# for determiners.
 
 # %% [markdown]
 # ## Encoder-decoder attention: a soft alignment
@@ -538,9 +569,10 @@ parts = {name: (place[None, :] - place[:, None] == d) & ~eos[:, None, None]
 profile = {name: ((A * part).sum(-1) * word).sum((1, 3)) / word.sum() for name, part in parts.items()}
 profile["other"] = 1 - sum(profile.values())
 bits = (-torch.special.xlogy(A, A).sum(-1) / math.log(2) * word).sum((1, 3)) / word.sum()
+even_bits = ((batch.source != model.config.pad_id).sum(1).log2() * word.sum((1, 2))).sum() / word.sum()
 assert all(((part > -1e-5) & (part < 1 + 1e-5)).all() for part in profile.values()) and (bits > -1e-4).all()
 
-# %% mystnb={"image": {"alt": "Left: eighteen stacked horizontal bars, one for each encoder head, which split its attention into previous token, itself, next token, end of sentence and other. Right: the entropy of each head in bits, as dots, with a dashed line for even weights."}, "figure": {"caption": "Every encoder head on the fifty sentences. Left: where the attention of a word goes. Right: its entropy; the dashed line is that of even weights.", "name": "fig-viz-measures"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Left: twelve stacked horizontal bars, one for each encoder head, which split its attention into previous token, itself, next token, end of sentence and other. Right: the entropy of each head in bits, as dots, with a dashed line for even weights."}, "figure": {"caption": "Every encoder head on the fifty sentences. Left: where the attention of a word goes. Right: its entropy; the dashed line is that of even weights.", "name": "fig-viz-measures"}} tags=["hide-input"]
 names = [f"{layer}.{head}" for layer in range(1, N + 1) for head in range(1, h + 1)]
 figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 4), layout="constrained", sharey=True, width_ratios=(2.2, 1))
 start = torch.zeros(N * h)
@@ -549,7 +581,7 @@ for (name, part), color in zip(profile.items(), (*PALETTE[:4], "#BBBBBB")):
     start += part.flatten()
 assert_close(start, torch.ones(N * h))
 right.plot(bits.flatten(), names, "o", markersize=4)
-right.axvline(report["layers"][0]["uniform"], linestyle="--", color="grey")
+right.axvline(even_bits, linestyle="--", color="grey")
 left.set(xlabel="share of the attention", ylabel="layer.head", xlim=(0, 1))
 left.invert_yaxis()
 right.set(xlabel="entropy (bits)", xlim=(-0.1, None))
@@ -571,7 +603,7 @@ plt.show()
 # $$ (viz-sum)
 #
 # If we set $W_i^O = 0$, head $i$ is gone and the others are as they were. `knocked_out` does that for the length of a
-# `with` block. We remove each of the 54 heads in turn and measure the loss on the fifty sentences, in nats per token.
+# `with` block. We remove each of the 36 heads in turn and measure the loss on the fifty sentences, in nats per token.
 
 # %% tags=["hide-cell"]
 with torch.inference_mode():
@@ -598,7 +630,7 @@ whole = loss_without()
 change = torch.tensor([loss_without(head) - whole for head in all_heads]).view(-1, h)
 print(f"whole model: {whole:.3f} nats; one head less costs {change.median():.4f} (median) to {change.max():.3f} (most)")
 
-# %% mystnb={"image": {"alt": "Map of the change of the loss when one head is removed: nine rows for three attentions in three layers, six columns for heads, with the number written in each cell and a colour bar."}, "figure": {"caption": "What the model loses without one head: change of the loss in nats per token. Darker is worse.", "name": "fig-viz-knock-out"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Map of the change of the loss when one head is removed: nine rows for three attentions in three layers, four columns for heads, with the number written in each cell and a colour bar."}, "figure": {"caption": "What the model loses without one head: change of the loss in nats per token. Darker is worse.", "name": "fig-viz-knock-out"}} tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(5.8, 3.2), layout="constrained")
 image = ax.imshow(change, cmap=INK, aspect="auto", vmin=0)
 for row in range(len(modules)):
@@ -614,17 +646,21 @@ assert change.argmax().item() // h >= 2 * N  # in the encoder-decoder attention
 plt.show()
 
 # %% [markdown]
+# ```{translator} knock-out
+# :text: Tom sold his car because it was old.
+# ```
+#
 # The head that costs most is one of encoder-decoder attention, the only way by which the decoder learns of the source;
 # the median head costs less than a quarter of that. One at a time is a weak test, since other heads can do a missing
 # one's work. So we remove more and more heads, the cheapest first.
 
-# %% mystnb={"image": {"alt": "Line chart of the change of the loss against the number of heads removed, from none to all 54, the cheapest first: flat at first, then rising ever more steeply."}, "figure": {"caption": "Heads removed one after the other, the cheapest first. The last point has no attention at all.", "name": "fig-viz-pruning"}} tags=["hide-input"]
-order, counts = change.flatten().argsort(), [*range(0, 54, 6), 54]
+# %% mystnb={"image": {"alt": "Line chart of the change of the loss against the number of heads removed, from none to all 36, the cheapest first: flat at first, then rising ever more steeply."}, "figure": {"caption": "Heads removed one after the other, the cheapest first. The last point has no attention at all.", "name": "fig-viz-pruning"}} tags=["hide-input"]
+order, counts = change.flatten().argsort(), [*range(0, 36, 4), 36]
 curve = [loss_without(*(all_heads[j] for j in order[:count])) - whole for count in counts]
 ax = plt.subplots(figsize=(5, 2.4), layout="constrained")[1]
 ax.plot(counts, curve, marker="o")
-ax.set(xlabel="heads removed of 54, cheapest first", ylabel="change of the loss\n(nats per token)", xticks=counts)
-assert abs(curve[0]) < 1e-6 and curve[-1] > 1 and curve[counts.index(12)] < 0.25 * curve[-1]
+ax.set(xlabel="heads removed of 36, cheapest first", ylabel="change of the loss\n(nats per token)", xticks=counts)
+assert abs(curve[0]) < 1e-6 and curve[-1] > 1 and curve[counts.index(8)] < 0.25 * curve[-1]
 plt.show()
 
 # %% [markdown]
@@ -641,18 +677,20 @@ plt.show()
 #
 # **Different weights can give the same output.** A head's output is $A_i V$, a row of $S$ weights times an $S \times d_v$
 # matrix. With $S > d_v + 1$ keys there are vectors $n \ne 0$ whose entries sum to 0 and with $n V = 0$; if $n$ is short
-# enough, $A_i + n$ is another row of weights with the same output {cite}`brunner2020identifiability`. Figure 3's sentence
-# is long enough for that. We take the most spread head of *making* and search 1,000 random directions.
+# enough, $A_i + n$ is another row of weights with the same output {cite}`brunner2020identifiability`. The
+# sentences of Figures 3 and 4 together are long enough for that. We take the most spread head of *making* and search
+# 1,000 random directions.
 
 # %% tags=["hide-cell"]
-spirit = explore_attention(model, tokenizer, SPIRIT, kinds=["encoder"]).maps[0]
+both = f"{SPIRIT} {LAW}"
+spirit = explore_attention(model, tokenizer, both, kinds=["encoder"]).maps[0]
 query = groups(spirit.queries)[making][0]
 of_making = spirit.weights[:, :, query]
 _, layer, head, where = numbered(-torch.special.xlogy(of_making, of_making).sum(-1))
 inputs, module = {}, model.encoder.layers[layer].self_attention
 hook = module.register_forward_hook(lambda module, args, output: inputs.update(x=args[0]))
 with torch.inference_mode():
-    model.encode(torch.tensor([[*tokenizer.encode(SPIRIT), model.config.eos_id]]))
+    model.encode(torch.tensor([[*tokenizer.encode(both), model.config.eos_id]]))
     V = module.keys_and_values(inputs["x"])[1][0, head].double()
 hook.remove()
 S, d_v = V.shape
@@ -709,7 +747,7 @@ plt.show()
 # - A head found by searching needs a control: the same search elsewhere, the same head in other sentences, an untrained
 #   model.
 # - Entropy (equation {eq}`viz-entropy`) and shares describe all heads; a removal (equation {eq}`viz-sum`) says what the
-#   model needs. The present encoder hardly needs its self-attention.
+#   model needs. Ours loses more than half of its BLEU without the encoder's self-attention.
 # - Weights alone do not explain: other weights can give the same output, and a position's vector mixes all words.
 #
 # :::{dropdown} Where this is
@@ -755,20 +793,20 @@ else:
 # ```{exercise} The best of a crowd
 # :label: ex-viz-control
 #
-# Search the 18 encoder heads of an untrained model for the one whose *its* looks most at *Law*. By how much does its share
+# Search the 12 encoder heads of an untrained model for the one whose *its* looks most at *Law*. By how much does its share
 # exceed an even spread over 26 words? What does that say about "we found a head that ..."?
 # ```
 #
 # ```{solution} ex-viz-control
 # :class: dropdown
 #
-# The best of 18 random heads has several times the even share, though the model knows nothing. A find counts from where it
+# The best of 12 random heads has several times the even share, though the model knows nothing. A find counts from where it
 # exceeds what a search among as many heads gives *without* the thing to be found.
 # ```
 
 # %% tags=["hide-cell"]
 even = 1 / len(read(LAW)[0])
-print(f"even {even:.3f}, best of 18: {untrained_4:.3f}")
+print(f"even {even:.3f}, best of 12: {untrained_4:.3f}")
 assert untrained_4 > 2 * even
 
 # %% [markdown]
@@ -858,8 +896,8 @@ assert not torch.allclose(*seen, atol=0.1) and loss_without(*cross_heads) - whol
 # :class: dropdown
 #
 # Where the share of the lengths is well below that of the weights, eos hands on a shorter vector than a word does, which
-# supports the reading. The present layers 2 and 3 are such. In layer 1 the two are equal (88 percent): every query that looks at eos gets one
-# and the same vector, which says nothing of the words, and only a removal decides.
+# supports the reading. So it is in all three layers: 34 percent of the weights and 20 of the lengths in layer 1, 11 and 8 in layer 2,
+# 36 and 15 in layer 3. Whether a head really rests there, only a removal decides.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"]

@@ -130,7 +130,7 @@ print(f"layer {at[0] + 1}, head {at[1] + 1} looks most at the antecedent: {looks
       f"at the distractor: {looks['distractor'][at]:.2f}")
 assert len(asked) == 160 and looks["antecedent"][at] > looks["antecedent"].median()
 
-# %% mystnb={"image": {"alt": "Scatter plot of the eighteen encoder heads of the book's model: mean weight of it on the distractor across, on the antecedent up, with the diagonal where both are equal."}, "figure": {"caption": "The encoder heads of the book's model, mean over 160 sentences: how much *it* gives to the antecedent (up) and to the distractor (across). A head that knows what *it* means would lie far above the dashed diagonal.", "name": "fig-controlled-book-model"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Scatter plot of the twelve encoder heads of the book's model: mean weight of it on the distractor across, on the antecedent up, with the diagonal where both are equal."}, "figure": {"caption": "The encoder heads of the book's model, mean over 160 sentences: how much *it* gives to the antecedent (up) and to the distractor (across). A head that knows what *it* means would lie far above the dashed diagonal.", "name": "fig-controlled-book-model"}} tags=["hide-input"]
 ax = plt.subplots(figsize=(3.6, 3), layout="constrained")[1]
 for layer, marker in enumerate("os^"):
     ax.plot(looks["distractor"][layer], looks["antecedent"][layer], marker, label=f"layer {layer + 1}")
@@ -142,9 +142,9 @@ assert top > 0
 plt.show()
 
 # %% [markdown]
-# The present model guesses, and its best head gives as much to the noun that it should ignore. In one sentence without a
-# distractor, this head would have made a fine Figure 4. Our odd sentences may be unfair to this model, so let us train one
-# on them.
+# The model chooses little better than a guess, and the head that looks most at the antecedent gives still more to the noun
+# that it should ignore. The last chapter's heads, which the model needs for grammar, do not help it here. Our odd sentences
+# may be unfair to this model, so let us train one on them.
 
 # %% [markdown]
 # ## A model that has learned it

@@ -20,6 +20,12 @@ for english, german in zip(sentences, translator.translate(sentences), strict=Tr
     print(f"{english}\n    {german}")
 
 # %% [markdown]
+# Type a sentence of your own. The model runs in this page, on your device, and what you type is sent nowhere:
+#
+# ```{translator} translate
+# :text: The children are playing in the garden.
+# ```
+#
 # It has a few million numbers inside, where today's largest models have a million times as many, and it works by the same
 # rules. This is what it looks at while it translates the last sentence. Point at a word, or choose another layer and
 # another head:

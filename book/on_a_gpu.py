@@ -623,9 +623,9 @@ plt.show()
 # GPUs that is 0.44 GB per step. Over PCIe 3.0 at 16 GB/s it takes 28 ms, 7 percent of the paper's 0.4 s, and PyTorch
 # starts it while the backward pass still runs {cite}`li2020pytorch`. (How the paper's GPUs were joined is unknown.)
 #
-# The package itself has no distributed training yet, so here it is in plain PyTorch. `torchrun --nproc-per-node 8
-# file.py` starts the same program eight times and tells each process its number in the variables `RANK`, `LOCAL_RANK`
-# and `WORLD_SIZE`. `DistributedDataParallel` wraps our `TrainingLoss` and does the all-reduce in `backward`.
+# Here it is in plain PyTorch. `torchrun --nproc-per-node 8 file.py` starts the same program eight times and tells each
+# process its number in the variables `RANK`, `LOCAL_RANK` and `WORLD_SIZE`. `DistributedDataParallel` wraps our
+# `TrainingLoss` and does the all-reduce in `backward`.
 
 # %% tags=["hide-input"]
 script = Path("scripts/data_parallel.py")
@@ -643,8 +643,32 @@ print(done.stdout.strip())
 assert "the gradient of one batch is True" in done.stdout
 
 # %% [markdown]
+# `annotated-transformer train` does the same under `torchrun`. The setting `accumulate` counts the batches of a step
+# over all processes, and each process takes its share of them. Eight batches of 3,125 tokens make the paper's step of
+# 25,000:
+#
+# ```
+# annotated-transformer train --corpus wmt14-en-de --preset base --out runs/base \
+#     --set max_tokens=3125 --set accumulate=8
+# torchrun --standalone --nproc-per-node 8 --max-restarts 3 -m annotated_transformer \
+#     train --corpus wmt14-en-de --preset base --out runs/base --set max_tokens=3125 --set accumulate=8
+# torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 --max-restarts 3 \
+#     -m annotated_transformer train --corpus wmt14-en-de --preset base --out runs/base \
+#     --set max_tokens=3125 --set accumulate=8
+# ```
+#
+# The first command is for one GPU, the second for eight, the third for eight in two machines, on each of which it is
+# typed. All three make the same run: one GPU computes eight batches in turn, eight GPUs one each, and only what
+# dropout drops differs. Every process plans the whole step from the lengths of all sentences, so it knows how many real
+# tokens the step has without asking. Gradients are exchanged once per step, after the last batch of each process; before
+# that they are added up at home (PyTorch calls this `no_sync`). A run can stop with eight GPUs and go on with one
+# (`--resume`), at the same place in the data. When a process dies, `torchrun` starts all of them again, and they go on
+# from the last checkpoint. Both machines need the same data and must see the same `--out`.
+#
 # When a model is too large for one GPU, weights, gradients and Adam's moments are sharded as well: ZeRO
-# {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`.
+# {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`. `train --fsdp` does so: each of eight GPUs keeps
+# an eighth of every matrix, and a layer is put together when it is its turn. Losses are the same to $10^{-5}$. The tests
+# see this with two and four processes on a CPU; we have not run it on several GPUs.
 
 # %% tags=["hide-cell"]
 sent = 2 * 7 / 8 * 4 * n_weights
@@ -698,7 +722,8 @@ assert "CPU" not in result["hardware"] and file.exists() == bool(result["records
 # %% [markdown]
 # :::{dropdown} Where this is
 # `training/run.py` and `training/precision.py` (the step, autocast, the scaler), `fast/packing.py`,
-# `fast/cuda_graphs.py`, `MultiHeadAttention.attend`, `tables/cost.py`, `book/scripts/data_parallel.py`. Tests:
+# `training/distributed/` (many processes), `fast/cuda_graphs.py`, `MultiHeadAttention.attend`,
+# `tables/cost.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
 # `test_a_step_on_a_gpu_waits_for_no_value`, `test_a_step_that_overflows_changes_nothing_but_the_scale`,
 # `test_the_taught_function_equals_pytorchs_kernel`, `test_two_half_batches_equal_one_whole_batch`;
 # `benchmarks/half_precision.py` trains in fp16 beside float32.

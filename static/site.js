@@ -8,6 +8,26 @@
     else box.removeAttribute("tabindex");
   });
 
+  // The translator's views: a frame takes the place of the stored example, as high as what it shows, in the page's colours.
+  const liveViews = () => {
+    const colours = () => document.documentElement.dataset.theme === "dark" ? "dark" : "light";
+    const frames = [...document.querySelectorAll(".translator-view[data-src]")].map((view) => {
+      const frame = document.createElement("iframe");
+      frame.loading = "lazy";
+      frame.title = view.dataset.title;
+      frame.src = `${view.dataset.src}&theme=${colours()}`;
+      view.prepend(frame);
+      view.classList.add("live");
+      return frame;
+    });
+    window.addEventListener("message", ({ source, data }) => {
+      const frame = frames.find((one) => one.contentWindow === source);
+      if (frame && Number.isFinite(data.height)) frame.style.height = `${Math.ceil(data.height) + 4}px`;
+    });
+    new MutationObserver(() => frames.forEach((frame) => frame.contentWindow?.postMessage({ theme: colours() }, "*")))
+      .observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  };
+
   const start = () => {
     // Sphinx writes the bibliography as a list whose children are no list items.
     document.querySelectorAll("[role='list'] > .citation").forEach((work) => work.setAttribute("role", "listitem"));
@@ -31,6 +51,7 @@
       folded.forEach((part) => { part.open = false; });
     });
     window.MathJax?.startup?.promise?.then(reach);
+    liveViews();
   };
   // After the page and its formulas, which are typeset when MathJax's own script has loaded.
   if (document.readyState === "complete") start();

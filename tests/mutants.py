@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -82,6 +81,8 @@ def copy_of_the_package(directory: Path) -> Path:
 
 def _run_tests(directory: str, tests: list[str], output: str) -> Outcome:
     """In a forked child: pytest over `tests`, with the package of `directory`."""
+    import resource  # Windows has none, and no fork either
+
     import pytest
 
     class Recorder:

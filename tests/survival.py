@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,26 +54,34 @@ def attempt(
 ) -> int:
     """`go_on` in a process of its own, forked before anything was computed.
 
-    Its end: 0, or the number of the signal. `install` prepares a death from within; `kill_after`
-    seconds after the run has its directory, this process sends SIGKILL.
+    Its end: 0, or the number of the signal; 1 after an exception, which is printed. `install`
+    prepares a death from within; `kill_after` seconds after the run has its directory, this process
+    sends SIGKILL, unless the run has ended before it had one.
     """
     process = os.fork()
     if process == 0:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
-        if install:
-            install()
         try:
+            if install:
+                install()
             go_on(out, precision)
         except KeyboardInterrupt:
             os._exit(signal.SIGTERM)
+        except BaseException:  # or this process would go on as the one that it was forked from
+            print(traceback.format_exc(), flush=True)
+            os._exit(1)
         os._exit(0)
+    ended = status = 0
     if kill_after is not None:
-        while not out.exists():
+        while not (ended or out.exists()):
             time.sleep(0.001)
-        time.sleep(kill_after)
-        os.kill(process, signal.SIGKILL)
-    status = os.waitpid(process, 0)[1]
+            ended, status = os.waitpid(process, os.WNOHANG)
+        if not ended:
+            time.sleep(kill_after)
+            os.kill(process, signal.SIGKILL)
+    if not ended:
+        status = os.waitpid(process, 0)[1]
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
@@ -141,6 +150,8 @@ def kills(folder: Path, n: int, generator: random.Random, precision: str) -> int
             shutil.rmtree(out, ignore_errors=True)
             after = generator.uniform(0, seconds)
             ended = attempt(out, precision, kill_after=after)
+            if ended not in (0, signal.SIGKILL):
+                raise SystemExit(f"a run that should be killed ended by itself with {ended}")
             moment = f"{after:.3f} s"
         left = sorted(path.name for path in out.rglob("*") if path.is_file())
         again = attempt(out, precision)

@@ -18,7 +18,7 @@ LEVELS = [  # lower first: a folder, or a module of the root, imports from the l
     {"checkpoint"},
     {"translation"},
     {"training", "looking", "interop"},
-    {"experiments", "exercises"},
+    {"experiments", "exercises", "from_pairs"},
     {"train_arguments"},
     {"commands"},
     {"arguments"},

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -36,9 +37,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
-    "against", "compound_split", "decoding", "gpu", "growth", "half_precision",
+    "against", "compound_split", "decoding", "distributed", "gpu", "growth", "half_precision",
     "miniature_at_work", "multi30k", "page", "recipes", "shards", "soak", "special_cases",
-    "training", "wmt_slice",
+    "training", "training_page", "wmt_slice",
 )  # fmt: skip
 
 
@@ -241,6 +242,26 @@ def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
     assert simd["ms a sentence, beam 4, median"] <= 250
 
 
+@pytest.mark.skipif(not NODE, reason="no node on this machine")
+def test_the_training_page_is_held_to_pytorch_and_timed(tmp_path):
+    out = tmp_path / "training_page.json"
+    printed = rehearse("training_page", "--out", out)
+    found = {record["figure"]: record for record in read_result(out)["records"]}
+    assert found["gradients"]["largest difference"] < 1e-9 < found["gradients"]["largest gradient"]
+    assert found["losses"]["steps"] == 10 and found["losses"]["largest difference"] < 1e-4
+    assert found["solved"]["steps"] == 50 and f"bytes {found['weight']['bytes']}" in printed
+
+
+def test_the_stored_figures_of_the_training_page_are_as_good_as_we_say():
+    records = read_result(ROOT / "book" / "results" / "training_page.json")["records"]
+    curves = [record for record in records if record["figure"] == "losses"]
+    solved = [record for record in records if record["figure"] == "solved"]
+    assert curves and {record["steps"] for record in curves} == {200}
+    assert all(record["largest difference"] <= 1e-3 for record in curves)
+    assert solved and all(record["right"] == record["of"] == 200 for record in solved)
+    assert all(record["seconds of the processor"] <= 60 for record in solved)
+
+
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     out = tmp_path / "growth.json"
     rehearse("growth", "--out", out)
@@ -281,6 +302,10 @@ def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
         100 * math.prod((5 - n) / (6 - n) for n in range(4)) ** 0.25
     )
     assert "tok:none" in found["compound-split"]["signature"] and found["sentences"] == 1
+
+
+def test_two_processes_are_rehearsed_against_one():
+    assert "median" in rehearse("distributed")
 
 
 def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):
@@ -407,6 +432,31 @@ def test_the_stored_decoding_and_growth_say_what_the_readme_says():
             assert r["peak_megabytes"] < 1.05 * r["megabytes_before"]
 
 
+def test_only_a_whole_soak_writes_a_result(monkeypatch, tmp_path, capsys):
+    found = {"differs_in": [], "flat": True}
+    monkeypatch.setattr(soak, "soak", lambda minutes, *_: {**found, "faults": minutes})
+    monkeypatch.setattr(soak, "RESULT", tmp_path / "soak.json")
+    for trial in (["--minutes", "1"], ["--seconds", "2"]):
+        assert soak.main(trial) == 0 and not soak.RESULT.exists()
+    assert soak.main([]) == 0
+    result = read_result(soak.RESULT)
+    assert result["command"].endswith("python benchmarks/soak.py")
+    assert result["records"] == [{**found, "faults": 30}]
+    found["flat"] = False
+    assert soak.main(["--minutes", "1"]) == 1
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 2**20)])
+def test_a_peak_is_in_megabytes_everywhere(monkeypatch, platform, unit):
+    """Linux counts kilobytes, macOS bytes; neither has /proc here."""
+    monkeypatch.setattr(timing, "Path", lambda name: Path("/nowhere"))
+    usage = SimpleNamespace(ru_maxrss=3 * unit)
+    pretended = SimpleNamespace(getrusage=lambda who: usage, RUSAGE_SELF=0)
+    monkeypatch.setitem(sys.modules, "resource", pretended)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert timing.peak_megabytes() == 3
+
+
 @pytest.mark.slow
 def test_a_soak_of_seconds_loses_nothing(capsys):
     """Six faults, a few seconds apart."""
@@ -415,3 +465,17 @@ def test_a_soak_of_seconds_loses_nothing(capsys):
     assert result["differs_in"] == [] and result["flat"]
     printed = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in printed] == list(soak.FAULTS)
+
+
+def test_the_length_penalty_is_chosen_on_the_validation_split(monkeypatch):
+    bleu = {("valid", "0.6"): 30.0, ("valid", "1.4"): 31.0, ("test", "1.4"): 29.0}
+
+    def command(*words):
+        split, alpha = (words[words.index(name) + 1] for name in ("--split", "--alpha"))
+        return json.dumps({"BLEU": {"score": bleu[split, alpha]}, "alpha": float(alpha)})
+
+    monkeypatch.setattr(recipes, "command", command)
+    found = recipes.chosen_alpha(["evaluate", "model"], (0.6, 1.4))
+    assert found["alpha"] == 1.4
+    assert found["test"] == {"BLEU": {"score": 29.0}, "alpha": 1.4}
+    assert found["valid"] == [{"alpha": 0.6, "BLEU": 30.0}, {"alpha": 1.4, "BLEU": 31.0}]

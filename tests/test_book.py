@@ -17,8 +17,8 @@ import pytest
 import yaml
 from nbformat import NotebookNode
 
-from conftest import Printed
 from tools import notebooks
+from tools.printed import Printed
 
 ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"

@@ -18,8 +18,11 @@ from playwright.sync_api import Page
 from tools.browser import CHROMIUM, chromium_page, open_page, served
 
 HTML = Path(__file__).parents[1] / "_build" / "html"
+# The pages of the translator and of training have tests of their own, in tests/interop.
 PAGES = sorted(
-    str(path.relative_to(HTML)) for path in HTML.rglob("*.html") if "_static" not in path.parts
+    str(path.relative_to(HTML))
+    for path in HTML.rglob("*.html")
+    if not {"_static", "translator", "training"} & set(path.parts)
 )
 WIDTHS = (1440, 768, 360)  # a laptop, a tablet, a phone: CSS pixels
 HEIGHT = 900
@@ -134,7 +137,7 @@ def visits(tab: Page) -> dict[str, Visit]:
 def visit_alone(tab: Page, address: str) -> Visit:
     """A visit in a tab of its own, so that no listener of the last visit hears this one."""
     with tab.context.new_page() as page:
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(600_000)
         return visit(page, address)
 
 

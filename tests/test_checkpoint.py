@@ -10,7 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
-from toys import PEAK, SMALL, random_tokens, small_model, text_pairs, toy_tokenizer
+from toys import (
+    PEAK,
+    SMALL,
+    pipe_in_place_of,
+    random_tokens,
+    small_model,
+    text_pairs,
+    toy_tokenizer,
+)
 
 from annotated_transformer import checkpoint
 from annotated_transformer.config import ConfigError, ModelConfig
@@ -108,6 +116,18 @@ def test_runs_from_one_start_have_an_average_together(run, tmp_path):
     assert checkpoint.read_config(out)["averaged"] == [
         f"{folder}/step-{step:08d}" for folder in ("run", "other") for step in (900, 1000)
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_for_a_vocabulary_is_not_waited_for(run, tmp_path):
+    other, tokenizer = shutil.copytree(run, tmp_path / "other"), toy_tokenizer()
+    with pipe_in_place_of(other / "tokenizer.model"):
+        for read in (
+            lambda: checkpoint.average_checkpoints(run, last=1, others=[other]),
+            lambda: checkpoint.require_same_vocabulary(tokenizer, ModelConfig(**SIZES), other),
+        ):
+            with pytest.raises(ConfigError, match="tokenizer.model is not an ordinary file"):
+                read()
 
 
 def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):

@@ -30,6 +30,7 @@ VERBS = [
     "variations",
     "export",
     "export-page",
+    "new",
 ]
 
 
@@ -540,6 +541,47 @@ def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
     assert run(capsys, *train, "--quiet", "--set", "train_steps=1")[0] == 0
     err = refused(capsys, *train[: -len(TINY)], "--resume", "--shards", directory)
     assert "model is not a directory of shards: it has no shards.json" in err
+
+
+def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, directory, tmp_path):
+    """Without shards, tokenizer.model is a run's, or of a command that learned another one."""
+    for_copy = ["prepare", "copy", "--encode", "--split", "test", "--jobs", 1, "--quiet"]
+    encode = [*for_copy, "--out", tmp_path, "--vocab-size", 300]
+    left = (directory / "tokenizer.model").read_bytes()
+    (tmp_path / "tokenizer.model").write_bytes(left)
+    status, _, err = run(capsys, *encode)
+    assert status == 2 and "tokenizer.model is another vocabulary, without shards: name" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.model"]
+    assert (tmp_path / "tokenizer.model").read_bytes() == left
+    (tmp_path / "tokenizer.model").unlink()
+    assert run(capsys, *encode)[0] == 0
+    (tmp_path / "shards.json").unlink()  # as after a kill before the first shard
+    assert run(capsys, *encode)[0] == 0
+    status, _, err = run(capsys, *encode, "--model-type", "unigram", "--sample", "7")
+    assert status == 0 and "going on with the vocabulary of" in err
+    assert err.endswith("--model-type and --sample cannot change it\n")
+    named = ["--tokenizer", directory, "--sample", "7", "--out", tmp_path / "more"]
+    err = refused(capsys, *for_copy, *named)
+    assert "--sample would learn a vocabulary, and --tokenizer names one" in err
+
+
+def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
+    """What a run has left that was killed in its first save goes only when another begins."""
+    shards, out = tmp_path / "shards", tmp_path / "run"
+    encode = ["prepare", "copy", "--encode", "--out", shards, "--split", "test", "--jobs", 1]
+    assert run(capsys, *encode, "--vocab-size", 300, "--quiet")[0] == 0
+    train = ["train", "--shards", shards, "--out", out, "--quiet", *TINY, "--set", "train_steps=2"]
+    assert run(capsys, *train)[0] == 0
+    for path in (out / "training.safetensors", out / "training.previous.safetensors"):
+        path.unlink(missing_ok=True)
+    before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    assert len(before) == 5
+    content = (shards / "00000.ids.npy").read_bytes()
+    (shards / "00000.ids.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "00000.ids.npy is damaged: its SHA-256 is not" in refused(capsys, *train)
+    assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    (shards / "00000.ids.npy").write_bytes(content)
+    assert run(capsys, *train)[0] == 0  # so the place was free
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,25 @@
 """The fuzzer runs clean, and finds what breaks its contract."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import types
+from pathlib import Path
 
 import pytest
 
 from tools import fuzz
 from tools.fuzz_targets import kept_inside
 
+ROOT = Path(__file__).parents[1]
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot fork here")
 TARGET = fuzz.Target("one", 1, [b"0123456789"], (), lambda data: "")
 
 
+@forks
 def test_a_few_inputs_of_every_target_are_answered_as_promised(monkeypatch):
     """In another process, since the fuzzer puts a stop to the network and to training."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -23,6 +29,21 @@ def test_a_few_inputs_of_every_target_are_answered_as_promised(monkeypatch):
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == list(fuzz.TARGETS)
     assert lines[-1].endswith("0 of them not answered as promised")
+
+
+def test_it_can_be_imported_where_there_is_no_resource_module():
+    """On Windows."""
+    code = "import sys; sys.modules['resource'] = None; import tools.fuzz"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("platform", "bytes_"), [("linux", 3072), ("darwin", 3)])
+def test_memory_is_counted_in_bytes_everywhere(monkeypatch, platform, bytes_):
+    usage = types.SimpleNamespace(ru_maxrss=3)
+    pretended = types.SimpleNamespace(getrusage=lambda who: usage, RUSAGE_SELF=0)
+    monkeypatch.setitem(sys.modules, "resource", pretended)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert fuzz.memory() == bytes_
 
 
 def test_an_input_follows_from_its_number_and_the_seed():
@@ -37,30 +58,50 @@ def die(data):
     return ""
 
 
-def hang(data):
-    if data[:1] != b"0":
-        time.sleep(30)
+def compute(data):
+    while data[:1] != b"0":
+        pass
     return ""
 
 
+def wait(data):
+    if data[:1] != b"0":
+        time.sleep(3600)
+    return ""
+
+
+@forks
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "said", "numbers"),
     [
-        (lambda data: "" if data[:1] == b"0" else "wrong", "wrong"),
-        (lambda data: "" if data[:1] == b"0" else str({}[data]), "KeyError"),
-        (die, "dies of SIGKILL"),
-        (hang, "hangs for 1 s"),
+        (lambda data: "" if data[:1] == b"0" else "wrong", "wrong", range(12)),
+        (lambda data: "" if data[:1] == b"0" else str({}[data]), "KeyError", range(12)),
+        (die, "dies of SIGKILL", range(12)),
+        (compute, "computes for 1 s", range(12)),
+        (wait, "waits for 5 s", range(5, 8)),
     ],
-    ids=["an answer", "an exception", "a signal", "a hang"],
+    ids=["an answer", "an exception", "a signal", "no end", "a wait"],
 )
-def test_what_breaks_the_contract_is_found(monkeypatch, broken, said):
-    monkeypatch.setattr(fuzz, "SLOWEST", 1)
-    numbers = range(12)
+def test_what_breaks_the_contract_is_found(monkeypatch, broken, said, numbers):
+    monkeypatch.setattr(fuzz, "SLOWEST", 1)  # second of the processor
+    if broken is wait:
+        monkeypatch.setattr(fuzz, "PATIENCE", 5)
     target = TARGET._replace(judge=broken)
     found, _ = fuzz.run(target, 1, numbers)
     wrong = [n for n in numbers if fuzz.mutated(target, 1, n)[:1] != b"0"]
-    assert [finding.number for finding in found] == wrong and 1 <= len(wrong) < 12
+    assert [finding.number for finding in found] == wrong and 1 <= len(wrong) < len(numbers)
     assert all(said in finding.what for finding in found)
+
+
+def test_googles_fuzzer_chooses_inputs_by_the_lines_that_they_reach(tmp_path):
+    pytest.importorskip("atheris", reason="not installed (pip install atheris)")
+    command = [sys.executable, "-m", "tools.fuzz", "--atheris", "trees", "--inputs", "3000"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0 and "Done 3000 runs" in done.stderr, done.stderr
+    reached = [int(n) for n in re.findall(r" cov: (\d+) ", done.stderr)]
+    assert max(reached) > 50 and len(re.findall(r"\bNEW\b", done.stderr)) > 10
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def run_tests():
 
     yield run
     server.stdin.close()
-    server.wait(30)
+    server.wait(3600)
 
 
 def test_there_are_enough_mutants_and_no_two_alike():

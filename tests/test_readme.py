@@ -22,13 +22,16 @@ MADE_LATER = ("_build/", "runs/")  # what the commands themselves write
 
 
 def command_lines() -> list[str]:
-    return [line for kind, block in BLOCKS if kind != "python" for line in block.splitlines()]
+    blocks = [block.replace("\\\n", " ") for kind, block in BLOCKS if kind != "python"]
+    return [line for block in blocks for line in block.splitlines()]
 
 
 def arguments(line: str) -> list[str]:
     """The words after the program's name, without comment and redirections."""
     words = shlex.split(line, comments=True)
-    assert words[0] == PROGRAM
+    if words[0] == "torchrun":
+        words = words[words.index("-m") + 1 :]
+    assert words[0] in (PROGRAM, "annotated_transformer")
     ends = [i for i, word in enumerate(words) if word in ("<", ">", "|")]
     return words[1 : min(ends, default=len(words))]
 
@@ -53,7 +56,7 @@ def test_its_command_lines_parse(line: str) -> None:
 def test_every_verb_is_shown() -> None:
     assert {arguments(line)[0] for line in command_lines()} == {
         "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
-        "export-page",
+        "export-page", "new",
     }  # fmt: skip
 
 

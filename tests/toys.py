@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,12 +112,26 @@ def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:
     return model, TrainConfig(**{**settings, **changes})
 
 
+@contextmanager
+def pipe_in_place_of(path: Path, seconds: float = 5) -> Iterator[None]:
+    """A pipe to which nobody writes: who waits for it waits for ever, here for some seconds."""
+    path.unlink()
+    os.mkfifo(path)
+    end = threading.Timer(seconds, lambda: os.close(os.open(path, os.O_RDWR)))
+    end.start()
+    try:
+        yield
+    finally:
+        end.cancel()
+
+
 PEAK = """
-import resource
+import resource, sys
 def peak():
     try:  # of this program alone: getrusage begins with what the process that forked it had
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak // 1024 if sys.platform == "darwin" else peak  # macOS counts bytes
 """

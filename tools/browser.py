@@ -34,7 +34,7 @@ LEADS_ON = "meta[http-equiv=refresh]"
 
 
 @contextmanager
-def chromium_page(seconds: float = 120, **context: Any) -> Iterator[Page]:
+def chromium_page(seconds: float = 600, **context: Any) -> Iterator[Page]:
     """A tab of a Chromium of its own, in which no step but a script may take longer than `seconds`.
 
     `context` is what Playwright's `Browser.new_context` takes, `viewport` for one.
@@ -53,7 +53,7 @@ def chromium_page(seconds: float = 120, **context: Any) -> Iterator[Page]:
             browser.close()
 
 
-def open_page(page: Page, address: str, seconds: float = 120) -> None:
+def open_page(page: Page, address: str, seconds: float = 600) -> None:
     """Load a page, or where it leads on to at once, and wait for its formulas and letters.
 
     Raises Playwright's Error if they are not there after so many seconds: a script alone would wait

@@ -7,16 +7,17 @@ line. Whatever breaks it is printed with the command that repeats it, and the ex
 
 The inputs of a target are numbered, and each follows from its number and the seed alone. They are
 judged in forked processes, which may die. `--atheris TARGET` lets Google's fuzzer, where it is
-installed, choose the inputs instead, for as long as it is left to run.
+installed (pip install atheris), choose the inputs instead, for as long as it is left to run, or
+until it has made `--inputs`.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import mmap
 import os
 import random
-import resource
 import signal
 import struct
 import sys
@@ -24,12 +25,14 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from types import FunctionType
 from typing import NamedTuple
 
 from tools.fuzz_targets import TARGETS, Target, prepare
 
+PACKAGE = "annotated_transformer"
 CHUNK = 500  # inputs to a process
-SLOWEST = 20  # seconds for one input
+SLOWEST, PATIENCE = 20, 600  # seconds for one input: of the processor, and on the wall
 INTERESTING = (b"\0", b"\xff", b"\x80" * 10, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\n", b"\r")
 
 
@@ -83,9 +86,11 @@ def work(target: Target, seed: int, numbers: range, at: mmap.mmap, report: int) 
     """Judge inputs in this process; the number of the present one stands in `at`."""
     for number in numbers:
         at[:8] = struct.pack("<q", number)
-        signal.alarm(SLOWEST)
+        signal.setitimer(signal.ITIMER_PROF, SLOWEST)
+        signal.alarm(PATIENCE)  # for what waits
         wrong = judge(target, mutated(target, seed, number))
         signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if wrong:
             os.write(report, f"{number}\0{wrong}\1".encode(errors="replace"))
 
@@ -102,7 +107,8 @@ def run(target: Target, seed: int, numbers: range) -> tuple[list[Finding], int]:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            for stops in (signal.SIGALRM, signal.SIGPROF):
+                signal.signal(stops, signal.SIG_DFL)
             before = memory()
             work(target, seed, chunk, at, writer)
             os.write(writer, f"{memory() - before}".encode())
@@ -118,8 +124,8 @@ def run(target: Target, seed: int, numbers: range) -> tuple[list[Finding], int]:
         if status:
             (number_,) = struct.unpack("<q", at[:8])
             name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "exit"
-            hung = f"hangs for {SLOWEST} s" if name == "SIGALRM" else f"dies of {name}"
-            findings.append(Finding(target.name, number_, hung))
+            hung = {"SIGPROF": f"computes for {SLOWEST} s", "SIGALRM": f"waits for {PATIENCE} s"}
+            findings.append(Finding(target.name, number_, hung.get(name, f"dies of {name}")))
             numbers = numbers[number_ + 1 - numbers.start :]
         else:
             peak = max(peak, int(last))
@@ -128,14 +134,23 @@ def run(target: Target, seed: int, numbers: range) -> tuple[list[Finding], int]:
 
 
 def memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most bytes that this process has had in memory."""
+    import resource  # Windows has none, and no fork either: there `--only` alone can be run
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others kB
 
 
 def command(target: str, seed: int, number: int) -> str:
     return f"python -m tools.fuzz --target {target} --seed {seed} --only {number}"
 
 
-def by_atheris(target: Target) -> None:
+def by_atheris(target: Target, folder: Path, inputs: int | None) -> None:
+    """Google's fuzzer chooses inputs by the lines of the package that they reach.
+
+    It begins with the target's good ones, and ends this process: after so many inputs, or with the
+    first that breaks the contract, which it writes as crash-... where it was started.
+    """
     import atheris
 
     def one(data: bytes) -> None:
@@ -143,13 +158,20 @@ def by_atheris(target: Target) -> None:
         if wrong:
             raise AssertionError(wrong)
 
-    atheris.Setup(sys.argv[:1], one)
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType) and str(found.__module__).startswith(PACKAGE):
+            atheris.instrument_func(found)
+    folder.mkdir()
+    for number, good in enumerate(target.good):
+        (folder / str(number)).write_bytes(good)
+    runs = [] if inputs is None else [f"-runs={inputs}"]
+    atheris.Setup([sys.argv[0], str(folder), f"-timeout={PATIENCE}", *runs], one)
     atheris.Fuzz()
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--inputs", type=int, default=1000, help="over all targets together")
+    parser.add_argument("--inputs", type=int, help="over all targets together (default 1000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", choices=TARGETS, help="this one alone")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one input, in this process")
@@ -158,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         targets = prepare(Path(folder))
         if args.atheris:
-            by_atheris(targets[args.atheris])
+            by_atheris(targets[args.atheris], Path(folder) / "corpus", args.inputs)
         if args.only is not None:
             data = mutated(targets[args.target], args.seed, args.only)
             print(data[:2000])
@@ -168,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
         whole = sum(target.share for target in chosen)
         n_inputs, findings = 0, list[Finding]()
         for target in chosen:
-            n, began = -(-args.inputs * target.share // whole), time.perf_counter()
+            n, began = -(-(args.inputs or 1000) * target.share // whole), time.perf_counter()
             found, peak = run(target, args.seed, range(n))
             seconds = time.perf_counter() - began
             print(

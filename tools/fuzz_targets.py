@@ -33,6 +33,7 @@ from annotated_transformer.text.parallel_text import load_files, read_lines
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import loop
 from annotated_transformer.trees import read_trees
+from tools.fuzz_shards import WORDS as SHARD_WORDS, ShardsJudge
 
 SENTENCES = [
     "A man rides a bike .",
@@ -41,7 +42,7 @@ SENTENCES = [
     "😀 ﬁ …",
     "(S (NP a) (VP b))",
 ]
-TARGETS = ("tokenizer", "text", "trees", "weights", "config", "translate", "command")
+TARGETS = ("tokenizer", "text", "shards", "trees", "weights", "config", "translate", "command")
 
 
 class Target(NamedTuple):
@@ -115,6 +116,7 @@ def prepare(folder: Path) -> dict[str, Target]:
         b"( (S (NP-SBJ (-NONE- *)) (. .)) )",
     ]
     settings = (good / "config.json").read_bytes()
+    shards = ShardsJudge(folder / "shards", tokenizer)
     return {
         target.name: target
         for target in (
@@ -125,6 +127,7 @@ def prepare(folder: Path) -> dict[str, Target]:
                 _tokenizer,
             ),
             Target("text", 35, texts, (b"\x1f\x8b", b"\xef\xbb\xbf", b"\t", rows), _Text(folder)),
+            Target("shards", 5, shards.good, SHARD_WORDS, shards),
             Target("trees", 30, trees, (b"(", b")", b" ", b"(X"), _trees),
             Target(
                 "weights", 10, weights,

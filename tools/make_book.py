@@ -144,8 +144,13 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
             reuse.files_below(source / name) if (source / name).is_dir() else [source / name]
         )
     ]
+    page_files = reuse.files_below(root / "annotated_transformer" / "interop")
     made_from = json.dumps(
-        {"site": reuse.digest_of(files, source), "versions": reuse.versions(root)}
+        {
+            "site": reuse.digest_of(files, source),
+            "page": reuse.digest_of(page_files, root),
+            "versions": reuse.versions(root),
+        }
     )
     if (
         (build / "html" / "index.html").exists()

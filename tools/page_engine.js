@@ -6,40 +6,42 @@ for (const name of ["engine.js", "model.js", "parts.js", "tree.js", "knock_out.j
   vm.runInThisContext(fs.readFileSync(path.join(folder, name), "utf8"), { filename: name });
 }
 const engine = makeEngine();
-const translator = new engine.Translator(pageModel, way !== "plain");
-const { model, tokenizer } = translator;
 
-const jobs = {
-  way: () => model.matrices.isWasm,
-  encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
-  decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),
-  greedy: ({ sources, maxExtra }) => sources.map((source) => engine.greedySearch(model, source, maxExtra)),
-  beam: ({ sources, settings }) => sources.map((source) => engine.beamSearch(model, source, settings)),
-  logits: ({ source, target, change }) => {
-    model.change = { positions: change.positions, without: new Set(change.without) };
-    const state = model.start(source);
-    return target.map((token) => [...model.step([token], state)[0]]);
-  },
-  look: (request) => translator.look(request),
-  translate: ({ texts, settings }) => texts.map((text) => translator.translate({ text, ...settings })),
-  tree: ({ steps }) => beamTree.nodesOf(steps),
-  headsOf: ({ choice, config }) => knockOut.headsOf(choice, config),
-  compare: ({ pairs }) => pairs.map(([one, two]) => knockOut.compare(one, two)),
-  activate: ({ name, x }) => x.map(engine.ACTIVATIONS[name]),
-  linear: ({ name, x }) => [...model.linear(name, Float64Array.from(x))],
-  // Of each text: milliseconds a token of greedy search, and for a translation with a beam. They are
-  // the processor's, which a busy machine does not stretch as it does the clock's.
-  time: ({ texts, beamSize }) => {
-    for (const text of texts.slice(0, 3)) translator.translate({ text, beamSize });  // to warm up
-    const timed = (run) => {
-      const began = process.cpuUsage(), count = run(), { user, system } = process.cpuUsage(began);
-      return (user + system) / 1000 / count;
-    };
-    const perToken = texts.map((text) => timed(() => engine.greedySearch(model, translator.source(text)).length + 1));
-    return { perToken, sentences: texts.map((text) => timed(() => translator.translate({ text, beamSize }) && 1)) };
-  },
+const answer = (translator) => {
+  const { model, tokenizer } = translator;
+  const jobs = {
+    way: () => model.matrices.isWasm,
+    encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
+    decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),
+    greedy: ({ sources, maxExtra }) => sources.map((source) => engine.greedySearch(model, source, maxExtra)),
+    beam: ({ sources, settings }) => sources.map((source) => engine.beamSearch(model, source, settings)),
+    logits: ({ source, target, change }) => {
+      model.change = { positions: change.positions, without: new Set(change.without) };
+      const state = model.start(source);
+      return target.map((token) => [...model.step([token], state)[0]]);
+    },
+    look: (request) => translator.look(request),
+    translate: ({ texts, settings }) => texts.map((text) => translator.translate({ text, ...settings })),
+    tree: ({ steps }) => beamTree.nodesOf(steps),
+    headsOf: ({ choice, config }) => knockOut.headsOf(choice, config),
+    compare: ({ pairs }) => pairs.map(([one, two]) => knockOut.compare(one, two)),
+    activate: ({ name, x }) => x.map(engine.ACTIVATIONS[name]),
+    linear: ({ name, x }) => [...model.linear(name, Float64Array.from(x))],
+    // Of each text: milliseconds a token of greedy search, and for a translation with a beam. They are
+    // the processor's, which a busy machine does not stretch as it does the clock's.
+    time: ({ texts, beamSize }) => {
+      for (const text of texts.slice(0, 3)) translator.translate({ text, beamSize });  // to warm up
+      const timed = (run) => {
+        const began = process.cpuUsage(), count = run(), { user, system } = process.cpuUsage(began);
+        return (user + system) / 1000 / count;
+      };
+      const perToken = texts.map((text) => timed(() => engine.greedySearch(model, translator.source(text)).length + 1));
+      return { perToken, sentences: texts.map((text) => timed(() => translator.translate({ text, beamSize }) && 1)) };
+    },
+  };
+  for (const line of fs.readFileSync(0, "utf8").split("\n").filter(Boolean)) {
+    const job = JSON.parse(line);
+    process.stdout.write(JSON.stringify(jobs[job.do](job)) + "\n");
+  }
 };
-for (const line of fs.readFileSync(0, "utf8").split("\n").filter(Boolean)) {
-  const job = JSON.parse(line);
-  process.stdout.write(JSON.stringify(jobs[job.do](job)) + "\n");
-}
+engine.Translator.load(pageModel, way !== "plain").then(answer);

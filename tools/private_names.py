@@ -36,6 +36,7 @@ ALLOWED = {
     "_dynamo": "PyTorch counts its compiled graphs nowhere else",
     "_subclasses": "where PyTorch keeps FakeTensorMode, which its compiler's manual documents",
     "_forward_pre_hooks": "PyTorch lists a module's hooks nowhere else",
+    "_internal": "where PyTorch keeps its process group that only pretends to exchange",
     "_ensure_iopub_up": "nbval's limit on a kernel's start is lifted in the method that has it",
     "_async_cleanup_kernel": "nbclient ends a kernel in no public method",
 }

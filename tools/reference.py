@@ -46,7 +46,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "text.shard_writing", "text.shards", "text.tokenizer", "text.vocabulary_file",
     ),
     "Training": (
-        "training", "training.epochs", "training.interrupts", "training.log", "training.loop",
+        "training", "training.distributed", "training.distributed.processes",
+        "training.distributed.rendezvous", "training.distributed.sharded_checkpoint",
+        "training.distributed.wrapping",
+        "training.epochs", "training.interrupts", "training.log", "training.loop",
         "training.loss", "training.mishaps", "training.optimizer", "training.precision",
         "training.run_directory", "training.state",
     ),
@@ -83,7 +86,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "experiments.figures_3_to_5.controlled_grammar",
         "experiments.figures_3_to_5.controlled_phrases",
         "experiments.figures_3_to_5.controlled_words", "experiments.figures_3_to_5.findings",
-        "experiments.attention_at_work",
+        "experiments.attention_at_work", "experiments.reversal",
     ),
     "Looking and learning": (
         "looking", "looking.explorer", "looking.visualization", "looking.inspection",
@@ -93,8 +96,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "exercises.on_training",
     ),
     "Ways in and out": (
-        "interop", "interop.weights_alone", "interop.page", "interop.int8_rows",
+        "interop", "interop.weights_alone", "interop.page", "interop.training_page",
+        "interop.int8_rows",
         "interop.sentencepiece_file",
+        "from_pairs", "from_pairs.plan", "from_pairs.making", "from_pairs.report",
+        "from_pairs.verb",
         "commands",
         "arguments",
         "cli",

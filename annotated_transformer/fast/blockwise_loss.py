@@ -33,7 +33,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         real_R = (target_N != pad_id).nonzero()[:, 0]
         share = eps_ls / weight_VD.size(0)
         sum_D = weight_VD.sum(0, dtype=precision)
-        loss, nll = x_ND.new_zeros(2, dtype=precision)
+        loss, nll = (x_ND.new_zeros((), dtype=precision) for _ in range(2))
         if learns:
             grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
         for rows in real_R.split(block_rows):

@@ -4,6 +4,7 @@
     page.css        its look
     page.js         what it does when one types
     parts.js        what its scripts share
+    in_book.js      one view alone, in a frame of a book; links to the book's chapters
     tree.js         the beam as a tree that grows
     knock_out.js    what is said without a head, a layer or the positions
     explorer.js     the attention explorer of the book
@@ -19,6 +20,7 @@ function, for the same reason.
 from __future__ import annotations
 
 import json
+import zlib
 from base64 import b64encode
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -37,12 +39,14 @@ ENGINE = ("tokenizer.js", "products.js", "transformer.js", "search.js", "transla
 """The sources of engine.js, in this order."""
 EXAMPLES = {"en": "I have bought a new umbrella."}
 """A first sentence, by the source language that a corpus is named for: tatoeba-en-de."""
-COPIED = ("index.html", "page.css", "parts.js", "tree.js", "knock_out.js", "page.js")
+COPIED = ("index.html", "page.css", "parts.js", "in_book.js", "tree.js", "knock_out.js", "page.js")
 
 
-def write_page(directory: str | Path, out: str | Path) -> Path:
+def write_page(directory: str | Path, out: str | Path, example: str = "", book: str = "") -> Path:
     """Write the page of the model in a checkpoint directory into the directory `out`.
 
+    It opens with `example`, or with the sentence of `EXAMPLES` for the model's source language.
+    With `book`, the address of the folder of this book's chapters, each view links to its chapter.
     Raises ConfigError when the checkpoint is damaged, when the page cannot compute it (see
     `rounded_tensors` and `read_vocabulary`), and when `out` holds a training run or the checkpoint
     itself.
@@ -56,7 +60,7 @@ def write_page(directory: str | Path, out: str | Path) -> Path:
     written = {
         "engine.js": engine(),
         "explorer.js": f"var explorerTemplate = {json.dumps(_read('looking', 'explorer.html'))};\n",
-        "model.js": model_script(directory),
+        "model.js": model_script(directory, example, book),
     }
     for name in COPIED:
         written[name] = _read("interop", f"page_files/{name}")
@@ -76,8 +80,8 @@ def engine() -> str:
     )
 
 
-def model_script(directory: str | Path) -> str:
-    """model.js: all that the engine needs of a checkpoint, as one object."""
+def model_script(directory: str | Path, example: str = "", book: str = "") -> str:
+    """model.js: all that the engine needs of a checkpoint, and a first sentence, as one object."""
     model, tokenizer = load_model(directory)
     vocabulary = read_vocabulary(tokenizer.model_bytes)
     corpus = read_config(directory).get("corpus", "")
@@ -88,13 +92,15 @@ def model_script(directory: str | Path) -> str:
     files: dict[str, Any] = {
         "config": model.config.to_dict(),
         "corpus": corpus,
-        "example": next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), ""),
+        "book": book,
+        "example": example
+        or next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), ""),
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "tokenizer": {
             name: getattr(vocabulary, name) for name in ("kind", "pieces", "scores", "types")
         },
-        "rule": _text(vocabulary.rule),
-        "weights": _text(weights),
+        "rule": _text(zlib.compress(vocabulary.rule, 9)),
+        "weights": _text(zlib.compress(weights, 9)),
         "kernels": _text(kernels()),
     }
     return f"var pageModel = {json.dumps(files, separators=(',', ':'))};\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -133,6 +133,12 @@ def make_batch(
     )
 
 
+def unmade_batch(n_tokens: int) -> Batch:
+    """A batch for whom only its number of tokens counts."""
+    empty = torch.empty(0, 0, dtype=torch.long)
+    return Batch(empty, empty, empty, n_tokens)
+
+
 def concatenated(
     pairs: Sequence[TokenPair], share: float, generator: random.Random
 ) -> list[TokenPair]:
@@ -186,6 +192,7 @@ def token_batches(
     start: int = 0,
     ids: SpecialIds = SPECIAL_IDS,
     multiple_of: int = 1,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
     """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
 
@@ -193,7 +200,8 @@ def token_batches(
     batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up,
     which a GPU likes: few shapes, for each of which it may have to make a plan, and of sizes that
     its tensor cores take. Then a sentence that only the rounding makes too long is a batch of its
-    own. Raises ConfigError when a sentence is longer than `max_tokens`.
+    own. `is_wanted` is asked before each batch; without it, it is an `unmade_batch`. Raises
+    ConfigError when a sentence is longer than `max_tokens`.
     """
 
     def padded(length: int) -> int:
@@ -205,4 +213,6 @@ def token_batches(
     if shuffle:
         generator.shuffle(groups)
     for group in groups[start:]:
-        yield make_batch([pairs[i] for i in group], ids, multiple_of)
+        chosen = [pairs[i] for i in group]
+        n_tokens = sum(len(target) + 1 for _, target in chosen)
+        yield make_batch(chosen, ids, multiple_of) if is_wanted() else unmade_batch(n_tokens)

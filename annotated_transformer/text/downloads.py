@@ -12,6 +12,7 @@ import hashlib
 import http.client
 import os
 import shutil
+import tarfile
 import tempfile
 import urllib.request
 import zipfile
@@ -27,6 +28,7 @@ from annotated_transformer.files import write_atomically
 
 DATA_VARIABLE, CACHE_VARIABLE = "ANNOTATED_TRANSFORMER_DATA", "ANNOTATED_TRANSFORMER_CACHE"
 MOST_BYTES = 2**28  # four times the largest file that a corpus needs
+MOST_UNPACKED = 2**29  # and what an archive with others unpacks to
 IN_MEMORY = 2**24  # what is larger lies in a temporary file
 UNREADABLE_ZIP = KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error
 
@@ -87,6 +89,26 @@ def download_member(url: str, member: str, path: Path, sha256: str) -> Path:
                 return _store(path, lambda file: _compress(content, file))
         except (*UNREADABLE_ZIP, OSError) as error:
             raise ConfigError(_cannot(url, error, path.name)) from None
+
+
+def archive_member(archive: Path, member: str) -> bytes:
+    """One file of a .tar.gz, in memory: nothing is written, and no link is followed.
+
+    Raises ConfigError where the archive has no such file, or unpacks to more than `MOST_UNPACKED`
+    before its end.
+    """
+    try:
+        with gzip.open(archive) as file, tarfile.open(fileobj=file, mode="r|") as entries:
+            for entry in entries:
+                is_small = entry.offset_data + entry.size <= MOST_UNPACKED
+                require(is_small, f"{archive} unpacks to more than {MOST_UNPACKED:,} bytes")
+                if entry.name == member:
+                    content = entries.extractfile(entry) if entry.isreg() else None
+                    require(content is not None, f"{member} of {archive} is not an ordinary file")
+                    return content.read()  # type: ignore[union-attr]
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise ConfigError(f"{archive} is a damaged archive: {error}") from None
+    raise ConfigError(f"{archive} has no file {member}")
 
 
 class _Readable(Protocol):

@@ -13,6 +13,7 @@ from annotated_transformer.errors import require, say
 
 SAMPLE = 500_000
 """Pairs that a vocabulary is learned from, where there are more."""
+LEARNING = ("model_type", "sample")  # options that say how
 
 
 def add_encode(verb: argparse.ArgumentParser) -> None:
@@ -90,18 +91,26 @@ def _text(args: Namespace) -> Iterator[tuple[str, str]]:
 
 
 def _tokenizer(args: Namespace) -> Any:
-    """The tokenizer that is named, the one that a killed run has left, or a new one."""
+    """The tokenizer that is named, the one of the shards that are there, or a new one."""
     from annotated_transformer.text.parallel_text import sample
+    from annotated_transformer.text.shards import MANIFEST, TOKENIZER
     from annotated_transformer.text.tokenizer import Tokenizer
 
-    left = Path(args.out) / "tokenizer.model"
-    if args.tokenizer or left.exists():
-        path = Path(args.tokenizer or left)
-        tokenizer = Tokenizer.load(path / "tokenizer.model" if path.is_dir() else path)
+    out, unused = Path(args.out), [name for name in LEARNING if vars(args)[name] is not None]
+    options = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
+    if args.tokenizer or (out / MANIFEST).exists():
+        require(
+            not (args.tokenizer and unused),
+            f"{options} would learn a vocabulary, and --tokenizer names one",
+        )
+        path = Path(args.tokenizer or out)
+        tokenizer = Tokenizer.load(path / TOKENIZER if path.is_dir() else path)
         require(
             args.vocab_size in (None, tokenizer.vocab_size),
             f"{path} has {tokenizer.vocab_size} tokens, --vocab-size says {args.vocab_size}",
         )
+        if unused:
+            say(f"going on with the vocabulary of {out}: {options} cannot change it")
         return tokenizer
     size = SAMPLE if args.sample is None else args.sample
     require(size >= 1, f"--sample must be at least 1, got {size}")

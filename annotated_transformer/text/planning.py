@@ -4,14 +4,14 @@
 of pairs at a time, and each group of the plan is *gathered* when it is its turn, so memory does not
 grow with the corpus. The order of an epoch is a permutation that is computed, not stored: the place
 in it is two integers, the epoch and the number of batches, and everything else follows from the
-seed, on every machine and for any number of processes.
+seed. So each of many processes makes the plan of all, and gathers the groups that are its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, UInt64
 
 from annotated_transformer.config import SPECIAL_IDS, SpecialIds, require
-from annotated_transformer.text.batching import Batch, TokenPair, make_batch
+from annotated_transformer.text.batching import Batch, TokenPair, make_batch, unmade_batch
 
 WINDOW = 2**20
 """Pairs that are planned at a time. With fewer there is more padding: in batches of 25,000 tokens
@@ -221,6 +221,7 @@ def planned_batches(
     start: int = 0,
     ids: SpecialIds = SPECIAL_IDS,
     multiple_of: int = 1,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
     """The batches of `plan`, each gathered when it is asked for.
 
@@ -238,4 +239,7 @@ def planned_batches(
         multiple_of=multiple_of,
     )
     for group in islice(groups, start, None):
-        yield make_batch(store.gather(group.indices), ids, multiple_of)
+        if is_wanted():
+            yield make_batch(store.gather(group.indices), ids, multiple_of)
+        else:
+            yield unmade_batch(group.n_tokens)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from annotated_transformer.errors import ConfigError, require, say
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import read_bounded, write_atomically
 from annotated_transformer.text.parallel_text import Fingerprint, Pair
 from annotated_transformer.text.shards import (
     FORMAT,
@@ -38,6 +38,7 @@ from annotated_transformer.text.shards import (
     read_manifest,
 )
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.vocabulary_file import MOST_BYTES
 
 PAIRS_PER_SHARD = 500_000
 """Half a minute of work, which is what a kill can cost; English-French has 82 shards."""
@@ -83,7 +84,8 @@ def encode(
 
     The files are the same for any number of `processes`. Going on reads the text again, which is
     quick, and encodes what has no finished shard. Raises ConfigError where the directory holds
-    shards of other text, another vocabulary or another size, and when there is nothing to encode.
+    shards of other text or another size, or another vocabulary, and when there is nothing to
+    encode.
     `n_expected` is for the progress bar.
     """
     from tqdm import tqdm
@@ -91,13 +93,11 @@ def encode(
     require(processes >= 1, f"the number of processes must be at least 1, got {processes}")
     require(pairs_per_shard >= 1, f"pairs_per_shard must be at least 1, got {pairs_per_shard}")
     directory = Path(directory)
-    digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()
-    head = Manifest(
-        FORMAT, False, corpus, split, revision, digest, tokenizer.vocab_size, pairs_per_shard, []
-    )
+    vocabulary = tokenizer.digest, tokenizer.vocab_size
+    head = Manifest(FORMAT, False, corpus, split, revision, *vocabulary, pairs_per_shard, [])
     before = _finished(directory, head)
     if not before:
-        write_atomically(directory / TOKENIZER, lambda new: new.write_bytes(tokenizer.model_bytes))
+        _write_vocabulary(directory / TOKENIZER, tokenizer.model_bytes)
     seen, rest, entries = Fingerprint(), iter(pairs), list[ShardEntry]()
     bar = tqdm(
         total=n_expected, unit="pair", unit_scale=True, disable=not progress, file=sys.stderr
@@ -164,6 +164,14 @@ def _finished(directory: Path, head: Manifest) -> list[ShardEntry]:
         f"{directory} holds shards with another {', '.join(changed)}: name another directory",
     )
     return list(stored.shards)
+
+
+def _write_vocabulary(path: Path, model_bytes: bytes) -> None:
+    require(
+        not path.exists() or read_bounded(path, MOST_BYTES) == model_bytes,
+        f"{path} is another vocabulary, without shards: name another directory",
+    )
+    write_atomically(path, lambda new: new.write_bytes(model_bytes))
 
 
 def _is_whole(directory: Path, number: int, entry: ShardEntry, head: Manifest) -> bool:

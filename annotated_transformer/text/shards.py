@@ -18,6 +18,7 @@ import bisect
 import hashlib
 import json
 import os
+import re
 import struct
 from array import array
 from collections.abc import Iterator
@@ -25,13 +26,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
 from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.files import read_bounded, require_ordinary
 from annotated_transformer.settings import Settings
 from annotated_transformer.text.tokenizer import Tokenizer
 
@@ -43,6 +44,12 @@ MANIFEST = "shards.json"
 TOKENIZER = "tokenizer.model"
 LONGEST = 2**16 - 1
 """Tokens of a sentence that a shard keeps at most; training has a limit of its own."""
+MOST_MANIFEST, MOST_HEAD = 2**26, 2**10  # bytes: 100,000 shards; NumPy writes a head of 128
+HEAD = re.compile(
+    rb"(?s)\x93NUMPY\x01\x00..\{'descr': '([!-&(-~]+)', 'fortran_order': False, "
+    rb"'shape': \((\d{1,19}),\), \} *\n"
+)
+"""The one head that NumPy writes here. NumPy's own reader evaluates it, whatever stands there."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,15 @@ def read_manifest(directory: Path) -> Manifest:
     """What `shards.json` says. Raises ConfigError where there is none, or it has another form."""
     path = directory / MANIFEST
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(read_bounded(path, MOST_MANIFEST).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"{directory} is not a directory of shards: it has no {MANIFEST}"
         ) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     try:
@@ -117,20 +126,22 @@ class ArrayFile:
     def __init__(self, path: Path, size: int, dtype: str) -> None:
         self.path, self.size, self.dtype = path, size, np.dtype(dtype)
         try:
+            require_ordinary(path)
             with open(path, "rb") as file:
-                np.lib.format.read_magic(file)
-                shape, _, found = np.lib.format.read_array_header_1_0(file)
-                self.start = file.tell()
-                n_bytes = os.fstat(file.fileno()).st_size - self.start
+                head = HEAD.match(file.read(MOST_HEAD))
+                n_bytes = os.fstat(file.fileno()).st_size
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, SyntaxError, TokenError):  # whatever a damaged head looks like
-            raise ConfigError(f"{path} is damaged: it has no head of NumPy's format") from None
+        if head is None:
+            raise ConfigError(f"{path} is damaged: it has no head of NumPy's format")
+        found, n_found = head[1].decode(), int(head[2])
         require(
-            shape == (size,) and found == self.dtype,
-            f"{path} is another's: it has {shape} numbers of type {found}, "
-            f"and {MANIFEST} says ({size},) of {self.dtype}",
+            (n_found, found) == (size, self.dtype.str),
+            f"{path} is another's: it has ({n_found},) numbers of type {found}, "
+            f"and {MANIFEST} says ({size},) of {self.dtype.str}",
         )
+        self.start = head.end()
+        n_bytes -= self.start
         expected = size * self.dtype.itemsize
         require(
             n_bytes == expected,
@@ -245,8 +256,7 @@ class Shards:
 
     def is_of(self, tokenizer: Tokenizer) -> bool:
         """Whether this tokenizer made the ids."""
-        digest = hashlib.sha256(tokenizer.model_bytes).hexdigest()
-        return digest == self.manifest.tokenizer_sha256
+        return tokenizer.digest == self.manifest.tokenizer_sha256
 
     def verify(self) -> None:
         """Read everything once, some 1 GB a second, and hold it to its checksums."""

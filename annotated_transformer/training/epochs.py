@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from annotated_transformer.config import SpecialIds, TrainConfig, require
@@ -24,6 +24,7 @@ from annotated_transformer.text.planning import (
     planned_batches,
 )
 from annotated_transformer.text.shards import LONGEST, Shards
+from annotated_transformer.training.distributed.processes import ALONE, Processes
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -37,11 +38,16 @@ class TrainingPairs:
     `config` is the run's, with `window` set where it must be: pairs in shards are planned in
     windows, and a list of text pairs is as well if `window` says so. Then both give the same
     batches. Raises ConfigError for shards of another vocabulary, damaged ones, and `bpe_dropout`
-    with shards, whose text is gone.
+    with shards, whose text is gone. Of many processes the first of each machine reads all shards,
+    to verify them.
     """
 
     def __init__(
-        self, config: TrainConfig, tokenizer: Tokenizer, pairs: TextPairs | Shards
+        self,
+        config: TrainConfig,
+        tokenizer: Tokenizer,
+        pairs: TextPairs | Shards,
+        processes: Processes = ALONE,
     ) -> None:
         self.tokenizer, self.pairs = tokenizer, pairs
         self.encoded: PairStore | list[TokenPair] = []
@@ -55,7 +61,7 @@ class TrainingPairs:
                 pairs.is_of(tokenizer),
                 f"{pairs.directory} was encoded with another tokenizer than this run's",
             )
-            pairs.verify()
+            processes.once_per_machine(pairs.verify)
             config = config.replace(window=config.window or WINDOW)
             self.encoded = pairs
         self.config = config
@@ -91,6 +97,7 @@ def epoch_batches(
     start: int,
     ids: SpecialIds,
     multiple_of: int,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
     """The batches of an epoch from the `start`-th on, planned at once or in windows."""
     if not config.window:
@@ -103,6 +110,7 @@ def epoch_batches(
             start=start,
             ids=ids,
             multiple_of=multiple_of,
+            is_wanted=is_wanted,
         )
     return planned_batches(
         pairs,
@@ -114,4 +122,5 @@ def epoch_batches(
         start=start,
         ids=ids,
         multiple_of=multiple_of,
+        is_wanted=is_wanted,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,14 @@ class Interrupts:
     the end of the block. A second one does not wait: then `broke_in` is true, and what the block
     was doing is half done. Only the main thread of a process gets signals; in another one nothing
     changes.
+
+    With `agree` there are several processes, and it says whether one of them has got a signal. Then
+    every signal, the second one too, waits for the end of a held block, and they stop together:
+    whoever started them, torchrun, sends a Ctrl-C of its own and kills who does not end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, agree: Callable[[bool], bool] | None = None) -> None:
+        self.agree = agree
         self.holding = self.waiting = self.broke_in = False
         self.stop: type[KeyboardInterrupt] = KeyboardInterrupt
         self.before: dict[int, Any] = {}
@@ -37,7 +42,7 @@ class Interrupts:
 
     def _note(self, number: int, frame: object) -> None:
         self.stop = Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        if self.holding and not self.waiting:
+        if self.agree or self.holding and not self.waiting:
             self.waiting = True
             return
         self.broke_in = self.holding
@@ -50,6 +55,8 @@ class Interrupts:
             yield
         finally:
             self.holding = False
+        if self.agree:
+            self.waiting = self.agree(self.waiting)
         if self.waiting:
             self.waiting = False
             raise self.stop

@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import checkpoint
+from annotated_transformer.files import read_bounded
 from annotated_transformer.training.mishaps import require_progress
 from annotated_transformer.training.run import TrainingRun
+
+MOST_BYTES = 2**30  # of a log: a run of millions of steps, each with a line
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -30,19 +33,25 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 class TrainingLog:
-    """Writes the log. Sums stay on the device until a line is written: only then the host waits."""
+    """Writes the log. Sums stay on the device until a line is written: only then the host waits.
+
+    Of many processes the first one writes.
+    """
 
     def __init__(
         self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool
     ) -> None:
-        self.run, self.progress, self.tensorboard = run, progress, tensorboard
+        self.writes = run.processes.is_first
+        self.run, self.progress = run, progress and self.writes
+        self.tensorboard = tensorboard if self.writes else None
         self.path = out / "log.jsonl"
         self.validated = 0
         """The step of the last validation that the log holds."""
         self.adam_steps, self.moved = run.adam_steps().item(), run.steps
         """What Adam had made when it was last seen to move, and at which step that was."""
-        if self.path.exists():
+        if self.writes and self.path.exists():
             self._forget_what_comes_after(run.steps)
+        self.validated = int(run.processes.total(torch.tensor(self.validated)))
 
     def _forget_what_comes_after(self, steps: int) -> None:
         """A killed run may have logged steps that its last checkpoint does not have.
@@ -50,7 +59,7 @@ class TrainingLog:
         A line that a full disk has cut, or a power cut has left as zeros, goes as well.
         """
         kept: dict[tuple[int, bool], str] = {}
-        for line in self.path.read_bytes().splitlines(keepends=True):
+        for line in read_bounded(self.path, MOST_BYTES).splitlines(keepends=True):
             record = _record(line)
             if record is not None and record["step"] <= steps:
                 kept.setdefault((record["step"], "loss" in record), line.decode())
@@ -124,7 +133,7 @@ class TrainingLog:
 
     def write(self, record: dict[str, float]) -> None:
         """A line of JSON, which knows no NaN and no infinity: they are null."""
-        if not record:
+        if not record or not self.writes:
             return
         finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
         with self.path.open("a", encoding="utf-8") as file:

@@ -14,10 +14,12 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
+from annotated_transformer.training.distributed.processes import ALONE, Processes
+from annotated_transformer.training.distributed.sharded_checkpoint import shards_of, whole_model
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
-from annotated_transformer.training.mishaps import out_of_memory
+from annotated_transformer.training.mishaps import out_of_memory, out_of_memory_in_a_save
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.run_directory import begin_run, remove_temporaries
 from annotated_transformer.weights import tensor_shapes, without_weights
@@ -44,6 +46,8 @@ def train(
     progress: bool = True,
     tensorboard: str | Path | None = None,
     corpus: str = "",
+    processes: Processes = ALONE,
+    fsdp: bool = False,
 ) -> Transformer:
     """Train a model on text pairs, or on shards of them, and return it, ready to decode.
 
@@ -63,7 +67,13 @@ def train(
     training data. Raises ConfigError when nothing is left, when `out` already holds a run and
     `resume` is not set, when there is nothing to resume, and when the tokenizer, the pairs or the
     settings are not those of the run; where memory is out; and where `MOST_SKIPPED` steps in a row
-    had to be skipped. A state that is damaged is passed over, aloud, for the one before.
+    had to be skipped. A state that is damaged, of another model or not to be read is passed over,
+    aloud, for the one before.
+
+    `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
+    with the same arguments, and the run is that of one process, save for what dropout drops. They
+    stop together, whichever gets a signal; the first one writes; each validates a part of the
+    pairs, and calls a `validate` of one's own. `fsdp` keeps a shard of every weight in each.
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)
@@ -74,54 +84,68 @@ def train(
         f"{train_config.max_length} and {model_config.max_len}",
     )
     if resume:
-        saved = state.newest_state(model_config, out)
+        saved = state.agreed_state(model_config, out, processes)
     elif init:
         weights = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(weights), weights)
-    pairs = TrainingPairs(train_config, tokenizer, train_pairs)
+    pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
-    run = TrainingRun(model_config, train_config, device)
+    run = TrainingRun(model_config, train_config, device, processes=processes, fsdp=fsdp)
     run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
+    same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
+    processes.require_same(same, "settings and training pairs")
     if resume:
-        remove_temporaries(out)
+        if processes.is_first:
+            remove_temporaries(out)
         state.restore(run, out, saved)
         corpus = corpus or checkpoint.read_config(out).get("corpus", "")
     else:
-        begin_run(out)
+        if processes.is_first:
+            begin_run(out)
         if init:
-            checkpoint.load_weights(run.model, checkpoint.load_tensors(weights)[0], weights)
+            tensors = checkpoint.load_tensors(weights)[0]
+            checkpoint.load_weights(run.model, shards_of(tensors, run.model.state_dict()), weights)
     extra = {"train": train_config.to_dict(), "corpus": corpus}
-    checkpoint.write_directory(out, model_config, tokenizer, extra)
+    if processes.is_first:
+        checkpoint.write_directory(out, model_config, tokenizer, extra)
 
     def is_due(every: int) -> bool:
         return run.steps == train_config.train_steps or run.steps % every == 0
 
+    def save(to_average: bool = False) -> None:
+        with out_of_memory_in_a_save(out, run):
+            state.save(run, out, to_average)
+
     if validate is None and valid_pairs:
         from annotated_transformer.translation.validation import Validation
 
-        validate = Validation(model_config, tokenizer, valid_pairs)
-    with TrainingLog(run, out, tensorboard, progress) as log, Interrupts() as signals:
+        add_up = processes.total if processes.n > 1 else None
+        validate = Validation(model_config, tokenizer, processes.share(valid_pairs), add_up=add_up)
+    agree = processes.any if processes.n > 1 else None
+    with TrainingLog(run, out, tensorboard, progress) as log, Interrupts(agree) as signals:
         batches = run.batches(pairs)
         try:
             while True:
                 due = run.steps > log.validated and is_due(train_config.validate_every)
                 if validate is not None and due:
                     with log.paused():
-                        log.write(validate(run.model))
+                        log.write(validate(whole_model(run.model)))
                 if run.steps == train_config.train_steps:
                     break
                 drawn = [next(batches) for _ in range(train_config.accumulate)]
-                with signals.held(), out_of_memory(drawn, train_config):
-                    log.add(*run.step(drawn))
+                with signals.held():
+                    with out_of_memory(drawn, train_config):
+                        sums = run.step(drawn)
+                    log.add(*sums)
                     if is_due(train_config.log_every):
                         log.write_means()
                     if is_due(train_config.checkpoint_every):
-                        state.save(run, out)
+                        save(to_average=True)
                     elif validate is not None and is_due(train_config.validate_every):
-                        state.save(run, out, to_average=False)
+                        save()
         except KeyboardInterrupt:
             if run.saved_steps < run.steps and not signals.broke_in:
                 with signals.held():
-                    state.save(run, out, to_average=False)
+                    save()
             raise
-    return run.model.eval()
+    return whole_model(run.model).eval()

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import Batch
+from annotated_transformer.training.run import TrainingRun
 
 MOST_SKIPPED = 50
 """So many steps in a row may be left out: float16 finds its scale in fewer."""
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    if type(error) is RuntimeError:  # PyTorch has no class for it on a CPU
+        return "t allocate memory" in str(error)
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
 
 @contextmanager
@@ -20,15 +28,30 @@ def out_of_memory(batches: list[Batch], config: TrainConfig) -> Iterator[None]:
     """Turn a lack of memory into a ConfigError that names the largest batch and what to lower."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if type(error) is RuntimeError and "t allocate memory" not in str(error):
-            raise  # PyTorch has no class for it on a CPU
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
         sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
         rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
         raise ConfigError(
             f"out of memory on a batch of {rows} sentences of up to {source} source and {target} "
             f"target tokens: lower max_tokens, now {config.max_tokens:,} (with a higher accumulate "
             f"a step is as large), or max_length, now {config.max_length:,}"
+        ) from None
+
+
+@contextmanager
+def out_of_memory_in_a_save(out: Path, run: TrainingRun) -> Iterator[None]:
+    """Turn a lack of memory into a ConfigError that says what is saved: no batch is to blame."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_lack_of_memory(error):
+            raise
+        saved = f"step {run.saved_steps} is, and --resume goes on from there"
+        raise ConfigError(
+            f"out of memory while step {run.steps} was saved in {out}: "
+            f"{saved if run.saved_steps else 'nothing is'}; other programs may have taken it"
         ) from None
 
 

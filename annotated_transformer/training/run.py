@@ -6,6 +6,7 @@ That is what a run has to get back when it goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Literal
 
 import torch
@@ -22,6 +23,8 @@ from annotated_transformer.fast.packing import (
 )
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch
+from annotated_transformer.training.distributed.processes import ALONE, Processes, require_parallel
+from annotated_transformer.training.distributed.wrapping import data_parallel, fully_sharded
 from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
@@ -70,6 +73,10 @@ class TrainingRun:
     was tried: the rate, the log, checkpoints and the end of a run go by it, so that nobody has to
     ask a GPU whether float16 overflowed. Adam counts the steps that it made, for its own means; the
     difference is the number of skipped ones.
+
+    With `processes` of `distributed.processes` this is one of several that make the same run: all
+    are given the same batches, and each takes its share. `fsdp` keeps a shard of every weight in
+    each.
     """
 
     def __init__(
@@ -78,17 +85,22 @@ class TrainingRun:
         config: TrainConfig,
         device: torch.device | str = "cpu",
         packing: PackingChoice = "auto",
+        processes: Processes = ALONE,
+        fsdp: bool = False,
     ) -> None:
         """Weights are drawn from `config.seed`.
 
-        Raises ConfigError for a precision that the device does not have.
+        Raises ConfigError for a precision that the device does not have, and for settings that many
+        processes, or `fsdp`, cannot have.
         """
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
+        require_parallel(config, processes, fsdp)
         torch.manual_seed(config.seed)
+        self.processes = processes
         self.config, self.device = config, torch.device(device)
         self.dtype = product_type(config.precision, self.device)
-        self.model = Transformer(model_config).to(self.device).train()
-        self.optimizer = make_adam(self.model, config)
+        self.model = Transformer(model_config).to("cpu" if fsdp else self.device).train()
+        processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
         self.packs = packing == "on" or packing == "auto" and self.on_eager_cpu
@@ -96,6 +108,11 @@ class TrainingRun:
         self.loss: nn.Module = loss
         if config.compile:
             self.loss = torch.compile(loss, dynamic=True)  # type: ignore[assignment]
+        if fsdp:
+            self.loss = fully_sharded(loss, self.model, self.device, processes.n)
+        elif processes.n > 1:
+            self.loss = data_parallel(self.loss)
+        self.optimizer = make_adam(self.model, config)
         self.steps = self.epoch = self.n_batches = 0
         self.position = (0, 0)
         """Epoch and number of its batches after the last step; batches only drawn do not count."""
@@ -123,12 +140,17 @@ class TrainingRun:
     def batches(self, epoch_pairs: Callable[[int], EpochPairs]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand.
 
-        `epoch_pairs` gives an epoch's pairs. Raises ConfigError for an epoch without batches.
+        `epoch_pairs` gives an epoch's pairs. A batch that another process takes has a number of
+        tokens and nothing else. Raises ConfigError for an epoch without batches.
         """
-        ids, config = self.model.config.special_ids, self.config
+        ids, config, numbers = self.model.config.special_ids, self.config, count()
+
+        def is_wanted() -> bool:
+            return self.processes.takes(next(numbers) % config.accumulate)
+
         while True:
-            pairs, start = epoch_pairs(self.epoch), self.n_batches
-            for batch in epoch_batches(pairs, config, self.epoch, start, ids, self.multiple_of):
+            pairs, start, multiple = epoch_pairs(self.epoch), self.n_batches, self.multiple_of
+            for batch in epoch_batches(pairs, config, self.epoch, start, ids, multiple, is_wanted):
                 self.n_batches += 1
                 yield batch
             require(self.n_batches > 0, nothing_to_train_on(config))
@@ -145,11 +167,12 @@ class TrainingRun:
         sums = torch.zeros(2, device=self.device)
         half = self.dtype != torch.float32
         with without_cudnn_attention():
-            for batch in batches:
+            for batch in self.processes.share_of_step(batches, self.loss):
                 with torch.autocast(self.device.type, dtype=self.dtype, enabled=half):
                     loss, nll = self.loss(batch.to(self.device), self.packings_of(batch))
-                self.scaler.scale(loss / n_tokens).backward()
+                self.scaler.scale(loss * self.processes.n / n_tokens).backward()
                 sums += torch.stack([loss.detach(), nll.detach()])
+        self.processes.total(sums)
         self.steps += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate

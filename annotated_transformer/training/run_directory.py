@@ -8,6 +8,7 @@ from annotated_transformer.checkpoint import read_config, state_files, step_chec
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import temporaries
+from annotated_transformer.training.distributed.sharded_checkpoint import remove_old_shards
 
 
 def require_room(directory: str | Path) -> None:
@@ -39,6 +40,7 @@ def begin_run(directory: str | Path) -> None:
     path = Path(directory)
     for file in (path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)):
         file.unlink(missing_ok=True)
+    remove_old_shards(path)
     remove_temporaries(path)
 
 

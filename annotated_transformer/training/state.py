@@ -1,6 +1,7 @@
 """A training run on disk: what is saved, what is restored, what may change when a run goes on.
 
-The last two states are kept. A run goes on from the newest that is whole.
+The last two states are kept. A run goes on from the newest that is whole. One that is not is set
+aside as `training.damaged.safetensors`, until the next save makes two good ones again.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from torch import Tensor
 
 from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ModelConfig, TrainConfig, require
-from annotated_transformer.errors import DamagedFileError, say
+from annotated_transformer.errors import ConfigError, DamagedFileError, say
 from annotated_transformer.files import flush_to_disk
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.distributed import sharded_checkpoint
+from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
 
 CAN_CHANGE = (
@@ -39,20 +43,40 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     one checkpoint and writes the others again. Without `to_average` nothing is added to
     `checkpoints`, and the state comes first, so that not even a first save can leave weights alone.
     The state before is kept, for the case that the new one is damaged later.
+
+    Of many processes all have to call this, and the first one writes. Sharded tensors stand in a
+    folder of `sharded`, which the state names, so that it counts from then on.
     """
+    model, tensors = sharded_checkpoint.whole_model(run.model), _tensors(run)
+    metadata = _metadata(run)
+    metadata |= sharded_checkpoint.save_shards(out, run.steps, tensors, run.processes)
+    if run.processes.is_first:
+        _write(run, out, to_average, model, tensors, metadata)
+    run.saved_steps = run.steps
+
+
+def _write(
+    run: TrainingRun,
+    out: Path,
+    to_average: bool,
+    model: Transformer,
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str],
+) -> None:
     belongs_to = {"tokenizer": run.vocabulary}
     if (out / "log.jsonl").exists():
         flush_to_disk(out / "log.jsonl")  # no state is older than the lines before it
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
-        checkpoint.save_weights(out / "checkpoints" / name, run.model)
-        checkpoint.save_weights(out / "model.safetensors", run.model, metadata=belongs_to)
-    checkpoint.save_tensors(out / STATE_FILE, _tensors(run), _metadata(run), out / PREVIOUS_FILE)
+        checkpoint.save_weights(out / "checkpoints" / name, model)
+        checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
+    checkpoint.save_tensors(out / STATE_FILE, tensors, metadata, out / PREVIOUS_FILE)
     if not to_average:
-        checkpoint.save_weights(out / "model.safetensors", run.model, metadata=belongs_to)
-    run.saved_steps = run.steps
+        checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
+    (out / DAMAGED_FILE).unlink(missing_ok=True)
+    sharded_checkpoint.remove_old_shards(out)
 
 
 def _tensors(run: TrainingRun) -> dict[str, Tensor]:
@@ -62,10 +86,18 @@ def _tensors(run: TrainingRun) -> dict[str, Tensor]:
         for key, value in run.optimizer.state[parameter].items():
             tensors[f"adam.{key}.{name}"] = value
     tensors["log.sums"] = run.sums
-    tensors["random.cpu"] = torch.get_rng_state()
+    states = {"random.cpu": torch.get_rng_state()}
     if run.device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(run.device)
+        states["random.cuda"] = torch.cuda.get_rng_state(run.device)
+    for name, state in states.items():
+        for rank, of_process in enumerate(run.processes.gathered(state)):
+            tensors[_of_process(name, rank)] = of_process
     return tensors
+
+
+def _of_process(name: str, rank: int) -> str:
+    """The name of a random state: that of the first process has no number."""
+    return f"{name}.{rank}" if rank else name
 
 
 def _metadata(run: TrainingRun) -> dict[str, str]:
@@ -91,7 +123,8 @@ def newest_state(config: ModelConfig, out: Path) -> Path:
     """The file to go on from: the newest state that is whole and has the shapes of this model.
 
     That is known before there is memory for a model of any size that a config.json may promise.
-    Raises ConfigError where there is none, with what is wrong with each.
+    Raises ConfigError where there is none, with what is wrong with each: damaged, of another model,
+    or not to be read.
     """
     paths, failures = checkpoint.state_files(out), []
     require(bool(paths), f"nothing to resume in {out}: it has no {STATE_FILE}")
@@ -100,17 +133,26 @@ def newest_state(config: ModelConfig, out: Path) -> Path:
     for path in paths:
         try:
             _require_state(config, path)
-        except DamagedFileError as error:
+        except ConfigError as error:
             failures.append(str(error))
+        except OSError as error:
+            failures.append(f"cannot read {error.filename or path}: {error.strerror}")
         else:
             return path
     raise DamagedFileError(f"nothing to resume in {out}: {'; '.join(failures)}")
 
 
+def agreed_state(config: ModelConfig, out: Path, processes: Processes) -> Path:
+    """`newest_state` as the first process finds it: all of them go on from the same one."""
+    return out / processes.from_first(lambda: newest_state(config, out).name.encode()).decode()
+
+
 def _require_state(config: ModelConfig, path: Path) -> None:
     """Raise DamagedFileError unless the file is a state, ConfigError unless it is this model's."""
     weights.require_whole(path)
-    shapes, metadata = weights.tensor_shapes(path), weights.read_metadata(path)
+    sharded_checkpoint.require_whole_shards(path)
+    metadata = weights.read_metadata(path)
+    shapes = {**weights.tensor_shapes(path), **sharded_checkpoint.shard_shapes(path)}
     if not metadata.keys() >= {"counters", "train"}:
         raise DamagedFileError(f"{path} is not the state of a training run")
     of_model = _with_prefix("model.", shapes)
@@ -120,7 +162,11 @@ def _require_state(config: ModelConfig, path: Path) -> None:
     for name, shape in of_model.items():
         expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in ADAM}
     expected["random.cpu"] = tuple(torch.get_rng_state().shape)
-    optional = {"log.sums": (2,), "random.cuda": (16,)}
+    optional: dict[str, tuple[int, ...]] = {"log.sums": (2,), "random.cuda": (16,)}
+    for name in shapes:
+        base, _, rank = name.rpartition(".")
+        if base in ("random.cpu", "random.cuda") and rank.isdecimal():
+            optional[name] = {**expected, **optional}[base]
     found = {name: shape for name, shape in shapes.items() if name not in optional}
     may = {name: shape for name, shape in shapes.items() if name in optional}
     require(
@@ -188,6 +234,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
         f"{out} has made {counters['step']} steps: train_steps must not be less, "
         f"got {run.config.train_steps}",
     )
+    tensors |= sharded_checkpoint.load_shards(path, tensors, run.model)
     checkpoint.load_weights(run.model, _with_prefix("model.", tensors), path)
     names = [name for name, _ in run.model.named_parameters()]
     state = {
@@ -197,15 +244,20 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     scaler = _from_json(path, metadata, "scaler")
     if scaler and run.dtype == torch.float16:  # "auto" may mean another type on this device
         run.scaler.load_state_dict(scaler)
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and run.device.type == "cuda":
-        torch.cuda.set_rng_state(tensors["random.cuda"], run.device)
+    rank = run.processes.rank
+    run.processes.seed(run.config.seed, counters["step"])  # unless there is a state to go on from
+    if (name := _of_process("random.cpu", rank)) in tensors:
+        torch.set_rng_state(tensors[name])
+    if (name := _of_process("random.cuda", rank)) in tensors and run.device.type == "cuda":
+        torch.cuda.set_rng_state(tensors[name], run.device)
     run.steps = run.saved_steps = counters["step"]
     run.position = run.epoch, run.n_batches = counters["epoch"], counters["n_batches"]
     run.multiple_of = counters.get("multiple_of", 1)
     run.n_tokens = counters.get("n_tokens", 0)
     run.sums.copy_(tensors.get("log.sums", torch.zeros(2)))
-    _set_aside(out, path, run.steps)
+    run.processes.wait()  # until all have read it
+    if run.processes.is_first:
+        _set_aside(out, path, run.steps)
 
 
 def _set_aside(out: Path, path: Path, step: int) -> None:
@@ -215,5 +267,8 @@ def _set_aside(out: Path, path: Path, step: int) -> None:
         return
     if newest.exists():
         newest.replace(out / DAMAGED_FILE)
-        say(f"{newest} is damaged: it is now {DAMAGED_FILE}, and the run goes on from step {step}")
+        say(
+            f"{newest} is damaged or another's: until the next save it is {DAMAGED_FILE}, and the "
+            f"run goes on from step {step}"
+        )
     path.replace(newest)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.evaluation import bleu, exp_of_nll, mean_nll, scorable
+from annotated_transformer.translation.evaluation import (
+    bleu,
+    bleu_counts,
+    bleu_from_counts,
+    exp_of_nll,
+    mean_nll,
+    scorable,
+)
 from annotated_transformer.translation.translator import Translator
 
 
@@ -18,7 +28,8 @@ class Validation:
 
     The first is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
     (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device,
-    unless told another.
+    unless told another. With `add_up`, the sum over processes that have pairs of their own, the
+    numbers are those of all pairs.
     """
 
     def __init__(
@@ -27,14 +38,31 @@ class Validation:
         tokenizer: Tokenizer,
         pairs: TextPairs,
         device: torch.device | None = None,
+        add_up: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.tokenizer, self.device = tokenizer, device
+        self.tokenizer, self.device, self.add_up = tokenizer, device, add_up
         self.pairs, self.encoded = scorable(config, tokenizer, pairs)
 
     def __call__(self, model: Transformer) -> dict[str, float]:
-        if not self.pairs:
-            return {}
-        nll = mean_nll(model, self.encoded)
+        if self.add_up is None:
+            if not self.pairs:
+                return {}
+            nll, score = mean_nll(model, self.encoded), bleu(*self._translated(model)).score
+        else:
+            sums = torch.zeros(12, dtype=torch.float64)
+            if self.pairs:
+                n_tokens = sum(len(target) + 1 for _, target in self.encoded)
+                sums[:2] = torch.tensor([n_tokens * mean_nll(model, self.encoded), n_tokens])
+                for texts in zip(*self._translated(model), strict=True):
+                    sums[2:] += torch.tensor(bleu_counts(*texts))
+            nll, n_tokens, *counts = self.add_up(sums).tolist()
+            if not n_tokens:
+                return {}
+            nll, score = nll / n_tokens, bleu_from_counts(list(map(round, counts)))
+        return {"valid_nll": nll, "valid_ppl": exp_of_nll(nll), "valid_bleu": score}
+
+    def _translated(self, model: Transformer) -> tuple[list[str], list[str]]:
+        """What greedy search makes of the sources, and the references."""
         sources, references = map(list, zip(*self.pairs, strict=True))
         device = self.device or model.embedding.weight.device
         was_training = model.training
@@ -42,11 +70,6 @@ class Validation:
         try:
             search_model = FastDecoder(model) if device.type == "cuda" else None
             translator = Translator(model, self.tokenizer, device, search_model=search_model)
-            translations = translator.translate(sources, beam_size=1)
+            return translator.translate(sources, beam_size=1), references
         finally:
             model.train(was_training)
-        return {
-            "valid_nll": nll,
-            "valid_ppl": exp_of_nll(nll),
-            "valid_bleu": bleu(translations, references).score,
-        }

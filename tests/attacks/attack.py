@@ -3,12 +3,16 @@
 One trusts the file, as much software does; the other is this package, which must refuse it in one
 line, with little memory. A script has three functions: `make(folder)` writes the file into a folder
 that holds a small good checkpoint, `trusting(folder)` reads it as software that trusts it, and
-`ours(folder)` as this package does. Both readers are processes of their own, with a limit on memory
-and time, so that nothing here can do harm.
+`ours(folder)` as this package does. Where a known digest refuses the file before anything else can,
+`behind(folder)` reads it with a digest that fits. All readers are processes of their own, with a
+limit on memory and on time of the processor, so that nothing here can do harm. A clock on the wall
+stops only what waits: `PATIENCE` of a script says how many seconds its trusting reader may.
 
     python tests/attacks/pickled_weights.py
 """
 
+import dataclasses
+import hashlib
 import os
 import resource
 import signal
@@ -27,11 +31,13 @@ from toys import small_model, text_pairs, toy_run_config, toy_tokenizer  # noqa:
 
 from annotated_transformer import checkpoint  # noqa: E402
 from annotated_transformer.config import ConfigError  # noqa: E402
+from annotated_transformer.text import corpus  # noqa: E402
 from annotated_transformer.training import loop  # noqa: E402
-from annotated_transformer.translation import translator  # noqa: E402, F401  # loaded before forking
+from annotated_transformer.translation.translator import Translator  # noqa: E402
 
 MODEL, TRAINING = toy_run_config(train_steps=1)
 MOST_MEMORY = 200 * 2**20
+HARM, LIMIT, PATIENCE = 5, 60, 600  # seconds: of the processor, for either reader; on the wall
 MARK = "the stranger was here"
 Reader = Callable[[Path], object]
 
@@ -52,10 +58,27 @@ def good_checkpoint(folder: Path) -> Path:
     return folder
 
 
+def translated(folder: Path) -> list[str]:
+    """A line, by the checkpoint in a folder."""
+    return Translator.from_checkpoint(folder).translate(["tea bad"], max_extra=2)
+
+
+def train(folder: Path, resume: bool = False) -> None:
+    pairs = text_pairs(1, 60)
+    loop.train(MODEL, TRAINING, toy_tokenizer(), pairs, [], folder, resume=resume, progress=False)
+
+
 def resume(folder: Path) -> None:
     """Go on with the run in a folder."""
-    pairs = text_pairs(1, 60)
-    loop.train(MODEL, TRAINING, toy_tokenizer(), pairs, [], folder, resume=True, progress=False)
+    train(folder, resume=True)
+
+
+def from_archive(folder: Path, name: str) -> None:
+    """Read a corpus from the archive of that name, which has the digest that it should have."""
+    entry = corpus.get("tatoeba-en-de")
+    digest = hashlib.sha256((folder / "tatoeba" / name).read_bytes()).hexdigest()
+    fitting = dataclasses.replace(entry, sha256={**entry.sha256, name: digest})
+    list(fitting.read(fitting, "train", [folder]))
 
 
 def status(name: str) -> int:
@@ -64,15 +87,17 @@ def status(name: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def read(reader: Reader, folder: Path, seconds: int = 10) -> Outcome:
-    """Let a process of its own read; it may take 1 GiB and some seconds."""
+def read(reader: Reader, folder: Path, seconds: int = LIMIT, patience: int = PATIENCE) -> Outcome:
+    """Let a process of its own read; it may take 1 GiB and so many seconds of the processor."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in (signal.SIGALRM, signal.SIGXCPU):
+            signal.signal(number, signal.SIG_DFL)
         limit = status("VmSize") + 2**30
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        signal.alarm(seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 60))
+        signal.alarm(patience)
         before, refused = status("VmRSS"), False
         os.chdir(folder)
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -95,10 +120,9 @@ def read(reader: Reader, folder: Path, seconds: int = 10) -> Outcome:
     ended = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(ended):
         name = signal.Signals(os.WTERMSIG(ended)).name
-        words = (
-            f"never ends (stopped after {seconds} s)" if name == "SIGALRM" else f"dies of {name}"
-        )
-        return Outcome(words, False, 0)
+        stopped = {"SIGALRM": f"{patience} s", "SIGXCPU": f"{seconds} s of the processor"}
+        hung = f"never ends (stopped after {stopped.get(name)})"
+        return Outcome(hung if name in stopped else f"dies of {name}", False, 0)
     refused_, peak_, words = said.split(" ", 2)
     if (folder / MARK).exists():
         words = "runs the stranger's code"
@@ -110,8 +134,9 @@ def read(reader: Reader, folder: Path, seconds: int = 10) -> Outcome:
 
 def outcomes(script: ModuleType, folder: Path) -> tuple[Outcome, Outcome]:
     """What becomes of software that trusts the file, and of ours."""
-    script.make(good_checkpoint(folder))
-    trusting = read(script.trusting, folder, 3)
+    translated(good_checkpoint(folder))  # in this process, so that what is loaded late is loaded
+    script.make(folder)
+    trusting = read(script.trusting, folder, HARM, getattr(script, "PATIENCE", PATIENCE))
     return trusting, read(script.ours, folder)
 
 

@@ -6,6 +6,8 @@ import attack
 
 from annotated_transformer.checkpoint import load_model
 
+PATIENCE = 2
+
 
 def make(folder):
     (folder / "model.safetensors").unlink()

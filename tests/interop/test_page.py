@@ -311,6 +311,7 @@ def test_the_page_weighs_less_than_8_mb_and_names_no_other_host(book_page):
         "page.css",
         "page.js",
         "parts.js",
+        "in_book.js",
         "tree.js",
         "knock_out.js",
         "engine.js",

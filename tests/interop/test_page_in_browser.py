@@ -1,21 +1,21 @@
 """The exported page in Chromium: from a disk and from a server, for hands, eyes and ears."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
+from exported_page import open_page
 from playwright.sync_api import Page, expect
 
 from annotated_transformer import checkpoint
 from annotated_transformer.interop.int8_rows import with_int8_rows
 from annotated_transformer.interop.page import write_page
 from annotated_transformer.translation.translator import Translator
-from tools.browser import CHROMIUM, chromium_page, served
+from tools.browser import CHROMIUM, served
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
-SENTENCE = "The woman who lives next door has a small dog."
+SENTENCE = "I would like to know why she did not come to the party."
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,25 +36,6 @@ def in_python() -> dict[int, str]:
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     translator = Translator(with_int8_rows(model), tokenizer)
     return {width: translator.translate([SENTENCE], beam_size=width)[0] for width in (1, 4)}
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Page]:
-    with chromium_page() as page:
-        yield page
-
-
-@pytest.fixture
-def page(tab: Page) -> Iterator[Page]:
-    with tab.context.new_page() as page:
-        page.set_default_timeout(120_000)
-        expect.set_options(timeout=120_000)
-        yield page
-
-
-def open_page(page: Page, address: str) -> None:
-    page.goto(address)
-    page.wait_for_selector("html[data-ready]")
 
 
 def test_it_works_from_a_disk_and_asks_for_nothing_but_its_files(
@@ -132,10 +113,7 @@ def test_a_worker_that_is_refused_leaves_its_work_to_the_page(
 
 def test_greedy_search_stands_beside_the_beam(page: Page, folder: Path) -> None:
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
-    translator, text = (
-        Translator(with_int8_rows(model), tokenizer),
-        "The world doesn't revolve around you.",
-    )
+    translator, text = Translator(with_int8_rows(model), tokenizer), SENTENCE
     found, beams = (translator.translate([text], beam_size=width)[0] for width in (1, 4))
     assert found != beams
     open_page(page, folder.joinpath("index.html").as_uri())
@@ -259,3 +237,34 @@ def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, folder: Path, 
     assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") == 0
     found = Axe().run(page).response["violations"]
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+
+
+def test_a_frame_of_a_book_shows_one_view_alone(page: Page, tmp_path: Path) -> None:
+    write_page(BOOK_MODEL, tmp_path / "translator", book="../book/")
+    address = tmp_path.joinpath("translator", "index.html").as_uri()
+    (tmp_path / "chapter.html").write_text(
+        "<script>onmessage = ({ data }) => { window.told = data.height; };</script>"
+        f'<iframe src="{address}#view=tokens&text=I%20like%20tea.&theme=dark"></iframe>'
+    )
+    page.goto(tmp_path.joinpath("chapter.html").as_uri())
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("html[data-ready]")).to_have_attribute("data-theme", "dark")
+    expect(frame.locator("#text")).to_have_value("I like tea.")
+    expect(frame.locator("#tokens")).to_be_visible()
+    for other in ("h1", "#tree", "#explorer", "#beside", "#beam", ".chapter >> nth=0"):
+        expect(frame.locator(other)).to_be_hidden()
+    assert page.evaluate("window.told") > 300
+    page.evaluate("frames[0].postMessage({ theme: 'light' }, '*')")
+    expect(frame.locator("html")).to_have_attribute("data-theme", "light")
+
+
+def test_each_view_of_a_page_in_a_book_links_to_its_chapter(
+    page: Page, folder: Path, tmp_path: Path
+) -> None:
+    open_page(page, folder.joinpath("index.html").as_uri())
+    expect(page.locator(".chapter:visible")).to_have_count(0)
+    write_page(BOOK_MODEL, tmp_path / "translator", book="../book/")
+    open_page(page, tmp_path.joinpath("translator", "index.html").as_uri())
+    links = page.locator(".chapter:visible a")
+    expect(links).to_have_count(4)
+    assert links.first.get_attribute("href").startswith("../book/6_1_translation.html#")

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import subprocess
 import sys
+import tarfile
 
 import pytest
 from toys import PEAK
@@ -17,7 +19,7 @@ from annotated_transformer.text import downloads
 
 def test_web_file_is_checked_and_kept(tmp_path, capsys):
     served, kept = tmp_path / "text.gz", tmp_path / "new" / "folder" / "text.gz"
-    served.write_bytes(gzip.compress(b"words\n"))
+    served.write_bytes(gzip.compress(b"words\n", mtime=0))
     digest = hashlib.sha256(b"words\n").hexdigest()
     assert downloads.download(served.as_uri(), kept, digest) == kept
     assert gzip.decompress(kept.read_bytes()) == b"words\n"
@@ -34,9 +36,9 @@ def test_web_file_is_checked_and_kept(tmp_path, capsys):
             r"into a directory",
         ),
         (b"<html>", r"^cannot download .*Not a gzipped file"),
-        (gzip.compress(b"words\n")[:-3], r"^cannot download "),
+        (gzip.compress(b"words\n", mtime=0)[:-3], r"^cannot download "),
         (
-            gzip.compress(b"other words\n"),
+            gzip.compress(b"other words\n", mtime=0),
             r"text\.gz has SHA-256 [0-9a-f]{16}\.\.\., expected [0-9a-f]{16}",
         ),
     ],
@@ -57,9 +59,12 @@ def test_web_file_that_is_missing_or_wrong_is_one_line_and_not_kept(tmp_path, co
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (gzip.compress(b"\0" * 2_000_000), r"text\.gz unpacks to more than 100,000 bytes$"),
         (
-            gzip.compress(b"words\n") + gzip.compress(b"\0" * 2_000_000),
+            gzip.compress(b"\0" * 2_000_000, mtime=0),
+            r"text\.gz unpacks to more than 100,000 bytes$",
+        ),
+        (
+            gzip.compress(b"words\n", mtime=0) + gzip.compress(b"\0" * 2_000_000, mtime=0),
             r"unpacks to more than 100,000 bytes$",
         ),
         (bytes(100_001), r"text\.gz is larger than 100,000 bytes$"),
@@ -80,7 +85,7 @@ def test_nothing_is_unpacked_or_read_without_end(tmp_path, monkeypatch, content,
 def test_what_unpacks_to_a_gigabyte_does_not_take_one(tmp_path):
     """100 kB of gzip for 100 MB of zeros: hashed as they come."""
     served = tmp_path / "text.gz"
-    served.write_bytes(gzip.compress(bytes(100_000_000), 9))
+    served.write_bytes(gzip.compress(bytes(100_000_000), 9, mtime=0))
     code = (
         PEAK + "import sys; from annotated_transformer.text import downloads\n"
         "before = peak()\n"
@@ -119,3 +124,58 @@ def test_first_directory_wins_and_its_folder_before_itself(tmp_path):
     for place in ("b/text", "b/corpus/text.gz", "a/text.gz", "a/corpus/text"):
         (tmp_path / place).write_text("words")
         assert downloads.find(["text", "text.gz"], places, "corpus") == tmp_path / place
+
+
+# One file of an archive
+
+
+def archive_of(path, *entries):
+    with tarfile.open(path, "w:gz") as archive:
+        for entry, content in entries:
+            entry.size = entry.size or len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def test_a_file_of_an_archive_is_read_without_writing_anything(tmp_path):
+    entries = [(tarfile.TarInfo(name), name.encode()) for name in ("a/b", "a/../a/b", "a/c")]
+    path = archive_of(tmp_path / "archive", *entries)
+    assert downloads.archive_member(path, "a/c") == b"a/c"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"name": "b"}, "archive has no file a$"),
+        (
+            {"type": tarfile.SYMTYPE, "linkname": "/etc/hostname"},
+            "a of .* is not an ordinary file$",
+        ),
+        ({"type": tarfile.LNKTYPE, "linkname": "first"}, "a of .* is not an ordinary file$"),
+        ({"type": tarfile.FIFOTYPE}, "a of .* is not an ordinary file$"),
+        ({"type": tarfile.DIRTYPE}, "a of .* is not an ordinary file$"),
+        ({"size": 2**40}, "archive unpacks to more than 536,870,912 bytes$"),
+        ({"name": "b", "size": 2**40}, "archive unpacks to more than 536,870,912 bytes$"),
+        ({"size": 2**20}, "archive is a damaged archive: unexpected end of data$"),
+    ],
+)
+def test_an_archive_of_a_stranger_is_one_line(tmp_path, changes, line):
+    entry = tarfile.TarInfo("a")
+    for name, value in changes.items():
+        setattr(entry, name, value)
+    path = archive_of(tmp_path / "archive", (tarfile.TarInfo("first"), b"words"))
+    content = gzip.decompress(path.read_bytes())[:1024] + entry.tobuf() + bytes(2**14)
+    path.write_bytes(gzip.compress(content, mtime=0))
+    with pytest.raises(ConfigError, match=line) as error:
+        downloads.archive_member(path, "a")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", gzip.compress(b"words", mtime=0), b"\x1f\x8b\x08"]
+)
+def test_what_is_no_archive_is_one_line(tmp_path, content):
+    (tmp_path / "archive").write_bytes(content)
+    with pytest.raises(ConfigError, match="archive is a damaged archive|archive has no file a$"):
+        downloads.archive_member(tmp_path / "archive", "a")

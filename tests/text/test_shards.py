@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from toys import text_pairs, toy_tokenizer
+from toys import pipe_in_place_of, text_pairs, toy_tokenizer
 
 from annotated_transformer.config import ConfigError
 from annotated_transformer.text import shard_writing
@@ -23,6 +23,7 @@ from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import LONGEST, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
 
+HUNG = 3600  # seconds, which no machine that works needs, however busy it is
 PAIRS = [*text_pairs(1, 50), ("", "tea"), ("tea", " "), ("x" * LONGEST, "tea"), ("tea", "aet")]
 
 
@@ -204,8 +205,11 @@ def started(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": path},
     )
+    until = time.monotonic() + HUNG
     while not (tmp_path / "out" / "shards.json").exists():
-        assert encoder.poll() is None, encoder.stderr.read()
+        if encoder.poll() is not None or time.monotonic() > until:
+            encoder.kill()
+            pytest.fail(f"the encoder has finished no shard: {encoder.stderr.read()}")
         time.sleep(0.05)
     return encoder
 
@@ -218,9 +222,8 @@ def test_a_killed_encoder_leaves_no_process_behind(tmp_path):
     assert len(workers) >= 2
     encoder.kill()
     encoder.communicate()
-    for _ in range(200):
-        if not any(map(is_alive, workers)):
-            break
+    until = time.monotonic() + HUNG
+    while any(map(is_alive, workers)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_alive, workers))
 
@@ -231,7 +234,7 @@ def test_a_killed_worker_is_told_of_in_one_line(tmp_path):
     encoder = started(tmp_path)
     os.kill(max(descendants(encoder.pid)), signal.SIGKILL)
     try:
-        error = encoder.communicate(timeout=60)[1]
+        error = encoder.communicate(timeout=HUNG)[1]
     finally:
         encoder.kill()
     assert "ConfigError: a process that encodes was killed, perhaps for want of memory" in error
@@ -330,6 +333,27 @@ def of_objects(directory):
     np.save(directory / "00001.ids.npy", np.array([{}, []], dtype=object), allow_pickle=True)
 
 
+def of_another_type(directory):
+    """As many numbers, as wide, with a sign: their checksum is that of the file."""
+    replace_numbers(directory, "ids", np.load(directory / "00001.ids.npy").view("<i2"))
+
+
+def head_with(text, version=1):
+    """A head of NumPy's format that NumPy would never write, its length right."""
+
+    def damage(directory):
+        length = len(text).to_bytes(2 if version == 1 else 4, "little")
+        head = b"\x93NUMPY" + bytes([version, 0]) + length + text
+        (directory / "00001.ids.npy").write_bytes(head + bytes(100))
+
+    return damage
+
+
+def many_bytes(directory):
+    with open(directory / "shards.json", "ab") as file:
+        file.truncate(2**40)
+
+
 DAMAGES = {
     r"shards is not a directory of shards: it has no shards.json": lambda d: (
         d / "shards.json"
@@ -354,7 +378,9 @@ DAMAGES = {
     r"00001.ids.npy is damaged: it has no head of NumPy's format": lambda d: (
         d / "00001.ids.npy"
     ).write_bytes(b""),
-    r"00001.ids.npy is another's: it has \(2,\) numbers of type object": of_objects,
+    r"00001.ids.npy is another's: it has \(2,\) numbers of type \|O": of_objects,
+    r"00001.ids.npy is another's: it has \(\d+,\) numbers of type <i2, and": of_another_type,
+    r"shards.json has 1,099,511,627,776 bytes, more than": many_bytes,
     r"00001.ids.npy is another's": lambda d: shutil.copy(d / "00002.ids.npy", d / "00001.ids.npy"),
     r"00001.offsets.npy is damaged: its SHA-256 is not the one": lambda d: shutil.copy(
         d / "00000.offsets.npy", d / "00001.offsets.npy"
@@ -378,6 +404,44 @@ def test_damage_is_named_in_one_line(whole, tmp_path, message):
         shards.tokenizer()
         shards.verify()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+@pytest.mark.parametrize(
+    "name", ["shards.json", "tokenizer.model", "00001.ids.npy", "00001.offsets.npy"]
+)
+def test_a_pipe_is_not_waited_for(copy, name):
+    with (
+        pipe_in_place_of(copy / name),
+        pytest.raises(ConfigError, match=f"{name} is not an ordinary file"),
+    ):
+        Shards(copy).tokenizer()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (9,), 'more': 1}",
+        b"{'descr': [('a', '<u2', (2**9,))], 'fortran_order': False, 'shape': (9,)}",
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (9**9**9,)}",
+        b"{'descr': ('<u2', {}), 'fortran_order': False, 'shape': (9,)}",
+        b"{'descr': {'names': [], 'formats': 3}, 'fortran_order': False, 'shape': (9,)}",
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",), }",
+        b"{'descr': '\xb2\xff', 'fortran_order': False, 'shape': (9,), }",
+        b"{[]: 1}",
+        b"(" * 9000,
+        b"-" * 9000 + b"1",
+        b"\0" * 60,
+    ],
+    ids=range(11),
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_head_that_numpy_did_not_write_is_named(copy, head, version):
+    head_with(head, version)(copy)
+    line = "00001.ids.npy (is damaged: it has no head of NumPy's format|is another's: it has)"
+    with pytest.raises(ConfigError, match=line) as error:
+        Shards(copy)
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_no_cut_and_no_changed_byte_is_overlooked(copy):

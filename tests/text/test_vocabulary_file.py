@@ -68,6 +68,9 @@ def test_a_table_that_stays_within_its_bounds_is_sound():
         (GOOD + field(1, b"\x0b" * 1000), "it is no protocol buffer"),
         (GOOD + field(1, b"\x22\x01a"), "a piece has a part that is none"),
         (b"\x08\x01", "a part of it has another type"),
+        (varint(2**32 | 10) + field(1, b"a" * 9)[1:], "it is no protocol buffer"),
+        (GOOD + varint(2**32 + 10) + field(1, b"")[1:], "it is no protocol buffer"),
+        (GOOD + field(1, varint(2**35 | 10) + b"\x01a"), "it is no protocol buffer"),
         (GOOD + b"\x0b" * 100_000, "it is no protocol buffer"),
         (GOOD + b"\x0a\xff\xff\xff\xff\x0f", "it is cut short"),
         (GOOD[:-2], "it is cut short"),
@@ -86,6 +89,14 @@ def test_what_could_harm_the_process_is_one_line(content, words):
         Tokenizer(content)
     assert str(error.value).startswith("this is not a SentencePiece model: ")
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_tag_that_c_would_cut_hides_no_piece():
+    """C++ keeps the low 32 bits of a tag, so that this is a piece to it, of 200,000 letters."""
+    hidden = varint(2**32 | 1 << 3 | 2) + piece(b"a" * 200_000)[1:]
+    with pytest.raises(ConfigError, match="it is no protocol buffer"):
+        require_sound(GOOD + hidden)
+    require_sound(GOOD + varint((2**29 - 1) << 3) + b"\0")  # the largest number of a field
 
 
 def test_a_complaint_of_the_library_that_is_no_text_is_one_line():

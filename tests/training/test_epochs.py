@@ -6,9 +6,10 @@ import random
 import pytest
 import torch
 from safetensors.torch import load_file
+from same_run import assert_same_run
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer.checkpoint import load_tensors, read_config, step_checkpoints
+from annotated_transformer.checkpoint import load_tensors, read_config
 from annotated_transformer.config import ConfigError, TrainConfig
 from annotated_transformer.text.batching import concatenated, encode_pairs, token_batches
 from annotated_transformer.text.planning import WINDOW, planned_batches
@@ -32,26 +33,6 @@ def directory(tmp_path_factory):
 def run(out, pairs, resume=False, **changes):
     configs = toy_run_config(**{"window": 32, "concatenate": 0.5, "max_tokens": 100, **changes})
     train(*configs, toy_tokenizer(), pairs, [], out, resume=resume, progress=False)
-
-
-def assert_same_run(one, two):
-    """Weights, Adam's moments, random state, counters, fingerprint, checkpoints and losses."""
-    names = [f"checkpoints/{path.name}" for path in step_checkpoints(two)]
-    assert [f"checkpoints/{path.name}" for path in step_checkpoints(one)] == names
-    for name in ("model.safetensors", "training.safetensors", *names):
-        ours, theirs = load_file(one / name), load_file(two / name)
-        assert ours.keys() == theirs.keys()
-        assert not [key for key in ours if not torch.equal(ours[key], theirs[key])]
-    state = "training.safetensors"
-    assert load_tensors(one / state)[1] == load_tensors(two / state)[1]
-    logs = [
-        [
-            {name: value for name, value in json.loads(line).items() if name != "tokens_per_s"}
-            for line in (out / "log.jsonl").read_text().splitlines()
-        ]
-        for out in (one, two)
-    ]
-    assert logs[0] == logs[1]
 
 
 def counters(out):

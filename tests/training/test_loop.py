@@ -12,12 +12,14 @@ import pytest
 import torch
 from fake_cuda import fake_cuda
 from safetensors.torch import load_file
+from same_run import assert_same_run
+from survival import untimed
 from torch.nn import functional as F
 from torch.testing import assert_close
 from toys import random_pairs, small_model, text_pairs, toy_run_config, toy_tokenizer
 
 from annotated_transformer import checkpoint, weights
-from annotated_transformer.checkpoint import load_model, load_tensors, read_config, step_checkpoints
+from annotated_transformer.checkpoint import load_model, load_tensors, read_config
 from annotated_transformer.config import ConfigError
 from annotated_transformer.fast import packing
 from annotated_transformer.fast.decoder import FastDecoder
@@ -62,25 +64,6 @@ def run(out, resume=False, valid=(), model_changes=None, pairs=PAIRS, **changes)
 
 def log(out):
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-
-
-def untimed(out):
-    return [
-        {name: value for name, value in record.items() if name != "tokens_per_s"}
-        for record in log(out)
-    ]
-
-
-def assert_same_run(one, two):
-    """Weights, Adam's moments and random state bit for bit,
-    the same checkpoints and the same log."""
-    names = [path.name for path in step_checkpoints(two)]
-    assert [path.name for path in step_checkpoints(one)] == names
-    for name in ("model.safetensors", "training.safetensors", *(f"checkpoints/{n}" for n in names)):
-        ours, theirs = load_file(one / name), load_file(two / name)
-        assert ours.keys() == theirs.keys()
-        assert not [key for key in ours if not torch.equal(ours[key], theirs[key])]
-    assert untimed(one) == untimed(two)
 
 
 def saved_step(out):

@@ -2,18 +2,18 @@
 
 import json
 import os
-import resource
 import signal
 
 import pytest
 import torch
-from test_loop import assert_same_run, log, run, saved_step
+from same_run import assert_same_run
+from test_loop import log, run, saved_step
 from toys import text_pairs, toy_run_config
 
 from annotated_transformer import checkpoint, cli, commands
 from annotated_transformer.config import ConfigError
 from annotated_transformer.errors import Terminated
-from annotated_transformer.training import mishaps
+from annotated_transformer.training import mishaps, state
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 
 # Gradients that are no numbers
@@ -116,6 +116,27 @@ def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatc
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("n_saved", [0, 2])
+def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_saved):
+    save, saved = state.save, []
+
+    def fails(run, *rest):
+        if len(saved) == n_saved:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
+        saved.append(run.steps)
+        save(run, *rest)
+
+    monkeypatch.setattr(state, "save", fails)
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path / "run")
+    left = "nothing is" if n_saved == 0 else "step 6 is, and --resume goes on from there"
+    step, out = 3 * n_saved + 3, tmp_path / "run"
+    assert str(refused.value) == (
+        f"out of memory while step {step} was saved in {out}: {left}; "
+        "other programs may have taken it"
+    )
+
+
 def test_another_error_stays_what_it_is():
     with pytest.raises(RuntimeError, match="shapes differ"), mishaps.out_of_memory([], None):
         raise RuntimeError("shapes differ")
@@ -126,6 +147,7 @@ def test_another_error_stays_what_it_is():
 
 def test_a_full_disk_names_the_file_and_costs_no_checkpoint(tmp_path, monkeypatch):
     """Pretended by a limit on the size of a file, which a half-written one meets as well."""
+    resource = pytest.importorskip("resource", reason="Windows has no such limits")
     out, step, before = (
         tmp_path / "run",
         TrainingRun.step,

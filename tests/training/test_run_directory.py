@@ -1,5 +1,8 @@
 """The directory of a run: room for a new one, what a killed one has left."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from toys import small_model, toy_run_config, toy_tokenizer
@@ -64,3 +67,30 @@ def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_
     with pytest.raises(ConfigError, match="already holds a model"):
         begin_run(tmp_path)
     assert all(path.exists() for path in weights)
+
+
+@pytest.mark.parametrize("n_written", range(5))
+def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
+    """Whatever it had written by then; nobody's own file goes with it."""
+    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
+    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    written = [
+        "log.jsonl", "sharded/step-00000010/shard-00001-model-00001-of-00001.safetensors",
+        f"checkpoints/.step-00000010.safetensors.{dead.pid}",
+        "checkpoints/step-00000010.safetensors", "model.safetensors",
+    ][: n_written + 1]  # fmt: skip
+    own = "checkpoints/step-best.safetensors", "sharded/step-up/notes", "sharded/notes"
+    for name in (*written, *own):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    begin_run(tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"config.json", "tokenizer.model", *own}
+
+
+def test_a_file_of_ones_own_is_no_checkpoint_of_the_run(run):
+    (run / "checkpoints" / "step-best.safetensors").write_bytes(b"")
+    steps = [path.stem for path in checkpoint.step_checkpoints(run)]
+    assert steps == ["step-00000005", "step-00000010"]

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from test_loop import assert_same_run, run, saved_step
+from same_run import assert_same_run
+from test_loop import run, saved_step
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
 from annotated_transformer import checkpoint, weights
@@ -100,8 +101,10 @@ def damage(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("how", ["damaged", "cut", "another file", "gone"])
-def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, how):
+@pytest.mark.parametrize(
+    "how", ["damaged", "cut", "another file", "another model's", "unreadable", "gone"]
+)
+def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, monkeypatch, how):
     run(tmp_path / "whole")
     run(tmp_path / "run", train_steps=9)
     state, model = tmp_path / "run" / STATE, tmp_path / "run" / "model.safetensors"
@@ -111,15 +114,36 @@ def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, how):
         state.write_bytes(state.read_bytes()[:5000])
     elif how == "another file":
         shutil.copy(model, state)
+    elif how == "another model's":
+        run(tmp_path / "wider", train_steps=3, model_changes={"d_ff": 16})
+        shutil.copy(tmp_path / "wider" / STATE, state)
+    elif how == "unreadable":
+        cannot_be_read(state, monkeypatch)
     else:
         state.unlink()
     assert newest_state(toy_run_config()[0], tmp_path / "run").name == PREVIOUS
     capsys.readouterr()
-    run(tmp_path / "run", resume=True)
+    run(tmp_path / "run", resume=True, train_steps=6)  # no step, and no save
     said = capsys.readouterr().err
-    assert ("is damaged" in said and "goes on from step 6" in said) == (how != "gone")
-    assert (tmp_path / "run" / "training.damaged.safetensors").exists() == (how != "gone")
+    assert ("is damaged or another's" in said and "goes on from step 6" in said) == (how != "gone")
+    set_aside = tmp_path / "run" / "training.damaged.safetensors"
+    assert set_aside.exists() == (how != "gone")
+    run(tmp_path / "run", resume=True)
+    assert not set_aside.exists()  # there are two good ones again
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def cannot_be_read(path, monkeypatch):
+    """A disk's error wherever these bytes are."""
+    digest, bad = weights.require_whole, path.stat().st_ino
+    (path.parents[1] / "held").hardlink_to(path)  # so that no new file gets its number
+
+    def fails(path):
+        if path.stat().st_ino == bad:
+            raise OSError(5, "Input/output error", str(path))
+        digest(path)
+
+    monkeypatch.setattr(weights, "require_whole", fails)
 
 
 def test_two_damaged_states_are_both_named(tmp_path):

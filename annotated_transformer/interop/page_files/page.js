@@ -4,8 +4,9 @@
   // Light or dark, as the reader's device is.
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const setTheme = () => { document.documentElement.dataset.theme = darkness.matches ? "dark" : "light"; };
-  darkness.addEventListener("change", setTheme);
+  if (!inBook.theme) darkness.addEventListener("change", setTheme);
   setTheme();
+  if (inBook.theme) document.documentElement.dataset.theme = inBook.theme;
 
   // The engine, in a worker that is made from its own text; where there can be none, in the page,
   // which then answers what the worker has left unanswered.
@@ -16,27 +17,7 @@
     if (answer.error) reject(new Error(answer.error));
     else resolve(answer);
   };
-  const inPage = () => {
-    const reply = makeEngine().serve(receive);
-    return (request) => setTimeout(() => reply(request));
-  };
-  const inWorker = () => {
-    try {
-      const text = `${makeEngine}
-        const reply = makeEngine().serve((answer) => postMessage(answer));
-        onmessage = ({ data }) => reply(data);`;
-      const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
-      worker.onmessage = ({ data }) => receive(data);
-      worker.onerror = () => {
-        send = inPage();
-        for (const { request } of waiting.values()) send(request);
-      };
-      return (request) => worker.postMessage(request);
-    } catch {
-      return inPage();
-    }
-  };
-  let send = inWorker();
+  const send = startEngine(receive, () => [...waiting.values()].map(({ request }) => request));
   let nAsked = 0;
   const ask = (request) => new Promise((resolve, reject) => {
     nAsked += 1;
@@ -123,6 +104,7 @@
     part("beam-value").textContent = beamSize;
     part("alpha-value").textContent = alpha.toFixed(1);
     wanted = { ask: "translate", text: part("text").value.replaceAll("\n", " "), beamSize, alpha };
+    clearTimeout(pause);
     if (isBusy) return;
     isBusy = true;
     try {
@@ -143,15 +125,15 @@
       part("said").textContent = `This did not work: ${error.message}`;
     }
     isBusy = false;
-    clearTimeout(pause);  // a screen reader hears the translation when the typing rests
-    pause = setTimeout(() => {
+    pause = setTimeout(() => {  // a screen reader hears the translation when the typing rests
       part("spoken").textContent = isAboutLeft ? knocked.spoken() : part("translation").textContent;
       isAboutLeft = false;
     }, 1000);
   };
 
   const begin = async () => {
-    const { config, n_parameters, example, ...files } = pageModel;
+    const { config, n_parameters, example, book, ...files } = pageModel;
+    inBook.link(book);
     const million = (n_parameters / 1e6).toFixed(1);
     part("about").textContent = `A Transformer of ${million} million parameters, ${config.N} layers of ${config.h} heads, runs here, on your device: what you type is sent nowhere.`;
     const { isWasm } = await ask({ ask: "load", files: { config, ...files }, useWasm: true });

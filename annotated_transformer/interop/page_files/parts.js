@@ -12,3 +12,28 @@ const makeSvg = (name, attributes = {}, ...children) => {
   return element;
 };
 const signed = (value, digits) => value.toFixed(digits).replace("-", "\u2212");  // with a true minus
+
+// The engine, in a worker that is made from its own text; where there can be none, in the page, which then does
+// again what `unanswered` lists. `receive` gets its answers; what is returned sends it a message.
+const startEngine = (receive, unanswered) => {
+  const inPage = () => {
+    const tell = makeEngine().serve((answer) => setTimeout(receive, 0, answer));
+    return (message) => setTimeout(tell, 0, message);
+  };
+  let send;
+  try {
+    const text = `${makeEngine}
+      const tell = makeEngine().serve((answer) => postMessage(answer));
+      onmessage = ({ data }) => tell(data);`;
+    const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+    worker.onmessage = ({ data }) => receive(data);
+    worker.onerror = () => {
+      send = inPage();
+      unanswered().forEach((message) => send(message));
+    };
+    send = (message) => worker.postMessage(message);
+  } catch {
+    send = inPage();
+  }
+  return (message) => send(message);
+};

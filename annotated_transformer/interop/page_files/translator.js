@@ -11,6 +11,12 @@ function bytesOf(text) {
   return bytes;
 }
 
+// The same of bytes that were deflated (zlib).
+async function inflated(text) {
+  const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
 // The tensors of a safetensors file: the length of a head, the head (JSON), the numbers.
 function readTensors(bytes) {
   const length = Number(new DataView(bytes.buffer).getBigUint64(0, true));
@@ -24,11 +30,15 @@ function readTensors(bytes) {
 }
 
 class Translator {
-  // `files` is what model.js holds: config, tokenizer, and in base 64 rule, weights and kernels.
-  constructor(files, useWasm = true) {
+  // `files` is what model.js holds: config, tokenizer, and in base 64 kernels, and rule and weights, deflated.
+  static async load(files, useWasm = true) {
+    return new Translator(files, await inflated(files.rule), await inflated(files.weights), useWasm);
+  }
+
+  constructor(files, rule, weights, useWasm) {
     this.config = files.config;
-    this.tokenizer = new Tokenizer(files.tokenizer, bytesOf(files.rule));
-    this.model = new Transformer(files.config, readTensors(bytesOf(files.weights)), bytesOf(files.kernels), useWasm);
+    this.tokenizer = new Tokenizer(files.tokenizer, rule);
+    this.model = new Transformer(files.config, readTensors(weights), bytesOf(files.kernels), useWasm);
     this.maxSource = files.config.positions === "learned" ? Math.min(1024, files.config.max_len) : 1024;
   }
 
@@ -92,8 +102,8 @@ class Translator {
 function serve(answer) {
   let translator;
   const asks = {
-    load: ({ files, useWasm }) => {
-      translator = new Translator(files, useWasm);
+    load: async ({ files, useWasm }) => {
+      translator = await Translator.load(files, useWasm);
       return { isWasm: translator.model.matrices.isWasm };
     },
     translate: (request) => {
@@ -109,9 +119,9 @@ function serve(answer) {
       return { ...seen, next: seen.next.map((one) => ({ ...named(one), runners: one.runners.map(named) })) };
     },
   };
-  return (request) => {
+  return async (request) => {
     try {
-      answer({ id: request.id, ...asks[request.ask](request) });
+      answer({ id: request.id, ...(await asks[request.ask](request)) });
     } catch (error) {
       answer({ id: request.id, error: String(error) });
     }

@@ -1,0 +1,114 @@
+"""What to train on a file of pairs: its splits, and sizes that follow from the number of pairs.
+
+Nothing here looks at a clock, so that the same file gives the same model on any machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Any
+
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.text.parallel_text import Pair, PathLike, sample, stream_lines
+from annotated_transformer.text.tokenizer import Tokenizer
+
+FEWEST, MOST_HELD_OUT = 100, 500
+SAMPLE = 500_000
+"""Pairs that a vocabulary is learned from, where there are more."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a model and of its training, by the letters of Table 3.
+
+    `n_merges` are the tokens beside the special ids, the bytes and the characters of the text; of
+    the checkpoints, `average` are averaged in the end.
+    """
+
+    n_merges: int
+    N: int
+    d_model: int
+    d_ff: int
+    h: int
+    train_steps: int
+    p_drop: float = 0.3
+    max_tokens: int = 1024
+    warmup_steps: int = 600
+    lr_factor: float = 0.9
+    average: int = 5
+
+    def model_config(self, vocab_size: int) -> ModelConfig:
+        sizes = {name: getattr(self, name) for name in ("N", "d_model", "d_ff", "h", "p_drop")}
+        return ModelConfig(vocab_size, **sizes, initialization="scaled")
+
+    def train_config(self) -> TrainConfig:
+        names = ("train_steps", "max_tokens", "warmup_steps", "lr_factor")
+        every = max(1, self.train_steps // 40)
+        return TrainConfig(
+            **{name: getattr(self, name) for name in names},
+            log_every=min(50, every),
+            checkpoint_every=every,
+            validate_every=5 * every,
+            keep_checkpoints=self.average,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan_for(n_pairs: int) -> Plan:
+    """The plan for so many training pairs: more of them need, and feed, a larger model."""
+    n_merges = min(max(n_pairs // 8, 100), 4000)
+    if n_pairs < 3_000:
+        return Plan(n_merges, N=2, d_model=64, d_ff=256, h=4, train_steps=2_000, warmup_steps=300)
+    if n_pairs < 60_000:
+        return Plan(n_merges, N=3, d_model=128, d_ff=512, h=4, train_steps=6_000)
+    return Plan(n_merges, N=3, d_model=192, d_ff=768, h=6, train_steps=24_000, p_drop=0.1)
+
+
+def read_pairs(path: PathLike) -> list[Pair]:
+    """The pairs of a UTF-8 file, plain or gzip, of lines with a source, a tab and its translation.
+
+    What stands behind a second tab (a licence, say) is left out, blank lines are, and repeated
+    pairs. Raises ConfigError, with the number of the line, for a line without a tab or with a blank
+    side, and for a file of fewer than 100 pairs.
+    """
+    pairs: dict[Pair, None] = {}
+    for number, line in enumerate(stream_lines(path), 1):
+        if not line.strip():
+            continue
+        source, tab, rest = line.partition("\t")
+        target = rest.partition("\t")[0]
+        require(bool(tab), f"{path}, line {number} has no tab: a line is a source, a tab, a target")
+        is_whole = bool(source.strip() and target.strip())
+        require(is_whole, f"{path}, line {number} has a blank side")
+        pairs[source.strip(), target.strip()] = None
+    require(
+        len(pairs) >= FEWEST,
+        f"{path} has {len(pairs)} different pairs, a model needs at least {FEWEST}",
+    )
+    return list(pairs)
+
+
+def n_held_out(n_pairs: int) -> int:
+    """How many pairs are for validation, and as many for the test: 2 %, from 10 to 500."""
+    return min(max(n_pairs // 50, 10), MOST_HELD_OUT)
+
+
+def learn_vocabulary(pairs: list[Pair], n_merges: int) -> Tokenizer:
+    """One vocabulary for both sides: special ids, bytes, characters and `n_merges` more.
+
+    Where the text has too little for so many, half as many are tried, and so on. Raises ConfigError
+    where not even a hundredth can be had.
+    """
+    sentences = list(chain.from_iterable(sample(pairs, SAMPLE)))
+    n_characters = len(set(chain.from_iterable(sentences)))
+    while True:
+        try:
+            return Tokenizer.train(sentences, 260 + n_characters + n_merges)
+        except ConfigError:
+            if n_merges < 10:
+                raise
+            n_merges //= 2

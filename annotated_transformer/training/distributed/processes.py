@@ -1,0 +1,232 @@
+"""Many processes, one run: what the paper's eight GPUs did together (section 5.2).
+
+`torchrun` starts the processes and numbers them; PyTorch joins them. A step has as many batches as
+`accumulate` says, whatever the number of processes: each takes its share of them, and the gradient
+is that of the mean over the real target tokens of all. So n processes make the run of one, and a
+run can go on with another number of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.training.distributed.rendezvous import fresh_store
+from annotated_transformer.training.distributed.wrapping import exchanging, let_go_of_gradients
+
+T = TypeVar("T")
+LONGEST_WAIT = timedelta(hours=1)
+"""For the others, where one has something to do alone, such as learning a vocabulary."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a run as one of them sees them: number `rank` of `n`.
+
+    Alone, the default, nothing is exchanged, and every method gives what it is given. The others
+    have to call the same methods in the same order. `restarted` says that torchrun has started the
+    processes again, after one of them had failed.
+    """
+
+    rank: int = 0
+    n: int = 1
+    local_rank: int = 0
+    restarted: bool = False
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes files and says what there is to say."""
+        return self.rank == 0
+
+    def require_divides(self, accumulate: int) -> None:
+        """Raise ConfigError unless the batches of a step can be shared out evenly."""
+        require(
+            accumulate % self.n == 0,
+            "accumulate, the batches of a step, must be a multiple of the number of processes, "
+            f"got {accumulate} and {self.n}",
+        )
+
+    def takes(self, i: int) -> bool:
+        """Whether batch number i of a step is one of this process."""
+        return i % self.n == self.rank
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """Those that this process takes."""
+        return items[self.rank :: self.n]
+
+    def share_of_step(self, batches: Sequence[T], loss: nn.Module) -> Iterator[T]:
+        """The same of the batches of a step, of which the last one exchanges the gradients.
+
+        What `data_parallel` and `fully_sharded` give is then the mean over the processes of what
+        each has added up.
+        """
+        self.require_divides(len(batches))
+        mine = self.share(batches)
+        for i, batch in enumerate(mine, 1):
+            with exchanging(loss, i == len(mine)):
+                yield batch
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """The sum over all processes, in place (all-reduce)."""
+        if self.n > 1:
+            dist.all_reduce(numbers)
+        return numbers
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in one process at least."""
+        return bool(self.total(torch.tensor(int(flag))))
+
+    def wait(self) -> None:
+        """Return when all processes have come here (barrier)."""
+        self.any(False)
+
+    def gathered(self, numbers: Tensor) -> list[Tensor]:
+        """The tensors of all processes, by rank: on the host, and of one shape (all-gather)."""
+        if self.n == 1:
+            return [numbers]
+        found = [torch.empty_like(numbers) for _ in range(self.n)]
+        dist.all_gather(found, numbers)
+        return found
+
+    def from_first(self, make: Callable[[], bytes]) -> bytes:
+        """What the first process makes, in all of them (broadcast).
+
+        Where it raises ConfigError there, it does so in all.
+        """
+        if self.n == 1:
+            return make()
+        data, error = b"", None
+        if self.is_first:
+            try:
+                data = make()
+            except ConfigError as raised:
+                error = raised
+        failed = self.any(error is not None)
+        data = self._broadcast(str(error).encode() if error else data)
+        if failed:
+            raise error or ConfigError(data.decode())
+        return data
+
+    def _broadcast(self, data: bytes) -> bytes:
+        """The bytes of the first process."""
+        length = self.total(torch.tensor(len(data) if self.is_first else 0))
+        held = torch.zeros(int(length), dtype=torch.uint8)
+        if self.is_first and data:
+            held = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if len(held):
+            dist.broadcast(held, 0)
+        return held.numpy().tobytes()
+
+    def once_per_machine(self, do: Callable[[], T]) -> T | None:
+        """Let the first process of each machine do this, and the others wait for it.
+
+        Those get None. Raises ConfigError in all of them where one does.
+        """
+        if self.n == 1:
+            return do()
+        found, error = None, None
+        if self.local_rank == 0:
+            try:
+                found = do()
+            except ConfigError as raised:
+                error = raised
+        if self.any(error is not None):
+            raise error or ConfigError("another process of the run was refused: see what it said")
+        return found
+
+    def require_same(self, digest: str, what: str) -> None:
+        """Raise ConfigError, in all processes, unless the digest is the same in all."""
+        first = self.from_first(digest.encode)
+        others = self.any(first != digest.encode())
+        require(not others, f"the processes of a run need the same {what}, and one has another")
+
+    def device(self, name: str) -> str:
+        """The device of this process: on a machine with several GPUs one of them."""
+        return f"cuda:{self.local_rank}" if name == "cuda" and self.n > 1 else name
+
+    def seed(self, *numbers: int) -> None:
+        """Random numbers of its own for each process, such as dropout's.
+
+        The first one goes on with those that it has, as a process that is alone does.
+        """
+        if not self.is_first:
+            torch.manual_seed(random.Random(f"{numbers} {self.rank}").getrandbits(63))
+
+
+ALONE = Processes()
+
+
+def require_parallel(config: TrainConfig, processes: Processes, fsdp: bool) -> None:
+    """Raise ConfigError for settings that a run of many processes cannot have."""
+    processes.require_divides(config.accumulate)
+    require(
+        not config.bpe_dropout or processes.n == 1,
+        "bpe_dropout gives every process another text to share out: it must be 0 for "
+        f"{processes.n} processes, got {config.bpe_dropout}",
+    )
+    require(
+        not fsdp or processes.n > 1,
+        "--fsdp shards a model over several processes: start them with torchrun",
+    )
+    require(not (fsdp and config.compile), "--fsdp and compile do not go together")
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Processes]:
+    """The processes that torchrun has started, joined until the end of the block.
+
+    On GPUs gradients go by NCCL; what the host wants to know goes by gloo, so that no GPU has to be
+    waited for. Where torchrun has started nothing, the process is alone. Raises ConfigError where a
+    machine has fewer GPUs than processes, and where another process of the run has gone.
+    """
+    if not dist.is_torchelastic_launched():
+        yield ALONE
+        return
+    rank, n, local_rank, restarts = (
+        int(os.environ[name])
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT")
+    )
+    if n == 1:
+        yield Processes(restarted=restarts > 0)
+        return
+    if device == "cuda":
+        _take_gpu(local_rank)
+    try:
+        _join(rank, n, "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+        yield Processes(rank, n, local_rank, Processes(rank, n).any(restarts > 0))
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
+            line = str(error).splitlines()[0].partition(". ")[0]  # no advice of gloo's
+            raise ConfigError(f"process {rank} of {n} has lost another one: {line}") from None
+        raise
+    finally:
+        let_go_of_gradients()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _join(rank: int, n: int, backend: str) -> None:
+    store, *_ = next(rendezvous("env://", timeout=LONGEST_WAIT))
+    store = fresh_store(store, rank, n, LONGEST_WAIT)
+    dist.init_process_group(backend, timeout=LONGEST_WAIT, store=store, rank=rank, world_size=n)
+
+
+def _take_gpu(local_rank: int) -> None:
+    n_local, n_gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    require(
+        n_local <= n_gpus,
+        f"--nproc-per-node must not exceed the number of GPUs, got {n_local} and {n_gpus}",
+    )
+    torch.cuda.set_device(local_rank)

@@ -1,0 +1,67 @@
+"""The modules that exchange gradients (section 5.2): DDP, and FSDP2 for models that need it."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from annotated_transformer.model.transformer import Transformer
+
+_wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+
+def data_parallel(loss: nn.Module) -> nn.Module:
+    """The module whose backward pass gives every process the mean of all gradients (DDP).
+
+    The table of positions is no weight: it grows on its own, so that buffers are left alone.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options: dict[str, bool] = {name: False, "gradient_as_bucket_view": True}
+    module = DistributedDataParallel(loss, **options)  # type: ignore[arg-type]
+    _wrapped.add(module)
+    return module
+
+
+def fully_sharded(loss: nn.Module, model: Transformer, device: torch.device, n: int) -> nn.Module:
+    """The same for a model that one device cannot hold with its gradients and moments (FSDP2).
+
+    Each process keeps a shard of every weight. A layer is put together when it is its turn.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (n,))
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(loss, mesh=mesh)  # type: ignore[return-value]
+
+
+def exchanging(loss: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
+    """Within the block gradients are exchanged if this is the last batch of a process in a step.
+
+    Before that they are only added up (`no_sync`).
+    """
+    if isinstance(loss, DistributedDataParallel):
+        return nullcontext() if is_last else loss.no_sync()
+    choose: Any = getattr(loss, "set_requires_gradient_sync", None)
+    if choose:
+        choose(is_last)
+    return nullcontext()
+
+
+def let_go_of_gradients() -> None:
+    """Take from all that `data_parallel` made what exchanges gradients.
+
+    It holds the group of processes. If it were the last to do so, it would wait, with Python's lock
+    in its hands, for a thread of the group that waits for this lock, and the process would hang.
+    """
+    for module in _wrapped:
+        vars(module).pop("logger", None)
+        vars(module).pop("reducer", None)

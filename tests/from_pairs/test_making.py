@@ -1,0 +1,207 @@
+"""One command from a file of pairs to a translator, a report and a page; stopped, it goes on."""
+
+import gzip
+import json
+import random
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from annotated_transformer import cli
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.config import ConfigError
+from annotated_transformer.from_pairs import making
+from annotated_transformer.from_pairs.making import make
+from annotated_transformer.from_pairs.plan import (
+    Plan,
+    learn_vocabulary,
+    n_held_out,
+    plan_for,
+    read_pairs,
+)
+from annotated_transformer.from_pairs.report import curves, report_page
+from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.translation.evaluation import bleu
+from annotated_transformer.translation.translator import Translator
+from annotated_transformer.weights import load_tensors
+
+ENGLISH = "one two three red blue green small big cat dog bird house"
+GERMAN = "eins zwei drei rot blau grün klein groß Katze Hund Vogel Haus"
+WORDS = dict(zip(ENGLISH.split(), GERMAN.split(), strict=True))
+SMALL = Plan(60, N=1, d_model=16, d_ff=16, h=2, train_steps=12, max_tokens=300, warmup_steps=5)
+
+
+def lines_of_pairs(n=200, seed=1):
+    generator = random.Random(seed)
+    for _ in range(n):
+        words = generator.choices(list(WORDS), k=generator.randint(3, 7))
+        yield f"{' '.join(words)}\t{' '.join(WORDS[word] for word in words)}\n"
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text("".join(lines_of_pairs()), encoding="utf-8")
+    return path
+
+
+# The file, the splits and the sizes
+
+
+def test_a_third_column_blank_lines_and_repetitions_are_left_out(tmp_path):
+    lines = list(lines_of_pairs(150))
+    path = tmp_path / "mine.tsv.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("\ufeff" + "".join(f"{line[:-1]}\tCC BY\r\n\r\n" for line in lines + lines[:9]))
+    assert read_pairs(path) == list(
+        dict.fromkeys(tuple(line.rstrip("\n").split("\t")) for line in lines)
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("no tab\n", "line 201 has no tab"),
+        ("one\t \n", "line 201 has a blank side"),
+        ("\tzwei\n", "line 201 has a blank side"),
+        ("\udcff\n", "byte 0xff is not UTF-8"),
+        (None, "has 5 different pairs"),
+    ],
+    ids=str,
+)
+def test_a_bad_file_is_refused_in_one_line(mine, tmp_path, capsys, bad, words):
+    lines = list(lines_of_pairs())
+    text = "".join(lines) + bad if bad else "".join(lines[:5] * 100)
+    mine.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert cli.main(["new", str(mine), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_directory_with_something_else_is_left_alone(mine, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("")
+    with pytest.raises(ConfigError, match="holds something else"):
+        make(mine, tmp_path / "out", SMALL)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["precious"]
+
+
+def test_sizes_follow_from_the_number_of_pairs_alone():
+    plans = [plan_for(n) for n in (100, 2_999, 3_000, 20_000, 60_000, 10**6)]
+    for name in ("n_merges", "N", "d_model", "train_steps"):
+        values = [getattr(plan, name) for plan in plans]
+        assert values == sorted(values) and values[0] < values[-1], name
+    assert [n_held_out(n) for n in (100, 1_000, 20_000, 10**6)] == [10, 20, 400, 500]
+    for plan in plans:
+        config = plan.train_config()
+        assert config.train_steps // config.checkpoint_every >= plan.average
+        assert config.keep_checkpoints >= plan.average
+
+
+def test_a_vocabulary_is_found_for_a_small_text():
+    pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(100)]
+    tokenizer = learn_vocabulary(pairs, 4000)  # there is not nearly as much to merge
+    assert 280 < tokenizer.vocab_size < 1000
+    assert tokenizer.decode(tokenizer.encode("grün cat")) == "grün cat"
+
+
+# The report
+
+
+class Text(HTMLParser):
+    """The text of a page, and the addresses that its elements name."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.addresses, self.open = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "link", "path"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag != "path":
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def test_a_report_shows_foreign_text_as_text():
+    hostile = "<script>alert(1)</script> & <b>"
+    scores = {
+        "scores": {"BLEU": {"score": 12.345, "signature": "nrefs:1|case:mixed"}},
+        "parameters": 1234,
+        "vocab_size": 321,
+        "translations": [(hostile, "reference", "said"), ("a", "b", "b")],
+    }
+    log = [{"step": 5, "nll": 3.0}, {"step": 10, "nll": None}, {"step": 10, "valid_nll": 2.5}]
+    page = Text()
+    page.feed(
+        report_page("mine<x>.tsv", {"train": 7, "valid": 2, "test": 2}, {"N": 3}, log, scores)
+    )
+    text = " ".join(page.text)
+    assert page.open == [] and set(page.addresses) == {"data:,", "page/index.html"}
+    for words in (hostile, "mine<x>.tsv", "12.35", "nrefs:1|case:mixed", "1,234", "10 steps"):
+        assert words in text
+    assert text.count("reference:") == 1  # where the translation is another
+
+
+def test_curves_lie_where_their_numbers_are():
+    drawn = curves({"training": [(0, 4.0), (50, 2.0), (100, 0.0)], "validation": [(100, 1.0)]})
+    first, second = (re.findall(r"[\d.]+", path) for path in re.findall(r'd="(M\d[^"V]*)"', drawn))
+    (x0, y0, x1, y1, x2, y2), (x, y) = (map(float, path) for path in (first, second))
+    assert x1 - x0 == pytest.approx(x2 - x1) and x == x2
+    assert y1 - y0 == pytest.approx((y2 - y0) / 2) and y - y0 == pytest.approx((y2 - y0) * 3 / 4)
+
+
+# All of it
+
+
+@pytest.mark.slow
+def test_a_stopped_command_goes_on_and_ends_as_one_that_was_not_stopped(
+    mine, tmp_path, monkeypatch
+):
+    whole = make(mine, tmp_path / "whole", SMALL, progress=False)
+    step = TrainingRun.step
+    with monkeypatch.context() as patch:
+
+        def stop(run, batches):
+            if run.steps == 7:
+                raise KeyboardInterrupt
+            return step(run, batches)
+
+        patch.setattr(TrainingRun, "step", stop)
+        with pytest.raises(KeyboardInterrupt):
+            make(mine, tmp_path / "out", SMALL, progress=False)
+    assert not (tmp_path / "out" / "model").exists()
+    page, written, model = make(mine, tmp_path / "out", progress=False)  # its own plan
+    weights = [load_tensors(path / "model.safetensors")[0] for path in (model, whole[2])]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
+    assert written.read_text() == whole[1].read_text()
+    assert (page.parent / "model.js").read_text() == (whole[0].parent / "model.js").read_text()
+
+
+@pytest.mark.slow
+def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(making, "plan_for", lambda n: SMALL)
+    command = ["new", str(mine), "--out", str(tmp_path / "out"), "--quiet"]
+    assert cli.main(command) == 0 == cli.main(command)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("/")[2] for line in printed] == [
+        "index.html",
+        "report.html",
+        "model",
+    ] * 2
+    stored = json.loads((tmp_path / "out" / "scores.json").read_text(encoding="utf-8"))
+    sources, references, said = zip(*stored["translations"], strict=True)
+    assert len(sources) == n_held_out(len(read_pairs(mine)))
+    model = tmp_path / "out" / "model"
+    assert list(said) == Translator.from_checkpoint(model, device="cpu").translate(list(sources))
+    assert stored["scores"]["BLEU"]["score"] == bleu(said, references).score
+    assert stored["parameters"] == sum(p.numel() for p in load_model(model)[0].parameters())
+    mine.write_text("".join(lines_of_pairs(seed=2)), encoding="utf-8")
+    assert cli.main(command) == 2 and "begun with other pairs" in capsys.readouterr().err

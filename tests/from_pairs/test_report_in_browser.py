@@ -1,0 +1,39 @@
+"""The report in Chromium, light and dark, on a screen as wide as a phone's."""
+
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from annotated_transformer.from_pairs.report import report_page
+from tools.browser import CHROMIUM, chromium_page
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+    ),
+]
+SCORE = {"score": 12.3, "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"}
+SCORES = {
+    "scores": {"BLEU": SCORE, "chrF2": SCORE},
+    "parameters": 1234,
+    "vocab_size": 321,
+    "translations": [("Guten Tag. " + "w" * 90, "Good morning.", "Good day.")],
+}
+
+
+def test_axe_finds_nothing_and_a_phone_is_wide_enough(tmp_path: Path) -> None:
+    log = [{"step": step, "nll": 5 - step / 100, "valid_nll": 3.0} for step in (50, 100, 150)]
+    counts = {"train": 700, "valid": 20, "test": 20}
+    text = report_page("a-long-name-of-a-file.tsv", counts, {"N": 3}, log, SCORES)
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    root = "document.documentElement"
+    with chromium_page() as page:
+        page.set_viewport_size({"width": 360, "height": 800})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(tmp_path.joinpath("report.html").as_uri())
+            assert page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") == 0
+            found = Axe().run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []

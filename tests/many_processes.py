@@ -1,0 +1,234 @@
+"""Runs of one, two and four processes, made side by side: test_distributed.py compares them.
+
+    python many_processes.py DIRECTORY
+
+Each process is forked from this one, so that PyTorch is imported once; gloo joins them, as it does
+under torchrun. `train` writes a run to DIRECTORY/NAME; notes of a process go to NAME.RANK.json.
+"""
+
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from toys import text_pairs, toy_run_config, toy_tokenizer
+
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.text.batching import make_batch
+from annotated_transformer.training import state
+from annotated_transformer.training.distributed import sharded_checkpoint
+from annotated_transformer.training.distributed.processes import Processes, joined
+from annotated_transformer.training.loop import train
+from annotated_transformer.training.run import TrainingRun
+
+DIRECTORY = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
+PAIRS, VALID = text_pairs(1, 60), text_pairs(2, 11)
+STEPS: dict[str, Any] = {"train_steps": 8, "accumulate": 4, "clip_norm": 0.5, "log_every": 1}
+STEPS["lr_factor"] = 0.1  # rates as large as those of real runs
+HEAVY = (
+    "torch.distributed.checkpoint.hf_storage", "torch.distributed.checkpoint.state_dict_loader",
+    "torch.distributed.fsdp", "torch.distributed.tensor", "sacrebleu", "tqdm",
+)  # fmt: skip
+Do = Callable[[Processes], object]
+
+
+def started(n: int, do: Do) -> list[int]:
+    """Let n processes that find what torchrun tells them do this; the exit status of each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    numbers = []
+    for rank in range(n):
+        number = os.fork()
+        if number == 0:
+            os.environ.update(
+                RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID="test",
+                TORCHELASTIC_RESTART_COUNT="0",
+            )  # fmt: skip
+            os._exit(one_of_them(do))
+        numbers.append(number)
+    return [os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) for number in numbers]
+
+
+def one_of_them(do: Do) -> int:
+    try:
+        with joined("cpu") as processes:
+            do(processes)
+    except KeyboardInterrupt:
+        return 130
+    except ConfigError as error:
+        os.write(2, f"error: {error}\n".encode())  # at once: others write there, too
+        return 2
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def run(
+    name: str, fsdp: bool = False, p_drop: float = 0.0, resume: bool = False, **changes: Any
+) -> Do:
+    """A training run, or what is left of it."""
+
+    def do(processes: Processes) -> None:
+        model_config, train_config = toy_run_config(**{**STEPS, **changes})
+        train(
+            model_config.replace(p_drop=p_drop), train_config, toy_tokenizer(), PAIRS, VALID,
+            DIRECTORY / name, resume=resume, progress=False, processes=processes, fsdp=fsdp,
+        )  # fmt: skip
+
+    return do
+
+
+def stopped_by_a_signal(name: str, at_step: int, number: int) -> Do:
+    """The same, in which the last process alone gets a signal, twice, in the middle of a step."""
+
+    def do(processes: Processes) -> None:
+        step = TrainingRun.step
+
+        def interrupted(self: TrainingRun, *args: Any) -> Any:
+            if self.steps + 1 == at_step and processes.rank == processes.n - 1:
+                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), number)
+            return step(self, *args)
+
+        TrainingRun.step = interrupted  # type: ignore[method-assign]
+        try:
+            run(name, p_drop=0.1)(processes)
+        except KeyboardInterrupt:
+            note(name, processes, {"random": torch.get_rng_state().tolist()})
+            raise
+
+    return do
+
+
+def exchanges(name: str) -> Do:
+    """How often gradients are exchanged in a step of two batches for each process."""
+
+    def do(processes: Processes) -> None:
+        model_config, train_config = toy_run_config(**STEPS)
+        run = TrainingRun(model_config, train_config, processes=processes)
+        times: list[int] = []
+
+        def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            times.append(bucket.index())
+            future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        run.loss.register_comm_hook(None, hook)  # type: ignore[operator]
+        pairs = [([5, 6], [7, 8]), ([9], [10])]
+        run.step([make_batch(pairs) for _ in range(2 * processes.n)])
+        note(name, processes, {"times": times})
+
+    return do
+
+
+def told_by_the_first(name: str) -> Do:
+    """What is said where the first process is refused; and the state that it alone has chosen."""
+
+    def do(processes: Processes) -> None:
+        def refused() -> bytes:
+            raise ConfigError(f"refused in {processes.rank}")
+
+        def newest_state(config: ModelConfig, out: Path) -> Path:
+            return out / f"state of {processes.rank}"
+
+        said = []
+        for ask in (processes.from_first, processes.once_per_machine):
+            try:
+                ask(refused)
+            except ConfigError as error:
+                said.append(str(error))
+        state.newest_state = newest_state
+        chosen = state.agreed_state(toy_run_config()[0], DIRECTORY, processes)
+        alone = processes.once_per_machine(lambda: "done")
+        note(name, processes, {"said": said, "chosen": chosen.name, "alone": alone})
+
+    return do
+
+
+def full_disk(name: str) -> Do:
+    """Shards that one of the processes cannot write."""
+
+    def do(processes: Processes) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        mesh = init_device_mesh("cpu", (processes.n,))
+        tensors: dict[str, torch.Tensor] = {
+            "a": distribute_tensor(torch.arange(400.0), mesh, [Shard(0)])
+        }
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if not processes.is_first:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            sharded_checkpoint.save_shards(DIRECTORY / name, 1, tensors, processes)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return do
+
+
+def lose_the_last(processes: Processes) -> None:
+    """One of them dies without a word."""
+    if processes.rank == processes.n - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    processes.wait()
+
+
+def heavy_after(name: str, do: Do) -> Do:
+    """Which heavy modules a run has imported."""
+
+    def both(processes: Processes) -> None:
+        do(processes)
+        note(name, processes, {"heavy": [module for module in HEAVY[:2] if module in sys.modules]})
+
+    return both
+
+
+def note(name: str, processes: Processes, found: dict[str, Any]) -> None:
+    path = DIRECTORY / f"{name}.{processes.rank}.json"
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def main() -> None:
+    toy_tokenizer()
+    ended = {"one": started(1, heavy_after("one", run("one")))}
+    for name in HEAVY:  # once for all that are forked from here on
+        importlib.import_module(name)
+    ended |= {
+        "two": started(2, run("two")),
+        "four": started(4, run("four")),
+        "fsdp": started(2, run("fsdp", fsdp=True)),
+        "2": started(2, run("2-4-1", train_steps=3)),
+        "4": started(4, run("2-4-1", resume=True, train_steps=6)),
+        "1": started(1, run("2-4-1", resume=True)),
+        "parts of 2": started(2, run("parts", fsdp=True, train_steps=3)),
+        "parts of 4": started(4, run("parts", fsdp=True, train_steps=6, resume=True)),
+        "parts of 1": started(1, run("parts", resume=True)),
+        "dropout": started(2, run("dropout", p_drop=0.1)),
+        "stopped": started(2, stopped_by_a_signal("stopped", 5, signal.SIGTERM)),
+        "resumed": started(2, run("stopped", p_drop=0.1, resume=True)),
+        "three": started(3, run("three")),
+        "exchanges": started(2, exchanges("exchanges")),
+        "full": started(2, full_disk("full")),
+        "lost": started(2, lose_the_last),
+        "told": started(2, told_by_the_first("told")),
+    }
+    print(json.dumps(ended))
+
+
+if __name__ == "__main__":
+    main()

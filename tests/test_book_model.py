@@ -1,0 +1,68 @@
+"""The book's own model: what its result file says of it, and that the weights are those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from annotated_transformer.checkpoint import load_model
+from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.text import corpus
+from annotated_transformer.text.batching import encode_pairs
+from annotated_transformer.translation.evaluation import perplexity
+
+BOOK = Path(__file__).parents[1] / "book"
+
+
+@pytest.fixture(scope="module")
+def record():
+    [found] = read_result(BOOK / "results" / "tatoeba_large.json")["records"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def book_model():
+    return load_model(BOOK / "model")
+
+
+def test_it_is_small(book_model):
+    model, _ = book_model
+    assert sum(p.numel() for p in model.parameters()) <= 6_000_000
+    assert sum(file.stat().st_size for file in (BOOK / "model").iterdir()) <= 13_000_000
+
+
+def test_it_translates(record):
+    assert record["scored"] == "tatoeba-en-de" != record["corpus"]
+    assert record["test"]["alpha"] == 0.6
+    assert record["test"]["BLEU"]["score"] >= 32
+
+
+def test_with_the_length_penalty_of_the_validation_split_it_is_long_enough(record):
+    """With the paper's 0.6 it is 4 % short."""
+    by_alpha = record["by_alpha"]
+    best = max(by_alpha["valid"], key=lambda one: one["BLEU"])
+    assert by_alpha["alpha"] == by_alpha["test"]["alpha"] == best["alpha"]
+    assert by_alpha["test"]["BLEU"]["score"] >= 32
+    assert by_alpha["test"]["brevity_penalty"] >= 0.97 > record["test"]["brevity_penalty"]
+
+
+def test_its_encoder_needs_self_attention(record):
+    whole, without = (record["at_work"][key] for key in ("whole", "without"))
+    assert record["at_work"]["beam_size"] == 4
+    assert whole["bleu"] == pytest.approx(record["test"]["BLEU"]["score"], abs=0.05)
+    assert whole["bleu"] - without["encoder"]["bleu"] <= whole["bleu"] / 2
+    layers = [layer for layer in record["at_work"]["layers"] if layer["attention"] == "encoder"]
+    assert [layer["layer"] for layer in layers] == [1, 2, 3]
+    assert all(layer["bleu"] >= 1 for layer in layers)
+    assert median(layers[0]["entropy"]) >= 0.7
+    assert max(layers[0]["spread"]) <= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_scores_are_those_of_the_stored_weights(book_model, record, split):
+    model, tokenizer = book_model
+    pairs = encode_pairs(tokenizer, corpus.load("tatoeba-en-de", split), max_length=1023)
+    assert perplexity(model, pairs) == pytest.approx(record[split]["perplexity"], rel=1e-3)
