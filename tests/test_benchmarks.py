@@ -37,9 +37,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
-    "against", "compound_split", "decoding", "distributed", "gpu", "growth", "half_precision",
-    "miniature_at_work", "multi30k", "page", "recipes", "shards", "soak", "special_cases",
-    "training", "training_page", "wmt_slice",
+    "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
+    "half_precision", "miniature_at_work", "multi30k", "page", "recipes", "shards", "soak",
+    "special_cases", "training", "training_page", "wmt_slice",
 )  # fmt: skip
 
 
@@ -260,6 +260,22 @@ def test_the_stored_figures_of_the_training_page_are_as_good_as_we_say():
     assert all(record["largest difference"] <= 1e-3 for record in curves)
     assert solved and all(record["right"] == record["of"] == 200 for record in solved)
     assert all(record["seconds of the processor"] <= 60 for record in solved)
+
+
+@pytest.mark.skipif(not NODE, reason="no node on this machine")
+def test_a_file_of_pairs_becomes_a_page_that_translates_and_the_way_is_timed(tmp_path):
+    out, kept = tmp_path / "pairs.json", tmp_path / "kept"
+    printed = rehearse("from_pairs", "--keep", kept, "--out", out)
+    (record,) = read_result(out)["records"]
+    assert json.loads(printed) == record
+    assert record["pairs"] == 200 == len((kept / "mine.tsv").read_text("utf-8").splitlines())
+    assert record["minutes of the processor"] > 0 and (kept / "mine" / "report.html").exists()
+    told = json.loads((kept / "mine" / "scores.json").read_text("utf-8"))["translations"][:5]
+    assert [[one["source"], one["float32"]] for one in record["translations"]] == [
+        [source, said] for source, _, said in told
+    ]
+    with pytest.raises(subprocess.CalledProcessError):
+        rehearse("from_pairs", "--keep", kept, "--out", out)
 
 
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):

@@ -1,0 +1,106 @@
+"""How long one command takes from a file of pairs to a page: python benchmarks/from_pairs.py.
+
+    python benchmarks/from_pairs.py                                  20,000 pairs, in minutes
+    python benchmarks/from_pairs.py --small --out /tmp/pairs.json    200 pairs and 12 steps
+
+It draws pairs of tatoeba-large-en-de by a seed, does with their file what `annotated-transformer
+new` does, and lets the page translate the test split's first sentences in Node, where one is. The
+time is the clock's, from reading the file to the finished page; what the processor worked stands
+beside it. `--keep DIR` keeps what was made there, and goes on with what was begun there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.from_pairs", *sys.argv[1:]])
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from annotated_transformer.errors import ConfigError, say
+from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.from_pairs.making import make
+from annotated_transformer.from_pairs.plan import Plan
+from annotated_transformer.text import corpus
+from tools.page_engine import NODE, run_engine
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "book" / "results" / "from_pairs.json"
+CORPUS = "tatoeba-large-en-de"
+N_PAIRS, N_SHOWN = 20_000, 5
+SMALL = Plan(60, N=1, d_model=16, d_ff=16, h=2, train_steps=12, max_tokens=300, warmup_steps=5)
+
+
+def draw_pairs(name: str, n_pairs: int, seed: int) -> str:
+    """So many pairs of a corpus as the text of a file: lines of a source, a tab, a target."""
+    pairs = random.Random(seed).sample(corpus.load(name, "train"), n_pairs)
+    return "".join(f"{source}\t{target}\n" for source, target in pairs)
+
+
+def from_file_to_page(pairs: Path, out: Path, plan: Plan | None) -> dict[str, Any]:
+    """Make everything, and count minutes, pairs, parameters, bytes and BLEU."""
+    clock, processor = time.perf_counter(), time.process_time()
+    make(pairs, out, plan)
+    minutes = (time.perf_counter() - clock) / 60
+    scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+    return {
+        "pairs": len(pairs.read_text(encoding="utf-8").splitlines()),
+        "minutes": round(minutes, 2),
+        "minutes of the processor": round((time.process_time() - processor) / 60, 2),
+        "parameters": scores["parameters"],
+        "BLEU": scores["scores"]["BLEU"],
+        "page bytes": sum(path.stat().st_size for path in (out / "page").iterdir()),
+    }
+
+
+def said_by_the_page(out: Path) -> list[dict[str, str]]:
+    """What the page makes of the test split's first sentences, beside the model in float32."""
+    scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+    shown = scores["translations"][:N_SHOWN]
+    settings = {"beamSize": 4, "alpha": 0.6}
+    job = {"do": "translate", "texts": [source for source, _, _ in shown], "settings": settings}
+    (answers,) = run_engine(out / "page", job)
+    return [
+        {"source": source, "float32": said, "page": answer["hypotheses"][0]["text"]}
+        for (source, _, said), answer in zip(shown, answers, strict=True)
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write the record; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--small", action="store_true", help="200 reversed words, 12 steps")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new directory")
+    parser.add_argument("--out", default=str(OUT), help="default: book/results/from_pairs.json")
+    args = parser.parse_args(arguments)
+    name, n_pairs, plan = ("reverse", 200, SMALL) if args.small else (CORPUS, N_PAIRS, None)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        pairs = folder / "mine.tsv"
+        try:
+            folder.mkdir(parents=True, exist_ok=not args.keep)
+            pairs.write_text(draw_pairs(name, n_pairs, seed=1), encoding="utf-8")
+            record = {"corpus": name, **from_file_to_page(pairs, folder / "mine", plan)}
+            if NODE:
+                record["translations"] = said_by_the_page(folder / "mine")
+        except (ConfigError, FileExistsError) as error:
+            say(f"error: {error}")
+            return 2
+    print(json.dumps(record, ensure_ascii=False, indent=1))
+    write_result(
+        args.out, "python benchmarks/from_pairs.py" + (" --small" if args.small else ""), [record]
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
