@@ -36,12 +36,12 @@ from benchmarks.recipes import ROOT, command, described, train
 
 OUT = ROOT / "book" / "results" / "wmt_slice_training.json"
 CORPUS = "wmt14-en-de"
-SIZES = dict(
+SIZES: dict[str, Any] = dict(
     N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, initialization="glorot",
     max_tokens=2048, warmup_steps=400, lr_factor=0.5, train_steps=1200,
     validate_every=400, checkpoint_every=60,
 )  # fmt: skip
-SMALL = dict(
+SMALL: dict[str, Any] = dict(
     N=1, d_model=16, d_ff=32, h=2, train_steps=10, checkpoint_every=2, max_tokens=1500,
     warmup_steps=9,
 )  # fmt: skip
