@@ -291,6 +291,14 @@ def test_a_file_of_pairs_becomes_a_page_that_translates_and_the_way_is_timed(tmp
         rehearse("from_pairs", "--keep", kept, "--out", out)
 
 
+def test_twenty_thousand_pairs_became_a_page_within_the_hour():
+    result = read_result(ROOT / "book" / "results" / "from_pairs.json")
+    (record,) = result["records"]
+    assert record["pairs"] == 20_000 and record["minutes"] <= 60 and "2 cores" in result["hardware"]
+    assert record["page"]["not empty"] == record["page"]["asked"] == 100
+    assert record["page"]["as in float32"] >= 80 and record["BLEU"]["score"] > 15
+
+
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
     out = tmp_path / "growth.json"
     rehearse("growth", "--out", out)
