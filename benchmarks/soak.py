@@ -2,9 +2,9 @@
 
 A small model is trained in a process of its own, again and again, while this process translates
 with the newest weights. Every minute something goes wrong, in turn: SIGKILL, SIGTERM, a damaged
-state, a state cut short, no room on the disk, a log cut in the middle of a line. Then the run is
-resumed. In the end it must be, bit for bit, the run that nobody disturbed, and memory must be
-where it was.
+state, a state cut short, no room on the disk, a log cut in the middle of a line. Then, when the
+minute is full, the run is resumed. In the end it must be, bit for bit, the run that nobody
+disturbed, and the memory of both processes must be where it was.
 
     killed        SIGKILL, wherever the run is
     asked to stop SIGTERM, as a cluster does
@@ -48,7 +48,7 @@ from benchmarks.timing import command_line
 RESULT = Path(__file__).parents[1] / "book" / "results" / "soak.json"
 FAULTS = ("killed", "asked to stop", "damaged", "cut", "full", "torn")
 STEPS_A_ROUND = 300
-GROWTH = 32 * 2**20  # bytes, which translating may take in the end above its first minute
+GROWTH = 32 * 2**20  # bytes, which either process may take in the end above its first minute
 
 
 class Soak:
@@ -121,17 +121,21 @@ class Soak:
         """
         until, before, n_lines = time.monotonic() + seconds, reached(out), 0
         while time.monotonic() < until or (reached(out) <= before and runs(process)):
-            try:
-                model, tokenizer = load_model(out)
-            except ConfigError:  # there are none yet
-                time.sleep(0.1)
-                continue
-            lines = [source for source, _ in self.chance.sample(self.pairs, 50)]
-            translated = Translator(model, tokenizer).translate(lines, beam_size=2)
-            if len(translated) != len(lines):
-                raise SystemExit(f"{len(lines)} lines in, {len(translated)} out")
-            n_lines += len(lines)
+            n_lines += self.translate_some(out)
         return n_lines
+
+    def translate_some(self, out: Path) -> int:
+        """Translate fifty lines with the weights that lie there, if there are any; how many."""
+        try:
+            model, tokenizer = load_model(out)
+        except ConfigError:  # there are none yet
+            time.sleep(0.1)
+            return 0
+        lines = [source for source, _ in self.chance.sample(self.pairs, 50)]
+        translated = Translator(model, tokenizer).translate(lines, beam_size=2)
+        if len(translated) != len(lines):
+            raise SystemExit(f"{len(lines)} lines in, {len(translated)} out")
+        return len(lines)
 
     def differences(self, one: Path, two: Path) -> list[str]:
         """What two runs do not share."""
@@ -148,35 +152,42 @@ class Soak:
         return found + ["log.jsonl"] * (losses[0] != losses[1])
 
 
-def memory() -> int:
-    """Bytes that this process has in memory now."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+def memory(process: int | str = "self") -> int:
+    """Bytes that a process has in memory now."""
+    pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * mmap.PAGESIZE
 
 
 def soak(minutes: int, seconds: float, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        it, out, n_lines, sizes = Soak(folder, seed), folder / "run", 0, list[int]()
+        it, out, n_lines = Soak(folder, seed), folder / "run", 0
+        sizes: dict[str, list[int]] = {"translating": [], "training": []}
+        began = time.monotonic()
         for minute in range(minutes):
             fault = FAULTS[minute % len(FAULTS)]
             process = it.begin(out, 10**6)
             n_lines += it.translate(out, seconds * it.chance.uniform(0.7, 1.0), process)
+            sizes["training"].append(memory(process))
             status = it.disturb(fault, out, process)
-            sizes.append(memory())
-            print(f"{fault}: ended with {status}, {sizes[-1] / 2**20:.0f} MiB here", flush=True)
-        steps = reached(out) + STEPS_A_ROUND
+            while time.monotonic() < began + (minute + 1) * seconds:
+                n_lines += it.translate_some(out)
+            sizes["translating"].append(memory())
+            said = ", ".join(f"{who} {of[-1] / 2**20:.0f} MiB" for who, of in sizes.items())
+            print(f"{fault}: ended with {status}, {said}", flush=True)
+        elapsed, steps = time.monotonic() - began, reached(out) + STEPS_A_ROUND
         if steps < STEPS_A_ROUND:
             raise SystemExit(f"no state is left in {out}")
         statuses = [os.waitpid(it.begin(path, steps), 0)[1] for path in (out, folder / "whole")]
         wrong = it.differences(out, folder / "whole") + [f"status {s}" for s in statuses if s]
         shutil.rmtree(out)
-        growth = sizes[-1] - sizes[0]
+        growth = {who: of[-1] - of[0] for who, of in sizes.items()}
         return {
-            "faults": minutes, "seconds_apart": seconds, "steps": steps, "lines": n_lines,
-            "MiB": [round(size / 2**20, 1) for size in sizes],
-            "growth_MiB": round(growth / 2**20, 1), "flat": growth <= GROWTH,
-            "differs_in": wrong,
+            "faults": minutes, "seconds_apart": seconds, "minutes": round(elapsed / 60, 1),
+            "steps": steps, "lines": n_lines,
+            "MiB": {who: [round(size / 2**20, 1) for size in of] for who, of in sizes.items()},
+            "growth_MiB": {who: round(size / 2**20, 1) for who, size in growth.items()},
+            "flat": max(growth.values()) <= GROWTH, "differs_in": wrong,
         }  # fmt: skip
 
 
