@@ -1,5 +1,6 @@
 """The command line says what it did on standard output, and what the user got wrong in one line."""
 
+import itertools
 import json
 import os
 import shutil
@@ -541,6 +542,17 @@ def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
     assert run(capsys, *train, "--quiet", "--set", "train_steps=1")[0] == 0
     err = refused(capsys, *train[: -len(TINY)], "--resume", "--shards", directory)
     assert "model is not a directory of shards: it has no shards.json" in err
+
+
+def test_a_corpus_that_ends_before_its_time_is_told_of(capsys, tmp_path, monkeypatch):
+    encode = ["prepare", "copy", "--encode", "--split", "test", "--jobs", 1, "--quiet"]
+    more = ["--vocab-size", 300, "--sample", 200]
+    n, whole = corpus.get("copy").pairs["test"], corpus.stream
+    status, _, err = run(capsys, *encode, *more, "--out", tmp_path / "whole")
+    assert status == 0 and "were read" not in err
+    monkeypatch.setattr(corpus, "stream", lambda *names: itertools.islice(whole(*names), n - 3))
+    status, _, err = run(capsys, *encode, *more, "--out", tmp_path / "short")
+    assert status == 0 and f"copy has {n:,} pairs in test, and {n - 3:,} were read\n" in err
 
 
 def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, directory, tmp_path):

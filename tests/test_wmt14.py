@@ -109,6 +109,14 @@ def row(label: str) -> list[float]:
     return [float(found[0]) for cell in cells if (found := re.search(r"[\d.]+", cell))]
 
 
+def test_the_memory_of_a_gpu_is_what_its_chapter_counts():
+    """The chapter's figure is drawn from the count, and its description says the two numbers."""
+    chapter = (ROOT / "book" / "on_a_gpu.py").read_text(encoding="utf-8")
+    said = re.search(r"With 25,000 tokens base needs ([\d.]+) GB and big ([\d.]+)", chapter)
+    base, big = map(float, said.groups())
+    assert row("memory of a GPU") == [base, big]
+
+
 def entry(name: str) -> Corpus:
     return corpus.get(name)
 

@@ -70,13 +70,17 @@ def encode_corpus(args: Namespace) -> dict[str, Any]:
         n_expected=entry.pairs[split] if entry else None,
         progress=not args.quiet,
     )
-    counts = ("pairs", "left_out", "source_tokens", "target_tokens")
+    names = ("pairs", "left_out", "source_tokens", "target_tokens")
+    counts = {name: sum(getattr(shard, name) for shard in manifest.shards) for name in names}
+    read = counts["pairs"] + counts["left_out"]
+    if entry and read != entry.pairs[split]:
+        say(f"{entry.name} has {entry.pairs[split]:,} pairs in {split}, and {read:,} were read")
     return {
         "out": args.out,
         "corpus": manifest.corpus,
         "vocab_size": manifest.vocab_size,
         "shards": len(manifest.shards),
-        **{name: sum(getattr(entry, name) for entry in manifest.shards) for name in counts},
+        **counts,
         "fingerprint": manifest.shards[-1].fingerprint,
     }
 
