@@ -92,12 +92,12 @@ TUTORIAL = {
     "perplexity": 5.316,
     "parameters": 9038341,
 }
-SIZES = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3, initialization="glorot")
+SIZES = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3, initialization="scaled")
 STEPS = dict(
     max_tokens=2048,
-    warmup_steps=2000,
+    warmup_steps=1000,
     lr_factor=1.5,
-    train_steps=12000,
+    train_steps=8000,
     validate_every=2000,
     checkpoint_every=200,
     keep_checkpoints=20,
@@ -128,7 +128,7 @@ RUNS = {
         ("de", "en"),
         lower,
         spacy,
-        SIZES | STEPS | dict(train_steps=6000),
+        SIZES | STEPS | dict(train_steps=4000),
         8000,
     ),
 }
