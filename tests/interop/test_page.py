@@ -143,6 +143,23 @@ def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
 
 
 @needs_node
+def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
+    """Rows meet the weights by fours, then one by one; 7 columns fill no group."""
+    store(tmp_path / "run", d_ff=7)
+    page, generator = write_page(tmp_path / "run", tmp_path / "page"), random.Random(7)
+    width = checkpoint.load_model(tmp_path / "run")[0].config.d_model
+    jobs = [
+        {
+            "do": "linear",
+            "name": "encoder.layers.0.feed_forward.W_1",
+            "x": [generator.gauss(0, 1) for _ in range(width * n_rows)],
+        }
+        for n_rows in (1, 4, 7, 19)
+    ]
+    assert run_engine(page, *jobs) == run_engine(page, *jobs, plain=True)
+
+
+@needs_node
 @pytest.mark.parametrize(
     "changes",
     [*SHAPES.values(), *OPTIONS[1:], {"activation": "silu", "d_model": 34, "d_ff": 7}],
