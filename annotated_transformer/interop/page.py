@@ -59,7 +59,7 @@ def write_page(directory: str | Path, out: str | Path, example: str = "", book: 
     )
     written = {
         "engine.js": engine(),
-        "explorer.js": f"var explorerTemplate = {json.dumps(_read('looking', 'explorer.html'))};\n",
+        "explorer.js": explorer(),
         "model.js": model_script(directory, example, book),
     }
     for name in COPIED:
@@ -77,6 +77,20 @@ def engine() -> str:
         "// Written by `annotated-transformer export-page`, from its page_files.\n"
         f'function makeEngine() {{\n"use strict";\n{"".join(sources)}\n'
         f"return {{ {offered} }};\n}}\n"
+    )
+
+
+def explorer() -> str:
+    """explorer.js: the HTML of the book's attention explorer, and its script as a function.
+
+    A page that allows only scripts of its own address refuses one that stands in HTML.
+    """
+    html = _read("looking", "explorer.html")
+    before, _, rest = html.rpartition("<script>\n")
+    script, _, after = rest.partition("</script>\n")
+    return (
+        f"var explorerTemplate = {json.dumps(before + after)};\n"
+        f"function startExplorers() {{\n{script}}}\n"
     )
 
 

@@ -226,6 +226,13 @@ def test_a_page_translates_lines_as_the_translator_does(book_page, book_model):
 
 
 @needs_node
+def test_a_long_search_can_be_given_up_and_a_short_one_is_not(book_page):
+    long, short = ({"do": "stop", "text": text} for text in ("tea " * 900, "Yes."))
+    stopped, found = run_engine(book_page, long, short)
+    assert stopped == ["id", "isStopped"] and "hypotheses" in found
+
+
+@needs_node
 def test_the_steps_of_the_beam_lead_to_its_hypotheses(book_page, test_sentences):
     source = [*test_sentences[0], 2]
     (found,) = run_engine(book_page, {"do": "translate", "texts": ["I like tea."], "settings": {}})

@@ -8,6 +8,15 @@ const STEPS = 2047;  // a row is rounded to the integers from -2047 to 2047
 const ROWS = 16;  // as many rows meet the weights at a time
 const FIRST_BYTE = 65536;  // of our numbers; what is below is the compiler's
 
+// kernels.c's function on this memory; null without SIMD, or where the page's server forbids to compile.
+function compiled(kernels, memory) {
+  try {
+    return new WebAssembly.Instance(new WebAssembly.Module(kernels), { env: { memory } }).exports.products;
+  } catch {
+    return null;
+  }
+}
+
 class Matrices {
   // All matrices of 8-bit weights in one memory, and the products of rows with them: in
   // WebAssembly (kernels.c) or, if `useWasm` is false or there is no SIMD, in JavaScript.
@@ -22,8 +31,8 @@ class Matrices {
     this.rowsStart = size;
     this.outStart = size + ROWS * wide(widest) * 2;
     const nPages = Math.ceil((this.outStart + ROWS * longest * 4 + 16) / 65536);
-    this.isWasm = useWasm && typeof WebAssembly === "object" && WebAssembly.validate(kernels);
-    const memory = this.isWasm ? new WebAssembly.Memory({ initial: nPages }) : null;
+    const hasSimd = useWasm && typeof WebAssembly === "object" && WebAssembly.validate(kernels);
+    const memory = hasSimd ? new WebAssembly.Memory({ initial: nPages }) : null;
     const buffer = memory ? memory.buffer : new ArrayBuffer(nPages * 65536);
     this.weights = new Int8Array(buffer);
     this.rows = new Int16Array(buffer, this.rowsStart, ROWS * wide(widest));
@@ -33,10 +42,8 @@ class Matrices {
         this.weights.set(values.subarray(o * nIn, (o + 1) * nIn), start + o * wide(nIn));
       }
     }
-    if (memory) {
-      const module = new WebAssembly.Module(kernels);
-      this.products = new WebAssembly.Instance(module, { env: { memory } }).exports.products;
-    }
+    this.products = memory && compiled(kernels, memory);
+    this.isWasm = Boolean(this.products);
   }
 
   // x W^T + b for each of the rows: each is q m / STEPS, with integers q and its largest entry m.
