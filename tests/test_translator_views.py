@@ -75,7 +75,7 @@ def test_the_site_has_the_page_with_links_to_chapters_that_are_there(views, tmp_
     links = re.findall(
         r'class="chapter" hidden><a href="([^"#]+)', (page / "index.html").read_text()
     )
-    assert len(links) == 4
+    assert len(links) == 6
     assert all((ROOT / "book" / link).with_suffix(".py").exists() for link in links)
 
 

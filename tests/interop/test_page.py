@@ -350,6 +350,17 @@ def test_the_page_weighs_less_than_8_mb_and_names_no_other_host(book_page):
         assert set(addresses) <= names, name
 
 
+def test_without_javascript_the_page_shows_a_translation_of_its_first_sentence(
+    book_page, book_model
+):
+    text = (book_page / "index.html").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<body>.*<noscript>(.*?)</noscript>", text, flags=re.S)
+    sentence = "I have bought a new umbrella."
+    (translation,) = Translator(*book_model).translate([sentence])
+    assert re.findall(r'<p dir="auto">([^<]*)</p>', shown) == [sentence, translation]
+    assert "The model is loading" not in text
+
+
 @pytest.mark.skipif(not kernels.CLANG, reason="no clang on this machine")
 def test_the_products_are_what_their_source_compiles_to(tmp_path):
     """By the compiler that made them, byte for byte; another may choose other instructions."""

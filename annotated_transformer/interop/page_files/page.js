@@ -20,11 +20,14 @@
     if (answer.error) reject(new Error(answer.error));
     else resolve(answer);
   };
-  const send = startEngine(receive, () => [...waiting.values()].map(({ request }) => request));
+  let load;  // an engine that starts later needs the model's files, too
+  const send = startEngine(receive, () => [load, ...[...waiting.values()].map(({ request }) => request)
+    .filter((request) => request !== load)]);
   let nAsked = 0;
   const ask = (request) => new Promise((resolve, reject) => {
     nAsked += 1;
     const numbered = { ...request, id: nAsked };
+    if (request.ask === "load") load = numbered;
     waiting.set(nAsked, { request: numbered, resolve, reject });
     send(numbered);
   });
@@ -72,7 +75,7 @@
     part("said").textContent = best
       ? `${source.length} tokens in, ${best.tokens.length + 1} out, in ${milliseconds.toFixed(0)} ms.${cut}` : "";
     part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
-      make("li", {}, `${text} `, number(`(${signed(score, 3)})`))));
+      make("li", { dir: "auto" }, `${text} `, number(`(${signed(score, 3)})`))));
     if (!part("seen").hidden) tree.show(steps);
     knocked.clear();
     part("greedy").textContent = "";
@@ -148,6 +151,7 @@
     part("beam-value").textContent = beamSize;
     part("alpha-value").textContent = alpha.toFixed(1);
     wanted = { ask: "translate", text: part("text").value.replaceAll("\n", " "), beamSize, alpha, longest: LONGEST_SOURCE };
+    part("copy").textContent = "Copy link";
     clearTimeout(pause);
     if (isBusy) return send({ ask: "stop" });
     isBusy = true;
@@ -161,12 +165,17 @@
       part("spoken").textContent = part("details").hidden ? part("said").textContent
         : isAboutLeft ? knocked.spoken() : part("translation").textContent + cut;
       isAboutLeft = false;
+      inBook.write();
     }, 1000);
   };
 
   const begin = async () => {
-    const { config, n_parameters, example, book, ...files } = pageModel;
-    inBook.link(book);
+    const { config, n_parameters, corpus, example, book, ...files } = pageModel;
+    const [, from, to] = corpus.match(/-([a-z]{2})-([a-z]{2})(?![a-z])/) || ["", "", ""];
+    part("text").lang = from;
+    for (const id of ["translation", "hypotheses", "whole", "left"]) part(id).lang = to;
+    part("tokens").tBodies[0].lang = to;
+    linkChapters(book);
     const million = (n_parameters / 1e6).toFixed(1);
     part("about").textContent = `A Transformer of ${million} million parameters, ${config.N} layers of ${config.h} heads, runs here, on your device: what you type is sent nowhere.`;
     const { isWasm } = await ask({ ask: "load", files: { config, ...files }, useWasm: true });
@@ -177,6 +186,16 @@
       update();
     });
     for (const id of ["text", "beam", "alpha"]) part(id).addEventListener("input", update);
+    addEventListener("hashchange", () => {
+      inBook.read();
+      update();
+    });
+    part("copy").hidden = !navigator.clipboard;
+    part("copy").addEventListener("click", async () => {
+      inBook.write();
+      await navigator.clipboard.writeText(location.href);
+      part("spoken").textContent = part("copy").textContent = "Link copied";
+    });
     part("form").addEventListener("submit", (event) => event.preventDefault());
     await update();
     document.documentElement.dataset.ready = "";

@@ -114,7 +114,7 @@ const [PATIENCE, TURN] = [300, 50];  // milliseconds of a search before other me
 // In a worker, or where there is none: answers to messages { id, ask, ... }, the first of which
 // brings the files. A search that takes longer is given up at "stop".
 function serve(answer) {
-  let translator, isStopped;
+  let loading, translator, isStopped;
   const unlessStopped = async (work) => {
     isStopped = false;
     for (let until = performance.now() + PATIENCE;;) {
@@ -128,7 +128,7 @@ function serve(answer) {
   };
   const asks = {
     load: async ({ files, useWasm }) => {
-      translator = await Translator.load(files, useWasm);
+      translator = await (loading = Translator.load(files, useWasm));
       return { isWasm: translator.model.matrices.isWasm };
     },
     stop: () => { isStopped = true; },
@@ -148,6 +148,7 @@ function serve(answer) {
   };
   return async (request) => {
     try {
+      if (request.ask !== "load") await loading;
       answer({ id: request.id, ...(await asks[request.ask](request)) });
     } catch (error) {
       answer({ id: request.id, error: String(error) });
