@@ -3,8 +3,8 @@
     index.html      the page
     page.css        its look
     page.js         what it does when one types
-    parts.js        what its scripts share
-    in_book.js      one view alone, in a frame of a book; links to the book's chapters
+    parts.js        what its scripts share; links to the book's chapters
+    in_book.js      what the address asks for and tells; one view alone, in a frame of a book
     tree.js         the beam as a tree that grows
     knock_out.js    what is said without a head, a layer or the positions
     explorer.js     the attention explorer of the book

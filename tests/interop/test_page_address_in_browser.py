@@ -43,8 +43,11 @@ def test_the_address_shows_a_friend_what_is_shown_here(
     page.fill("#text", "Yes & no.")
     page.fill("#beam", "2")
     page.fill("#alpha", "1.1")
-    link = f"{start}#text=Yes%20%26%20no.&beam=2&alpha=1.1"
+    link = f"{start}#text=Yes+%26+no.&beam=2&alpha=1.1"
     page.wait_for_url(link)
+    half = "const text = document.querySelector('#text'); text.value = '\\ud83d';"
+    page.evaluate(f"{half} text.dispatchEvent(new Event('input')); 0")
+    page.wait_for_url(f"{start}#text=%EF%BF%BD&beam=2&alpha=1.1")
     page.evaluate("location.hash = 'text=No.&beam=3'")
     expect(page.locator("#translation")).to_have_text("Nein.")
     expect(page.locator("#hypotheses li")).to_have_count(3)
