@@ -259,7 +259,7 @@ def export_page(args: Namespace) -> None:
     if args.training:
         from annotated_transformer.experiments.reversal import write_page_beside_pytorch
 
-        print(shown(write_page_beside_pytorch(args.out)))
+        print(shown(write_page_beside_pytorch(args.out, args.book)))
         return
     from annotated_transformer.interop.page import write_page
 

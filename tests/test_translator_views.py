@@ -69,13 +69,14 @@ def test_the_site_has_the_page_with_links_to_chapters_that_are_there(views, tmp_
     views.write_translator(app, RuntimeError("the build failed"))
     assert not list(tmp_path.iterdir())
     views.write_translator(app, None)
-    assert (tmp_path / "training" / "index.html").exists()
+    assert '"book": "../book/"' in (tmp_path / "training" / "reference.js").read_text()
     page = tmp_path / "translator"
     assert '"book":"../book/"' in (page / "model.js").read_text(encoding="utf-8")[:3000]
     links = re.findall(
-        r'class="chapter" hidden><a href="([^"#]+)', (page / "index.html").read_text()
+        r'class="chapter" hidden><a href="([^"#]+)',
+        (page / "index.html").read_text() + (tmp_path / "training" / "index.html").read_text(),
     )
-    assert len(links) == 4
+    assert len(links) == 7
     assert all((ROOT / "book" / link).with_suffix(".py").exists() for link in links)
 
 

@@ -7,7 +7,7 @@ for (const name of ["engine.js", "model.js", "parts.js", "tree.js", "knock_out.j
 }
 const engine = makeEngine();
 
-const answer = (translator) => {
+const answer = async (translator) => {
   const { model, tokenizer } = translator;
   const jobs = {
     way: () => model.matrices.isWasm,
@@ -39,9 +39,15 @@ const answer = (translator) => {
       return { perToken, sentences: texts.map((text) => timed(() => translator.translate({ text, beamSize }) && 1)) };
     },
   };
+  // What a page hears that asks for a translation and at once for an end of it.
+  jobs.stop = ({ text }) => new Promise((resolve) => {
+    const tell = engine.serve((told) => told.id === 1 ? tell({ id: 2, ask: "translate", text }) && tell({ ask: "stop" })
+      : told.id === 2 && resolve(Object.keys(told)));
+    tell({ id: 1, ask: "load", files: pageModel, useWasm: way !== "plain" });
+  });
   for (const line of fs.readFileSync(0, "utf8").split("\n").filter(Boolean)) {
     const job = JSON.parse(line);
-    process.stdout.write(JSON.stringify(jobs[job.do](job)) + "\n");
+    process.stdout.write(JSON.stringify(await jobs[job.do](job)) + "\n");
   }
 };
 engine.Translator.load(pageModel, way !== "plain").then(answer);

@@ -137,7 +137,7 @@ def page_settings() -> dict[str, Any]:
     }
 
 
-def write_page_beside_pytorch(out: str | Path) -> Path:
+def write_page_beside_pytorch(out: str | Path, book: str = "") -> Path:
     """Write the training page, with PyTorch's losses computed now, into the directory `out`."""
     require_no_run(out)
-    return write_training_page(out, page_settings(), seed=1, losses=losses(seed=1))
+    return write_training_page(out, page_settings(), 1, losses(seed=1), book)

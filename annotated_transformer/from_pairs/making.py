@@ -29,13 +29,18 @@ from annotated_transformer.translation.translator import Translator
 
 
 def make(
-    pairs_file: str | Path, out: str | Path, plan: Plan | None = None, progress: bool = True
+    pairs_file: str | Path,
+    out: str | Path,
+    plan: Plan | None = None,
+    progress: bool = True,
+    book: str = "",
 ) -> list[Path]:
     """Make a translator of a file of pairs: the paths of its page, its report and its model.
 
     `out` gets plan.json, run/ (the training run), model/ (the average of its last checkpoints),
     scores.json, report.html and page/. Who calls it again goes on where it was stopped. `plan` is
-    `plan_for` the number of training pairs by default. Raises ConfigError for what `read_pairs`
+    `plan_for` the number of training pairs by default; with `book`, the page links to the chapters
+    at this address. Raises ConfigError for what `read_pairs`
     refuses, and when `out` was begun with other pairs or holds something else.
     """
     out = Path(out)
@@ -57,7 +62,7 @@ def make(
     write_atomically(
         out / "report.html", lambda temporary: temporary.write_text(text, encoding="utf-8")
     )
-    write_page(out / "model", out / "page", example=splits["test"][0][0])
+    write_page(out / "model", out / "page", example=splits["test"][0][0], book=book)
     return [out / "page" / "index.html", out / "report.html", out / "model"]
 
 

@@ -21,6 +21,7 @@ def add_new(verbs: Any) -> None:
     verb.set_defaults(run=new)
     verb.add_argument("pairs", help="UTF-8, plain or .gz: on each line a source, a tab, a target")
     verb.add_argument("--out", required=True, metavar="DIR", help="directory to write")
+    verb.add_argument("--book", default="", metavar="URL", help="link to the chapters here")
     verb.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -28,5 +29,5 @@ def new(args: Namespace) -> None:
     """Make all that `making.make` makes, and print where it is."""
     from annotated_transformer.from_pairs.making import make
 
-    for path in make(args.pairs, args.out, progress=not args.quiet):
+    for path in make(args.pairs, args.out, progress=not args.quiet, book=args.book):
         print(shown(path))

@@ -3,8 +3,8 @@
     index.html      the page
     page.css        its look
     page.js         what it does when one types
-    parts.js        what its scripts share
-    in_book.js      one view alone, in a frame of a book; links to the book's chapters
+    parts.js        what its scripts share; links to the book's chapters
+    in_book.js      what the address asks for and tells; one view alone, in a frame of a book
     tree.js         the beam as a tree that grows
     knock_out.js    what is said without a head, a layer or the positions
     explorer.js     the attention explorer of the book
@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
+from html import escape
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -31,8 +32,9 @@ from typing import Any
 from annotated_transformer.checkpoint import load_model, read_config, require_no_run
 from annotated_transformer.errors import require
 from annotated_transformer.files import write_atomically
-from annotated_transformer.interop.int8_rows import rounded_tensors
+from annotated_transformer.interop.int8_rows import rounded_tensors, with_int8_rows
 from annotated_transformer.interop.sentencepiece_file import read_vocabulary
+from annotated_transformer.translation.translator import Translator
 from annotated_transformer.weights import save_tensors
 
 ENGINE = ("tokenizer.js", "products.js", "transformer.js", "search.js", "translator.js")
@@ -57,13 +59,16 @@ def write_page(directory: str | Path, out: str | Path, example: str = "", book: 
         not (out.exists() and out.samefile(directory)),
         f"the page needs a directory of its own, got {out}",
     )
+    example = example or first_sentence(directory)
     written = {
         "engine.js": engine(),
-        "explorer.js": f"var explorerTemplate = {json.dumps(_read('looking', 'explorer.html'))};\n",
+        "explorer.js": explorer(),
         "model.js": model_script(directory, example, book),
     }
     for name in COPIED:
         written[name] = _read("interop", f"page_files/{name}")
+    translated = _translated(directory, example)
+    written["index.html"] = written["index.html"].replace("{{example}}", translated)
     for name, text in written.items():
         _write(out / name, text.encode("utf-8"))
     return out
@@ -80,6 +85,20 @@ def engine() -> str:
     )
 
 
+def explorer() -> str:
+    """explorer.js: the HTML of the book's attention explorer, and its script as a function.
+
+    A page that allows only scripts of its own address refuses one that stands in HTML.
+    """
+    html = _read("looking", "explorer.html")
+    before, _, rest = html.rpartition("<script>\n")
+    script, _, after = rest.partition("</script>\n")
+    return (
+        f"var explorerTemplate = {json.dumps(before + after)};\n"
+        f"function startExplorers() {{\n{script}}}\n"
+    )
+
+
 def model_script(directory: str | Path, example: str = "", book: str = "") -> str:
     """model.js: all that the engine needs of a checkpoint, and a first sentence, as one object."""
     model, tokenizer = load_model(directory)
@@ -93,8 +112,7 @@ def model_script(directory: str | Path, example: str = "", book: str = "") -> st
         "config": model.config.to_dict(),
         "corpus": corpus,
         "book": book,
-        "example": example
-        or next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), ""),
+        "example": example,
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "tokenizer": {
             name: getattr(vocabulary, name) for name in ("kind", "pieces", "scores", "types")
@@ -104,6 +122,21 @@ def model_script(directory: str | Path, example: str = "", book: str = "") -> st
         "kernels": _text(kernels()),
     }
     return f"var pageModel = {json.dumps(files, separators=(',', ':'))};\n"
+
+
+def first_sentence(directory: str | Path) -> str:
+    """The sentence of `EXAMPLES` for the source language of a checkpoint's corpus, or none."""
+    corpus = read_config(directory).get("corpus", "")
+    return next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), "")
+
+
+def _translated(directory: Path, text: str) -> str:
+    """A text and its translation as HTML, for those who see the page without JavaScript."""
+    if not text:
+        return ""
+    model, tokenizer = load_model(directory)
+    (translation,) = Translator(with_int8_rows(model), tokenizer).translate([text])
+    return f'<p dir="auto">{escape(text)}</p><p dir="auto">{escape(translation)}</p>'
 
 
 def kernels() -> bytes:

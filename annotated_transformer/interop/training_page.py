@@ -31,12 +31,17 @@ COPIED = ("index.html", "training.css", "views.js", "training.js")
 
 
 def write_training_page(
-    out: str | Path, settings: dict[str, Any], seed: int, losses: Sequence[float]
+    out: str | Path,
+    settings: dict[str, Any],
+    seed: int,
+    losses: Sequence[float],
+    book: str = "",
 ) -> Path:
     """Write the page into the directory `out`.
 
     It trains with `settings`, those of `experiments.reversal.page_settings`, and shows beside its
-    own curve the `losses` of PyTorch with this seed. Raises ConfigError when `out` holds a training
+    own curve the `losses` of PyTorch with this seed. With `book`, the address of the folder of this
+    book's chapters, it links to its chapter. Raises ConfigError when `out` holds a training
     run or a checkpoint.
     """
     out = Path(out)
@@ -45,7 +50,12 @@ def write_training_page(
         not (out / "config.json").exists(),
         f"the page needs a directory of its own, got {out}, which holds a checkpoint",
     )
-    reference = {"settings": settings, "seed": seed, "losses": [round(loss, 7) for loss in losses]}
+    reference = {
+        "settings": settings,
+        "seed": seed,
+        "losses": [round(loss, 7) for loss in losses],
+        "book": book,
+    }
     written = {
         "engine.js": training_engine(),
         "reference.js": f"var trainingReference = {json.dumps(reference)};\n",

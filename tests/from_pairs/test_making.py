@@ -188,7 +188,7 @@ def test_a_stopped_command_goes_on_and_ends_as_one_that_was_not_stopped(
 @pytest.mark.slow
 def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(making, "plan_for", lambda n: SMALL)
-    command = ["new", str(mine), "--out", str(tmp_path / "out"), "--quiet"]
+    command = ["new", str(mine), "--out", str(tmp_path / "out"), "--book", "../book/", "--quiet"]
     assert cli.main(command) == 0 == cli.main(command)
     printed = capsys.readouterr().out.splitlines()
     assert [line.rpartition("/")[2] for line in printed] == [
@@ -196,6 +196,8 @@ def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, mo
         "report.html",
         "model",
     ] * 2
+    page = (tmp_path / "out" / "page" / "model.js").read_text(encoding="utf-8")
+    assert '"book":"../book/"' in page
     stored = json.loads((tmp_path / "out" / "scores.json").read_text(encoding="utf-8"))
     sources, references, said = zip(*stored["translations"], strict=True)
     assert len(sources) == n_held_out(len(read_pairs(mine)))

@@ -143,6 +143,23 @@ def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
 
 
 @needs_node
+def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
+    """Rows meet the weights by fours, then one by one; 7 columns fill no group."""
+    store(tmp_path / "run", d_ff=7)
+    page, generator = write_page(tmp_path / "run", tmp_path / "page"), random.Random(7)
+    width = checkpoint.load_model(tmp_path / "run")[0].config.d_model
+    jobs = [
+        {
+            "do": "linear",
+            "name": "encoder.layers.0.feed_forward.W_1",
+            "x": [generator.gauss(0, 1) for _ in range(width * n_rows)],
+        }
+        for n_rows in (1, 4, 7, 19)
+    ]
+    assert run_engine(page, *jobs) == run_engine(page, *jobs, plain=True)
+
+
+@needs_node
 @pytest.mark.parametrize(
     "changes",
     [*SHAPES.values(), *OPTIONS[1:], {"activation": "silu", "d_model": 34, "d_ff": 7}],
@@ -206,6 +223,13 @@ def test_a_page_translates_lines_as_the_translator_does(book_page, book_model):
     (found,) = run_engine(book_page, {"do": "translate", "texts": texts, "settings": {"nBest": 1}})
     ours = [one["hypotheses"][0]["text"] if one["hypotheses"] else "" for one in found]
     assert ours == translator.translate(texts)
+
+
+@needs_node
+def test_a_long_search_can_be_given_up_and_a_short_one_is_not(book_page):
+    long, short = ({"do": "stop", "text": text} for text in ("tea " * 900, "Yes."))
+    stopped, found = run_engine(book_page, long, short)
+    assert stopped == ["id", "isStopped"] and "hypotheses" in found
 
 
 @needs_node
@@ -324,6 +348,17 @@ def test_the_page_weighs_less_than_8_mb_and_names_no_other_host(book_page):
         addresses = re.findall(r"\b(?:https?:)?//[a-z][\w.-]+\.[a-z]{2,}[^\s\"')\\]*", text)
         names = {"http://www.w3.org/2000/svg"}  # of an XML namespace, which nobody asks for
         assert set(addresses) <= names, name
+
+
+def test_without_javascript_the_page_shows_a_translation_of_its_first_sentence(
+    book_page, book_model
+):
+    text = (book_page / "index.html").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<body>.*<noscript>(.*?)</noscript>", text, flags=re.S)
+    sentence = "I have bought a new umbrella."
+    (translation,) = Translator(*book_model).translate([sentence])
+    assert re.findall(r'<p dir="auto">([^<]*)</p>', shown) == [sentence, translation]
+    assert "The model is loading" not in text
 
 
 @pytest.mark.skipif(not kernels.CLANG, reason="no clang on this machine")

@@ -112,6 +112,38 @@ def test_the_keyboard_alone_is_enough(page: Page, quick: Path) -> None:
     assert label.startswith("Cross, head 2: looks most, c at ") and label.count(" at ") == 4
 
 
+def test_what_changes_all_the_time_is_not_read_aloud(page: Page, quick: Path) -> None:
+    open_page(page, quick.joinpath("index.html").as_uri())
+    outputs = page.locator("output")
+    expect(outputs).to_have_count(2)
+    for output in outputs.all():
+        expect(output).to_have_attribute("aria-live", "off")
+
+
+def test_an_error_ends_the_training_and_is_heard(page: Page, quick: Path) -> None:
+    text = quick.joinpath("engine.js").read_text(encoding="utf-8")
+    old = "const turn = () => {"
+    broken = text.replace(old, f"{old} if (trainer.steps >= 8) throw 'no memory';")
+    assert broken != text
+    page.route("**/engine.js", lambda route: route.fulfill(body=broken))
+    with served(quick.parent) as address:
+        open_page(page, f"{address}/quick/index.html")
+    page.click("#go")
+    for place in ("#said", "#spoken"):
+        expect(page.locator(place)).to_have_text("This did not work: no memory")
+    expect(page.locator("#go")).to_have_text("Go on")
+
+
+def test_an_empty_seed_is_the_seed_of_pytorchs_curve(page: Page, folder: Path) -> None:
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#seed", "")
+    page.press("#seed", "Tab")
+    expect(page.locator("#curve circle")).to_have_count(1)
+    page.fill("#seed", "2")
+    page.press("#seed", "Tab")
+    expect(page.locator("#curve circle")).to_have_count(0)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(page: Page, quick: Path, scheme) -> None:
     page.emulate_media(color_scheme=scheme)

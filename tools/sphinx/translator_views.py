@@ -114,8 +114,9 @@ def stored_example(directory: Path, view: str, text: str) -> str:
 def write_translator(app: Sphinx, error: Exception | None) -> None:
     """The page itself, beside the chapters to which its views are linked."""
     if error is None and app.builder.format == "html":
-        write_page(Path(app.srcdir) / MODEL, Path(app.outdir) / PAGE, book=f"../{CHAPTERS}/")
-        write_page_beside_pytorch(Path(app.outdir) / TRAINING)
+        book = f"../{CHAPTERS}/"
+        write_page(Path(app.srcdir) / MODEL, Path(app.outdir) / PAGE, book=book)
+        write_page_beside_pytorch(Path(app.outdir) / TRAINING, book)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

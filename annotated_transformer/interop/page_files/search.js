@@ -57,7 +57,9 @@ function greedySearch(model, source, maxExtra = 50) {
 // every place has ended, or when nothing alive can still come among the nBest. `onStep`, if given,
 // is told at each step the candidates that count: { parent, token, logP, score, ends }, where parent
 // is a place among those candidates of the step before that went on.
-function beamSearch(model, source, { beamSize = 4, alpha = 0.6, nBest = 1, maxExtra = 50, onStep } = {}) {
+//
+// It pauses after each step, so that who asked can give it up.
+function* beamSearchWithPauses(model, source, { beamSize = 4, alpha = 0.6, nBest = 1, maxExtra = 50, onStep } = {}) {
   const { bos_id, eos_id } = model.config, limit = lengthLimit(model, source, maxExtra);
   const ended = [], state = model.start(source);
   let alive = [{ tokens: [], logP: 0 }];
@@ -97,6 +99,16 @@ function beamSearch(model, source, { beamSize = 4, alpha = 0.6, nBest = 1, maxEx
     alive = next;
     if (isDecided()) break;
     model.reorder(parents, state);
+    yield;
   }
   return ended.sort((one, two) => two.score - one.score).slice(0, nBest);
 }
+
+// What a function with pauses returns in the end.
+function withoutPauses(work) {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done) return value;
+  }
+}
+const beamSearch = (...asked) => withoutPauses(beamSearchWithPauses(...asked));

@@ -44,8 +44,12 @@ class Translator {
 
   // The ids of a line of text, with the end of the sentence; an empty list if there is nothing to translate.
   source(text) {
-    const ids = this.tokenizer.encode(text.replace(EDGES, "")).slice(0, this.maxSource - 1);
-    return ids.length ? [...ids, this.config.eos_id] : [];
+    return this.cut(this.tokenizer.encode(text.replace(EDGES, "")), this.maxSource);
+  }
+
+  // The first ids and the end of the sentence, together at most `longest`.
+  cut(ids, longest) {
+    return ids.length ? [...ids.slice(0, Math.min(longest, this.maxSource) - 1), this.config.eos_id] : [];
   }
 
   // The text of ids on one line.
@@ -59,14 +63,22 @@ class Translator {
   }
 
   // The hypotheses for a text, best first: { text, tokens, score, logP }, and the steps of the
-  // beam. Without positions, or `without` some heads ("cross.0.3"), if so asked.
-  translate({ text, beamSize = 4, alpha = 0.6, nBest = beamSize, maxExtra = 50, positions = true, without = [] }) {
+  // beam. Without positions, or `without` some heads ("cross.0.3"), if so asked. Of the text's nTokens
+  // tokens the first ones are translated, as many as `longest` lets in.
+  translate(request) {
+    return withoutPauses(this.translateWithPauses(request));
+  }
+
+  *translateWithPauses({
+    text, beamSize = 4, alpha = 0.6, nBest = beamSize, maxExtra = 50, positions = true, without = [], longest = this.maxSource,
+  }) {
     this.model.change = { positions, without: new Set(without) };
-    const source = this.source(text), steps = [];
-    if (!source.length) return { source, hypotheses: [], steps };
+    const ids = this.tokenizer.encode(text.replace(EDGES, "")), source = this.cut(ids, longest), steps = [];
+    const nTokens = ids.length + 1;
+    if (!source.length) return { source, nTokens, hypotheses: [], steps };
     const onStep = (seen) => steps.push(seen);
-    const found = beamSearch(this.model, source, { beamSize, alpha, nBest, maxExtra, onStep });
-    return { source, steps, hypotheses: found.map((one) => ({ text: this.text(one.tokens), ...one })) };
+    const found = yield* beamSearchWithPauses(this.model, source, { beamSize, alpha, nBest, maxExtra, onStep });
+    return { source, nTokens, steps, hypotheses: found.map((one) => ({ text: this.text(one.tokens), ...one })) };
   }
 
   // What the model sees and expects when it is told the target: at each place the `nRunners` most
@@ -97,17 +109,32 @@ class Translator {
   }
 }
 
+const [PATIENCE, TURN] = [300, 50];  // milliseconds of a search before other messages have their turn: at first, then
+
 // In a worker, or where there is none: answers to messages { id, ask, ... }, the first of which
-// brings the files.
+// brings the files. A search that takes longer is given up at "stop".
 function serve(answer) {
-  let translator;
+  let loading, translator, isStopped;
+  const unlessStopped = async (work) => {
+    isStopped = false;
+    for (let until = performance.now() + PATIENCE;;) {
+      const { done, value } = work.next();
+      if (done) return value;
+      if (performance.now() < until) continue;
+      await new Promise((goOn) => setTimeout(goOn, 0));
+      if (isStopped) return null;
+      until = performance.now() + TURN;
+    }
+  };
   const asks = {
     load: async ({ files, useWasm }) => {
-      translator = await Translator.load(files, useWasm);
+      translator = await (loading = Translator.load(files, useWasm));
       return { isWasm: translator.model.matrices.isWasm };
     },
-    translate: (request) => {
-      const began = performance.now(), found = translator.translate(request);
+    stop: () => { isStopped = true; },
+    translate: async (request) => {
+      const began = performance.now(), found = await unlessStopped(translator.translateWithPauses(request));
+      if (!found) return { isStopped };
       const milliseconds = performance.now() - began;
       for (const one of found.hypotheses) one.pieces = translator.pieces(one.tokens);
       for (const one of found.steps.flat()) [one.piece] = translator.pieces([one.token]);
@@ -121,6 +148,7 @@ function serve(answer) {
   };
   return async (request) => {
     try {
+      if (request.ask !== "load") await loading;
       answer({ id: request.id, ...(await asks[request.ask](request)) });
     } catch (error) {
       answer({ id: request.id, error: String(error) });

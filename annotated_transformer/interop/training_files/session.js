@@ -18,6 +18,15 @@ function serve(report) {
     clearTimeout(timer);
     timer = 0;
   };
+  // An error ends the training, and is told.
+  const orTell = (work) => {
+    try {
+      work();
+    } catch (error) {
+      pause();
+      report({ error: String(error) });
+    }
+  };
   // Some steps; then other messages have their turn.
   const turn = () => {
     const began = performance.now(), losses = [];
@@ -25,7 +34,7 @@ function serve(report) {
     if (trainer.steps % CHECK_EVERY === 0) right = trainer.countRight(heldOut);
     milliseconds += performance.now() - began;
     const isSolved = trainer.steps % CHECK_EVERY === 0 && right === heldOut.length;
-    timer = isSolved ? 0 : setTimeout(turn);
+    timer = isSolved ? 0 : setTimeout(orTell, 0, turn);
     report({ losses, isSolved, ...state() });
   };
   const does = {
@@ -34,12 +43,12 @@ function serve(report) {
       trainer = new Trainer(settings);
       milliseconds = right = 0;
     },
-    go: () => { timer ||= setTimeout(turn); },
+    go: () => { timer ||= setTimeout(orTell, 0, turn); },
     pause,
     watch: ({ word }) => { watched = idsOf(word); },
   };
-  return (message) => {
+  return (message) => orTell(() => {
     does[message.does](message);
     report({ losses: [], isBegin: message.does === "begin", isSolved: false, ...state() });
-  };
+  });
 }

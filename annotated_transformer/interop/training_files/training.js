@@ -1,6 +1,6 @@
 // The page: tells the engine when to train, and shows what it reports.
 (() => {
-  const { settings, seed, losses: ofPyTorch } = trainingReference;
+  const { settings, seed, losses: ofPyTorch, book } = trainingReference;
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const setTheme = () => { document.documentElement.dataset.theme = darkness.matches ? "dark" : "light"; };
   darkness.addEventListener("change", setTheme);
@@ -16,7 +16,8 @@
   };
 
   let losses = [], wantsToRun = false, rows = 0;
-  const compared = () => Number(part("seed").value) === seed && part("positions").checked ? ofPyTorch : [];
+  const chosenSeed = () => Math.floor(Number(part("seed").value)) || seed;
+  const compared = () => chosenSeed() === seed && part("positions").checked ? ofPyTorch : [];
   const cell = (name, text, properties = {}) => make(name, properties, text);
   const addNumbers = ({ steps, right, of }) => {
     if (steps % 50 || steps / 50 === rows || !steps) return;
@@ -42,6 +43,11 @@
   };
   const inSeconds = ({ steps, seconds }) => `${steps} steps, ${seconds.toFixed(1)} seconds`;
   const receive = (report) => {
+    if (report.error) {
+      wantsToRun = false;
+      part("said").textContent = part("spoken").textContent = `This did not work: ${report.error}`;
+      return nameButton();
+    }
     if (report.isBegin) {
       [losses, rows] = [[], 0];
       part("numbers").tBodies[0].replaceChildren();
@@ -67,8 +73,7 @@
   const begin = () => {
     told.length = 0;
     part("spoken").textContent = "";
-    const chosen = Math.floor(Number(part("seed").value)) || seed;
-    tell({ does: "begin", settings: { ...settings, seed: chosen, positions: part("positions").checked } });
+    tell({ does: "begin", settings: { ...settings, seed: chosenSeed(), positions: part("positions").checked } });
     watch();
     if (wantsToRun) tell({ does: "go" });
   };
@@ -88,5 +93,6 @@
   part("form").addEventListener("submit", (event) => event.preventDefault());
   addEventListener("resize", showCurve);
   part("word").value = "reversal";
+  linkChapters(book);
   begin();
 })();
