@@ -1,13 +1,20 @@
 # %% [markdown]
 # # The Annotated Transformer, rebuilt
 #
+# Type an English sentence, and a Transformer says it in German. The model runs in this page, on your device, and what you
+# type is sent nowhere:
+#
+# ```{translator} translate
+# :text: The children are playing in the garden.
+# ```
+#
 # In 2017 eight people published *Attention Is All You Need* {cite}`vaswani2017attention`, and the network of its
 # Figure 1, the Transformer, has since become the engine of nearly every language model. This book takes the paper
 # section by section. We explain each idea in plain words, write its equation in the paper's letters, run the code, and
 # check every number that the paper prints and that a computer can check.
 #
-# Here is what we are building. The model below was trained from nothing, on one core of an ordinary CPU, by the code
-# that these chapters explain; it reads English and writes German:
+# The model above was trained from nothing, on one core of an ordinary CPU, by the code that these chapters explain. The
+# same model in Python:
 
 # %% tags=["hide-input"]
 from annotated_transformer import Translator
@@ -20,12 +27,6 @@ for english, german in zip(sentences, translator.translate(sentences), strict=Tr
     print(f"{english}\n    {german}")
 
 # %% [markdown]
-# Type a sentence of your own. The model runs in this page, on your device, and what you type is sent nowhere:
-#
-# ```{translator} translate
-# :text: The children are playing in the garden.
-# ```
-#
 # It has a few million numbers inside, where today's largest models have a million times as many, and it works by the same
 # rules. This is what it looks at while it translates the last sentence. Point at a word, or choose another layer and
 # another head:
@@ -34,6 +35,12 @@ for english, german in zip(sentences, translator.translate(sentences), strict=Tr
 explore_attention(translator.model, translator.tokenizer, sentences[-1], kinds=["cross", "encoder"], layer=3)
 
 # %% [markdown]
+# You can also watch a Transformer learn. A smaller one begins with random numbers, in your browser, and soon spells words
+# backwards, even words that it was never trained on:
+#
+# ```{translator} training
+# ```
+#
 # ## Figure 1 is the map of this book
 #
 # Each numbered box is a chapter. Click one, or begin with [chapter 0](0_one_hour.ipynb), which walks through all of

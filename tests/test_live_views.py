@@ -1,0 +1,131 @@
+"""The translator's views in the built chapters: live in Chromium, and without JavaScript.
+
+Skipped where there is no Chromium or no built book (`make html`).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Frame, Page, expect
+
+from tools.browser import CHROMIUM, chromium_page, served
+
+HTML = Path(__file__).parents[1] / "_build" / "html"
+PATIENCE = 600_000  # milliseconds: catches a browser that hangs, not one on a busy machine
+# What a view shows of its own, and what it leaves to the others.
+VIEWS = {
+    "intro": ("translate", "#translation", ["#hypotheses", "#tokens", "#explorer", "#beside"]),
+    "0_one_hour": ("tokens", "#tokens", ["#hypotheses", "#explorer", "#beside"]),
+    "3_2_attention": ("attention", "#explorer", ["#hypotheses", "#tokens", "#beside"]),
+    "6_1_translation": ("beam", "#hypotheses", ["#tokens", "#explorer", "#beside"]),
+    "7_attention_visualizations": ("knock-out", "#beside", ["#hypotheses", "#tokens", "#explorer"]),
+}
+STICKS_OUT = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+in_chapters = pytest.mark.parametrize("chapter", VIEWS)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+    ),
+    pytest.mark.skipif(
+        not all((HTML / "book" / f"{name}.html").exists() for name in VIEWS),
+        reason="no built book (make html)",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(HTML.parent) as address:
+        yield f"{address}/{HTML.name}/book"
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Page]:
+    with chromium_page() as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def plain(tab: Page) -> Iterator[Page]:
+    """A tab in which JavaScript is switched off."""
+    browser = tab.context.browser
+    assert browser is not None
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        expect.set_options(timeout=PATIENCE)
+        yield page
+
+
+@pytest.fixture
+def phone(tab: Page) -> Iterator[Page]:
+    with tab.context.new_page() as page:
+        page.set_default_timeout(PATIENCE)
+        expect.set_options(timeout=PATIENCE)
+        page.set_viewport_size({"width": 360, "height": 800})
+        yield page
+
+
+def barriers(frame: Frame) -> list[str]:
+    """What axe-core calls serious or critical inside the frame."""
+    found = Axe().run(frame).response["violations"]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@in_chapters
+def test_a_chapter_shows_its_view_alive_on_a_phone(phone: Page, address: str, chapter: str) -> None:
+    name, own, others = VIEWS[chapter]
+    errors: list[str] = []
+    phone.on("pageerror", lambda error: errors.append(str(error)))
+    phone.goto(f"{address}/{chapter}.html")
+    view = phone.locator(".translator-view.live")
+    view.scroll_into_view_if_needed()  # the frame is lazy
+    held = view.locator("iframe").element_handle()
+    assert held is not None
+    frame = held.content_frame()
+    assert frame is not None
+    root = frame.locator("html[data-ready]")
+    expect(root).to_have_attribute("data-view", name)
+    expect(view.locator(".stored")).to_be_hidden()
+    expect(frame.locator(own)).to_be_visible()
+    for other in ("h1", *others):
+        expect(frame.locator(other)).to_be_hidden()
+    expect(frame.locator("#translation")).not_to_be_empty()
+    assert frame.locator("#text").input_value() in unquote(view.get_attribute("data-src") or "")
+
+    for theme in ("dark", "light"):  # the frame follows the chapter's colours
+        phone.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        expect(root).to_have_attribute("data-theme", theme)
+        assert barriers(frame) == []
+    inside = frame.evaluate("document.body.offsetHeight")
+    expect(view.locator("iframe")).to_have_css("height", f"{inside + 4}px")
+    for place in (phone, frame):
+        assert place.evaluate(STICKS_OUT) == 0
+    assert errors == []
+
+
+@in_chapters
+def test_without_javascript_the_stored_example_is_there(
+    plain: Page, address: str, chapter: str
+) -> None:
+    name, *_ = VIEWS[chapter]
+    plain.goto(f"{address}/{chapter}.html")
+    view = plain.locator(".translator-view[data-src]")
+    expect(view.locator("iframe")).to_have_count(0)
+    expect(view.locator(".stored")).to_be_visible()
+    address_of_view = unquote(view.get_attribute("data-src") or "")
+    assert f"#view={name}&text=" in address_of_view
+    words = view.locator(".stored > *").all_inner_texts()
+    if name in ("translate", "beam", "knock-out"):
+        assert words[0] == address_of_view.rpartition("text=")[2] and words[1]
+    else:
+        assert view.locator(".stored tbody tr").count() > 3
+    assert (view.get_by_role("link").get_attribute("href") or "").endswith("translator/index.html")
