@@ -277,17 +277,59 @@ def test_what_many_processes_cannot_do_is_refused(n, fsdp, changes, message):
         require_parallel(config, Processes(0, n), fsdp)
 
 
-@pytest.mark.parametrize("local_rank", ["0", "1"])
-def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypatch, local_rank):
+def under_torchrun(monkeypatch, local_rank):
+    """What torchrun tells a process, here one that is alone but for its number."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypatch, local_rank):
+    under_torchrun(monkeypatch, local_rank)
     assert main(["train", "--corpus", "reverse", "--fsdp", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if local_rank == "0" else 0)
     assert not said or "start them with torchrun" in said
+
+
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+@pytest.mark.parametrize(
+    ("where", "what", "line"),
+    [
+        ((TrainingRun, "step"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
+        ((state, "save"), MemoryError(), "out of memory while step 1 was saved"),
+        ((os, "pread"), None, "00000.offsets.npy was cut while it was being read"),
+    ],
+    ids=["in a step", "in a save", "a cut shard"],
+)
+def test_what_one_process_meets_alone_it_says_itself(
+    tmp_path, capsys, monkeypatch, local_rank, where, what, line
+):
+    """The others only say that they have lost it."""
+
+    def fails(*_):
+        if what:
+            raise what
+        return b""
+
+    encode(toy_tokenizer(), PAIRS, tmp_path / "shards", progress=False, corpus="toys")
+    arguments = ["train", "--shards", str(tmp_path / "shards"), "--out", str(tmp_path / "run")]
+    for side, texts in zip(("en", "de"), zip(*PAIRS)):
+        (tmp_path / f"v.{side}").write_text("".join(f"{text}\n" for text in texts[:5]))
+    arguments += ["--valid", str(tmp_path / "v.en"), str(tmp_path / "v.de")]
+    arguments += ["--device", "cpu", "--quiet"]
+    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=1", "max_tokens=8192"):
+        arguments += ["--set", setting]
+    under_torchrun(monkeypatch, local_rank)
+    if what is None:
+        monkeypatch.setattr(Shards, "verify", lambda _: None)
+    monkeypatch.setattr(*where, fails)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert line in said and said.count("error: ") == 1
 
 
 @contextmanager
