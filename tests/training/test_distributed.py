@@ -393,6 +393,26 @@ def test_64_processes_hold_the_weights_once():
     assert held == sum(p.numel() for p in expected.parameters())
 
 
+def test_a_save_puts_the_model_together_in_the_first_process_alone(tmp_path, monkeypatch):
+    """Tensor after tensor: the others let go of each before the next."""
+    model_config, config = toy_run_config(accumulate=2)
+    whole, gathered, most = sharded_checkpoint.whole, [], []
+
+    def noted(tensor):
+        gathered.append(weakref.ref(found := whole(tensor)))
+        most.append(sum(tensor() is not None for tensor in gathered))
+        return found
+
+    monkeypatch.setattr(sharded_checkpoint, "whole", noted)
+    monkeypatch.setattr(sharded_checkpoint, "save_shards", lambda *_: {})
+    with pretended(1, 2) as processes:
+        run = TrainingRun(model_config, config, processes=processes, fsdp=True)
+        state.save(run, tmp_path)
+        assert len(gathered) == len(run.model.state_dict()) and max(most) == 1
+        model = sharded_checkpoint.whole_model(run.model)
+        assert max(most) == len(model.state_dict()) and not model.embedding.weight.is_meta
+
+
 def test_64_processes_put_a_layer_together_when_it_is_its_turn():
     """So that no process ever has to hold all layers whole."""
     model_config, config = toy_run_config(accumulate=64)
