@@ -28,12 +28,13 @@ from annotated_transformer.training import state
 from annotated_transformer.training.distributed import sharded_checkpoint
 from annotated_transformer.training.distributed.processes import Processes, joined
 from annotated_transformer.training.loop import train
-from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.run import TrainingLoss, TrainingRun
 
 DIRECTORY = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 PAIRS, VALID = text_pairs(1, 60), text_pairs(2, 11)
 STEPS: dict[str, Any] = {"train_steps": 8, "accumulate": 4, "clip_norm": 0.5, "log_every": 1}
 STEPS["lr_factor"] = 0.1  # rates as large as those of real runs
+NAN, INFINITY = float("nan"), float("inf")
 HEAVY = (
     "torch.distributed.checkpoint.hf_storage", "torch.distributed.checkpoint.state_dict_loader",
     "torch.distributed.fsdp", "torch.distributed.tensor", "sacrebleu", "tqdm",
@@ -108,6 +109,45 @@ def stopped_by_a_signal(name: str, at_step: int, number: int) -> Do:
         except KeyboardInterrupt:
             note(name, processes, {"random": torch.get_rng_state().tolist()})
             raise
+
+    return do
+
+
+def poisoned(name: str, spoil: str, factor: float, fsdp: bool = False) -> Do:
+    """A run whose third step has, in the last process alone, a number that is none.
+
+    It is its loss, or one gradient in its shard. Notes the number of skipped steps after each.
+    """
+
+    def do(processes: Processes) -> None:
+        step, forward, skipped = TrainingRun.step, TrainingLoss.forward, [0]
+        unscale = torch.amp.GradScaler.unscale_
+
+        def is_due() -> bool:
+            return len(skipped) == 3 and processes.rank == processes.n - 1
+
+        def counted(self: TrainingRun, *args: Any) -> Any:
+            found = step(self, *args)
+            skipped.append(self.steps - int(self.adam_steps()))
+            return found
+
+        def spoilt_loss(self: TrainingLoss, *args: Any) -> Any:
+            loss, nll = forward(self, *args)
+            return (loss * factor if is_due() else loss), nll
+
+        def spoilt_gradient(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+            if is_due():
+                gradient: Any = optimizer.param_groups[0]["params"][0].grad
+                gradient.to_local()[-1, -1] *= factor
+            unscale(self, optimizer)
+
+        TrainingRun.step = counted  # type: ignore[method-assign]
+        if spoil == "loss":
+            TrainingLoss.forward = spoilt_loss  # type: ignore[assignment,method-assign]
+        else:
+            torch.amp.GradScaler.unscale_ = spoilt_gradient  # type: ignore[method-assign]
+        run(name, fsdp=fsdp)(processes)
+        note(name, processes, {"skipped": skipped})
 
     return do
 
@@ -221,6 +261,10 @@ def main() -> None:
         "dropout": started(2, run("dropout", p_drop=0.1)),
         "stopped": started(2, stopped_by_a_signal("stopped", 5, signal.SIGTERM)),
         "resumed": started(2, run("stopped", p_drop=0.1, resume=True)),
+        "poisoned": started(1, poisoned("poisoned", "loss", NAN)),
+        "poisoned two": started(2, poisoned("poisoned two", "loss", NAN)),
+        "poisoned fsdp": started(2, poisoned("poisoned fsdp", "loss", INFINITY, fsdp=True)),
+        "poisoned shard": started(2, poisoned("poisoned shard", "gradient", NAN, fsdp=True)),
         "three": started(3, run("three")),
         "exchanges": started(2, exchanges("exchanges")),
         "full": started(2, full_disk("full")),

@@ -243,6 +243,18 @@ def test_each_process_drops_what_it_likes_and_goes_on_with_it(runs):
     assert not torch.equal(saved["random.cpu"], saved["random.cpu.1"])
 
 
+@pytest.mark.parametrize(("name", "n"), [("two", 2), ("fsdp", 2), ("shard", 2)])
+def test_what_is_no_number_in_one_process_is_skipped_by_all(runs, name, n):
+    """By DDP and by FSDP; and where a single number in the shard of one process is none."""
+    assert ended(runs)["poisoned"] == [0] and ended(runs)[f"poisoned {name}"] == [0] * n
+    (alone,) = notes(runs, "poisoned", 1)
+    assert alone["skipped"] == [0, 0, 0, *[1] * 6]  # before the first step, and after each of 8
+    assert notes(runs, f"poisoned {name}", n) == [alone] * n
+    one, two = (load_file(runs / r / "model.safetensors") for r in ("poisoned", f"poisoned {name}"))
+    assert one.keys() == two.keys() and all(tensor.isfinite().all() for tensor in one.values())
+    assert max((one[k] - two[k]).abs().max() for k in one) < 1e-4
+
+
 def test_gradients_are_exchanged_once_a_step(runs):
     """Each process has two batches in the step, and the model has one bucket."""
     assert ended(runs)["exchanges"] == [0, 0]
