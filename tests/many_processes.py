@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
+from annotated_transformer import checkpoint
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import make_batch
@@ -152,6 +154,50 @@ def poisoned(name: str, spoil: str, factor: float, fsdp: bool = False) -> Do:
     return do
 
 
+def killed(name: str, where: str) -> Do:
+    """A run in parts whose third save one process does not survive: the last, or the first."""
+
+    def do(processes: Processes) -> None:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+        write_data, save_tensors = HuggingFaceStorageWriter.write_data, checkpoint.save_tensors
+        folder, saves = DIRECTORY / name / sharded_checkpoint.SHARDED / "step-00000006", []
+
+        def half_a_shard(self: Any, *args: Any) -> Any:
+            written = write_data(self, *args)
+            if processes.rank == processes.n - 1 and folder.exists():
+                path = folder / written.wait()[0].storage_data.relative_path
+                os.truncate(path, path.stat().st_size // 2)
+                die()
+            return written
+
+        def no_state(*args: Any) -> None:
+            saves.append(args)
+            if len(saves) == 3:
+                (folder / "a shard of four processes").touch()
+                die()
+            save_tensors(*args)
+
+        def half_a_folder(path: Path, **_: Any) -> None:
+            if path.exists():
+                next(path.iterdir()).unlink()
+                die()
+
+        if where == "shards":
+            HuggingFaceStorageWriter.write_data = half_a_shard
+        elif where == "state":
+            checkpoint.save_tensors = no_state
+        else:
+            shutil.rmtree = half_a_folder  # type: ignore[assignment]
+        run(name, fsdp=True, checkpoint_every=2)(processes)
+
+    return do
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def exchanges(name: str) -> Do:
     """How often gradients are exchanged in a step of two batches for each process."""
 
@@ -224,7 +270,7 @@ def full_disk(name: str) -> Do:
 def lose_the_last(processes: Processes) -> None:
     """One of them dies without a word."""
     if processes.rank == processes.n - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
     processes.wait()
 
 
@@ -271,6 +317,12 @@ def main() -> None:
         "lost": started(2, lose_the_last),
         "told": started(2, told_by_the_first("told")),
     }
+    for where in ("shards", "state", "removal"):
+        name = f"killed in {where}"
+        ended[name] = started(2, killed(name, where))
+        ended[f"{name}, resumed"] = started(
+            2, run(name, fsdp=True, checkpoint_every=2, resume=True)
+        )
     print(json.dumps(ended))
 
 

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
 import annotated_transformer
-from annotated_transformer.checkpoint import load_model, save_tensors, step_checkpoints
+from annotated_transformer.checkpoint import load_model, save_tensors, state_files, step_checkpoints
 from annotated_transformer.cli import main
 from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.text.batching import encode_pairs
@@ -207,8 +207,9 @@ def test_a_shard_that_cannot_be_written_ends_all_in_one_line(runs):
 def test_who_has_lost_another_process_says_so_in_one_line(runs):
     assert ended(runs)["lost"] == [2, -signal.SIGKILL]
     said = (runs / "said").read_text().splitlines()
-    (line,) = (line for line in said if "process 0 of 2 has lost another one: " in line)
-    assert "gloo" in line and ". " not in line
+    found = [line for line in said if "process 0 of 2 has lost another one: " in line]
+    assert len(found) == 2  # here, and where the other one is killed in the middle of a shard
+    assert all("gloo" in line and ". " not in line for line in found)
 
 
 def test_the_first_process_speaks_for_all(runs):
@@ -253,6 +254,23 @@ def test_what_is_no_number_in_one_process_is_skipped_by_all(runs, name, n):
     one, two = (load_file(runs / r / "model.safetensors") for r in ("poisoned", f"poisoned {name}"))
     assert one.keys() == two.keys() and all(tensor.isfinite().all() for tensor in one.values())
     assert max((one[k] - two[k]).abs().max() for k in one) < 1e-4
+
+
+@pytest.mark.parametrize(("where", "dies"), [("shards", 1), ("state", 0), ("removal", 0)])
+def test_a_run_killed_in_a_save_in_parts_ends_as_without(runs, where, dies):
+    """In the middle of a shard, between shards and the state that names them, and where old shards
+    are removed: nothing is left of it."""
+    exits = [2, 2]  # of who has lost the other one
+    exits[dies] = -signal.SIGKILL
+    assert ended(runs)[f"killed in {where}"] == exits
+    assert ended(runs)[f"killed in {where}, resumed"] == [0, 0]
+    whole, killed = runs / "fsdp", runs / f"killed in {where}"
+    assert_alike(whole, killed, of_weights=1e-9)
+    assert sorted(p.name for p in (killed / "sharded").iterdir()) == [
+        "step-00000006", "step-00000008",
+    ]  # fmt: skip
+    for path in state_files(killed):
+        sharded_checkpoint.require_whole_shards(path)
 
 
 def test_gradients_are_exchanged_once_a_step(runs):
