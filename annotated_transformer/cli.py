@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from annotated_transformer.arguments import parser
-from annotated_transformer.errors import ConfigError, Terminated, say
+from annotated_transformer.errors import ConfigError, LocalError, Terminated, say
 
 __all__ = ["main", "parser"]
 
@@ -34,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"error: {error.filename}: {error.strerror}" if is_about_a_file else f"error: {error}")
         return 2
     except ConfigError as error:
-        if _speaks_for_its_machine():
+        if isinstance(error, LocalError) or _speaks_for_its_machine():
             say(f"error: {error}")
         return 2
     return 0
 
 
 def _speaks_for_its_machine() -> bool:
-    """Of the processes that torchrun starts, one on each machine says what is wrong for all."""
+    """Of the processes that torchrun starts, one on each machine says what is wrong with all."""
     return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK") == "0"

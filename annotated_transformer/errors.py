@@ -18,6 +18,10 @@ class DamagedFileError(ConfigError):
     """A file that is not what was written: cut short, altered, or of another kind."""
 
 
+class LocalError(ConfigError):
+    """What one process of a run may meet alone, such as a lack of memory: it says so itself."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, by which a cluster takes its machine back: like Ctrl-C, with exit status 143."""
 

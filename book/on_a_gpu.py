@@ -665,10 +665,12 @@ assert "the gradient of one batch is True" in done.stdout
 # (`--resume`), at the same place in the data. When a process dies, `torchrun` starts all of them again, and they go on
 # from the last checkpoint. Both machines need the same data and must see the same `--out`.
 #
-# When a model is too large for one GPU, weights, gradients and Adam's moments are sharded as well: ZeRO
+# When one GPU has no room for a model with its gradients and Adam's moments, all of them are sharded: ZeRO
 # {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`. `train --fsdp` does so: each of eight GPUs keeps
-# an eighth of every matrix, and a layer is put together when it is its turn. Losses are the same to $10^{-5}$. The tests
-# see this with two and four processes on a CPU; we have not run it on several GPUs.
+# an eighth of every matrix, and a layer is put together when it is its turn. Only to validate, and at the end of the
+# run, each GPU puts the whole model together, so the weights alone must still fit: 4 of the 16 bytes that weight, gradient
+# and moments take per parameter. Losses are the same to $10^{-5}$. The tests see this with two and four processes on a CPU;
+# we have not run it on several GPUs.
 
 # %% tags=["hide-cell"]
 sent = 2 * 7 / 8 * 4 * n_weights

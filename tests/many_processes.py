@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
+from annotated_transformer import checkpoint
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import make_batch
@@ -28,12 +30,13 @@ from annotated_transformer.training import state
 from annotated_transformer.training.distributed import sharded_checkpoint
 from annotated_transformer.training.distributed.processes import Processes, joined
 from annotated_transformer.training.loop import train
-from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.run import TrainingLoss, TrainingRun
 
 DIRECTORY = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 PAIRS, VALID = text_pairs(1, 60), text_pairs(2, 11)
 STEPS: dict[str, Any] = {"train_steps": 8, "accumulate": 4, "clip_norm": 0.5, "log_every": 1}
 STEPS["lr_factor"] = 0.1  # rates as large as those of real runs
+NAN, INFINITY = float("nan"), float("inf")
 HEAVY = (
     "torch.distributed.checkpoint.hf_storage", "torch.distributed.checkpoint.state_dict_loader",
     "torch.distributed.fsdp", "torch.distributed.tensor", "sacrebleu", "tqdm",
@@ -112,6 +115,89 @@ def stopped_by_a_signal(name: str, at_step: int, number: int) -> Do:
     return do
 
 
+def poisoned(name: str, spoil: str, factor: float, fsdp: bool = False) -> Do:
+    """A run whose third step has, in the last process alone, a number that is none.
+
+    It is its loss, or one gradient in its shard. Notes the number of skipped steps after each.
+    """
+
+    def do(processes: Processes) -> None:
+        step, forward, skipped = TrainingRun.step, TrainingLoss.forward, [0]
+        unscale = torch.amp.GradScaler.unscale_
+
+        def is_due() -> bool:
+            return len(skipped) == 3 and processes.rank == processes.n - 1
+
+        def counted(self: TrainingRun, *args: Any) -> Any:
+            found = step(self, *args)
+            skipped.append(self.steps - int(self.adam_steps()))
+            return found
+
+        def spoilt_loss(self: TrainingLoss, *args: Any) -> Any:
+            loss, nll = forward(self, *args)
+            return (loss * factor if is_due() else loss), nll
+
+        def spoilt_gradient(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+            if is_due():
+                gradient: Any = optimizer.param_groups[0]["params"][0].grad
+                gradient.to_local()[-1, -1] *= factor
+            unscale(self, optimizer)
+
+        TrainingRun.step = counted  # type: ignore[method-assign]
+        if spoil == "loss":
+            TrainingLoss.forward = spoilt_loss  # type: ignore[assignment,method-assign]
+        else:
+            torch.amp.GradScaler.unscale_ = spoilt_gradient  # type: ignore[method-assign]
+        run(name, fsdp=fsdp)(processes)
+        note(name, processes, {"skipped": skipped})
+
+    return do
+
+
+def killed(name: str, where: str) -> Do:
+    """A run in parts whose third save one process does not survive: the last, or the first."""
+
+    def do(processes: Processes) -> None:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+        write_data, save_tensors = HuggingFaceStorageWriter.write_data, checkpoint.save_tensors
+        folder, saves = DIRECTORY / name / sharded_checkpoint.SHARDED / "step-00000006", []
+
+        def half_a_shard(self: Any, *args: Any) -> Any:
+            written = write_data(self, *args)
+            if processes.rank == processes.n - 1 and folder.exists():
+                path = folder / written.wait()[0].storage_data.relative_path
+                os.truncate(path, path.stat().st_size // 2)
+                die()
+            return written
+
+        def no_state(*args: Any) -> None:
+            saves.append(args)
+            if len(saves) == 3:
+                (folder / "a shard of four processes").touch()
+                die()
+            save_tensors(*args)
+
+        def half_a_folder(path: Path, **_: Any) -> None:
+            if path.exists():
+                next(path.iterdir()).unlink()
+                die()
+
+        if where == "shards":
+            HuggingFaceStorageWriter.write_data = half_a_shard
+        elif where == "state":
+            checkpoint.save_tensors = no_state
+        else:
+            shutil.rmtree = half_a_folder  # type: ignore[assignment]
+        run(name, fsdp=True, checkpoint_every=2)(processes)
+
+    return do
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def exchanges(name: str) -> Do:
     """How often gradients are exchanged in a step of two batches for each process."""
 
@@ -184,7 +270,7 @@ def full_disk(name: str) -> Do:
 def lose_the_last(processes: Processes) -> None:
     """One of them dies without a word."""
     if processes.rank == processes.n - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
     processes.wait()
 
 
@@ -221,12 +307,22 @@ def main() -> None:
         "dropout": started(2, run("dropout", p_drop=0.1)),
         "stopped": started(2, stopped_by_a_signal("stopped", 5, signal.SIGTERM)),
         "resumed": started(2, run("stopped", p_drop=0.1, resume=True)),
+        "poisoned": started(1, poisoned("poisoned", "loss", NAN)),
+        "poisoned two": started(2, poisoned("poisoned two", "loss", NAN)),
+        "poisoned fsdp": started(2, poisoned("poisoned fsdp", "loss", INFINITY, fsdp=True)),
+        "poisoned shard": started(2, poisoned("poisoned shard", "gradient", NAN, fsdp=True)),
         "three": started(3, run("three")),
         "exchanges": started(2, exchanges("exchanges")),
         "full": started(2, full_disk("full")),
         "lost": started(2, lose_the_last),
         "told": started(2, told_by_the_first("told")),
     }
+    for where in ("shards", "state", "removal"):
+        name = f"killed in {where}"
+        ended[name] = started(2, killed(name, where))
+        ended[f"{name}, resumed"] = started(
+            2, run(name, fsdp=True, checkpoint_every=2, resume=True)
+        )
     print(json.dumps(ended))
 
 

@@ -7,9 +7,8 @@
     00000.ids.npy           all ids of the shard, end to end: source, target, source, target, ...
     00000.offsets.npy       2 n + 1 places in it: where each sentence begins, and the end
 
-Both are NumPy's format, which `numpy.load(file, mmap_mode="r")` opens anywhere. Here they are read
-a piece at a time: pages of a mapped file count as memory of the process, and an epoch in random
-order would map all of them.
+Both are NumPy's format, which `numpy.load(file, mmap_mode="r")` opens. They are read by pieces:
+pages of a mapped file count as memory, and an epoch in random order would map all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, LocalError, require
 from annotated_transformer.files import read_bounded, require_ordinary
 from annotated_transformer.settings import Settings
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -161,7 +160,8 @@ class ArrayFile:
         else:
             self.file.seek(at)
             found = self.file.read(n_bytes)
-        require(len(found) == n_bytes, f"{self.path} was cut while it was being read")
+        if len(found) != n_bytes:
+            raise LocalError(f"{self.path} was cut while it was being read")
         return found
 
     def numbers(self) -> np.ndarray:

@@ -73,7 +73,8 @@ def train(
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
     stop together, whichever gets a signal; the first one writes; each validates a part of the
-    pairs, and calls a `validate` of one's own. `fsdp` keeps a shard of every weight in each.
+    pairs, and calls a `validate` of one's own. `fsdp` keeps a shard of every weight in each,
+    which puts the whole model together on its device to validate and to return it.
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from annotated_transformer.config import TrainConfig
-from annotated_transformer.errors import ConfigError
+from annotated_transformer.errors import ConfigError, LocalError
 from annotated_transformer.text.batching import Batch
 from annotated_transformer.training.run import TrainingRun
 
@@ -25,7 +25,7 @@ def _is_lack_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def out_of_memory(batches: list[Batch], config: TrainConfig) -> Iterator[None]:
-    """Turn a lack of memory into a ConfigError that names the largest batch and what to lower."""
+    """Turn a lack of memory into a LocalError that names the largest batch and what to lower."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -33,7 +33,7 @@ def out_of_memory(batches: list[Batch], config: TrainConfig) -> Iterator[None]:
             raise
         sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
         rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
-        raise ConfigError(
+        raise LocalError(
             f"out of memory on a batch of {rows} sentences of up to {source} source and {target} "
             f"target tokens: lower max_tokens, now {config.max_tokens:,} (with a higher accumulate "
             f"a step is as large), or max_length, now {config.max_length:,}"
@@ -42,14 +42,14 @@ def out_of_memory(batches: list[Batch], config: TrainConfig) -> Iterator[None]:
 
 @contextmanager
 def out_of_memory_in_a_save(out: Path, run: TrainingRun) -> Iterator[None]:
-    """Turn a lack of memory into a ConfigError that says what is saved: no batch is to blame."""
+    """Turn a lack of memory into a LocalError that says what is saved: no batch is to blame."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not _is_lack_of_memory(error):
             raise
         saved = f"step {run.saved_steps} is, and --resume goes on from there"
-        raise ConfigError(
+        raise LocalError(
             f"out of memory while step {run.steps} was saved in {out}: "
             f"{saved if run.saved_steps else 'nothing is'}; other programs may have taken it"
         ) from None

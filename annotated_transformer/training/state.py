@@ -47,8 +47,9 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     Of many processes all have to call this, and the first one writes. Sharded tensors stand in a
     folder of `sharded`, which the state names, so that it counts from then on.
     """
-    model, tensors = sharded_checkpoint.whole_model(run.model), _tensors(run)
-    metadata = _metadata(run)
+    device = "cpu" if run.processes.is_first else "meta"
+    model = sharded_checkpoint.whole_model(run.model, device)
+    tensors, metadata = _tensors(run), _metadata(run)
     metadata |= sharded_checkpoint.save_shards(out, run.steps, tensors, run.processes)
     if run.processes.is_first:
         _write(run, out, to_average, model, tensors, metadata)

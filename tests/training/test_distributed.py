@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
 import annotated_transformer
-from annotated_transformer.checkpoint import load_model, save_tensors, step_checkpoints
+from annotated_transformer.checkpoint import load_model, save_tensors, state_files, step_checkpoints
 from annotated_transformer.cli import main
 from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.text.batching import encode_pairs
@@ -207,8 +207,9 @@ def test_a_shard_that_cannot_be_written_ends_all_in_one_line(runs):
 def test_who_has_lost_another_process_says_so_in_one_line(runs):
     assert ended(runs)["lost"] == [2, -signal.SIGKILL]
     said = (runs / "said").read_text().splitlines()
-    (line,) = (line for line in said if "process 0 of 2 has lost another one: " in line)
-    assert "gloo" in line and ". " not in line
+    found = [line for line in said if "process 0 of 2 has lost another one: " in line]
+    assert len(found) == 2  # here, and where the other one is killed in the middle of a shard
+    assert all("gloo" in line and ". " not in line for line in found)
 
 
 def test_the_first_process_speaks_for_all(runs):
@@ -241,6 +242,35 @@ def test_each_process_drops_what_it_likes_and_goes_on_with_it(runs):
     assert first != second
     saved = load_file(runs / "dropout" / "training.safetensors")
     assert not torch.equal(saved["random.cpu"], saved["random.cpu.1"])
+
+
+@pytest.mark.parametrize(("name", "n"), [("two", 2), ("fsdp", 2), ("shard", 2)])
+def test_what_is_no_number_in_one_process_is_skipped_by_all(runs, name, n):
+    """By DDP and by FSDP; and where a single number in the shard of one process is none."""
+    assert ended(runs)["poisoned"] == [0] and ended(runs)[f"poisoned {name}"] == [0] * n
+    (alone,) = notes(runs, "poisoned", 1)
+    assert alone["skipped"] == [0, 0, 0, *[1] * 6]  # before the first step, and after each of 8
+    assert notes(runs, f"poisoned {name}", n) == [alone] * n
+    one, two = (load_file(runs / r / "model.safetensors") for r in ("poisoned", f"poisoned {name}"))
+    assert one.keys() == two.keys() and all(tensor.isfinite().all() for tensor in one.values())
+    assert max((one[k] - two[k]).abs().max() for k in one) < 1e-4
+
+
+@pytest.mark.parametrize(("where", "dies"), [("shards", 1), ("state", 0), ("removal", 0)])
+def test_a_run_killed_in_a_save_in_parts_ends_as_without(runs, where, dies):
+    """In the middle of a shard, between shards and the state that names them, and where old shards
+    are removed: nothing is left of it."""
+    exits = [2, 2]  # of who has lost the other one
+    exits[dies] = -signal.SIGKILL
+    assert ended(runs)[f"killed in {where}"] == exits
+    assert ended(runs)[f"killed in {where}, resumed"] == [0, 0]
+    whole, killed = runs / "fsdp", runs / f"killed in {where}"
+    assert_alike(whole, killed, of_weights=1e-9)
+    assert sorted(p.name for p in (killed / "sharded").iterdir()) == [
+        "step-00000006", "step-00000008",
+    ]  # fmt: skip
+    for path in state_files(killed):
+        sharded_checkpoint.require_whole_shards(path)
 
 
 def test_gradients_are_exchanged_once_a_step(runs):
@@ -277,17 +307,59 @@ def test_what_many_processes_cannot_do_is_refused(n, fsdp, changes, message):
         require_parallel(config, Processes(0, n), fsdp)
 
 
-@pytest.mark.parametrize("local_rank", ["0", "1"])
-def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypatch, local_rank):
+def under_torchrun(monkeypatch, local_rank):
+    """What torchrun tells a process, here one that is alone but for its number."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypatch, local_rank):
+    under_torchrun(monkeypatch, local_rank)
     assert main(["train", "--corpus", "reverse", "--fsdp", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if local_rank == "0" else 0)
     assert not said or "start them with torchrun" in said
+
+
+@pytest.mark.parametrize("local_rank", ["0", "1"])
+@pytest.mark.parametrize(
+    ("where", "what", "line"),
+    [
+        ((TrainingRun, "step"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
+        ((state, "save"), MemoryError(), "out of memory while step 1 was saved"),
+        ((os, "pread"), None, "00000.offsets.npy was cut while it was being read"),
+    ],
+    ids=["in a step", "in a save", "a cut shard"],
+)
+def test_what_one_process_meets_alone_it_says_itself(
+    tmp_path, capsys, monkeypatch, local_rank, where, what, line
+):
+    """The others only say that they have lost it."""
+
+    def fails(*_):
+        if what:
+            raise what
+        return b""
+
+    encode(toy_tokenizer(), PAIRS, tmp_path / "shards", progress=False, corpus="toys")
+    arguments = ["train", "--shards", str(tmp_path / "shards"), "--out", str(tmp_path / "run")]
+    for side, texts in zip(("en", "de"), zip(*PAIRS)):
+        (tmp_path / f"v.{side}").write_text("".join(f"{text}\n" for text in texts[:5]))
+    arguments += ["--valid", str(tmp_path / "v.en"), str(tmp_path / "v.de")]
+    arguments += ["--device", "cpu", "--quiet"]
+    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=1", "max_tokens=8192"):
+        arguments += ["--set", setting]
+    under_torchrun(monkeypatch, local_rank)
+    if what is None:
+        monkeypatch.setattr(Shards, "verify", lambda _: None)
+    monkeypatch.setattr(*where, fails)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert line in said and said.count("error: ") == 1
 
 
 @contextmanager
@@ -349,6 +421,26 @@ def test_64_processes_hold_the_weights_once():
     expected = TrainingRun(*toy_run_config()).model
     assert whole == {name: tuple(p.shape) for name, p in expected.named_parameters()}
     assert held == sum(p.numel() for p in expected.parameters())
+
+
+def test_a_save_puts_the_model_together_in_the_first_process_alone(tmp_path, monkeypatch):
+    """Tensor after tensor: the others let go of each before the next."""
+    model_config, config = toy_run_config(accumulate=2)
+    whole, gathered, most = sharded_checkpoint.whole, [], []
+
+    def noted(tensor):
+        gathered.append(weakref.ref(found := whole(tensor)))
+        most.append(sum(tensor() is not None for tensor in gathered))
+        return found
+
+    monkeypatch.setattr(sharded_checkpoint, "whole", noted)
+    monkeypatch.setattr(sharded_checkpoint, "save_shards", lambda *_: {})
+    with pretended(1, 2) as processes:
+        run = TrainingRun(model_config, config, processes=processes, fsdp=True)
+        state.save(run, tmp_path)
+        assert len(gathered) == len(run.model.state_dict()) and max(most) == 1
+        model = sharded_checkpoint.whole_model(run.model)
+        assert max(most) == len(model.state_dict()) and not model.embedding.weight.is_meta
 
 
 def test_64_processes_put_a_layer_together_when_it_is_its_turn():

@@ -43,14 +43,19 @@ def whole(tensor: Any) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def whole_model(model: Transformer) -> Transformer:
-    """The model itself, or a whole copy of one whose weights are sharded."""
+def whole_model(model: Transformer, device: torch.device | str | None = None) -> Transformer:
+    """The model itself, or a whole copy of one whose weights are sharded (all must ask).
+
+    Each tensor moves to `device` before the next is put together: to the CPU, say, or to "meta" in
+    a process that needs none of them.
+    """
     state = model.state_dict()
     if not any(map(is_sharded, state.values())):
         return model
     with torch.device("meta"):
         copied = Transformer(model.config)
-    copied.load_state_dict({name: whole(tensor) for name, tensor in state.items()}, assign=True)
+    weights = {name: whole(tensor).to(device or tensor.device) for name, tensor in state.items()}
+    copied.load_state_dict(weights, assign=True)
     if model.config.positions != "learned":
         copied.positions = model.positions  # a table that is computed and no weight
     return copied.train(model.training)
