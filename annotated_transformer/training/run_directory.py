@@ -8,14 +8,15 @@ from annotated_transformer.checkpoint import read_config, state_files, step_chec
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import temporaries
+from annotated_transformer.text.shards import MANIFEST
 from annotated_transformer.training.distributed.sharded_checkpoint import remove_old_shards
 
 
 def require_room(directory: str | Path) -> None:
     """Raise ConfigError unless a new run may begin in `directory`.
 
-    It must hold no run, no model and no old checkpoints. What a run has left that was killed in its
-    first save counts for nothing.
+    It must hold no run, no model, no old checkpoints, no shards, and nothing of another origin that
+    a run would overwrite. What a run has left that was killed in its first save counts for nothing.
     """
     path = Path(directory)
     require(
@@ -32,6 +33,13 @@ def require_room(directory: str | Path) -> None:
             f"{path / 'checkpoints'} holds the weights of another run: "
             "remove it, or name another directory",
         )
+        for name in ("config.json", "tokenizer.model", "log.jsonl"):
+            _require_none(path / name)
+    _require_none(path / MANIFEST)
+
+
+def _require_none(file: Path) -> None:
+    require(not file.exists(), f"{file} is not of a run: name another directory")
 
 
 def begin_run(directory: str | Path) -> None:

@@ -94,3 +94,30 @@ def test_a_file_of_ones_own_is_no_checkpoint_of_the_run(run):
     (run / "checkpoints" / "step-best.safetensors").write_bytes(b"")
     steps = [path.stem for path in checkpoint.step_checkpoints(run)]
     assert steps == ["step-00000005", "step-00000010"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("shards.json", "{}"),
+        ("tokenizer.model", "a vocabulary of one's own"),
+        ("log.jsonl", '{"of": "a web server"}'),
+        ("config.json", '{"of": "another program"}'),
+        ("config.json", '{"model": {}, "train": {}, "averaged": []}'),
+    ],
+)
+def test_what_no_run_has_left_is_neither_removed_nor_overwritten(tmp_path, name, content):
+    """Shards whose tokenizer.model went, for one, could not be read any longer."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=f"{name} is not of a run: name another directory"):
+        begin_run(tmp_path)
+    assert (tmp_path / name).read_text() == content
+
+
+def test_shards_beside_the_settings_of_a_run_are_still_shards(tmp_path):
+    train = TrainConfig().to_dict()
+    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
+    begin_run(tmp_path)
+    (tmp_path / "shards.json").write_text("{}")
+    with pytest.raises(ConfigError, match="shards.json is not of a run"):
+        begin_run(tmp_path)
