@@ -88,6 +88,8 @@ def train(
     elif init:
         weights = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(weights), weights)
+        before = checkpoint.read_model_config(init)  # whose settings may be changed on purpose
+        initial = checkpoint.trained_weights(init, before, tokenizer)
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
     run = TrainingRun(model_config, train_config, device, processes=processes, fsdp=fsdp)
@@ -103,8 +105,8 @@ def train(
         if processes.is_first:
             begin_run(out)
         if init:
-            tensors = checkpoint.load_tensors(weights)[0]
-            checkpoint.load_weights(run.model, shards_of(tensors, run.model.state_dict()), weights)
+            initial = shards_of(initial, run.model.state_dict())
+            checkpoint.load_weights(run.model, initial, weights)
     extra = {"train": train_config.to_dict(), "corpus": corpus}
     if processes.is_first:
         checkpoint.write_directory(out, model_config, tokenizer, extra)

@@ -63,16 +63,16 @@ def _write(
     tensors: dict[str, Tensor],
     metadata: dict[str, str],
 ) -> None:
-    belongs_to = {"tokenizer": run.vocabulary}
+    about = weights.belongs_to(run.model.config, run.vocabulary)
     if (out / "log.jsonl").exists():
         flush_to_disk(out / "log.jsonl")  # no state is older than the lines before it
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
-        checkpoint.save_weights(out / "checkpoints" / name, model)
-        checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
+        checkpoint.save_weights(out / "checkpoints" / name, model, metadata=about)
+        checkpoint.save_weights(out / "model.safetensors", model, metadata=about)
     checkpoint.save_tensors(out / STATE_FILE, tensors, metadata, out / PREVIOUS_FILE)
     if not to_average:
-        checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
+        checkpoint.save_weights(out / "model.safetensors", model, metadata=about)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
     (out / DAMAGED_FILE).unlink(missing_ok=True)
