@@ -24,16 +24,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from annotated_transformer.config import ModelConfig
+from annotated_transformer.config import SPECIAL_IDS, ModelConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import read_bounded, write_atomically
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.weights import (
     average,
+    belongs_to,
+    different_settings,
     load_tensors,
     load_weights,
+    read_metadata,
+    require_belongs,
     save_tensors,
     save_weights,
     shapes_of,
@@ -59,6 +64,7 @@ __all__ = [
     "save_weights",
     "state_files",
     "step_checkpoints",
+    "trained_weights",
     "write_atomically",
     "write_directory",
 ]
@@ -122,12 +128,20 @@ def read_model_config(directory: str | Path) -> ModelConfig:
 def require_vocabulary(
     tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None
 ) -> None:
-    """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them."""
+    """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them.
+
+    Its special ids must be the model's as well.
+    """
     prefix = f"{where}: " if where else ""
     require(
         tokenizer.vocab_size == config.vocab_size,
         f"{prefix}the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size is "
         f"{config.vocab_size}: they do not belong together",
+    )
+    require(
+        config.special_ids == SPECIAL_IDS,
+        f"{prefix}pad_id, bos_id and eos_id must be the tokenizer's, {tuple(SPECIAL_IDS)}, got "
+        f"{tuple(config.special_ids)}",
     )
 
 
@@ -163,18 +177,27 @@ def load_model(
     model = without_weights(config, tensor_shapes(path), path)
     tokenizer = Tokenizer.load(directory / "tokenizer.model")
     require_vocabulary(tokenizer, config, directory)
-    stored, metadata = load_tensors(path)
-    require(
-        metadata.get("tokenizer") in (None, "", tokenizer.digest),
-        f"{directory}: the weights were trained with another tokenizer than tokenizer.model",
-    )
-    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
-    wrong = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
-    require(not wrong, f"{path} has values that are no numbers, in {', '.join(wrong[:3])}")
-    model.load_state_dict(weights, assign=True)
+    model.load_state_dict(trained_weights(directory, config, tokenizer), assign=True)
     if config.positions != "learned":
         model.positions = positions_of(config)  # a table that is computed and in no file
     return model.to(device).eval(), tokenizer
+
+
+def trained_weights(
+    directory: str | Path, config: ModelConfig, tokenizer: Tokenizer
+) -> dict[str, Tensor]:
+    """The weights in a checkpoint directory by their names, in float32.
+
+    Raises ConfigError when they were trained with other settings or another tokenizer, and when a
+    value is no number.
+    """
+    path = Path(directory) / "model.safetensors"
+    stored, metadata = load_tensors(path)
+    require_belongs(metadata, config, tokenizer.digest, path)
+    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
+    wrong = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    require(not wrong, f"{path} has values that are no numbers, in {', '.join(wrong[:3])}")
+    return weights
 
 
 def step_checkpoints(directory: str | Path) -> list[Path]:
@@ -195,7 +218,7 @@ def average_checkpoints(
     "-averaged". `others` are runs whose `last` checkpoints are to count as well: runs that went on
     from the same weights, with other seeds, have a good mean (Wortsman et al. 2022, "Model soups").
     Raises ConfigError when a run has fewer checkpoints, other settings (dropout aside) or another
-    vocabulary, and when `out` holds a run, or a model that is no average.
+    vocabulary, or its weights say so, and when `out` holds a run, or a model that is no average.
     """
     from annotated_transformer.text.tokenizer import Tokenizer
     from annotated_transformer.text.vocabulary_file import MOST_BYTES
@@ -217,7 +240,12 @@ def average_checkpoints(
     require_no_run(out)
     paths: list[Path] = []
     for run in runs:
-        _require_alike(read_model_config(run), model_config, run, runs[0])
+        config_of_run = read_model_config(run)
+        different = different_settings(config_of_run, model_config)
+        require(
+            not different,
+            f"{run} has another {', '.join(different)} than {runs[0]}: their weights have no mean",
+        )
         found = step_checkpoints(run)
         require(
             len(found) >= last,
@@ -225,6 +253,9 @@ def average_checkpoints(
         )
         same = read_bounded(run / "tokenizer.model", MOST_BYTES) == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
+        for path in (*found[-last:], run / "model.safetensors"):
+            if path.exists():
+                require_belongs(read_metadata(path), config_of_run, tokenizer.digest, path)
         paths += found[-last:]
     require(
         not (out / "model.safetensors").exists() or "averaged" in read_config(out),
@@ -235,26 +266,9 @@ def average_checkpoints(
     without_weights(model_config, shapes_of(averaged), paths[0])
     del config["model"]
     write_directory(out, model_config, tokenizer, {**config, "averaged": names})
-    save_tensors(out / "model.safetensors", averaged, {"tokenizer": tokenizer.digest})
+    about = belongs_to(model_config, tokenizer.digest)
+    save_tensors(out / "model.safetensors", averaged, about)
     return out
-
-
-def _require_alike(config: ModelConfig, first: ModelConfig, run: Path, first_run: Path) -> None:
-    """Raise ConfigError unless both models compute the same from equal weights.
-
-    Equal shapes are not yet equal models.
-    """
-    ours, theirs = config.to_dict(), first.to_dict()
-    different = [
-        name
-        for name in ours
-        if ours[name] != theirs[name]
-        and name not in ("p_drop", "attention_dropout", "ffn_dropout", "initialization")
-    ]
-    require(
-        not different,
-        f"{run} has another {', '.join(different)} than {first_run}: their weights have no mean",
-    )
 
 
 def state_files(directory: str | Path) -> list[Path]:

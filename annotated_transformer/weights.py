@@ -8,6 +8,7 @@ here carries its own SHA-256 in its head, so that a byte that changed is noticed
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import re
@@ -29,6 +30,13 @@ SEAL = "file_sha256"
 """The name of the checksum, which stands twice: with one of them changed the other is left."""
 UNSEALED = "0" * 64
 """What stands in the checksum's place while it is computed."""
+MODEL, TOKENIZER = "model", "tokenizer"
+"""The entries that say what weights belong to: their model's settings, their vocabulary's digest.
+
+Files of version 0.1.0 have neither, and later ones may have the digest alone.
+"""
+NOT_COMPUTED = "p_drop", "attention_dropout", "ffn_dropout", "initialization"
+"""The settings that change how a model learns, and not what it computes from its weights."""
 MAX_HEAD = 2**23  # bytes: the big model's head has 40,000
 MAX_LAYERS = 1024
 
@@ -171,6 +179,42 @@ def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
     different = sorted(name for name in names if expected.get(name) != found.get(name))
     named = ", ".join(different[:3])
     require(not different, f"{path} does not fit its config.json: {named} differ")
+
+
+def belongs_to(config: ModelConfig, vocabulary: str) -> dict[str, str]:
+    """What the head of a file of weights says of their model and the digest of their vocabulary."""
+    return {MODEL: json.dumps(config.to_dict()), TOKENIZER: vocabulary}
+
+
+def require_belongs(
+    metadata: Mapping[str, str], config: ModelConfig, vocabulary: str, path: Path
+) -> None:
+    """Raise ConfigError unless weights at `path` belong to this model and this vocabulary.
+
+    Equal shapes are not yet equal models: an activation or a position has none.
+    """
+    require(
+        metadata.get(TOKENIZER) in (None, "", vocabulary),
+        f"{path.parent}: the weights were trained with another tokenizer than tokenizer.model",
+    )
+    if MODEL not in metadata:
+        return
+    try:
+        trained = ModelConfig.from_dict(json.loads(metadata[MODEL]))
+    except (ValueError, RecursionError) as error:  # a ConfigError is a ValueError
+        raise DamagedFileError(f"{path} is damaged: its model is none: {error}") from None
+    different = different_settings(trained, config)
+    require(
+        not different,
+        f"{path.parent}: the weights were trained with another {', '.join(different)} than "
+        "config.json has",
+    )
+
+
+def different_settings(one: ModelConfig, other: ModelConfig) -> list[str]:
+    """The settings by which two models compute something else from equal weights."""
+    ours, theirs = one.to_dict(), other.to_dict()
+    return [name for name in ours if ours[name] != theirs[name] and name not in NOT_COMPUTED]
 
 
 def without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transformer:

@@ -20,9 +20,10 @@ from toys import (
     toy_tokenizer,
 )
 
-from annotated_transformer import checkpoint
+from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ConfigError, ModelConfig
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.tokenizer import Tokenizer
 
 STEPS = (5, 10, 900, 1000)
 SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has
@@ -463,3 +464,77 @@ def test_weights_of_another_model_than_the_config_says_have_no_average(run):
 def test_a_run_may_be_named_by_where_one_stands(run, monkeypatch, here, name):
     monkeypatch.chdir(run / here)
     assert checkpoint.average_checkpoints(name, last=1) == run.with_name("run-averaged")
+
+
+# What weights belong to
+
+
+@pytest.fixture
+def trained(run):
+    """The same run, whose files of weights say what they belong to."""
+    about = weights.belongs_to(ModelConfig(**SIZES), toy_tokenizer().digest)
+    for path in (run / "model.safetensors", *checkpoint.step_checkpoints(run)):
+        checkpoint.save_tensors(path, checkpoint.load_tensors(path)[0], about)
+    return run
+
+
+ALTERED = [
+    {"bos_id": 3},
+    {"activation": "silu"},
+    {"positions": "none"},
+    {"scaled_attention": False},
+    {"max_len": 7},
+]
+
+
+@pytest.mark.parametrize("changes", ALTERED, ids=[next(iter(changes)) for changes in ALTERED])
+def test_weights_know_the_settings_that_they_were_trained_with(trained, tmp_path, changes):
+    """No shape tells these, and a translation that is wrong says nothing."""
+    for _ in (trained, out := checkpoint.average_checkpoints(trained, last=2)):
+        checkpoint.load_model(out)
+    config = ModelConfig(**{**SIZES, **changes})
+    for directory in (trained, out):
+        checkpoint.write_directory(directory, config, toy_tokenizer(), {"averaged": []})
+        with pytest.raises(ConfigError, match=f"{next(iter(changes))}"):
+            checkpoint.load_model(directory)
+    with pytest.raises(ConfigError, match=f"{next(iter(changes))}"):
+        checkpoint.average_checkpoints(trained, last=2, out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_how_a_model_learned_does_not_change_what_it_computes(trained):
+    changes = {"p_drop": 0.4, "attention_dropout": 0.1, "ffn_dropout": 0.1}
+    config = ModelConfig(**{**SIZES, **changes, "initialization": "scaled"})
+    checkpoint.write_directory(trained, config, toy_tokenizer())
+    assert checkpoint.load_model(trained)[0].config == config
+
+
+@pytest.mark.parametrize("which", ["step-00001000", "model"])
+def test_an_average_takes_no_vocabulary_that_its_weights_do_not_know(trained, which):
+    """A run of before says it in model.safetensors alone."""
+    other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
+    other.save(trained / "tokenizer.model")
+    for path in (trained / "model.safetensors", *checkpoint.step_checkpoints(trained)):
+        if path.stem != which:
+            checkpoint.save_tensors(path, checkpoint.load_tensors(path)[0])
+    with pytest.raises(ConfigError, match="trained with another tokenizer than tokenizer.model"):
+        checkpoint.average_checkpoints(trained, last=2)
+    assert not trained.with_name("run-averaged").exists()
+
+
+@pytest.mark.parametrize("said", ["", "[", "[]", "{}", '{"vocab_size": 280, "N": "x"}', "[" * 9**5])
+def test_weights_whose_model_is_none_are_one_line(trained, said):
+    path = trained / "model.safetensors"
+    checkpoint.save_tensors(path, checkpoint.load_tensors(path)[0], {"model": said})
+    with pytest.raises(
+        ConfigError, match="model.safetensors is damaged: its model is none"
+    ) as error:
+        checkpoint.load_model(trained)
+    assert "\n" not in str(error.value)
+
+
+def test_a_special_id_that_the_tokenizer_does_not_have_is_refused(run):
+    """Weights of before do not say their settings."""
+    checkpoint.write_directory(run, ModelConfig(**SIZES, eos_id=3), toy_tokenizer())
+    with pytest.raises(ConfigError, match=r"must be the tokenizer's, \(0, 1, 2\), got \(0, 1, 3\)"):
+        checkpoint.load_model(run)

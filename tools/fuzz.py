@@ -1,7 +1,8 @@
 """Feeds the package what no person would write: python -m tools.fuzz [--inputs N] [--seed S].
 
 Each input is a good one with random changes, judged by one of the targets: a vocabulary, a text
-file, trees, weights, config.json, lines to translate, a command line. The contract: a right answer
+file, shards, the state of a run, trees, weights, config.json, lines to translate, a command line.
+The contract: a right answer
 or one line that says what is wrong; never a traceback, a signal, a hang, a changed input or a lost
 line. Whatever breaks it is printed with the command that repeats it, and the exit status is 1.
 

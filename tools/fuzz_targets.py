@@ -34,6 +34,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import loop
 from annotated_transformer.trees import read_trees
 from tools.fuzz_shards import WORDS as SHARD_WORDS, ShardsJudge
+from tools.fuzz_states import WORDS as STATE_WORDS, StatesJudge
 
 SENTENCES = [
     "A man rides a bike .",
@@ -42,7 +43,9 @@ SENTENCES = [
     "😀 ﬁ …",
     "(S (NP a) (VP b))",
 ]
-TARGETS = ("tokenizer", "text", "shards", "trees", "weights", "config", "translate", "command")
+TARGETS = (
+    "tokenizer", "text", "shards", "states", "trees", "weights", "config", "translate", "command",
+)  # fmt: skip
 
 
 class Target(NamedTuple):
@@ -117,6 +120,7 @@ def prepare(folder: Path) -> dict[str, Target]:
     ]
     settings = (good / "config.json").read_bytes()
     shards = ShardsJudge(folder / "shards", tokenizer)
+    states = StatesJudge(folder / "states", tokenizer)
     return {
         target.name: target
         for target in (
@@ -128,6 +132,7 @@ def prepare(folder: Path) -> dict[str, Target]:
             ),
             Target("text", 35, texts, (b"\x1f\x8b", b"\xef\xbb\xbf", b"\t", rows), _Text(folder)),
             Target("shards", 5, shards.good, SHARD_WORDS, shards),
+            Target("states", 5, states.good, STATE_WORDS, states),
             Target("trees", 30, trees, (b"(", b")", b" ", b"(X"), _trees),
             Target(
                 "weights", 10, weights,

@@ -17,6 +17,7 @@ from annotated_transformer.checkpoint import (
 from annotated_transformer.errors import PROGRAM, require
 from annotated_transformer.files import shown
 from annotated_transformer.text import corpus
+from annotated_transformer.weights import belongs_to
 
 
 def export_weights(
@@ -37,8 +38,8 @@ def export_weights(
     model, tokenizer = load_model(directory)
     extra = {name: value for name, value in config.items() if name != "model"}
     write_directory(out, model.config, tokenizer, {**extra, "dtype": dtype})
-    belongs_to = {"tokenizer": tokenizer.digest}
-    save_weights(out / "model.safetensors", model, getattr(torch, dtype), belongs_to)
+    about = belongs_to(model.config, tokenizer.digest)
+    save_weights(out / "model.safetensors", model, getattr(torch, dtype), about)
     name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())
     parts = [

@@ -21,7 +21,11 @@ from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.mishaps import out_of_memory, out_of_memory_in_a_save
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.training.run_directory import begin_run, remove_temporaries
+from annotated_transformer.training.run_directory import (
+    begin_run,
+    kept_from_others,
+    remove_temporaries,
+)
 from annotated_transformer.weights import tensor_shapes, without_weights
 
 if TYPE_CHECKING:
@@ -66,9 +70,9 @@ def train(
     raised. Pairs longer than `max_length` tokens, or with an empty side, are left out of the
     training data. Raises ConfigError when nothing is left, when `out` already holds a run and
     `resume` is not set, when there is nothing to resume, and when the tokenizer, the pairs or the
-    settings are not those of the run; where memory is out; and where `MOST_SKIPPED` steps in a row
-    had to be skipped. A state that is damaged, of another model or not to be read is passed over,
-    aloud, for the one before.
+    settings are not those of the run; where another process trains in `out`; where memory is out;
+    and where `MOST_SKIPPED` steps in a row had to be skipped. A state that is damaged, of another
+    model or not to be read is passed over, aloud, for the one before.
 
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
@@ -89,64 +93,69 @@ def train(
     elif init:
         weights = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(weights), weights)
+        before = checkpoint.read_model_config(init)  # whose settings may be changed on purpose
+        initial = checkpoint.trained_weights(init, before, tokenizer)
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
     run = TrainingRun(model_config, train_config, device, processes=processes, fsdp=fsdp)
     run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
-    if resume:
+    with kept_from_others(out, processes):
+        if resume:
+            if processes.is_first:
+                remove_temporaries(out)
+            state.restore(run, out, saved)
+            corpus = corpus or checkpoint.read_config(out).get("corpus", "")
+        else:
+            if processes.is_first:
+                begin_run(out)
+            if init:
+                initial = shards_of(initial, run.model.state_dict())
+                checkpoint.load_weights(run.model, initial, weights)
+        extra = {"train": train_config.to_dict(), "corpus": corpus}
         if processes.is_first:
-            remove_temporaries(out)
-        state.restore(run, out, saved)
-        corpus = corpus or checkpoint.read_config(out).get("corpus", "")
-    else:
-        if processes.is_first:
-            begin_run(out)
-        if init:
-            tensors = checkpoint.load_tensors(weights)[0]
-            checkpoint.load_weights(run.model, shards_of(tensors, run.model.state_dict()), weights)
-    extra = {"train": train_config.to_dict(), "corpus": corpus}
-    if processes.is_first:
-        checkpoint.write_directory(out, model_config, tokenizer, extra)
+            checkpoint.write_directory(out, model_config, tokenizer, extra)
 
-    def is_due(every: int) -> bool:
-        return run.steps == train_config.train_steps or run.steps % every == 0
+        def is_due(every: int) -> bool:
+            return run.steps == train_config.train_steps or run.steps % every == 0
 
-    def save(to_average: bool = False) -> None:
-        with out_of_memory_in_a_save(out, run):
-            state.save(run, out, to_average)
+        def save(to_average: bool = False) -> None:
+            with out_of_memory_in_a_save(out, run):
+                state.save(run, out, to_average)
 
-    if validate is None and valid_pairs:
-        from annotated_transformer.translation.validation import Validation
+        if validate is None and valid_pairs:
+            from annotated_transformer.translation.validation import Validation
 
-        add_up = processes.total if processes.n > 1 else None
-        validate = Validation(model_config, tokenizer, processes.share(valid_pairs), add_up=add_up)
-    agree = processes.any if processes.n > 1 else None
-    with TrainingLog(run, out, tensorboard, progress) as log, Interrupts(agree) as signals:
-        batches = run.batches(pairs)
-        try:
-            while True:
-                due = run.steps > log.validated and is_due(train_config.validate_every)
-                if validate is not None and due:
-                    with log.paused():
-                        log.write(validate(whole_model(run.model)))
-                if run.steps == train_config.train_steps:
-                    break
-                drawn = [next(batches) for _ in range(train_config.accumulate)]
-                with signals.held():
-                    with out_of_memory(drawn, train_config):
-                        sums = run.step(drawn)
-                    log.add(*sums)
-                    if is_due(train_config.log_every):
-                        log.write_means()
-                    if is_due(train_config.checkpoint_every):
-                        save(to_average=True)
-                    elif validate is not None and is_due(train_config.validate_every):
+            add_up = processes.total if processes.n > 1 else None
+            validate = Validation(
+                model_config, tokenizer, processes.share(valid_pairs), add_up=add_up
+            )
+        agree = processes.any if processes.n > 1 else None
+        with TrainingLog(run, out, tensorboard, progress) as log, Interrupts(agree) as signals:
+            batches = run.batches(pairs)
+            try:
+                while True:
+                    due = run.steps > log.validated and is_due(train_config.validate_every)
+                    if validate is not None and due:
+                        with log.paused():
+                            log.write(validate(whole_model(run.model)))
+                    if run.steps == train_config.train_steps:
+                        break
+                    drawn = [next(batches) for _ in range(train_config.accumulate)]
+                    with signals.held():
+                        with out_of_memory(drawn, train_config):
+                            sums = run.step(drawn)
+                        log.add(*sums)
+                        if is_due(train_config.log_every):
+                            log.write_means()
+                        if is_due(train_config.checkpoint_every):
+                            save(to_average=True)
+                        elif validate is not None and is_due(train_config.validate_every):
+                            save()
+            except KeyboardInterrupt:
+                if run.saved_steps < run.steps and not signals.broke_in:
+                    with signals.held():
                         save()
-        except KeyboardInterrupt:
-            if run.saved_steps < run.steps and not signals.broke_in:
-                with signals.held():
-                    save()
-            raise
-    return whole_model(run.model).eval()
+                raise
+        return whole_model(run.model).eval()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from annotated_transformer.checkpoint import read_config, state_files, step_checkpoints
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import temporaries
+from annotated_transformer.text.shards import MANIFEST
+from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.distributed.sharded_checkpoint import remove_old_shards
 
 
 def require_room(directory: str | Path) -> None:
     """Raise ConfigError unless a new run may begin in `directory`.
 
-    It must hold no run, no model and no old checkpoints. What a run has left that was killed in its
-    first save counts for nothing.
+    It must hold no run, no model, no old checkpoints, no shards, and nothing of another origin that
+    a run would overwrite. What a run has left that was killed in its first save counts for nothing.
     """
     path = Path(directory)
     require(
@@ -32,6 +38,13 @@ def require_room(directory: str | Path) -> None:
             f"{path / 'checkpoints'} holds the weights of another run: "
             "remove it, or name another directory",
         )
+        for name in ("config.json", "tokenizer.model", "log.jsonl"):
+            _require_none(path / name)
+    _require_none(path / MANIFEST)
+
+
+def _require_none(file: Path) -> None:
+    require(not file.exists(), f"{file} is not of a run: name another directory")
 
 
 def begin_run(directory: str | Path) -> None:
@@ -42,6 +55,52 @@ def begin_run(directory: str | Path) -> None:
         file.unlink(missing_ok=True)
     remove_old_shards(path)
     remove_temporaries(path)
+
+
+@contextmanager
+def kept_from_others(directory: Path, processes: Processes) -> Iterator[None]:
+    """Let no other training write in `directory` as long as the block lasts.
+
+    The first process locks a file there, and a lock ends with its process, however that ends.
+    Raises ConfigError in all processes where another run has it. A system without fcntl, such as
+    Windows, and a file system without locks keep nobody out.
+    """
+    with ExitStack() as stack:
+
+        def lock() -> bytes:
+            stack.enter_context(_locked(directory))
+            return b""
+
+        processes.from_first(lock)
+        yield
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    path = directory / ".lock"
+    directory.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = _is_at(file, path)  # or its owner removed it at this moment
+        except BlockingIOError:
+            is_free = False
+        except OSError:
+            is_free = True  # a file system without locks keeps nobody out
+        require(is_free, f"another process trains in {directory}: name another directory")
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 def remove_temporaries(directory: str | Path) -> None:

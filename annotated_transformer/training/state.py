@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +20,15 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.distributed import sharded_checkpoint
 from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.state_checks import (
+    ADAM,
+    from_json,
+    require_counters,
+    require_scaler,
+    require_state,
+    require_values,
+    with_prefix,
+)
 
 CAN_CHANGE = (
     "train_steps",
@@ -33,7 +41,6 @@ CAN_CHANGE = (
 """The settings that may differ when a run is resumed; any other would make it another run."""
 STATE_FILE, PREVIOUS_FILE = checkpoint.STATE_FILES
 DAMAGED_FILE = "training.damaged.safetensors"
-ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
@@ -64,16 +71,16 @@ def _write(
     tensors: dict[str, Tensor],
     metadata: dict[str, str],
 ) -> None:
-    belongs_to = {"tokenizer": run.vocabulary}
+    about = weights.belongs_to(run.model.config, run.vocabulary)
     if (out / "log.jsonl").exists():
         flush_to_disk(out / "log.jsonl")  # no state is older than the lines before it
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
-        checkpoint.save_weights(out / "checkpoints" / name, model)
-        checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
+        checkpoint.save_weights(out / "checkpoints" / name, model, metadata=about)
+        checkpoint.save_weights(out / "model.safetensors", model, metadata=about)
     checkpoint.save_tensors(out / STATE_FILE, tensors, metadata, out / PREVIOUS_FILE)
     if not to_average:
-        checkpoint.save_weights(out / "model.safetensors", model, metadata=belongs_to)
+        checkpoint.save_weights(out / "model.safetensors", model, metadata=about)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
     (out / DAMAGED_FILE).unlink(missing_ok=True)
@@ -133,7 +140,7 @@ def newest_state(config: ModelConfig, out: Path) -> Path:
         return paths[0]  # `restore` says which settings are others
     for path in paths:
         try:
-            _require_state(config, path)
+            require_state(config, path)
         except ConfigError as error:
             failures.append(str(error))
         except OSError as error:
@@ -148,59 +155,6 @@ def agreed_state(config: ModelConfig, out: Path, processes: Processes) -> Path:
     return out / processes.from_first(lambda: newest_state(config, out).name.encode()).decode()
 
 
-def _require_state(config: ModelConfig, path: Path) -> None:
-    """Raise DamagedFileError unless the file is a state, ConfigError unless it is this model's."""
-    weights.require_whole(path)
-    sharded_checkpoint.require_whole_shards(path)
-    metadata = weights.read_metadata(path)
-    shapes = {**weights.tensor_shapes(path), **sharded_checkpoint.shard_shapes(path)}
-    if not metadata.keys() >= {"counters", "train"}:
-        raise DamagedFileError(f"{path} is not the state of a training run")
-    of_model = _with_prefix("model.", shapes)
-    weights.without_weights(config, of_model, path)
-    weights.require_memory(12 * sum(torch.Size(s).numel() for s in of_model.values()), path)
-    expected: dict[str, tuple[int, ...]] = {f"model.{name}": s for name, s in of_model.items()}
-    for name, shape in of_model.items():
-        expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in ADAM}
-    expected["random.cpu"] = tuple(torch.get_rng_state().shape)
-    optional: dict[str, tuple[int, ...]] = {"log.sums": (2,), "random.cuda": (16,)}
-    for name in shapes:
-        base, _, rank = name.rpartition(".")
-        if base in ("random.cpu", "random.cuda") and rank.isdecimal():
-            optional[name] = {**expected, **optional}[base]
-    found = {name: shape for name, shape in shapes.items() if name not in optional}
-    may = {name: shape for name, shape in shapes.items() if name in optional}
-    require(
-        found == expected and all(optional[name] == shape for name, shape in may.items()),
-        f"{path} has other tensors than the state of this model",
-    )
-
-
-def _with_prefix(prefix: str, named: Any) -> dict[str, Any]:
-    return {
-        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
-    }
-
-
-def _from_json(path: Path, metadata: dict[str, str], name: str) -> dict[str, Any]:
-    """An entry of the state's metadata. Raises DamagedFileError for what `save` cannot write."""
-    try:
-        value = json.loads(metadata.get(name, "{}"))
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise DamagedFileError(f"{path} is damaged: its {name} are no JSON")
-    return value
-
-
-def _counters(path: Path, metadata: dict[str, str]) -> dict[str, int]:
-    counters = _from_json(path, metadata, "counters")
-    numbers = all(type(value) is int and 0 <= value < 2**63 for value in counters.values())
-    if not numbers or not counters.keys() >= {"step", "epoch", "n_batches"}:
-        raise DamagedFileError(f"{path} is damaged: its counters are no numbers")
-    return counters
-
-
 def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     """What `save` wrote, from `path` if `newest_state` gave it.
 
@@ -210,9 +164,9 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     path = path or newest_state(run.model.config, out)
     tensors, metadata = checkpoint.load_tensors(path)
     model_config = checkpoint.read_model_config(out)
-    train_config = TrainConfig.from_dict(_from_json(path, metadata, "train"))
+    train_config = TrainConfig.from_dict(from_json(path, metadata, "train"))
     before = {**model_config.to_dict(), **train_config.to_dict()}
-    before |= _from_json(path, metadata, "model")  # runs of version 0.1.0 do not say
+    before |= from_json(path, metadata, "model")  # runs of version 0.1.0 do not say
     now = {**run.model.config.to_dict(), **run.config.to_dict()}
     changed = [name for name in now if now[name] != before[name] and name not in CAN_CHANGE]
     require(
@@ -229,28 +183,33 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
         not vocabulary or vocabulary == run.vocabulary,
         f"{out} was trained with another tokenizer: its weights belong to that vocabulary",
     )
-    counters = _counters(path, metadata)
+    counters = require_counters(path, metadata, train_config)
     require(
         counters["step"] <= run.config.train_steps,
         f"{out} has made {counters['step']} steps: train_steps must not be less, "
         f"got {run.config.train_steps}",
     )
     tensors |= sharded_checkpoint.load_shards(path, tensors, run.model)
-    checkpoint.load_weights(run.model, _with_prefix("model.", tensors), path)
+    require_values(path, tensors)
+    checkpoint.load_weights(run.model, with_prefix("model.", tensors), path)
     names = [name for name, _ in run.model.named_parameters()]
     state = {
         i: {key: tensors[f"adam.{key}.{name}"] for key in ADAM} for i, name in enumerate(names)
     }
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": state})
-    scaler = _from_json(path, metadata, "scaler")
+    scaler = from_json(path, metadata, "scaler")
     if scaler and run.dtype == torch.float16:  # "auto" may mean another type on this device
+        require_scaler(path, scaler, run.scaler.state_dict())
         run.scaler.load_state_dict(scaler)
     rank = run.processes.rank
     run.processes.seed(run.config.seed, counters["step"])  # unless there is a state to go on from
-    if (name := _of_process("random.cpu", rank)) in tensors:
-        torch.set_rng_state(tensors[name])
-    if (name := _of_process("random.cuda", rank)) in tensors and run.device.type == "cuda":
-        torch.cuda.set_rng_state(tensors[name], run.device)
+    try:
+        if (name := _of_process("random.cpu", rank)) in tensors:
+            torch.set_rng_state(tensors[name])
+        if (name := _of_process("random.cuda", rank)) in tensors and run.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors[name], run.device)
+    except RuntimeError:
+        raise DamagedFileError(f"{path} is damaged: {name} is no state of a generator") from None
     run.steps = run.saved_steps = counters["step"]
     run.position = run.epoch, run.n_batches = counters["epoch"], counters["n_batches"]
     run.multiple_of = counters.get("multiple_of", 1)

@@ -746,6 +746,36 @@ def test_weights_keep_the_tokenizer_that_they_were_trained_with(tmp_path, how):
     train(*toy_run_config(train_steps=2), toy_tokenizer(), PAIRS, [], out, progress=False, **where)
 
 
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("tokenizer", "the weights were trained with another tokenizer than tokenizer.model"),
+        ("activation", "the weights were trained with another activation than config.json has"),
+        ("a value", "has values that are no numbers, in embedding.weight"),
+    ],
+)
+def test_a_run_begins_with_no_weights_that_would_not_be_loaded(tmp_path, change, line):
+    """As `load_model` refuses them, and before anything is written."""
+    first, tokenizer = tmp_path / "first", toy_tokenizer()
+    run(first, train_steps=1)
+    if change == "tokenizer":
+        tokenizer = other_tokenizer()
+        tokenizer.save(first / "tokenizer.model")
+    elif change == "activation":
+        config = (first / "config.json").read_text().replace('"relu"', '"silu"')
+        (first / "config.json").write_text(config)
+    else:
+        tensors, metadata = load_tensors(first / "model.safetensors")
+        tensors["embedding.weight"][5, 2] = float("nan")
+        checkpoint.save_tensors(first / "model.safetensors", tensors, metadata)
+    out, configs = tmp_path / "second", toy_run_config(train_steps=2)
+    with pytest.raises(ConfigError, match=line):
+        checkpoint.load_model(first)
+    with pytest.raises(ConfigError, match=line):
+        train(*configs, tokenizer, PAIRS, [], out, init=first, progress=False)
+    assert not out.exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("others", [PAIRS[:-1], PAIRS[::-1], [*PAIRS[:-1], ("tea", "tea")]])
 def test_a_run_does_not_go_on_with_other_pairs(tmp_path, others):

@@ -5,11 +5,13 @@ import sys
 
 import pytest
 import torch
-from toys import small_model, toy_run_config, toy_tokenizer
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
 from annotated_transformer import checkpoint
 from annotated_transformer.config import ConfigError, TrainConfig
-from annotated_transformer.training.run_directory import begin_run
+from annotated_transformer.training.distributed.processes import ALONE
+from annotated_transformer.training.loop import train
+from annotated_transformer.training.run_directory import begin_run, kept_from_others
 
 MODEL, _ = toy_run_config()
 
@@ -94,3 +96,66 @@ def test_a_file_of_ones_own_is_no_checkpoint_of_the_run(run):
     (run / "checkpoints" / "step-best.safetensors").write_bytes(b"")
     steps = [path.stem for path in checkpoint.step_checkpoints(run)]
     assert steps == ["step-00000005", "step-00000010"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("shards.json", "{}"),
+        ("tokenizer.model", "a vocabulary of one's own"),
+        ("log.jsonl", '{"of": "a web server"}'),
+        ("config.json", '{"of": "another program"}'),
+        ("config.json", '{"model": {}, "train": {}, "averaged": []}'),
+    ],
+)
+def test_what_no_run_has_left_is_neither_removed_nor_overwritten(tmp_path, name, content):
+    """Shards whose tokenizer.model went, for one, could not be read any longer."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=f"{name} is not of a run: name another directory"):
+        begin_run(tmp_path)
+    assert (tmp_path / name).read_text() == content
+
+
+def test_shards_beside_the_settings_of_a_run_are_still_shards(tmp_path):
+    train = TrainConfig().to_dict()
+    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
+    begin_run(tmp_path)
+    (tmp_path / "shards.json").write_text("{}")
+    with pytest.raises(ConfigError, match="shards.json is not of a run"):
+        begin_run(tmp_path)
+
+
+OTHER = """
+import sys, time
+from pathlib import Path
+from annotated_transformer.training.distributed.processes import ALONE
+from annotated_transformer.training.run_directory import kept_from_others
+with kept_from_others(Path(sys.argv[1]), ALONE):
+    print("has it", flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_processes_never_train_in_one_directory(tmp_path, resume):
+    """Not even where a cluster starts a run again while the old one lives; a kill frees it."""
+    arguments = *toy_run_config(train_steps=2), toy_tokenizer(), text_pairs(1, 60), [], tmp_path
+    if resume:
+        train(*toy_run_config(train_steps=1), *arguments[2:], progress=False)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    command = [sys.executable, "-c", OTHER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "has it\n"
+        with pytest.raises(ConfigError, match="another process trains in .*: name another dir"):
+            train(*arguments, resume=resume, progress=False)
+        assert all(path.read_bytes() == content for path, content in before.items())
+        other.kill()
+    train(*arguments, resume=resume, progress=False)
+    assert not (tmp_path / ".lock").exists() and len([*tmp_path.iterdir()]) >= 5
+
+
+def test_where_there_are_no_locks_a_run_goes_its_way(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with kept_from_others(tmp_path, ALONE), kept_from_others(tmp_path, ALONE):
+        assert [*tmp_path.iterdir()] == []

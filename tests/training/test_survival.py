@@ -1,5 +1,6 @@
 """A run that is killed, stopped or damaged; `tests/survival.py` counts more of each."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -12,13 +13,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from same_run import assert_same_run
-from test_loop import run, saved_step
+from test_loop import eager_scaler, run, saved_step
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
 from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ConfigError
 from annotated_transformer.errors import DamagedFileError
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training import run as training_run
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state import newest_state
@@ -200,6 +202,60 @@ def test_a_state_that_a_stranger_wrote_is_one_line(tmp_path, name, value):
     assert "\n" not in str(error.value)
 
 
+def damaged_state(out, tensors=(), **metadata):
+    """Put these into the newest state of a run, as a stranger can: with a digest that fits."""
+    stored, said = checkpoint.load_tensors(out / STATE)
+    (out / STATE).unlink()  # it may be one file with another name
+    checkpoint.save_tensors(out / STATE, {**stored, **dict(tensors)}, {**said, **metadata})
+
+
+NAN = torch.full((280, 8), float("nan"))
+SHAPE = torch.get_rng_state().shape
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "line"),
+    [
+        ("random.cpu", torch.zeros(SHAPE), "random.cpu has values that no run has"),
+        ("random.cpu", torch.full(SHAPE, 255, dtype=torch.uint8), "is no state of a generator"),
+        ("model.embedding.weight", NAN, "model.embedding.weight has values that no run has"),
+        ("adam.exp_avg.embedding.weight", NAN, "exp_avg.embedding.weight has values"),
+        ("adam.exp_avg_sq.embedding.weight", torch.full((280, 8), -1.0), "has values that no run"),
+        ("adam.step.embedding.weight", torch.tensor(-1.0), "has values that no run has"),
+        ("model.embedding.weight", torch.ones(280, 8).half(), "has values that no run has"),
+    ],
+)
+def test_values_that_no_run_has_are_one_line(tmp_path, name, values, line):
+    run(tmp_path, train_steps=3)
+    damaged_state(tmp_path, {name: values})
+    with pytest.raises(DamagedFileError, match=f"safetensors is damaged: .*{line}"):
+        run(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("scaler", ['{"a": 1}', '{"scale": "x"}', "whole"])
+def test_a_scaler_that_is_none_is_one_line(tmp_path, monkeypatch, scaler):
+    monkeypatch.setattr(training_run, "gradient_scaler", eager_scaler)
+    run(tmp_path, train_steps=3, precision="fp16")
+    if scaler == "whole":
+        said = json.loads(checkpoint.load_tensors(tmp_path / STATE)[1]["scaler"])
+        scaler = json.dumps({**said, "scale": "x"})
+    damaged_state(tmp_path, scaler=scaler)
+    with pytest.raises(DamagedFileError, match="is damaged: its scaler are no numbers"):
+        run(tmp_path, resume=True, precision="fp16")
+
+
+@pytest.mark.parametrize(
+    "change", [{"n_batches": 2**62}, {"epoch": 2**62}, {"multiple_of": 0}, {"multiple_of": 2**62}]
+)
+def test_counters_that_no_run_has_are_one_line(tmp_path, change):
+    """Training would look for batch 2**62, or pad every sentence to as much."""
+    run(tmp_path, train_steps=3)
+    counters = json.loads(checkpoint.load_tensors(tmp_path / STATE)[1]["counters"])
+    damaged_state(tmp_path, counters=json.dumps({**counters, **change}))
+    with pytest.raises(DamagedFileError, match="is damaged: its counters are no run's"):
+        run(tmp_path, resume=True)
+
+
 @pytest.mark.parametrize("tensor", ["random.cpu", "adam.step.embedding.weight", "more"])
 def test_a_state_with_other_tensors_is_refused_before_they_are_read(tmp_path, monkeypatch, tensor):
     run(tmp_path / "run", train_steps=3)
@@ -266,3 +322,53 @@ def test_a_state_is_never_older_than_its_log(tmp_path, monkeypatch):
     assert order == ["log.jsonl", "step-N.safetensors", "model.safetensors", STATE]
     assert saved_step(tmp_path / "run") == 3
     assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 3
+
+
+def in_one_shard(out, said):
+    """Let the newest state of a run have its weights and moments in one shard, with that head."""
+    tensors, metadata = checkpoint.load_tensors(out / STATE)
+    sharded = {name: t for name, t in tensors.items() if name.startswith(SHARDED)}
+    folder = out / "sharded" / "step-00000003"
+    folder.mkdir(parents=True)
+    if said == "right":
+        offsets = {name: {"saved_offsets": [0] * t.dim()} for name, t in sharded.items()}
+        said = json.dumps(offsets)
+    save_file(sharded, folder / "one.safetensors", {"DCP_SHARDING_INFO": said})
+    digest = hashlib.sha256((folder / "one.safetensors").read_bytes()).hexdigest()
+    for name in sharded:
+        del tensors[name]
+    named = {"folder": folder.name, "sha256": {"one.safetensors": digest}}
+    (out / STATE).unlink()
+    checkpoint.save_tensors(out / STATE, tensors, {**metadata, "sharded": json.dumps(named)})
+
+
+SHARDED = "model.", "adam.exp_avg.", "adam.exp_avg_sq."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{", "[" * 9**5, "[]", "{}", '{"model.embedding.weight": 3}', "7",
+        "right", "a word", "null", "-1", "9",
+    ],
+    ids=lambda said: said[:9],
+)  # fmt: skip
+def test_a_shard_that_a_stranger_wrote_is_one_line(tmp_path, said):
+    run(tmp_path, train_steps=3)
+    names = dict(checkpoint.load_model(tmp_path)[0].named_parameters())
+    if said in ("a word", "null", "-1", "9"):
+        value = {"a word": "x", "null": None}.get(said, said)
+        value = int(value) if value in ("-1", "9") else value
+        offsets = {
+            f"{prefix}{name}": {"saved_offsets": [value] * parameter.dim()}
+            for prefix in SHARDED
+            for name, parameter in names.items()
+        }
+        said = json.dumps(offsets)
+    in_one_shard(tmp_path, said)
+    if said == "right":
+        run(tmp_path, resume=True)
+        return
+    with pytest.raises(DamagedFileError, match="damaged: it (does not say|lacks a part)") as error:
+        run(tmp_path, resume=True)
+    assert "\n" not in str(error.value)

@@ -31,6 +31,8 @@ from annotated_transformer.weights import read_metadata, tensor_shapes
 SHARDED = "sharded"
 """The directory of the sharded states of a run; in a state's metadata, what is said of its own."""
 LONGEST_NAME = 96  # of a file, in bytes
+NOT_SHARDS = AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError
+"""What PyTorch raises where the heads of shards are not as it writes them; too deep JSON, too."""
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -178,10 +180,14 @@ def shard_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
     for name in digests:
         tensor_shapes(folder / name)  # whose head has a bound
-    about_all = HuggingFaceStorageReader(str(folder)).read_metadata()
+    try:
+        about_all = HuggingFaceStorageReader(str(folder)).read_metadata()
+    except NOT_SHARDS:
+        raise DamagedFileError(f"{folder} is damaged: it does not say what its parts are") from None
     found: dict[str, Any] = about_all.state_dict_metadata
     for tensor, about in found.items():
-        if sum(prod(chunk.sizes) for chunk in about.chunks) != prod(about.size):
+        is_below = any(offset < 0 for chunk in about.chunks for offset in chunk.offsets)
+        if is_below or sum(prod(chunk.sizes) for chunk in about.chunks) != prod(about.size):
             raise DamagedFileError(f"{folder} is damaged: it lacks a part of {tensor}")
     return {tensor: tuple(about.size) for tensor, about in found.items()}
 
@@ -213,12 +219,16 @@ def load_shards(path: Path, tensors: Mapping[str, Tensor], model: Transformer) -
     folder, _ = shard_digests(path)
     if folder is None:
         return shards_of(tensors, like)
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
     found = {name: torch.empty_like(parameter) for name, parameter in like.items()}
     with _some_group():
-        load(found, storage_reader=HuggingFaceStorageReader(str(folder)))
+        try:
+            load(found, storage_reader=HuggingFaceStorageReader(str(folder)))
+        except CheckpointException:
+            raise DamagedFileError(f"{folder} is damaged: its parts make no tensors") from None
     return found
 
 

@@ -1,0 +1,99 @@
+"""What a state must be before a run goes on from it: its tensors, their values, its counters."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from annotated_transformer import weights
+from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.errors import DamagedFileError
+from annotated_transformer.training.distributed import sharded_checkpoint
+from annotated_transformer.training.distributed.sharded_checkpoint import is_sharded
+
+ADAM = ("step", "exp_avg", "exp_avg_sq")
+
+
+def require_state(config: ModelConfig, path: Path) -> None:
+    """Raise DamagedFileError unless the file is a state, ConfigError unless it is this model's."""
+    weights.require_whole(path)
+    sharded_checkpoint.require_whole_shards(path)
+    metadata = weights.read_metadata(path)
+    shapes = {**weights.tensor_shapes(path), **sharded_checkpoint.shard_shapes(path)}
+    if not metadata.keys() >= {"counters", "train"}:
+        raise DamagedFileError(f"{path} is not the state of a training run")
+    of_model = with_prefix("model.", shapes)
+    weights.without_weights(config, of_model, path)
+    weights.require_memory(12 * sum(torch.Size(s).numel() for s in of_model.values()), path)
+    expected: dict[str, tuple[int, ...]] = {f"model.{name}": s for name, s in of_model.items()}
+    for name, shape in of_model.items():
+        expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in ADAM}
+    expected["random.cpu"] = tuple(torch.get_rng_state().shape)
+    optional: dict[str, tuple[int, ...]] = {"log.sums": (2,), "random.cuda": (16,)}
+    for name in shapes:
+        base, _, rank = name.rpartition(".")
+        if base in ("random.cpu", "random.cuda") and rank.isdecimal():
+            optional[name] = {**expected, **optional}[base]
+    found = {name: shape for name, shape in shapes.items() if name not in optional}
+    may = {name: shape for name, shape in shapes.items() if name in optional}
+    require(
+        found == expected and all(optional[name] == shape for name, shape in may.items()),
+        f"{path} has other tensors than the state of this model",
+    )
+
+
+def with_prefix(prefix: str, named: Any) -> dict[str, Any]:
+    """The entries whose names begin so, without that beginning."""
+    return {
+        name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
+    }
+
+
+def from_json(path: Path, metadata: dict[str, str], name: str) -> dict[str, Any]:
+    """An entry of the state's metadata. Raises DamagedFileError for what `save` cannot write."""
+    try:
+        value = json.loads(metadata.get(name, "{}"))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise DamagedFileError(f"{path} is damaged: its {name} are no JSON")
+    return value
+
+
+def require_counters(path: Path, metadata: dict[str, str], config: TrainConfig) -> dict[str, int]:
+    """The counters of a state. Raises DamagedFileError for those that no run can have."""
+    counters = from_json(path, metadata, "counters")
+    numbers = all(type(value) is int and 0 <= value < 2**63 for value in counters.values())
+    if not numbers or not counters.keys() >= {"step", "epoch", "n_batches"}:
+        raise DamagedFileError(f"{path} is damaged: its counters are no numbers")
+    drawn = counters["epoch"] + counters["n_batches"]  # at the least: no epoch is empty
+    if drawn > counters["step"] * config.accumulate or counters.get("multiple_of", 1) not in (1, 8):
+        raise DamagedFileError(f"{path} is damaged: its counters are no run's")
+    return counters
+
+
+def require_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise DamagedFileError for values that no run has: of another type, no numbers, below 0."""
+    for name, tensor in tensors.items():
+        own: Any = tensor
+        own = own.to_local() if is_sharded(tensor) else own
+        is_random = name.startswith("random.")
+        wrong = own.dtype != (torch.uint8 if is_random else torch.float32)
+        if not (wrong or is_random or name == "log.sums"):  # a loss may be infinite
+            is_below = name.startswith(("adam.step.", "adam.exp_avg_sq.")) and (own < 0).any()
+            wrong = bool(is_below or not own.isfinite().all())
+        if wrong:
+            raise DamagedFileError(f"{path} is damaged: {name} has values that no run has")
+
+
+def require_scaler(path: Path, scaler: Mapping[str, Any], like: Mapping[str, Any]) -> None:
+    """Raise DamagedFileError unless it is the state of a gradient scaler as another one is."""
+    numbers = all(type(n) in (int, float) and math.isfinite(n) for n in scaler.values())
+    if not numbers or scaler.keys() != like.keys():
+        raise DamagedFileError(f"{path} is damaged: its scaler are no numbers")
