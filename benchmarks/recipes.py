@@ -85,14 +85,6 @@ RECIPES = {
         export="book/model", scored="tatoeba-en-de", keeps_stages=True,
         alphas=(0.6, 1.0, 1.4, 1.8),
     ),
-    "multi30k_small_cpu": Recipe(
-        "Preset small on Multi30k, on one CPU core: 3,000 steps, which take half an hour on a free "
-        "core.",
-        "multi30k-en-de",
-        (Stage(("--preset", "small", "--vocab-size", "6000", *_set(
-            p_drop=0.1, max_tokens=768, warmup_steps=400, lr_factor=0.65, train_steps=3000,
-            validate_every=1000, checkpoint_every=100, keep_checkpoints=20)), average=10),),
-    ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
         "multi30k-en-de",

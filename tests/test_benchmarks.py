@@ -291,6 +291,21 @@ def test_a_file_of_pairs_becomes_a_page_that_translates_and_the_way_is_timed(tmp
         rehearse("from_pairs", "--keep", kept, "--out", out)
 
 
+def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric():
+    (record,) = read_result(ROOT / "book" / "results" / "multi30k_tutorial.json")["records"]
+    published, test = record["published"], record["test"]
+    assert (published["BLEU"], published["parameters"]) == (36.52, 9_038_341)
+    assert record["languages"] == ["de", "en"] and record["parameters"] <= published["parameters"]
+    assert test["BLEU"]["score"] > published["BLEU"] and "tok:none" in test["BLEU"]["signature"]
+
+
+def test_the_stored_soak_of_thirty_minutes_lost_nothing_and_stayed_flat():
+    (record,) = read_result(soak.RESULT)["records"]
+    assert record["faults"] == 30 and record["minutes"] >= 30 and record["lines"] > 10_000
+    assert record["differs_in"] == [] and record["flat"]
+    assert max(record["growth_MiB"].values()) <= soak.GROWTH / 2**20
+
+
 def test_twenty_thousand_pairs_became_a_page_within_the_hour():
     result = read_result(ROOT / "book" / "results" / "from_pairs.json")
     (record,) = result["records"]
