@@ -6,7 +6,8 @@
 
 Both make the same steps of two batches each. One process takes both batches in turn, two take one
 each. They take turns: in each round torchrun starts one process, then two, and what counts is the
-median over the rounds of the ratio of neighbours, in real target tokens a second.
+median over the rounds of the ratio of neighbours, in real target tokens a second. Three rounds or
+more write book/results/distributed.json.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from annotated_transformer import ModelConfig, TrainConfig
+from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.text.batching import token_batches
 from annotated_transformer.training.distributed.processes import joined
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.timing import sentences
+from benchmarks.timing import command_line, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "book" / "results" / "distributed.json"
 WORKER = "--work"
 
 
@@ -77,12 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         work(args.small, n_steps)
         return
     passed_on = ["--steps", str(n_steps), *(["--small"] if args.small else [])]
-    ratios = []
+    rounds = []
     for _ in range(1 if args.small else args.rounds):
         one, two = (tokens_a_second(n, passed_on) for n in (1, 2))
-        ratios.append(two / one)
+        rounds.append({"one": round(one, 1), "two": round(two, 1), "ratio": round(two / one, 3)})
         print(f"one process {one:,.0f} tokens/s, two {two:,.0f}: {two / one:.2f} times", flush=True)
-    print(f"median {statistics.median(ratios):.2f}")
+    median = statistics.median(row["ratio"] for row in rounds)
+    print(f"median {median:.2f}")
+    if len(rounds) >= 3:
+        record = {"preset": "base", "steps": n_steps, "rounds": rounds, "median": median}
+        write_result(OUT, command_line("distributed", arguments), [record])
 
 
 if __name__ == "__main__":
