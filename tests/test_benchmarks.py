@@ -306,6 +306,14 @@ def test_the_stored_soak_of_thirty_minutes_lost_nothing_and_stayed_flat():
     assert max(record["growth_MiB"].values()) <= soak.GROWTH / 2**20
 
 
+def test_two_processes_were_nearly_twice_as_fast_as_one():
+    (record,) = read_result(ROOT / "book" / "results" / "distributed.json")["records"]
+    assert len(record["rounds"]) >= 3 and record["median"] >= 1.8
+    assert all(
+        row["ratio"] == pytest.approx(row["two"] / row["one"], 0.01) for row in record["rounds"]
+    )
+
+
 def test_twenty_thousand_pairs_became_a_page_within_the_hour():
     result = read_result(ROOT / "book" / "results" / "from_pairs.json")
     (record,) = result["records"]
