@@ -22,6 +22,7 @@ from annotated_transformer.experiments.significance import (
 )
 from annotated_transformer.experiments.table_3.miniature import (
     CLAIMS,
+    CONTROLS,
     DECODINGS,
     SCORES,
     SHORT,
@@ -58,7 +59,7 @@ def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Path]:
 
 def run_verb(args: Namespace, say: Callable[[str], None]) -> None:
     """`annotated-transformer variations run ROW ...`: what is missing, seed 1 of each row first."""
-    require(bool(args.rows), "name the rows to run: base, A1, ... or table, claims, all")
+    require(bool(args.rows), "name the rows to run: base, A1, ... or ten, table, claims, all")
     require(args.seeds >= 1, f"seeds must be at least 1, got {args.seeds}")
     require(args.steps is None or args.steps >= 1, f"steps must be at least 1, got {args.steps}")
     require(args.jobs >= 1, f"jobs must be at least 1, got {args.jobs}")
@@ -84,7 +85,7 @@ def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
     print(as_text(rows))
     if args.result:
         most = max(len(seeds) for seeds in records.values())
-        rows_run = "all" if any(row["group"] == "claims" for row in rows) else "table"
+        rows_run = "all" if any(row["group"] == "claims" for row in rows) else "ten"
         where = f"--corpus {args.corpus} --out {args.out}"
         command = (
             f"annotated-transformer variations run {rows_run} --seeds {most} {where} && "
@@ -112,7 +113,7 @@ def collect(out: Path, name: str) -> Records:
 
 
 def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
-    """A row for each variation, and for each way to search with base.
+    """A row for each variation, each way to search with base, and each of base's controls.
 
     Each row has estimates, differences, and the paper's numbers. `ppl` and `bleu` are estimates
     (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of the paired
@@ -138,15 +139,17 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
             printed = ("name", "ppl", "bleu", "parameters")
             row["paper"] = {key: getattr(PAPER[name], key) for key in printed}
         rows.append({**row, **_estimates(records, name, "", variation.against, n_samples)})
-    for decoding in DECODINGS if "base" in records else ():
+    others = {name: ("search", f"base, {name.replace('-', ' ')}") for name in DECODINGS}
+    others |= {name: ("controls", f"base {about}") for name, about in CONTROLS.items()}
+    for name, (group, about) in others.items() if "base" in records else ():
         rows.append(
             {
-                "id": decoding,
-                "about": f"base, {decoding.replace('-', ' ')}",
+                "id": name,
+                "about": about,
                 "against": "base",
-                "group": "search",
+                "group": group,
                 "n_seeds": len(records["base"]),
-                **_estimates(records, "base", decoding, "base", n_samples),
+                **_estimates(records, "base", name, "base", n_samples),
             }
         )
     return rows
