@@ -76,12 +76,16 @@ class FirefoxPage:
         self._ask("input.performActions", context=self.tab, actions=[source])
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return self.loop.run_until_complete(self._answer(method, parameters))
+
+    async def _answer(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
         number = next(self.numbers)
-        self.socket.write_message(
-            json.dumps({"id": number, "method": method, "params": parameters})
-        )
+        question = {"id": number, "method": method, "params": parameters}
+        await self.socket.write_message(json.dumps(question))
         while True:
-            text = self.loop.run_until_complete(asyncio.ensure_future(self._read(), loop=self.loop))
+            text = await self.socket.read_message()
+            if text is None:
+                raise RuntimeError("Firefox has hung up")
             message = json.loads(text)
             if message.get("method") == "log.entryAdded":
                 self.complaints.append(message["params"]["text"])
@@ -89,12 +93,6 @@ class FirefoxPage:
                 if message["type"] == "error":
                     raise RuntimeError(message["message"])
                 return dict(message["result"])
-
-    async def _read(self) -> str:
-        text = await self.socket.read_message()
-        if text is None:
-            raise RuntimeError("Firefox has hung up")
-        return str(text)
 
 
 @contextmanager
