@@ -253,7 +253,7 @@ def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
     for name in ("greedy ids", "beam 4 ids"):
         assert abs(found[name]["BLEU"] - found[name]["BLEU in float32"]) <= 0.3
     assert simd["ms a token, greedy, median"] <= 2 and plain["ms a token, greedy, median"] <= 8
-    assert simd["ms a sentence, beam 4, median"] <= 250
+    assert all(way["ms a sentence, beam 4, median"] <= 250 for way in (simd, plain))
 
 
 @pytest.mark.skipif(not NODE, reason="no node on this machine")
@@ -273,7 +273,7 @@ def test_the_stored_figures_of_the_training_page_are_as_good_as_we_say():
     assert curves and {record["steps"] for record in curves} == {200}
     assert all(record["largest difference"] <= 1e-3 for record in curves)
     assert solved and all(record["right"] == record["of"] == 200 for record in solved)
-    assert all(record["seconds of the processor"] <= 60 for record in solved)
+    assert all(record["seconds of the clock"] <= 60 for record in solved)
 
 
 @pytest.mark.skipif(not NODE, reason="no node on this machine")
