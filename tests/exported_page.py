@@ -1,6 +1,19 @@
 """What the tests of the pages that the package writes share."""
 
+from pathlib import Path
+
+import pytest
 from playwright.sync_api import Page
+
+from tools.browser import CHROMIUM
+
+BOOK_MODEL = Path(__file__).parents[1] / "book" / "model"
+IN_CHROMIUM = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
+    ),
+]
 
 
 def open_page(page: Page, address: str) -> None:

@@ -1,13 +1,16 @@
-"""A Chromium for the tests of the pages that the package writes."""
+"""For the tests of the pages that the package writes: a Chromium, and the page of `book/model`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from exported_page import BOOK_MODEL
 from playwright.sync_api import Page, expect
 
-from tools.browser import chromium_page
+from annotated_transformer.interop.page import write_page
+from tools.browser import chromium_page, served
 
 PATIENCE = 600_000  # milliseconds: catches a browser that hangs, not one on a busy machine
 
@@ -24,3 +27,15 @@ def page(tab: Page) -> Iterator[Page]:
         page.set_default_timeout(PATIENCE)
         expect.set_options(timeout=PATIENCE)
         yield page
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported page, which no test changes."""
+    return write_page(BOOK_MODEL, tmp_path_factory.mktemp("site") / "page")
+
+
+@pytest.fixture(scope="session")
+def address(folder: Path) -> Iterator[str]:
+    with served(folder.parent) as address:
+        yield f"{address}/page/index.html"

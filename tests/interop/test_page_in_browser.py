@@ -5,29 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
-from exported_page import open_page
+from exported_page import IN_CHROMIUM, open_page
 from playwright.sync_api import Page, expect
 
 from annotated_transformer import checkpoint
 from annotated_transformer.interop.int8_rows import with_int8_rows
 from annotated_transformer.interop.page import write_page
 from annotated_transformer.translation.translator import Translator
-from tools.browser import CHROMIUM, served
+from tools.browser import served
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 SENTENCE = "I would like to know why she did not come to the party."
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_page(BOOK_MODEL, tmp_path_factory.mktemp("site") / "page")
+pytestmark = IN_CHROMIUM
 
 
 @pytest.fixture(scope="module")

@@ -1,35 +1,14 @@
 """The exported page in Chromium when something fails, takes long or is not allowed."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from exported_page import open_page
+from exported_page import IN_CHROMIUM, open_page
 from playwright.sync_api import Page, expect
-
-from annotated_transformer.interop.page import write_page
-from tools.browser import CHROMIUM, served
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_page(BOOK_MODEL, tmp_path_factory.mktemp("site") / "page")
-
-
-@pytest.fixture(scope="module")
-def address(folder: Path) -> Iterator[str]:
-    with served(folder.parent) as address:
-        yield f"{address}/page/index.html"
+pytestmark = IN_CHROMIUM
 
 
 def replace_in(page: Page, path: Path, old: str, new: str) -> None:

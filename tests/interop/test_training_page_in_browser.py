@@ -4,19 +4,14 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from exported_page import open_page
+from exported_page import IN_CHROMIUM, open_page
 from playwright.sync_api import Page, expect
 
 from annotated_transformer.experiments import reversal
 from annotated_transformer.interop.training_page import write_training_page
-from tools.browser import CHROMIUM, served
+from tools.browser import served
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
-    ),
-]
+pytestmark = IN_CHROMIUM
 TINY = {"d_model": 8, "d_ff": 8, "nWords": 4}  # some steps show the form, not the skill
 
 
