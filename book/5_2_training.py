@@ -805,11 +805,12 @@ print(f"{sliced['pairs']['train']:,} pairs, {trained['steps']:,} steps, {trained
 print(f"BLEU {scored['sacreBLEU']['score']:.1f}, with compounds split {scored['compound-split BLEU']['score']:.1f}")
 right, wrong = scored["perplexity"], scored["perplexity with other sources"]
 print(f"perplexity {right:.0f}, with other sentences' sources {wrong:.0f}")
-assert sliced["encoded"]["vocab_size"] > right and wrong > 1.1 * right
+assert sliced["encoded"]["vocab_size"] > right and (round(right), round(wrong)) == (383, 456)
 assert trained["training_log"][-1]["nll"] < trained["training_log"][0]["nll"] - 2
 
 # %% [markdown]
-# It does: the wrong sources cost a fifth of the perplexity. The BLEU is that of a model that has hardly begun.
+# It does: with the wrong sources perplexity is a fifth higher, 456 against 383. A BLEU of 0.3 is that of a model that has
+# hardly begun.
 #
 # :::{dropdown} Where this is
 # `TrainingRun` and `train` in `annotated_transformer/training/` (`run.py`, `loop.py`, `state.py`), `Transformer.step`, the
