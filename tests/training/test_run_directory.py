@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
 import torch
@@ -126,13 +127,14 @@ def test_shards_beside_the_settings_of_a_run_are_still_shards(tmp_path):
 
 
 OTHER = """
-import sys, time
+import sys
+from subprocess import PIPE
 from pathlib import Path
 from annotated_transformer.training.distributed.processes import ALONE
 from annotated_transformer.training.run_directory import kept_from_others
 with kept_from_others(Path(sys.argv[1]), ALONE):
     print("has it", flush=True)
-    time.sleep(3600)
+    sys.stdin.read()  # until it is killed, or the test has failed
 """
 
 
@@ -145,7 +147,7 @@ def test_two_processes_never_train_in_one_directory(tmp_path, resume):
         train(*toy_run_config(train_steps=1), *arguments[2:], progress=False)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     command = [sys.executable, "-c", OTHER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout.readline() == "has it\n"
         with pytest.raises(ConfigError, match="another process trains in .*: name another dir"):
             train(*arguments, resume=resume, progress=False)
