@@ -208,7 +208,7 @@ def _variations(verbs: Any) -> None:
         nargs="*",
         metavar="ROW",
         default=[],
-        help="for run: base, A1 ... E1, big, one of the claims, or a group: table, claims, all",
+        help="for run: base, A1 ... big, one of the claims, or a group: ten, table, claims, all",
     )
     add("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N of each row (default 3)")
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)")

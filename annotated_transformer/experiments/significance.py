@@ -3,7 +3,7 @@
 Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is
 kept, and drawing sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread
 that another test set of this kind would have. Of seeds there are too few to draw from: their spread
-is taken from Student's t.
+is taken from Student's t, with the seeds of one configuration, or of many (`pooled_spread`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -94,13 +94,60 @@ def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
     return bleu_from_counts([round(count) for count in sums.tolist()])
 
 
+class Spread(NamedTuple):
+    """The standard deviation of a value between seeds, and its degrees of freedom."""
+
+    sd: float
+    degrees: int
+
+
+def pooled_spread(groups: Iterable[Sequence[float]]) -> Spread:
+    """What the seeds of many configurations have in common, the error of an analysis of variance.
+
+        s^2 = sum_g sum_i (x_gi - mean_g)^2 / sum_g (k_g - 1)
+
+    It takes the configurations' variances to be equal, which `equal_spreads` can doubt. Raises
+    ConfigError when no group has two seeds.
+    """
+    groups = [group for group in groups if len(group) > 1]
+    require(bool(groups), "no configuration has two seeds")
+    degrees = sum(len(group) - 1 for group in groups)
+    squares = sum((len(group) - 1) * statistics.variance(group) for group in groups)
+    return Spread(math.sqrt(squares / degrees), degrees)
+
+
+def equal_spreads(groups: Iterable[Sequence[float]]) -> float:
+    """The p-value of Bartlett's test (1937): how surprising these variances are if all are equal.
+
+    It takes the values to be normal. Raises ConfigError for fewer than two groups of two values,
+    and where a group's values are all alike.
+    """
+    groups = [group for group in groups if len(group) > 1]
+    require(len(groups) > 1, "there are no two variances to compare")
+    variances = [statistics.variance(group) for group in groups]
+    require(min(variances) > 0, "a group's values are all alike")
+    each = [len(group) - 1 for group in groups]
+    pooled, degrees = pooled_spread(groups)
+    logs = sum(k * math.log(v) for k, v in zip(each, variances, strict=True))
+    correction = 1 + (sum(1 / k for k in each) - 1 / degrees) / (3 * (len(groups) - 1))
+    statistic = (2 * degrees * math.log(pooled) - logs) / correction
+    halves = torch.tensor([(len(groups) - 1) / 2, statistic / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(*halves))  # the chi-square distribution's upper tail
+
+
 class Estimate(NamedTuple):
-    """A mean over seeds, its 95 % interval, and each seed's value, in the order of the seeds."""
+    """A mean over seeds, its 95 % interval, and each seed's value, in the order of the seeds.
+
+    `seed_error` is the standard error of the mean that comes from the seeds and `degrees` its
+    degrees of freedom; without them they are taken from `seeds` alone.
+    """
 
     mean: float
     low: float
     high: float
     seeds: list[float]
+    seed_error: float | None = None
+    degrees: int | None = None
 
     @property
     def sign(self) -> int:
@@ -114,6 +161,7 @@ def estimate(
     runs: Sequence[Float[Tensor, "_N _S"]],
     against: Sequence[Float[Tensor, "_N _S"]] | None = None,
     n_samples: int = 1000,
+    spread: Spread | None = None,
 ) -> Estimate:
     """The metric's mean over `runs` (seeds of one configuration), or its difference to `against`.
 
@@ -124,9 +172,10 @@ def estimate(
     where s_sentences is the standard deviation of the mean when sentences are drawn with
     replacement, the same for all runs and both sides, so that a difference is paired (Efron and
     Tibshirani 1993, chapter 6), s_seeds is that of the k runs' own values, and t is Student's, 4.30
-    for three of them: drawing from three seeds could never reach beyond the outermost one. A single
-    run has no s_seeds, and its interval says nothing of other seeds. Raises ConfigError unless all
-    runs scored the same number of sentences.
+    for three of them: drawing from three seeds could never reach beyond the outermost one. Where
+    `spread`, taken from more runs, is given, s_seeds is at least that, with its degrees of freedom.
+    A single run has no s_seeds, and its interval says nothing of other seeds. Raises ConfigError
+    unless all runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
     paired = against is None or len(against) == len(runs)
@@ -146,11 +195,26 @@ def estimate(
     means = [statistics.fmean(values(sample)) for sample in weights]
     seeds = values(torch.ones(n, dtype=torch.float64))
     half = NORMAL_95 * statistics.stdev(means)
-    if len(seeds) > 1:
-        t = STUDENT_95[min(len(seeds) - 1, len(STUDENT_95)) - 1]
-        half = math.hypot(half, t * statistics.stdev(seeds) / math.sqrt(len(seeds)))
+    error, degrees = _seed_error(seeds, spread)
+    if degrees:
+        half = math.hypot(half, student_95(degrees) * error)
     mean = statistics.fmean(seeds)
-    return Estimate(mean, mean - half, mean + half, seeds)
+    return Estimate(mean, mean - half, mean + half, seeds, error, degrees)
+
+
+def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[float, int]:
+    """The standard error of the seeds' mean, and its degrees of freedom: 0 for a single seed."""
+    if len(seeds) < 2:
+        return 0.0, 0
+    sd, degrees = statistics.stdev(seeds), min(len(seeds) - 1, len(STUDENT_95))
+    if spread:
+        sd, degrees = max(sd, spread.sd), spread.degrees
+    return sd / math.sqrt(len(seeds)), degrees
+
+
+def student_95(degrees: int) -> float:
+    """Student's t for 95 %, two-sided."""
+    return STUDENT_95[degrees - 1] if degrees <= len(STUDENT_95) else _student(0.05, degrees)
 
 
 P_LEAST = 1e-9
@@ -177,14 +241,14 @@ def p_value(found: Estimate, value: float = 0.0) -> float:
 def half_width(found: Estimate, level: float) -> float:
     """How far the interval reaches to either side when it misses the truth in `level` of cases.
 
-    At 0.05 it is the interval of `estimate`. The spread of the seeds is taken from the seeds and
-    that of the sentences from what is left of that interval; their factors are the quantiles of
-    Student's t and of the normal distribution for `level`.
+    At 0.05 it is the interval of `estimate`. The seeds have their part of it, the sentences what
+    is left; their factors are the quantiles of Student's t and of the normal distribution for
+    `level`.
     """
-    of_seeds, degrees = 0.0, min(len(found.seeds) - 1, len(STUDENT_95))
-    if degrees:
-        of_seeds = statistics.stdev(found.seeds) / math.sqrt(len(found.seeds))
-    t = STUDENT_95[degrees - 1] if degrees else 0.0
+    of_seeds, degrees = _seed_error(found.seeds)
+    if found.seed_error is not None and found.degrees is not None:
+        of_seeds, degrees = found.seed_error, found.degrees
+    t = student_95(degrees) if degrees else 0.0
     half = (found.high - found.low) / 2
     of_sentences = math.sqrt(max(0.0, half**2 - (t * of_seeds) ** 2)) / NORMAL_95
     normal = -statistics.NormalDist().inv_cdf(level / 2)

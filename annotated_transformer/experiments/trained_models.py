@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from annotated_transformer.experiments.significance import Estimate, half_width, holm, p_value
 
 HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
-NEARLY = {"bleu": 1.0, "ppl": 0.05}
-"""Nearly the same: within 1 BLEU, or 5 % of the other's perplexity."""
+NEARLY = {"bleu": 1.0, "ppl": math.log(1.05)}
+"""Nearly the same: within 1 BLEU, or a factor of 1.05 in perplexity."""
 ONE_SEED = "one seed: the noise of seeds is not known"
 Results = dict[str, dict[str, Any]]
 Finding = tuple[str, str]  # verdict, evidence
@@ -29,7 +29,10 @@ LEVEL = 0.05
 
 
 class Comparison(NamedTuple):
-    """Two trained models on one corpus; is their difference other than 0, or than `margin`."""
+    """Two trained models on one corpus; is their difference other than 0, or than `margin`.
+
+    A difference in perplexity is that of its logarithm, in nats per token.
+    """
 
     corpus: str
     row: str
@@ -49,10 +52,26 @@ class Comparison(NamedTuple):
 
     def __str__(self) -> str:
         label = self.measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
-        low, mean, high = (f"{x:+.2f}" for x in (self.found.low, self.found.mean, self.found.high))
+        mean, *ends = (self.scaled(x) for x in (self.found.mean, self.found.low, self.found.high))
+        low, high = (f"{x:+.{self.digits}f}" for x in ends)
         n_seeds = len(self.found.seeds)
         sentences = CORPORA[self.corpus]
-        return f"{self.row}, {sentences}: {label} {mean} ({low} to {high}, {n_seeds} seeds)"
+        middle = f"{mean:+.{self.digits}f}{self.unit}"
+        return f"{self.row}, {sentences}: {label} {middle} ({low} to {high}, {n_seeds} seeds)"
+
+    def scaled(self, difference: float) -> float:
+        """A difference as it is told: in percent, if it is one in perplexity."""
+        return 100 * math.expm1(difference) if self.unit else difference
+
+    @property
+    def unit(self) -> str:
+        """What stands behind a number: a percent sign, or nothing for BLEU."""
+        return " %" if self.measure.startswith("ppl") else ""
+
+    @property
+    def digits(self) -> int:
+        """Decimals of a difference as it is told."""
+        return 1 if self.unit else 2
 
 
 @dataclass(frozen=True)
@@ -100,7 +119,8 @@ class Compared:
         text = f"{one}, p {'below 0.0001' if p < 1e-4 else f'{p:.2g}'}"
         if self.verdict(one, p_of) != CANNOT_TELL:
             return text
-        return f"{text}, could have seen {could_have_seen(one, p_of):.2f}"
+        seen = one.scaled(could_have_seen(one, p_of))
+        return f"{text}, could have seen {seen:.{one.digits}f}{one.unit}"
 
 
 def could_have_seen(one: Comparison, p_of: Corrected) -> float:
@@ -112,7 +132,8 @@ def could_have_seen(one: Comparison, p_of: Corrected) -> float:
 
 
 def _difference(results: Results, corpus: str, row: str, measure: str) -> dict[str, Any] | None:
-    return _row(results, corpus, row).get(f"{measure}_difference")
+    name = f"{'log_' * measure.startswith('ppl')}{measure}_difference"
+    return _row(results, corpus, row).get(name)
 
 
 def _row(results: Results, corpus: str, name: str) -> dict[str, Any]:
@@ -128,13 +149,9 @@ def comparisons(
     for row, corpus in itertools.product(rows, CORPORA):
         difference = _difference(results, corpus, row, measure)
         if difference and len(difference["seeds"]) > 1:
-            at = 0.0
-            if margin:
-                at = NEARLY[measure]
-                if measure == "ppl":
-                    other = _row(results, corpus, row)["against"]
-                    at *= _row(results, corpus, other)["ppl"]["mean"]
-            numbers = Estimate(*(difference[key] for key in ("mean", "low", "high", "seeds")))
+            at = NEARLY[measure] if margin else 0.0
+            fields = (field for field in Estimate._fields if field in difference)
+            numbers = Estimate(**{field: difference[field] for field in fields})
             found.append(Comparison(corpus, row, measure, at, numbers))
     return found
 

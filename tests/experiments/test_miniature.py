@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from annotated_transformer import cli
@@ -15,20 +16,24 @@ from annotated_transformer.experiments.significance import ppl_of_sums
 from annotated_transformer.experiments.table_3 import miniature
 from annotated_transformer.experiments.table_3.miniature import (
     CLAIMS,
+    CONTROLS,
     DECODINGS,
     VARIATIONS,
     Task,
     find_variations,
     read_scores,
     run_task,
+    taken_out,
 )
+from annotated_transformer.experiments.table_3.miniature_run import keep, take
+from annotated_transformer.experiments.table_3.miniature_summary import spreads, summarize
 from annotated_transformer.experiments.table_3.miniature_table import (
     as_text,
     collect,
     result_records,
     run_tasks,
-    summarize,
 )
+from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.tables.variations import TABLE_3
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -83,11 +88,11 @@ def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(r
         "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
     )  # fmt: skip
     assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
-    assert small.initialization == "scaled"  # the values of every stored run
+    assert small.initialization == "glorot"
     steps = row.train_config().train_steps
     assert training.train_steps == miniature.STEPS * steps // 100_000
     assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)
-    assert (training.warmup_steps, training.lr_factor) == (200, 0.3)
+    assert (training.warmup_steps, training.lr_factor) == (400, 0.3)
 
 
 def test_rows_that_keep_the_number_of_parameters_still_do():
@@ -108,12 +113,10 @@ def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
     assert (
         changed
         == {
-            "unscaled": {"scaled_attention"},
             "unscaled-A1": {"scaled_attention"},
             "no-positions": {"positions"},
             "no-warm-up": {"warm_up"},
             "pre-norm": {"norm"},
-            "pre-norm-no-warm-up": {"warm_up"},
             "short": {"max_length"},
             "short-learned": {"positions"},
         }[claim.id]
@@ -122,7 +125,10 @@ def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
 
 def test_groups_and_ids_name_variations():
     assert [v.id for v in find_variations(["table"])] == [row.id for row in TABLE_3]
-    assert len(find_variations(["all", "A1"])) == len(VARIATIONS) == 28
+    assert len(VARIATIONS) == 20 + 6
+    ten = [v.id for v in find_variations(["ten"])]
+    assert ten == ["base", *miniature.TEN] and len(ten) == 11
+    assert {v.id for v in find_variations(["all", "A1"])} == {*ten, *(v.id for v in CLAIMS)}
     assert [v.id for v in find_variations(["B2", "B2", "pre-norm"])] == ["B2", "pre-norm"]
     with pytest.raises(ConfigError, match="no variation A9"):
         find_variations(["A1", "A9"])
@@ -190,6 +196,20 @@ def test_a_finished_run_is_not_run_again(out, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_run_whose_scores_were_kept_is_not_run_again(out, tmp_path, monkeypatch):
+    (scores,) = (out / "reverse").glob("A1-2/scores.json")
+    keep(scores, tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["A1-2.json.gz"]
+    take(tmp_path / "kept", tmp_path / "runs" / "reverse")
+    monkeypatch.setattr(miniature, "train", None)
+    again = run_task(task("A1", tmp_path / "runs", seed=2))
+    assert again.read_bytes() == scores.read_bytes()
+    again.write_text("newer")  # what lies in the runs is not written over
+    take(tmp_path / "kept", tmp_path / "runs" / "reverse")
+    assert again.read_text() == "newer"
+
+
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
@@ -215,16 +235,16 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkey
 @pytest.mark.slow
 def test_the_summary_compares_every_row_with_its_own(out):
     rows = {row["id"]: row for row in summarize(collect(out, "reverse"), n_samples=20)}
-    assert list(rows) == ["base", "A1", *miniature.DECODINGS]
+    assert list(rows) == ["base", "A1", *DECODINGS, *CONTROLS]
     assert "bleu_difference" not in rows["base"]
     ppl = {record["row"]: [] for record in result_records(collect(out, "reverse"))}
     for record in result_records(collect(out, "reverse")):
         ppl[record["row"]].append(record["ppl"])
     assert rows["A1"]["ppl"]["seeds"] == pytest.approx(ppl["A1"])
-    differences = [one - other for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
-    assert rows["A1"]["ppl_difference"]["seeds"] == pytest.approx(differences)
+    ratios = [math.log(one / other) for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
+    assert rows["A1"]["log_ppl_difference"]["seeds"] == pytest.approx(ratios)
     assert rows["A1"]["paper"] == {"name": "h=1", "ppl": 5.29, "bleu": 24.9, "parameters": None}
-    assert rows["beam-1"]["ppl_difference"]["mean"] == 0
+    assert rows["beam-1"]["log_ppl_difference"]["mean"] == 0
     assert as_text(rows.values()).count("\n") == len(rows)
 
 
@@ -242,7 +262,8 @@ def made_up_record(name, seed, matched, nats, train_loss):
 
     found = {"": scores(nats)}
     if name == "base":
-        found |= {decoding: scores(nats + i) for i, decoding in enumerate(DECODINGS, 1)}
+        more = (*DECODINGS, *CONTROLS)
+        found |= {name: scores(nats + i) for i, name in enumerate(more, 1)}
     return {
         "id": name,
         "seed": seed,
@@ -260,11 +281,52 @@ def made_up_runs():
     }
 
 
-def test_each_way_to_search_has_its_own_scores():
+def test_each_way_to_search_and_each_control_has_its_own_scores():
     rows = {row["id"]: row for row in summarize(made_up_runs(), n_samples=20)}
-    for i, decoding in enumerate(DECODINGS, 1):
-        assert rows[decoding]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
-        assert rows[decoding]["ppl_difference"]["mean"] == pytest.approx(math.exp(1 + i) - math.e)
+    for i, name in enumerate((*DECODINGS, *CONTROLS), 1):
+        assert rows[name]["group"] == ("controls" if name in CONTROLS else "search")
+        assert rows[name]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
+        assert rows[name]["log_ppl_difference"]["mean"] == pytest.approx(i)
+
+
+def test_the_noise_of_the_seeds_is_what_all_trained_runs_have_in_common():
+    """Base's seeds lie 0.2 apart in nats a token, A1's 0.4, unscaled-A1's not at all: variances
+    0.02, 0.08 and 0, on average 1/30; a difference has twice that."""
+    apart = {"base": 0.2, "A1": 0.4, "unscaled-A1": 0.0}
+    records = {
+        name: {seed: made_up_record(name, seed, 8, 1.0 + seed * more, 1.0) for seed in (1, 2)}
+        for name, more in apart.items()
+    }
+    found = spreads(records)
+    assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(2 / 30)), 3)
+    assert found["search"] == {}  # each way to search changes both seeds alike
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    for name, own in (("A1", 0.2), ("unscaled-A1", 0.4)):
+        difference = rows[name]["log_ppl_difference"]
+        sd = max(math.sqrt(2 / 30), own / math.sqrt(2))
+        assert difference["degrees"] == 3
+        assert difference["seed_error"] == pytest.approx(sd / math.sqrt(2))
+    assert rows["without-cross"]["log_ppl_difference"]["degrees"] == 1  # a control stands alone
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_takes_its_part_out_of_the_trained_weights_and_puts_it_back(name):
+    model = Transformer(VARIATIONS["base"].configs(1, vocab_size=VOCAB_SIZE)[0]).eval()
+    tokens = torch.randint(4, VOCAB_SIZE, (2, 9), generator=torch.Generator().manual_seed(3))
+    turned = tokens.flip(1)
+    other_first, other_last = (tokens.index_fill(1, torch.tensor(i), 7) for i in (0, 8))
+    whole = model(tokens, tokens)
+    with taken_out(model, name):
+        damaged = model(tokens, tokens)
+        same = {
+            "without-encoder": (model.encode(tokens)[:, :8], model.encode(other_last)[:, :8]),
+            "without-decoder": (damaged[:, 8], model(tokens, other_first)[:, 8]),
+            "without-cross": (damaged, model(turned, tokens)),
+            "without-positions": (damaged, model(turned, tokens)),
+        }[name]
+        assert torch.allclose(*same, atol=1e-5)
+    assert not torch.allclose(whole, damaged, atol=1e-3)
+    assert torch.equal(model(tokens, tokens), whole)
 
 
 def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
@@ -288,9 +350,9 @@ def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(o
     assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(
         ppl_of_sums(nll["short"][beyond].sum(0))
     )
-    difference = rows["short-learned"]["ppl_within_difference"]["mean"]
+    difference = rows["short-learned"]["log_ppl_within_difference"]["mean"]
     within = [ppl_of_sums(nll[name][~beyond].sum(0)) for name in ("short-learned", "short")]
-    assert difference == pytest.approx(within[0] - within[1])
+    assert difference == pytest.approx(math.log(within[0] / within[1]))
 
 
 @pytest.mark.slow
@@ -322,7 +384,7 @@ def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_
     result = tmp_path / "table.json"
     assert run(capsys, "variations", "table", "--result", result, *where)[0] == 0
     content = read_result(result)
-    assert f"variations run table --seeds 2 --corpus reverse --out {out} && " in content["command"]
+    assert f"variations run ten --seeds 2 --corpus reverse --out {out} && " in content["command"]
     assert {(record["row"], record["seed"]) for record in content["records"]} == {
         ("base", 1),
         ("base", 2),

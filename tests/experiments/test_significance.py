@@ -11,14 +11,18 @@ from annotated_transformer.config import ConfigError
 from annotated_transformer.experiments.significance import (
     STUDENT_95,
     Estimate,
+    Spread,
     bleu_of_sums,
+    equal_spreads,
     estimate,
     half_width,
     holm,
     p_value,
+    pooled_spread,
     ppl_of_sums,
     sentence_bleu_statistics,
     sentence_nll,
+    student_95,
 )
 from annotated_transformer.translation.evaluation import bleu, perplexity
 
@@ -177,6 +181,60 @@ def test_p_is_five_percent_where_the_interval_ends(n_seeds):
     assert half_width(found, 0.05) == pytest.approx((found.high - found.low) / 2, rel=1e-3)
     assert half_width(found, 0.01) > half_width(found, 0.05)
     assert p_value(found, found.high + 0.1) < 0.05 < p_value(found, found.high - 0.1)
+
+
+def test_the_seeds_of_many_configurations_are_pooled_as_in_an_analysis_of_variance():
+    """By hand: variance 1 of 1, 2, 3 and 4 of 0, 2, 4, two degrees each;
+    8 of -2, 2, one degree: (2 + 8 + 8) / 5."""
+    found = pooled_spread([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0], [-2.0, 2.0], [7.0]])
+    assert found == Spread(pytest.approx(math.sqrt(18 / 5)), 5)
+    with pytest.raises(ConfigError, match="two seeds"):
+        pooled_spread([[1.0], [2.0]])
+
+
+def test_a_pooled_spread_widens_seeds_that_lie_together_and_leaves_others():
+    """Sentences alike: the interval is t s / sqrt(3), with s the larger and t of 20 degrees."""
+    spread, t = Spread(0.5, 20), 2.086
+    near, far = (
+        estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
+        for seeds in ([0.9, 1.0, 1.1], [-1.0, 1.0, 3.0])
+    )
+    assert student_95(20) == pytest.approx(t, abs=1e-3)
+    assert near.high - near.mean == pytest.approx(t * 0.5 / math.sqrt(3), rel=1e-3)
+    assert far.high - far.mean == pytest.approx(t * 2.0 / math.sqrt(3), rel=1e-3)
+    assert (near.degrees, near.seed_error) == (20, pytest.approx(0.5 / math.sqrt(3)))
+    assert p_value(near, near.low) == pytest.approx(0.05, abs=1e-4)
+    alone = estimate(mean, [rows(x, x) for x in (0.9, 1.0, 1.1)], n_samples=2)
+    same = alone._replace(degrees=20)  # twenty degrees see what two cannot
+    assert half_width(same, 0.001) < half_width(alone, 0.001) / 4
+
+
+@pytest.mark.slow
+def test_the_pooled_interval_holds_the_truth_in_95_percent_of_cases():
+    """Eleven configurations of three seeds each, of equal noise, around a true value of 0; the
+    larger of two spreads makes the interval a bit wide."""
+    generator = torch.Generator().manual_seed(5)
+    held = []
+    for groups in torch.randn(200, 11, 3, generator=generator).tolist():
+        spread = pooled_spread(groups)
+        for seeds in groups:
+            one = estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
+            held.append(one.low <= 0 <= one.high)
+    assert 0.95 < sum(held) / len(held) < 0.985
+
+
+def test_bartletts_test_is_the_textbooks():
+    """Variances 1, 4 and 16 of three values each, by hand: T = (6 ln 7 - 2 ln 64) / (1 + 4/18),
+    and chi square with two degrees is exponential."""
+    groups = [[0.0, 1.0, 2.0], [0.0, 2.0, 4.0], [0.0, 4.0, 8.0]]
+    statistic = (6 * math.log(7) - 2 * math.log(64)) / (1 + (3 / 2 - 1 / 6) / 6)
+    assert equal_spreads(groups) == pytest.approx(math.exp(-statistic / 2))
+    assert equal_spreads([groups[0]] * 3) == pytest.approx(1.0)
+    assert equal_spreads([groups[0], [0.0, 100.0, 200.0]]) < 0.001
+    with pytest.raises(ConfigError, match="no two variances"):
+        equal_spreads(groups[:1])
+    with pytest.raises(ConfigError, match="all alike"):
+        equal_spreads([groups[0], [1.0, 1.0]])
 
 
 def test_holms_correction_is_that_of_the_textbook():
