@@ -469,7 +469,7 @@ print(f"clearly farther apart than before training: layers {more_apart}")
 # from the start, those of our layer 1 even more than after training, and in layers 2 and 3 training has driven them apart.
 # Here are all 12 on the sentence about the car.
 
-# %% mystnb={"image": {"alt": "Twelve small drawings in three rows of four, a row for each encoder layer: the nine words above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input", "row-F5"]
+# %% mystnb={"image": {"alt": "Twelve small drawings in three rows of four, a row for each encoder layer: the nine words above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input"]
 words, W = read(source_text)
 figure, axes = plt.subplots(N, h, figsize=(6.6, 3.9), layout="constrained")
 for layer, row in enumerate(axes):
@@ -482,11 +482,13 @@ for layer, row in enumerate(axes):
         ax.set_xticks(range(len(words)), labels=words if layer == N - 1 else [], rotation=90, fontsize=8)
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
+display_light(figure)
+
+# %% tags=["row-F5", "hide-cell"]
 eos_share, previous = W[..., -1].mean(-1), W.diagonal(-1, 2, 3).mean(-1)
 spread_out = -torch.special.xlogy(W, W).sum(-1).mean(-1) / math.log(2)
 assert eos_share[0, :3].min() > 0.3 and eos_share[2].min() > 0.2 and previous.argmax() == 2 * h + 2
 assert spread_out.argmax() == h + 1 and spread_out.max() > math.log2(len(words)) - 0.5
-display_light(figure)
 
 # %% [markdown]
 # Three patterns have been described again and again, in BERT {cite}`clark2019what` and in translation models

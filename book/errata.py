@@ -307,15 +307,6 @@ def number_over_module():
     module.dropout = nn.Dropout(0.1)
     module.dropout = 0.1
 
-class ModuleOverNumber(nn.Module):
-    def __init__(self, dropout=0.1):
-        super().__init__()
-        self.dropout = dropout
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x):
-        return x.softmax(dim=-1)  # and the dropout is never called
-
 class NoMethod(nn.Module):
     def forward(self, x):
         return self.feed_forward(x)
@@ -342,6 +333,17 @@ for mistake, kind, call in (
         print(f"{mistake:34}{type(error).__name__}")
     else:
         raise AssertionError(mistake)
+
+# %% tags=["row-L4", "hide-cell"]
+class ModuleOverNumber(nn.Module):
+    def __init__(self, dropout=0.1):
+        super().__init__()
+        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return x.softmax(dim=-1)  # and the dropout is never called
+
 silent, x = ModuleOverNumber().train(), torch.randn(4, 9)
 assert isinstance(silent.dropout, nn.Dropout) and torch.equal(silent(x), silent.eval()(x))
 print("a child module over a number       no error; what is never called never drops")
