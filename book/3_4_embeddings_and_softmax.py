@@ -327,13 +327,16 @@ for tied_losses, untied_losses in zip(curves["tied"], curves["untied"]):
     assert min(tied_losses) < min(untied_losses) + 0.06  # level or ahead
     assert tied_losses[-1] < untied_losses[-1] - 0.03  # and ahead at the end, with every seed
     assert untied_losses[-1] > min(untied_losses) + 0.03  # which overfits
+for kind, lowest, end in (("tied", 4.85, 4.9), ("untied", 4.93, 5.1)):
+    assert abs(sum(map(min, curves[kind])) / 3 - lowest) < 0.03 and abs(sum(x[-1] for x in curves[kind]) / 3 - end) < 0.05
 assert sum(map(min, curves["tied"])) < sum(map(min, curves["untied"]))
 assert sum(losses[1] for losses in curves["tied"]) > sum(losses[1] for losses in curves["untied"])
 assert round(parameters(ThreeMatrices(small)) / parameters(Transformer(small)), 1) == 1.9
 
 # %% [markdown]
-# Tying pays here. At its lowest the tied model is level or ahead, with little more than half the weights, and at the
-# end it is ahead with every seed, because the untied model has begun to overfit. The untied model learns faster at
+# Tying pays here. At its lowest the tied model has about 4.85 nats and the untied one 4.93; at the end the tied one is
+# ahead with every seed, 4.9 against 5.1, because the untied model has begun to
+# overfit. It does so with little more than half the weights. The untied model learns faster at
 # first. One reason is that an untrained tied model repeats itself, above all with the scaled initial values: the residual
 # connections carry each embedding through the decoder, so $x$ still resembles the row of the token just *read*. {cite:t}`press2017using` and
 # {cite:t}`inan2017tying` proposed tying at about the same time and found it to help language models.

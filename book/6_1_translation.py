@@ -398,8 +398,8 @@ assert max(one["BLEU"] for one in by_alpha["valid"]) - min(one["BLEU"] for one i
 
 # %% [markdown]
 # Its outputs are some 4 percent shorter than the references. The paper chose $\alpha$ on its development set, so we may
-# too: on our validation split all $\alpha$ from 0.6 to 1.8 are within a tenth of a BLEU, the best of them makes longer
-# sentences, and what it gives on the test split stands in the last line.
+# too: on our validation split all $\alpha$ from 0.6 to 1.8 are within a tenth of a BLEU, and the best of them, 1.4, makes
+# longer sentences. On the test split it gives 32.63 with a brevity penalty of 0.975.
 #
 # There are two stages. The first is the paper's recipe with a peak rate at which attention stays awake
 # ([5.3](5_3_optimizer.ipynb)). In the second, `concatenate` adds to every pair of an epoch another one that is two random

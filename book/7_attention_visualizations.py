@@ -383,6 +383,7 @@ ax.set(xlabel=f"share, {name_4}", xlim=(0, 1))
 ax.invert_yaxis()
 ax.legend(loc="lower right")
 assert thing > 2 * control_4[1].max() and thing > 3 * owner
+assert (its_gives[:, 1, layer_4, head_4] > 0.5).sum() == 7
 plt.show()
 
 # %% [markdown]
@@ -468,7 +469,7 @@ print(f"clearly farther apart than before training: layers {more_apart}")
 # from the start, those of our layer 1 even more than after training, and in layers 2 and 3 training has driven them apart.
 # Here are all 12 on the sentence about the car.
 
-# %% mystnb={"image": {"alt": "Twelve small drawings in three rows of four, a row for each encoder layer: the nine words above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input", "row-F5"]
+# %% mystnb={"image": {"alt": "Twelve small drawings in three rows of four, a row for each encoder layer: the nine words above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input"]
 words, W = read(source_text)
 figure, axes = plt.subplots(N, h, figsize=(6.6, 3.9), layout="constrained")
 for layer, row in enumerate(axes):
@@ -481,15 +482,20 @@ for layer, row in enumerate(axes):
         ax.set_xticks(range(len(words)), labels=words if layer == N - 1 else [], rotation=90, fontsize=8)
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-assert_close(W.sum(-1), torch.ones(N, h, len(words)))
 display_light(figure)
+
+# %% tags=["row-F5", "hide-cell"]
+eos_share, previous = W[..., -1].mean(-1), W.diagonal(-1, 2, 3).mean(-1)
+spread_out = -torch.special.xlogy(W, W).sum(-1).mean(-1) / math.log(2)
+assert eos_share[0, :3].min() > 0.3 and eos_share[2].min() > 0.2 and previous.argmax() == 2 * h + 2
+assert spread_out.argmax() == h + 1 and spread_out.max() > math.log2(len(words)) - 0.5
 
 # %% [markdown]
 # Three patterns have been described again and again, in BERT {cite}`clark2019what` and in translation models
 # {cite}`voita2019analyzing`: parallel lines (the word before, after, or itself), a **fan** that meets in one key (most
 # often the end or a full stop), and a **blur** over much of the sentence. Next to them both papers find a few heads that agree well with
-# grammar. Ours has all of these: fans in layer 1, a blur in 2.2, parallel lines in 3.3 (the word before), and in 3.1 the head
-# for determiners.
+# grammar. Ours has all of these: fans that meet in the end of the sentence in layers 1 and 3, a blur in 2.2, parallel lines
+# in 3.3 (the word before), and in 3.1 the head for determiners.
 
 # %% [markdown]
 # ## Encoder-decoder attention: a soft alignment
@@ -668,7 +674,8 @@ plt.show()
 # without noticeable harm. {cite:t}`voita2019analyzing` let training choose, and remove 38 of 48 encoder heads for 0.15
 # BLEU; those that stay mostly have a recognisable role. We should keep in mind that removal says what *this* model depends on,
 # while one trained without the head may do as well, and that a head replaced by zeros gives the next layer norm an input that
-# it has never seen.
+# it has never seen. ([Chapter 5.3](5_3_optimizer.ipynb) therefore measures it in a second way, with weights that are
+# all equal.)
 
 # %% [markdown]
 # ## Are weights an explanation?

@@ -334,6 +334,20 @@ for mistake, kind, call in (
     else:
         raise AssertionError(mistake)
 
+# %% tags=["row-L4", "hide-cell"]
+class ModuleOverNumber(nn.Module):
+    def __init__(self, dropout=0.1):
+        super().__init__()
+        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return x.softmax(dim=-1)  # and the dropout is never called
+
+silent, x = ModuleOverNumber().train(), torch.randn(4, 9)
+assert isinstance(silent.dropout, nn.Dropout) and torch.equal(silent(x), silent.eval()(x))
+print("a child module over a number       no error; what is never called never drops")
+
 # %% [markdown]
 # :::{dropdown} Where this is
 # `TABLE_2` and `training_cost` in `annotated_transformer/tables/cost.py`, `TABLE_3` and `vocabulary_interval` in

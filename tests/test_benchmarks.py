@@ -297,6 +297,7 @@ def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric()
     assert (published["BLEU"], published["parameters"]) == (36.52, 9_038_341)
     assert record["languages"] == ["de", "en"] and record["parameters"] <= published["parameters"]
     assert test["BLEU"]["score"] > published["BLEU"] and "tok:none" in test["BLEU"]["signature"]
+    assert test["perplexity_per_word"] > published["perplexity"] == 5.316  # as 6.1 says
 
 
 def test_the_stored_soak_of_thirty_minutes_lost_nothing_and_stayed_flat():

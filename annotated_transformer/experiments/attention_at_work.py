@@ -1,6 +1,7 @@
 """When does self-attention fall asleep? Entropy, and the cost of its absence, over training (5.3).
 
     python -m annotated_transformer.experiments.attention_at_work --runs runs/attention_at_work
+    python -m annotated_transformer.experiments.attention_at_work --checkpoint book/model
 
 One small model, three layers of 128 numbers a token, learns the default corpus in several ways,
 which differ in one or two settings: the peak of the learning rate, the warm-up, the initial values,
@@ -10,6 +11,9 @@ scores, and the nats that are lost on held-out text without it. At the end sente
 with and without the encoder's self-attention, and the loss is divided by the length of the source
 and by its construction.
 A run that is finished is not run again, and one that was stopped goes on from its last checkpoint.
+
+With `--checkpoint` nothing is trained: the loss of that model is divided so, without the encoder's
+self-attention and with weights that cannot choose (`knocked_out`).
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.experiments.significance import ratio_of_sums, sentence_nll
+from annotated_transformer.experiments.significance import estimate, ratio_of_sums, sentence_nll
 from annotated_transformer.looking.inspection import heads_of, inspect, knocked_out
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text import corpus
@@ -40,10 +45,12 @@ MARKS = {
     "pronoun": (1, {"it", "its", "they", "them", "their"}),
     "verb at the end": (0, {"will", "can", "must", "should", "have", "has", "had"}),
     "clause": (1, {"because", "that", "if", "when", "who", "which"}),
+    "agreement": (0, {"a", "an", "the", "this", "these", "my", "your", "his", "her", "our"}),
 }
 """Words that mark a construction, and from which word of the sentence on they do.
 
-German puts a verb at the end after a modal or auxiliary verb and in a clause.
+German puts a verb at the end after a modal or auxiliary verb and in a clause; its determiners agree
+with a noun that comes later.
 """
 
 
@@ -110,26 +117,28 @@ def constructions(source: str) -> list[str]:
 
 
 def by_kind(
-    model: Transformer, tokenizer: Tokenizer, pairs: TextPairs
+    model: Transformer, tokenizer: Tokenizer, pairs: TextPairs, even: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
     """Nats lost without the encoder's self-attention, by length and by construction.
 
     `by_length` has short, middling and long sources; `by_construction` those with a pronoun, and so
-    on, a sentence perhaps in more than one.
+    on, a sentence perhaps in more than one. `low` and `high` end the 95 % interval over sentences.
+    With `even` attention stays and cannot choose.
     """
     texts, encoded = scorable(model.config, tokenizer, pairs)
     words = [len(source.split()) for source, _ in texts]
     kinds = [constructions(source) for source, _ in texts]
     heads = [head for layer in heads_of(model, "encoder") for head in layer]
     whole = sentence_nll(model, encoded)
-    with knocked_out(*heads):
+    with knocked_out(*heads, even=even):
         without = sentence_nll(model, encoded)
 
     def lost(name: str, value: Any, chosen: list[int]) -> list[dict[str, Any]]:
         if not chosen:
             return []
-        nats = ratio_of_sums(without[chosen].sum(0)) - ratio_of_sums(whole[chosen].sum(0))
-        return [{name: value, "sentences": len(chosen), "nats": nats}]
+        found = estimate(ratio_of_sums, [without[chosen]], [whole[chosen]])
+        ends = {"nats": found.mean, "low": found.low, "high": found.high}
+        return [{name: value, "sentences": len(chosen), **ends}]
 
     lengths, constructed = [], []
     for first, last in LENGTHS:
@@ -183,12 +192,24 @@ def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
     return record | json.loads(done.read_text())
 
 
+def divided(checkpoint: Path, small: bool = False) -> list[dict[str, Any]]:
+    """What a finished model loses, by kind of sentence, for either way to take attention away."""
+    model, tokenizer = load_model(checkpoint)
+    pairs = corpus.load(CORPUS, "valid")[: 20 if small else None]
+    ways = (("nothing", False), ("even weights", True))
+    return [
+        {"instead": name, "pairs": len(pairs), **by_kind(model, tokenizer, pairs, even)}
+        for name, even in ways
+    ]
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Train all ways, or some, one after the other, and write the result file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("book/results/attention_at_work.json"))
+    parser.add_argument("--out", type=Path, help="the result file (default in book/results)")
+    parser.add_argument("--checkpoint", type=Path, help="divide the loss of this model instead")
     parser.add_argument(
         "--runs", type=Path, default=Path("runs/attention_at_work"), help="where runs are kept"
     )
@@ -196,9 +217,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true", help="a rehearsal: 12 steps")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     args = parser.parse_args(arguments)
-    records = [run(name, args.runs, args.small, args.quiet) for name in args.only or WAYS]
     command = "python -m annotated_transformer.experiments.attention_at_work"
-    write_result(args.out, command + (" --small" if args.small else ""), records)
+    if args.checkpoint:
+        command += f" --checkpoint {args.checkpoint}"
+        records, name = divided(args.checkpoint, args.small), "attention_by_kind"
+    else:
+        records = [run(name, args.runs, args.small, args.quiet) for name in args.only or WAYS]
+        name = "attention_at_work"
+    out = args.out or Path("book/results") / f"{name}.json"
+    write_result(out, command + (" --small" if args.small else ""), records)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The experiment on sleeping attention: the rate that it asks for, and who is missed."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -70,6 +71,7 @@ def test_bins_of_length_together_are_all_sentences_and_their_loss():
         chosen = [pair for pair in pairs if first <= len(pair[0].split()) <= last]
         whole = attention_at_work.at_work(model, tokenizer, chosen)
         assert found["nats"] == pytest.approx(whole["nats_without"], rel=1e-4)
+        assert found["low"] < found["nats"] < found["high"]
     heads = [head for layer in heads_of(model, "encoder") for head in layer]
     with knocked_out(*heads):
         for found in attention_at_work.by_kind(model, tokenizer, pairs).values():
@@ -79,7 +81,7 @@ def test_bins_of_length_together_are_all_sentences_and_their_loss():
 def test_a_construction_is_known_by_its_words():
     kinds = attention_at_work.constructions
     assert kinds("It rains.") == ["none of these"]
-    assert kinds("Tom sold his car because it was old.") == ["pronoun", "clause"]
+    assert kinds("Tom sold his car because it was old.") == ["pronoun", "clause", "agreement"]
     assert kinds("Can you help me?") == ["verb at the end", "question"]
 
 
@@ -89,6 +91,29 @@ def test_every_sentence_is_of_some_construction():
     found = attention_at_work.by_kind(model, tokenizer, pairs)["by_construction"]
     counts = {part["construction"]: part["sentences"] for part in found}
     assert counts == {"pronoun": 2, "verb at the end": 2, "question": 1, "none of these": 1}
+
+
+def test_a_finished_model_is_divided_without_attention_and_with_even_weights(
+    tmp_path, monkeypatch, capsys
+):
+    """Heads without an output lose nothing, whatever their weights; else the two ways differ."""
+    monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 30))
+    models = {
+        "asleep": model_that_ignores_its_encoders_attention(),
+        "awake": small_model(vocab_size=toy_tokenizer().vocab_size).float(),
+    }
+    for name, model in models.items():
+        of = {Path("book/model"): (model, toy_tokenizer())}
+        monkeypatch.setattr(attention_at_work, "load_model", of.__getitem__)
+        out = tmp_path / f"{name}.json"
+        attention_at_work.main(["--checkpoint", "book/model", "--out", str(out)])
+        nothing, even = read_result(out)["records"]
+        assert (nothing["instead"], even["instead"], even["pairs"]) == (
+            "nothing", "even weights", 30,
+        )  # fmt: skip
+        lost = [[part["nats"] for part in one["by_length"]] for one in (nothing, even)]
+        assert (lost[0] == lost[1] == [0.0] * len(lost[0])) == (name == "asleep")
+    assert lost[0] != lost[1]
 
 
 @pytest.mark.slow
