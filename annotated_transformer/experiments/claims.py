@@ -40,9 +40,9 @@ from annotated_transformer.experiments.verdicts import (
 
 
 class Claim(NamedTuple):
-    """A claim, or a choice, in our words and where the paper makes it, its rule, what came out.
+    """A claim, choice or check, in our words and where the paper has it, its rule, what came out.
 
-    `role` is claim or choice; `kind` what it rests on: arithmetic, a theorem, or trained models.
+    `role` is one of the three; `kind` what it rests on: arithmetic, a theorem, or trained models.
     """
 
     role: str
@@ -59,7 +59,7 @@ def load_results(folder: str | Path) -> Results:
     return {path.stem: read_result(path) for path in sorted(Path(folder).glob("*.json"))}
 
 
-CLAIM, CHOICE = "claim", "choice"
+CLAIM, CHOICE, CHECK = "claim", "choice", "check"
 ARITHMETIC, THEOREM, TRAINED = "arithmetic", "theorem", "trained models"
 KINDS = (ARITHMETIC, THEOREM, TRAINED)
 Rule = Callable[[Results], Finding]
@@ -159,20 +159,21 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
      "controlled corpus: the best encoder head gives an article's noun three times what an "
      "untrained model's gives it",
      a_head_looks_there("article to noun two on, encoder")),
-    (CLAIM, ARITHMETIC, "6.2",
+    (CHECK, ARITHMETIC, "6.2",
      "The parameters of base and of rows (A) to (C) fit one number of rows of width d_model.",
      "some number of rows gives all ten printed numbers", parameters_with(None)),
-    (CLAIM, ARITHMETIC, "5.1",
+    (CHECK, ARITHMETIC, "5.1",
      "Those rows are a vocabulary of about 37,000 tokens, and nothing else.",
      "37,000 rows give all ten printed numbers", parameters_with(37_000)),
-    (CLAIM, ARITHMETIC, "6.2", "The parameters of big fit the same number of rows.",
+    (CHECK, ARITHMETIC, "6.2", "The parameters of big fit the same number of rows.",
      "some number of rows gives big's as well", big_has_the_same_vocabulary),
 ]
 # fmt: on
 """What it is, what it rests on, section, statement in our words, rule in words, rule in code.
 
 A claim is what the paper says or prints; a choice is what it uses and reports no comparison of, so
-that a verdict on it says nothing of the paper. Theorems are those on operations and path lengths,
+that a verdict on it says nothing of the paper; a check holds two of its numbers against each other,
+which it never does itself. Theorems are those on operations and path lengths,
 which are counted and timed.
 """
 

@@ -103,6 +103,7 @@ TEN = ("A1", "A3", "B1", "C1", "C4", "C6", "D1", "D3", "E1", "big")
 _SHORT, _ABOUT_SHORT = {"max_length": SHORT}, f"trained on sentences of at most {SHORT} tokens"
 _UNSCALED = {"scaled_attention": False}
 CLAIMS = (
+    Variation("unscaled", "no 1/sqrt(d_k)", model=_UNSCALED),
     Variation("unscaled-A1", "no 1/sqrt(d_k), h=1", of="A1", against="A1", model=_UNSCALED),
     Variation("no-positions", "no positional encoding", model={"positions": "none"}),
     Variation("no-warm-up", "the peak rate from step 1", train={"warm_up": False}),
