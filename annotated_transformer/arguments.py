@@ -182,6 +182,7 @@ def _inspect(verbs: Any) -> None:
     _add_corpus(verb)
     add("--sentences", type=int, metavar="N", help="the first N pairs alone (default all)")
     add("--beam-size", type=int, default=1, help="of the search for BLEU (default 1)")
+    add("--alpha", type=float, default=DecodeConfig.alpha, help="its length penalty (default 0.6)")
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
     add("--json", action="store_true", help="print one JSON object")
     _add_data_directory(verb)

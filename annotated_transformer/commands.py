@@ -218,9 +218,8 @@ def inspect(args: Namespace) -> None:
     )
     model, tokenizer = load_model(args.directory, device_of(args.device))
     pairs = corpus.load(name, args.split, args.data_dir)[: args.sentences]
-    report = inspection.inspect(
-        model, tokenizer, pairs, beam_size=args.beam_size, scores_bleu=not args.no_bleu
-    )
+    search = {"beam_size": args.beam_size, "alpha": args.alpha}
+    report = inspection.inspect(model, tokenizer, pairs, **search, scores_bleu=not args.no_bleu)
     print(json.dumps(report) if args.json else inspection.as_table(report))
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from annotated_transformer.checkpoint import load_model
 from annotated_transformer.experiments.result_file import read_result
+from annotated_transformer.looking.inspection import heads_of, knocked_out
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.translation.evaluation import perplexity
+from annotated_transformer.translation.evaluation import mean_nll, perplexity
 
 BOOK = Path(__file__).parents[1] / "book"
 
@@ -66,3 +67,15 @@ def test_the_scores_are_those_of_the_stored_weights(book_model, record, split):
     model, tokenizer = book_model
     pairs = encode_pairs(tokenizer, corpus.load("tatoeba-en-de", split), max_length=1023)
     assert perplexity(model, pairs) == pytest.approx(record[split]["perplexity"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_what_the_stored_weights_lose_without_attention_is_what_the_file_says(book_model, record):
+    model, tokenizer = book_model
+    pairs = encode_pairs(tokenizer, corpus.load("tatoeba-en-de", "test"), max_length=1023)
+    assert record["at_work"]["sentences"] == len(pairs)
+    whole = mean_nll(model, pairs)
+    assert whole == pytest.approx(record["at_work"]["whole"]["nll"], abs=1e-4)
+    for attention, lost in record["at_work"]["without"].items():
+        with knocked_out(*(head for layer in heads_of(model, attention) for head in layer)):
+            assert mean_nll(model, pairs) - whole == pytest.approx(lost["nats"], abs=1e-3)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from annotated_transformer.config import require
+from annotated_transformer.config import DecodeConfig, require
 from annotated_transformer.model.attention import MultiHeadAttention, Way, causal_mask
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, token_batches
@@ -174,15 +174,17 @@ def inspect(
     pairs: Sequence[tuple[str, str]],
     *,
     beam_size: int = 1,
+    alpha: float = DecodeConfig.alpha,
     scores_bleu: bool = True,
     max_tokens: int = 4096,
 ) -> dict[str, Any]:
     """Is attention at work? A report on held-out text pairs, as plain numbers.
 
     `whole` has the model's nll (nats a target token) and BLEU (greedy search, unless `beam_size`
-    says otherwise). `layers` has a record for each layer of each attention: the lists that
-    `HeadStatistics` describes, an entry a head, and `nats` and `bleu`, what is lost when the whole
-    layer's attention is knocked out. `without` has the same for all layers of an attention at once.
+    and the length penalty's `alpha` say otherwise). `layers` has a record for each layer of each
+    attention: the lists that `HeadStatistics` describes, an entry a head, and `nats` and `bleu`,
+    what is lost when the whole layer's attention is knocked out. `without` has the same for all
+    layers of an attention at once.
     Raises ConfigError when there is nothing to score.
     """
     texts, encoded = scorable(model.config, tokenizer, pairs)
@@ -194,7 +196,7 @@ def inspect(
         if scores_bleu:
             translator = Translator(model, tokenizer, device)
             sources, targets = ([pair[side] for pair in texts] for side in (0, 1))
-            translations = translator.translate(sources, beam_size=beam_size)
+            translations = translator.translate(sources, beam_size=beam_size, alpha=alpha)
             found["bleu"] = bleu(translations, targets).score
         return found
 
@@ -228,6 +230,7 @@ def inspect(
     return {
         "sentences": len(texts),
         "beam_size": beam_size,
+        "alpha": alpha,
         "whole": whole,
         "layers": layers,
         "without": without,
@@ -248,7 +251,7 @@ def as_table(report: dict[str, Any]) -> str:
     head = f"{'':15}{'entropy':>9}{'of at most':>12}{'on first':>10}{'on last':>9}{'spread':>8}"
     head += "   without: nats"
     if has_bleu:
-        first += f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']})"
+        first += f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']}, alpha {report['alpha']})"
         head += "     BLEU"
     lines = [first, "", head]
     for row in report["layers"]:

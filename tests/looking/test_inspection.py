@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from toys import random_pairs, small_model, text_pairs, toy_tokenizer
 
 from annotated_transformer import checkpoint, cli
 from annotated_transformer.config import ConfigError
+from annotated_transformer.looking import inspection
 from annotated_transformer.looking.inspection import (
     ATTENTION_MODULES,
     as_table,
@@ -23,7 +25,10 @@ from annotated_transformer.looking.inspection import (
 )
 from annotated_transformer.looking.visualization import record_attention
 from annotated_transformer.text.batching import encode_pairs, make_batch
-from annotated_transformer.translation.evaluation import mean_nll
+from annotated_transformer.translation.evaluation import Score, bleu, mean_nll
+from annotated_transformer.translation.translator import Translator
+
+BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 
 
 def test_statistics_are_means_over_the_real_queries_of_a_padded_batch() -> None:
@@ -95,6 +100,26 @@ def test_what_is_lost_is_what_a_model_without_it_lacks() -> None:
     assert len(as_table(report).splitlines()) == 3 + 3 * model.config.N + 3
 
 
+def test_bleu_is_that_of_the_search_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = checkpoint.load_model(BOOK_MODEL)
+    pairs = [("She would have liked to know why it rained.", "Es regnete.")]
+    seen: list[list[str]] = []
+
+    def kept(translations: list[str], targets: list[str]) -> Score:
+        seen.append(translations)
+        return bleu(translations, targets)
+
+    monkeypatch.setattr(inspection, "bleu", kept)
+    translator, sources = Translator(model, tokenizer), [source for source, _ in pairs]
+    searches = {alpha: {"beam_size": 3, "alpha": alpha} for alpha in (-5.0, 5.0)}
+    short, long = (translator.translate(sources, **search) for search in searches.values())
+    assert len(short[0]) < len(long[0])
+    for alpha, expected in ((-5.0, short), (5.0, long)):
+        report = inspect(model, tokenizer, pairs, **searches[alpha])
+        assert seen[0] == expected and f"(beam 3, alpha {alpha})" in as_table(report)
+        seen.clear()
+
+
 def test_nothing_to_look_at_is_one_line() -> None:
     with pytest.raises(ConfigError, match="^there is no pair to look at$"):
         inspect(small_model(vocab_size=280), toy_tokenizer(), [("tea " * 2000, "tea")])
@@ -111,5 +136,5 @@ def test_the_command_line_prints_a_table_or_json(tmp_path, capsys) -> None:
     assert report["sentences"] == 5 and "bleu" not in report["whole"]
     assert cli.main(arguments) == 0
     table = capsys.readouterr().out
-    assert "BLEU" in table and "cross layer 2" in table
+    assert "BLEU" in table and "(beam 1, alpha 0.6)" in table and "cross layer 2" in table
     assert cli.main(["inspect", str(tmp_path / "run"), "--corpus", "nonsense"]) == 2
