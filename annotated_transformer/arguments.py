@@ -213,7 +213,7 @@ def _variations(verbs: Any) -> None:
     )
     add("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N of each row (default 3)")
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)")
-    add("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 1,000)")
+    add("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 3,000)")
     add("--corpus", default="tatoeba-en-de", metavar="NAME", help="default tatoeba-en-de")
     add("--out", default="runs/variations", metavar="DIR", help="where runs are kept")
     add("--result", metavar="FILE", help="for table: also write a result file (JSON)")
