@@ -82,7 +82,7 @@ def run(capsys, *arguments):
 def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(row):
     full, (small, training) = row.model_config(2000), VARIATIONS[row.id].configs(seed=7)
     for name in ("d_model", "d_ff", "d_k", "d_v"):
-        assert 8 * getattr(small, name) == getattr(full, name)
+        assert 4 * getattr(small, name) == getattr(full, name)
     assert 2 * small.N == full.N
     kept = (
         "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
@@ -97,7 +97,7 @@ def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(r
 
 def test_rows_that_keep_the_number_of_parameters_still_do():
     sizes = {name: VARIATIONS[name].configs(1)[0] for name in ("base", "A1", "A2", "A3", "A4")}
-    assert {config.h * config.d_k for config in sizes.values()} == {64}
+    assert {config.h * config.d_k for config in sizes.values()} == {128}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
