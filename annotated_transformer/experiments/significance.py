@@ -3,7 +3,7 @@
 Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is
 kept, and drawing sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread
 that another test set of this kind would have. Of seeds there are too few to draw from: their spread
-is taken from Student's t, with the seeds of one configuration, or of many (`pooled_spread`).
+is taken from Student's t, with the seeds of one configuration, or of many (`block_spread`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -101,38 +101,34 @@ class Spread(NamedTuple):
     degrees: int
 
 
-def pooled_spread(groups: Iterable[Sequence[float]]) -> Spread:
-    """What the seeds of many configurations have in common, the error of an analysis of variance.
+def block_spread(table: Sequence[Sequence[float]]) -> Spread:
+    """What is left to chance where every configuration was run with the same seeds.
 
-        s^2 = sum_g sum_i (x_gi - mean_g)^2 / sum_g (k_g - 1)
+        s^2 = sum_gi (x_gi - mean_g - mean_i + mean)^2 / ((G - 1) (k - 1))
 
-    It takes the configurations' variances to be equal, which `equal_spreads` can doubt. Raises
-    ConfigError when no group has two seeds.
+    That is the error of a randomized block design (Fisher 1935): G configurations, a row each, and
+    k seeds, each a block, since a seed gives all of them the same batches, in the same order. What
+    a seed does to all alike is not in s, and cancels in a difference of two configurations, whose
+    standard deviation is sqrt(2) s. It takes their noise to be equal. Raises ConfigError unless
+    there are two rows or more of as many seeds, two at least.
     """
-    groups = [group for group in groups if len(group) > 1]
-    require(bool(groups), "no configuration has two seeds")
-    degrees = sum(len(group) - 1 for group in groups)
-    squares = sum((len(group) - 1) * statistics.variance(group) for group in groups)
-    return Spread(math.sqrt(squares / degrees), degrees)
+    sizes = {len(row) for row in table}
+    require(
+        len(table) > 1 and len(sizes) == 1 and min(sizes) > 1,
+        f"a block design needs two rows or more of as many seeds, got {sorted(sizes)} seeds "
+        f"in {len(table)} rows",
+    )
+    x = torch.tensor(table, dtype=torch.float64)
+    left = x - x.mean(1, keepdim=True) - x.mean(0) + x.mean()
+    degrees = (x.size(0) - 1) * (x.size(1) - 1)
+    return Spread(math.sqrt(left.square().sum().item() / degrees), degrees)
 
 
-def equal_spreads(groups: Iterable[Sequence[float]]) -> float:
-    """The p-value of Bartlett's test (1937): how surprising these variances are if all are equal.
+ALIKE = 6.0
+"""A configuration whose seeds have more than so many times the common variance has its own noise.
 
-    It takes the values to be normal. Raises ConfigError for fewer than two groups of two values,
-    and where a group's values are all alike.
-    """
-    groups = [group for group in groups if len(group) > 1]
-    require(len(groups) > 1, "there are no two variances to compare")
-    variances = [statistics.variance(group) for group in groups]
-    require(min(variances) > 0, "a group's values are all alike")
-    each = [len(group) - 1 for group in groups]
-    pooled, degrees = pooled_spread(groups)
-    logs = sum(k * math.log(v) for k, v in zip(each, variances, strict=True))
-    correction = 1 + (sum(1 / k for k in each) - 1 / degrees) / (3 * (len(groups) - 1))
-    statistic = (2 * degrees * math.log(pooled) - logs) / correction
-    halves = torch.tensor([(len(groups) - 1) / 2, statistic / 2], dtype=torch.float64)
-    return float(torch.special.gammaincc(*halves))  # the chi-square distribution's upper tail
+It is about the 1 % point of F with 2 and 20 degrees of freedom, 5.85 (Fisher 1925).
+"""
 
 
 class Estimate(NamedTuple):
@@ -173,9 +169,10 @@ def estimate(
     replacement, the same for all runs and both sides, so that a difference is paired (Efron and
     Tibshirani 1993, chapter 6), s_seeds is that of the k runs' own values, and t is Student's, 4.30
     for three of them: drawing from three seeds could never reach beyond the outermost one. Where
-    `spread`, taken from more runs, is given, s_seeds is at least that, with its degrees of freedom.
-    A single run has no s_seeds, and its interval says nothing of other seeds. Raises ConfigError
-    unless all runs scored the same number of sentences.
+    `spread`, taken from more runs, is given, s_seeds is that, with its degrees of freedom, unless
+    the runs' own variance is more than `ALIKE` times as large. A single run has no s_seeds, with a
+    `spread` or without, and its interval says nothing of other seeds. Raises ConfigError unless all
+    runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
     paired = against is None or len(against) == len(runs)
@@ -206,9 +203,9 @@ def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[f
     """The standard error of the seeds' mean, and its degrees of freedom: 0 for a single seed."""
     if len(seeds) < 2:
         return 0.0, 0
-    sd, degrees = statistics.stdev(seeds), min(len(seeds) - 1, len(STUDENT_95))
-    if spread:
-        sd, degrees = max(sd, spread.sd), spread.degrees
+    sd, degrees = statistics.stdev(seeds), len(seeds) - 1
+    if spread and sd**2 <= ALIKE * spread.sd**2:
+        sd, degrees = spread
     return sd / math.sqrt(len(seeds)), degrees
 
 
@@ -283,8 +280,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's correction (1979): each p-value as it counts among all of them, in the same order.
 
     The smallest of m is multiplied by m, the next by m - 1, and so on; none comes out below one
-    that was smaller, or above 1. Where all m differences are 0, the chance that any corrected value
-    is below 0.05 is at most 5 %.
+    that was smaller, or above 1. Whichever of the m differences are truly 0, the chance that any of
+    those comes out below 0.05 is at most 5 %.
     """
     corrected, highest = [0.0] * len(p_values), 0.0
     for done, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

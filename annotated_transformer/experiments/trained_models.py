@@ -1,9 +1,9 @@
 """Comparisons of trained models: what each p-value says, corrected for all of them.
 
-A difference counts only when its p-value, corrected for all comparisons of trained models (Holm
-1979), is below 0.05 and every seed points the same way. Perplexity is the measure, unless a claim
-is about BLEU. What this scale cannot show, or what has not been measured, is "cannot tell", with
-the difference that the test could have seen.
+A difference counts only when its p-value, corrected for all comparisons of the miniature's models
+(Holm 1979), is below 0.05 and every seed points the same way. Perplexity is the measure, unless a
+claim is about BLEU. What this scale cannot show, or what has not been measured, is "cannot tell",
+with the difference that the test could have seen.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ Finding = tuple[str, str]  # verdict, evidence
 Corrected = dict[tuple[str, str, str, bool], float]  # by a comparison's key
 CORPORA = {"table_3": "everyday", "table_3_multi30k": "captions"}
 """The files of the miniatures, and what their sentences are."""
+FIRST = "table_3"
+"""The corpus on which every row was trained; on the other, some were."""
 LEVEL = 0.05
 
 
@@ -47,7 +49,7 @@ class Comparison(NamedTuple):
 
     @property
     def p(self) -> float:
-        """The chance of so large a difference if the true one were 0, or just the margin."""
+        """The chance of a mean so far from 0, or from the nearer margin, were that the truth."""
         return p_value(self.found, math.copysign(self.margin, self.found.mean))
 
     def __str__(self) -> str:
@@ -95,11 +97,12 @@ class Compared:
     def __call__(self, results: Results, corrected: Corrected | None = None) -> Finding:
         """The verdict; without `corrected`, only the rule's own comparisons are corrected for."""
         read = self.comparisons(results)
-        of_first = {one.row for one in read if one.corpus == "table_3"}
-        if of_first < set(self.rows):
-            known = all(_difference(results, "table_3", row, self.measure) for row in self.rows)
-            return CANNOT_TELL, ONE_SEED if known else "not measured"
-        p_of = corrected or correct(read)
+        compared = {(one.corpus, one.row) for one in read}
+        for row, corpus in itertools.product(self.rows, CORPORA):
+            known = bool(_difference(results, corpus, row, self.measure))
+            if (known or corpus == FIRST) and (corpus, row) not in compared:
+                return CANNOT_TELL, ONE_SEED if known else "not measured"
+        p_of = correct(read) if corrected is None else corrected
         verdicts = {self.verdict(one, p_of) for one in read}
         worst = (DOES_NOT, CANNOT_TELL, HOLDS)
         verdict = next(verdict for verdict in worst if verdict in verdicts)
@@ -119,16 +122,27 @@ class Compared:
         text = f"{one}, p {'below 0.0001' if p < 1e-4 else f'{p:.2g}'}"
         if self.verdict(one, p_of) != CANNOT_TELL:
             return text
-        seen = one.scaled(could_have_seen(one, p_of))
-        return f"{text}, could have seen {seen:.{one.digits}f}{one.unit}"
+        seen = abs(one.scaled(math.copysign(could_have_seen(one, p_of), self.sign or 1)))
+        if self.sign:
+            return f"{text}, could have seen {seen:.{one.digits}f}{one.unit}"
+        room = one.margin - half_width(one.found, LEVEL / len(p_of))
+        if room <= 0:
+            return f"{text}, could not have held"
+        return f"{text}, would have held within {one.scaled(room):.{one.digits}f}{one.unit}"
+
+
+def counts(one: Comparison, p_of: Corrected) -> bool:
+    """Whether a difference counts: its corrected p-value is below 0.05, and all seeds agree."""
+    return p_of[one.key] < LEVEL and one.found.sign != 0
 
 
 def could_have_seen(one: Comparison, p_of: Corrected) -> float:
-    """The difference that would count for certain: half of the interval, for all comparisons.
+    """A true difference of this size counts in four of five such experiments.
 
-    It misses the truth in 5 % of cases, divided by the number of comparisons.
+    It is half of the interval at 5 % divided by the number of comparisons, which the difference
+    found must exceed, and the part of the noise that four of five stay above.
     """
-    return half_width(one.found, LEVEL / len(p_of))
+    return half_width(one.found, LEVEL / len(p_of)) + half_width(one.found, 0.4)
 
 
 def _difference(results: Results, corpus: str, row: str, measure: str) -> dict[str, Any] | None:

@@ -18,7 +18,11 @@ from annotated_transformer.experiments.trained_models import (
     CANNOT_TELL,
     DOES_NOT,
     HOLDS,
+    ONE_SEED,
     better,
+    comparisons,
+    correct,
+    counts,
     nearly_the_same,
     worse,
 )
@@ -96,15 +100,41 @@ def test_nearly_the_same_is_within_the_margin(low, high, bleu, ppl):
 
 
 def test_the_evidence_names_the_numbers():
-    """z = 2 / (0.5 / 1.96) = 7.8; and z = 1, where 1.96 could have been seen."""
+    """z = 2 / (0.5 / 1.96) = 7.8; and z = 1, where 1.96 + 0.84 is seen in four cases of five."""
     rule = worse("no-positions")
     said = "no-positions, everyday: perplexity +22.1 % (+16.2 to +28.4, 3 seeds), p below 0.0001"
     assert rule(results(no_positions=(0.15, 0.25))) == (HOLDS, said)
     said = "no-positions, everyday: perplexity +10.5 % (-9.2 to +34.4, 3 seeds), p 0.32, "
     found = rule(results(no_positions=(-0.096, 0.296)))
-    assert found == (CANNOT_TELL, said + "could have seen 21.7 %")
-    said = "D3, everyday: BLEU -1.00 (-2.96 to +0.96, 3 seeds), p 0.32, could have seen 1.96"
+    assert found == (CANNOT_TELL, said + "could have seen 32.3 %")
+    said = "D3, everyday: BLEU -1.00 (-2.96 to +0.96, 3 seeds), p 0.32, could have seen 2.80"
     assert worse("D3", measure="bleu")(results(D3=(-2.96, 0.96))) == (CANNOT_TELL, said)
+
+
+def test_what_could_have_been_seen_is_on_the_claims_side():
+    """exp(0.1 (1.96 + 0.84)) is 32.3 % above 1, its inverse 24.4 % below."""
+    rows = results(big=(-0.296, 0.096))
+    assert worse("big")(rows)[1].endswith("could have seen 32.3 %")
+    assert better("big")(rows)[1].endswith("could have seen 24.4 %")
+
+
+@pytest.mark.parametrize(
+    ("half", "said"), [(0.4, "would have held within 0.60"), (1.2, "could not have held")]
+)
+def test_what_is_not_shown_to_be_nearly_the_same_says_what_would_have_been(half, said):
+    found = nearly_the_same("E1", "bleu")(results(E1=(0.7 - half, 0.7 + half)))
+    assert found[0] == CANNOT_TELL and found[1].endswith(said)
+
+
+def test_a_difference_counts_when_its_p_is_small_and_every_seed_agrees():
+    apart = results(A1=(0.5, 1.5))
+    (one,) = comparisons(apart, ["A1"], "ppl")
+    assert counts(one, correct([one]))
+    assert not counts(one, {one.key: 0.05})
+    found = one.found._replace(seeds=[-0.1, 1.5, 1.6], seed_error=0.05, degrees=20)
+    odd = one._replace(found=found)
+    assert correct([odd])[odd.key] < 0.05 and not counts(odd, correct([odd]))
+    assert worse("A1").verdict(odd, correct([odd])) == CANNOT_TELL
 
 
 def both(everyday, captions):
@@ -122,6 +152,12 @@ def test_both_corpora_must_show_it(captions, verdict):
     assert "A1, captions" in evidence
 
 
+def test_one_seed_on_one_of_two_corpora_is_not_enough():
+    rows = both((1, 2), (1, 2))
+    rows["table_3_multi30k"]["summary"][1]["log_ppl_difference"]["seeds"] = [1.5]
+    assert worse("A1")(rows) == (CANNOT_TELL, ONE_SEED)
+
+
 def test_the_more_is_compared_the_more_a_difference_must_show():
     """z = 2.5, p = 0.0124: enough alone, and not beside nine others with no difference at all."""
     one = {"A1": (0.54, 4.46)}
@@ -135,9 +171,9 @@ def test_the_more_is_compared_the_more_a_difference_must_show():
 
 
 def test_every_comparison_of_the_stored_miniatures_is_corrected_for():
-    """The perplexities of ten rows, seven parts without a row and averaging on one corpus, of the ten
-    rows and averaging on the other; perplexity beyond a length; five differences or margins that
-    rules read, on both: BLEU of D3, beam-1 and alpha-0, and the margins of A3 and E1."""
+    """The perplexities of ten rows, seven parts without a row and averaging on one corpus, of the
+    ten rows and averaging on the other; perplexity beyond a length; five differences or margins
+    that rules read, on both: BLEU of D3, beam-1 and alpha-0, and the margins of A3 and E1."""
     stored = load_results(Path(__file__).parents[2] / "book" / "results")
     assert len(corrected(stored)) == 18 + 11 + 1 + 2 * 5
 

@@ -290,24 +290,37 @@ def test_each_way_to_search_and_each_control_has_its_own_scores():
         assert rows[name]["log_ppl_difference"]["mean"] == pytest.approx(i)
 
 
-def test_the_noise_of_the_seeds_is_what_all_trained_runs_have_in_common():
-    """Base's seeds lie 0.2 apart in nats a token, A1's 0.4, unscaled-A1's not at all: variances
-    0.02, 0.08 and 0, on average 1/30; a difference has twice that."""
-    apart = {"base": 0.2, "A1": 0.4, "unscaled-A1": 0.0}
+def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
+    """Base's seeds lie 0.2 apart in nats a token, A1's 0.4: what is left of a row and a seed is
+    0.05 each, the sum of squares 0.01, and a difference has twice that."""
+    apart = {"base": 0.2, "A1": 0.4, "unscaled-A1": 0.9}
     records = {
         name: {seed: made_up_record(name, seed, 8, 1.0 + seed * more, 1.0) for seed in (1, 2)}
         for name, more in apart.items()
     }
     found = spreads(records)
-    assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(2 / 30)), 3)
-    assert found["search"] == {}  # each way to search changes both seeds alike
+    assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(0.02)), 1)
+    assert found["search"]["ppl"].sd == pytest.approx(0)  # each way changes both seeds alike
     rows = {row["id"]: row for row in summarize(records, n_samples=20)}
-    for name, own in (("A1", 0.2), ("unscaled-A1", 0.4)):
+    own = {"A1": 0.2 / math.sqrt(2), "unscaled-A1": 0.5 / math.sqrt(2)}
+    for name, sd in (("A1", math.sqrt(0.02)), ("unscaled-A1", own["unscaled-A1"])):
         difference = rows[name]["log_ppl_difference"]
-        sd = max(math.sqrt(2 / 30), own / math.sqrt(2))
-        assert difference["degrees"] == 3
+        assert difference["degrees"] == 1
         assert difference["seed_error"] == pytest.approx(sd / math.sqrt(2))
-    assert rows["without-cross"]["log_ppl_difference"]["degrees"] == 1  # a control stands alone
+    assert own["unscaled-A1"] ** 2 > 6 * 0.02  # so far apart that it has its own noise
+
+
+def test_where_a_way_to_search_changes_nothing_the_interval_is_a_point():
+    """A beam leaves perplexity as it is, whatever averaging does to it."""
+    records = {"base": {seed: made_up_record("base", seed, 8, 1.0, 1.0) for seed in (1, 2, 3)}}
+    for seed, record in records["base"].items():
+        scores = record["scores"]
+        scores["beam-1"]["nll"] = scores[""]["nll"]
+        scores["averaged"]["nll"] = [[nats * (1 + 0.1 * seed), n] for nats, n in scores[""]["nll"]]
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    beam, averaged = (rows[name]["log_ppl_difference"] for name in ("beam-1", "averaged"))
+    assert beam["low"] == beam["mean"] == beam["high"] == 0
+    assert averaged["low"] < averaged["mean"] < averaged["high"]
 
 
 @pytest.mark.parametrize("name", CONTROLS)

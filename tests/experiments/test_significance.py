@@ -13,12 +13,11 @@ from annotated_transformer.experiments.significance import (
     Estimate,
     Spread,
     bleu_of_sums,
-    equal_spreads,
+    block_spread,
     estimate,
     half_width,
     holm,
     p_value,
-    pooled_spread,
     ppl_of_sums,
     sentence_bleu_statistics,
     sentence_nll,
@@ -183,26 +182,32 @@ def test_p_is_five_percent_where_the_interval_ends(n_seeds):
     assert p_value(found, found.high + 0.1) < 0.05 < p_value(found, found.high - 0.1)
 
 
-def test_the_seeds_of_many_configurations_are_pooled_as_in_an_analysis_of_variance():
-    """By hand: variance 1 of 1, 2, 3 and 4 of 0, 2, 4, two degrees each;
-    8 of -2, 2, one degree: (2 + 8 + 8) / 5."""
-    found = pooled_spread([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0], [-2.0, 2.0], [7.0]])
-    assert found == Spread(pytest.approx(math.sqrt(18 / 5)), 5)
-    with pytest.raises(ConfigError, match="two seeds"):
-        pooled_spread([[1.0], [2.0]])
+def test_what_a_seed_does_to_all_rows_is_not_noise():
+    """By hand: rows 1, 2, 6 and 3, 2, 4 have means 3 and 3, seeds 2, 2 and 5; what is left is
+    -1, 0, 1 and 1, 0, -1, and 4 / ((2 - 1) (3 - 1)) = 2."""
+    table = [[1.0, 2.0, 6.0], [3.0, 2.0, 4.0]]
+    assert block_spread(table) == Spread(pytest.approx(math.sqrt(2)), 2)
+    for effects in ([0.0, 0.0, 0.0], [5.0, -7.0, 90.0]):
+        changed = [[x + e for x, e in zip(row, effects, strict=True)] for row in table]
+        assert block_spread(changed).sd == pytest.approx(math.sqrt(2))
+    for odd in ([[1.0, 2.0]], [[1.0], [2.0]], [[1.0, 2.0], [1.0, 2.0, 3.0]]):
+        with pytest.raises(ConfigError, match="two rows or more of as many seeds"):
+            block_spread(odd)
 
 
-def test_a_pooled_spread_widens_seeds_that_lie_together_and_leaves_others():
-    """Sentences alike: the interval is t s / sqrt(3), with s the larger and t of 20 degrees."""
+def test_a_common_spread_replaces_a_rows_own_unless_that_is_far_larger():
+    """Sentences alike: the interval is t s / sqrt(3); a variance of six times the common one counts
+    as its own."""
     spread, t = Spread(0.5, 20), 2.086
-    near, far = (
+    near, wide, wider = (
         estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
-        for seeds in ([0.9, 1.0, 1.1], [-1.0, 1.0, 3.0])
+        for seeds in ([0.9, 1.0, 1.1], [-0.2, 1.0, 2.2], [-0.3, 1.0, 2.3])
     )
     assert student_95(20) == pytest.approx(t, abs=1e-3)
-    assert near.high - near.mean == pytest.approx(t * 0.5 / math.sqrt(3), rel=1e-3)
-    assert far.high - far.mean == pytest.approx(t * 2.0 / math.sqrt(3), rel=1e-3)
-    assert (near.degrees, near.seed_error) == (20, pytest.approx(0.5 / math.sqrt(3)))
+    for one in (near, wide):
+        assert one.high - one.mean == pytest.approx(t * 0.5 / math.sqrt(3), rel=1e-3)
+        assert (one.degrees, one.seed_error) == (20, pytest.approx(0.5 / math.sqrt(3)))
+    assert wider.high - wider.mean == pytest.approx(4.303 * 1.3 / math.sqrt(3), rel=1e-3)
     assert p_value(near, near.low) == pytest.approx(0.05, abs=1e-4)
     alone = estimate(mean, [rows(x, x) for x in (0.9, 1.0, 1.1)], n_samples=2)
     same = alone._replace(degrees=20)  # twenty degrees see what two cannot
@@ -210,31 +215,24 @@ def test_a_pooled_spread_widens_seeds_that_lie_together_and_leaves_others():
 
 
 @pytest.mark.slow
-def test_the_pooled_interval_holds_the_truth_in_95_percent_of_cases():
-    """Eleven configurations of three seeds each, of equal noise, around a true value of 0; the
-    larger of two spreads makes the interval a bit wide."""
+def test_the_interval_of_a_block_design_holds_the_truth_in_95_percent_of_cases():
+    """Eleven configurations, three seeds that move all of them alike, and equal noise: the
+    difference of each to the first, whose true value is 0."""
     generator = torch.Generator().manual_seed(5)
     held = []
-    for groups in torch.randn(200, 11, 3, generator=generator).tolist():
-        spread = pooled_spread(groups)
-        for seeds in groups:
-            one = estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
+    for noise, seeds in zip(
+        torch.randn(300, 11, 3, generator=generator).tolist(),
+        (5 * torch.randn(300, 3, generator=generator)).tolist(),
+        strict=True,
+    ):
+        table = [[x + s for x, s in zip(row, seeds, strict=True)] for row in noise]
+        spread = block_spread(table)
+        spread = spread._replace(sd=math.sqrt(2) * spread.sd)
+        for row in table[1:]:
+            apart = [rows(x - y) for x, y in zip(row, table[0], strict=True)]
+            one = estimate(mean, apart, n_samples=2, spread=spread)
             held.append(one.low <= 0 <= one.high)
-    assert 0.95 < sum(held) / len(held) < 0.985
-
-
-def test_bartletts_test_is_the_textbooks():
-    """Variances 1, 4 and 16 of three values each, by hand: T = (6 ln 7 - 2 ln 64) / (1 + 4/18),
-    and chi square with two degrees is exponential."""
-    groups = [[0.0, 1.0, 2.0], [0.0, 2.0, 4.0], [0.0, 4.0, 8.0]]
-    statistic = (6 * math.log(7) - 2 * math.log(64)) / (1 + (3 / 2 - 1 / 6) / 6)
-    assert equal_spreads(groups) == pytest.approx(math.exp(-statistic / 2))
-    assert equal_spreads([groups[0]] * 3) == pytest.approx(1.0)
-    assert equal_spreads([groups[0], [0.0, 100.0, 200.0]]) < 0.001
-    with pytest.raises(ConfigError, match="no two variances"):
-        equal_spreads(groups[:1])
-    with pytest.raises(ConfigError, match="all alike"):
-        equal_spreads([groups[0], [1.0, 1.0]])
+    assert 0.93 < sum(held) / len(held) < 0.97
 
 
 def test_holms_correction_is_that_of_the_textbook():

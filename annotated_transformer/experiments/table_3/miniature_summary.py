@@ -13,8 +13,8 @@ from annotated_transformer.experiments.significance import (
     SentenceScores,
     Spread,
     bleu_of_sums,
+    block_spread,
     estimate,
-    pooled_spread,
     ppl_of_sums,
     ratio_of_sums,
 )
@@ -23,6 +23,7 @@ from annotated_transformer.experiments.table_3.miniature import (
     CONTROLS,
     DECODINGS,
     SHORT,
+    TEN,
     VARIATIONS,
     read_scores,
 )
@@ -64,9 +65,9 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
     Each row has estimates, differences, and the paper's numbers. `ppl` and `bleu` are estimates
     (`significance.Estimate`), `log_ppl_difference` (nats per token: the logarithm of a ratio of
     perplexities) and `bleu_difference` those of the paired differences to `against`, over the seeds
-    that both have. The noise of their seeds is at least what all trained runs have in common, or
-    all ways to search (`spreads`). Those that were trained on short sentences, and base, have
-    `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens,
+    that both have. The noise of seeds is that of `spreads`, unless a row has its own; a control's
+    is its own, from its differences alone. Those that were trained on short sentences, and base,
+    have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens,
     whatever their source, and of the longer ones.
     """
     rows, shared = [], spreads(records)
@@ -109,31 +110,30 @@ def _group(name: str) -> str:
 
 
 def spreads(records: Records) -> dict[str, dict[str, Spread]]:
-    """How far seeds lie apart, by group of rows and measure: a difference's standard deviation.
+    """The noise of a difference that seeds make, by group of rows and measure (`block_spread`).
 
-    "trained" is what all trained runs have in common (`pooled_spread`), times the square root of
-    two, since either side has that noise; "search" is taken from the differences themselves, which
-    compare two ways to search with the same weights.
+    "trained", for every pair of trained models, is that of base and the ten rows, or what there is
+    of them; perplexity by length has only the three models of `OF_LENGTHS`. "search" is that of
+    base and the other ways to search with its weights. A group of which fewer than two rows have
+    all of base's seeds, two at least, has none. Each is sqrt(2) times the noise of one model.
     """
     found: dict[str, dict[str, Spread]] = {"trained": {}, "search": {}}
+    base = records.get("base", {})
     for label, measure in MEASURES.items():
-        trained = [
-            [_value(measure, record) for record in seeds.values()]
-            for name, seeds in records.items()
-            if name in OF_LENGTHS or "_" not in label
-        ]
-        if any(len(seeds) > 1 for seeds in trained):
-            spread = pooled_spread(trained)
-            found["trained"][label] = spread._replace(sd=2**0.5 * spread.sd)
-        base = records.get("base", {}).values()
+        rows = OF_LENGTHS if "_" in label else ("base", *TEN)
+        complete = [records[row] for row in rows if set(records.get(row, ())) == set(base)]
+        trained = [[_value(measure, one[seed]) for seed in sorted(base)] for one in complete]
         searched = [
-            [_value(measure, record, name) - _value(measure, record) for record in base]
-            for name in DECODINGS
+            [_value(measure, base[seed], name) for seed in sorted(base)]
+            for name in ("", *DECODINGS)
+            if "_" not in label
         ]
-        # A beam leaves perplexity as it is: such a row says nothing of noise.
-        searched = [seeds for seeds in searched if seeds and max(seeds) - min(seeds) > 1e-9]
-        if searched:
-            found["search"][label] = pooled_spread(searched)
+        # A beam leaves perplexity as it is, which says nothing of noise.
+        searched = [row for i, row in enumerate(searched) if i == 0 or row != searched[0]]
+        for group, table in (("trained", trained), ("search", searched)):
+            if len(base) > 1 and len(table) > 1:
+                spread = block_spread(table)
+                found[group][label] = spread._replace(sd=2**0.5 * spread.sd)
     return found
 
 
@@ -155,12 +155,9 @@ def _estimates(
         found[label] = estimate(measure.metric, list(ours.values()), n_samples=n_samples)._asdict()
         if compared:
             theirs = [measure.sums(read_scores(records[against][seed])) for seed in common]
-            difference = estimate(
-                measure.metric_of_difference,
-                [ours[seed] for seed in common],
-                theirs,
-                n_samples,
-                shared.get(label),
-            )
+            mine = [ours[seed] for seed in common]
+            alike = all(one.equal(other) for one, other in zip(mine, theirs, strict=True))
+            spread = None if alike else shared.get(label)
+            difference = estimate(measure.metric_of_difference, mine, theirs, n_samples, spread)
             found[measure.difference] = {**difference._asdict(), "sign": difference.sign}
     return found
