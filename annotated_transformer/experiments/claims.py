@@ -99,7 +99,7 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
      "less time at every measured n below d (one thread of a processor)",
      faster_while_n_is_below_d),
     (CLAIM, TRAINED, "3.5",
-     "Without positions the model is worse, since it cannot use the order of the words.",
+     "Without positions the model is worse.",
      "no positions at all: perplexity is higher", worse("no-positions")),
     (CLAIM, TRAINED, "3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
      "row E: perplexity within a factor of 1.05 of base's", nearly_the_same("E1")),
