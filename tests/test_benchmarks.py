@@ -105,11 +105,9 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
     assert results[0]["stages"][0] == results[1]["stages"][0] and len(results[1]["stages"]) == 2
 
 
-def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
-    monkeypatch, tmp_path
-):
+def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, tmp_path):
     """Training, averaging and scoring are pretended, and noted."""
-    trained, scored, results = [], [], []
+    scored, results = [], []
 
     def command(verb, *words):
         out = Path(words[words.index("--out") + 1])
@@ -124,28 +122,24 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
         return {"BLEU": {"score": 40.0 - abs(alpha - best)}}
 
     def train(data, folder, words, before):
-        trained.append((folder.name, "N=2" in words, before and before.name))
+        folder.mkdir()
+        (folder / "commit").write_text("0123abc\n")
 
-    stages = ({"N": 1}, {"N": 2})
-    run = multi30k.TINY, ("en", "de"), multi30k.cased, multi30k.cased, stages, 300
-    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k.Run("two stages", *run))
     monkeypatch.setattr(multi30k, "command", command)
     monkeypatch.setattr(multi30k, "score", score)
     monkeypatch.setattr(multi30k, "train", train)
     monkeypatch.setattr(multi30k, "write_text", lambda run, folder: None)
-    monkeypatch.setattr(multi30k, "described", lambda folder: {"commit": folder.name})
+    monkeypatch.setattr(multi30k, "described", lambda folder: {"run": folder.name})
     monkeypatch.setattr(
         multi30k,
         "write_result",
         lambda *words, **more: results.append((words[2][0], more["commit"])),
     )
     multi30k.main(["tiny", "--runs", str(tmp_path)])
-    first, second = "multi30k_tiny", "multi30k_tiny-2"
-    assert trained == [(first, False, None), (second, True, f"{first}-averaged")]
-    assert {name for name, *_ in scored} == {f"{second}-averaged"}
+    assert {name for name, *_ in scored} == {"multi30k_tiny-averaged"}
     assert scored[-1][1:] == ("test", 1.0) and all(split == "valid" for _, split, _ in scored[:-1])
     ((record, commit),) = results
-    assert commit == second and [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
+    assert commit == "0123abc" and [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
     assert record["test"]["BLEU"]["score"] == pytest.approx(39.6)
 
 
