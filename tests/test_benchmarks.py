@@ -25,6 +25,7 @@ from benchmarks import (
     decoders,
     decoding,
     gpu,
+    multi30k,
     peers,
     recipes,
     soak,
@@ -102,6 +103,44 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
     recipes.main(["long", "--runs", str(tmp_path / "another machine")])
     assert [verb for verb, *_ in called] == ["train", "average", *scored]
     assert results[0]["stages"][0] == results[1]["stages"][0] and len(results[1]["stages"]) == 2
+
+
+def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, tmp_path):
+    """Training, averaging and scoring are pretended, and noted."""
+    scored, results = [], []
+
+    def command(verb, *words):
+        out = Path(words[words.index("--out") + 1])
+        out.mkdir(parents=True, exist_ok=True)
+        model = ModelConfig(50, N=1, d_model=8, d_ff=8, h=1).to_dict()
+        (out / "config.json").write_text(json.dumps({"model": model}))
+        return ""
+
+    def score(run, checkpoint, text, split, alpha):
+        scored.append((checkpoint.name, split, alpha))
+        best = {"valid": 1.0, "test": 1.4}[split]  # what is best on the test split must not count
+        return {"BLEU": {"score": 40.0 - abs(alpha - best)}}
+
+    def train(data, folder, words, before):
+        folder.mkdir()
+        (folder / "commit").write_text("0123abc\n")
+
+    monkeypatch.setattr(multi30k, "command", command)
+    monkeypatch.setattr(multi30k, "score", score)
+    monkeypatch.setattr(multi30k, "train", train)
+    monkeypatch.setattr(multi30k, "write_text", lambda run, folder: None)
+    monkeypatch.setattr(multi30k, "described", lambda folder: {"run": folder.name})
+    monkeypatch.setattr(
+        multi30k,
+        "write_result",
+        lambda *words, **more: results.append((words[2][0], more["commit"])),
+    )
+    multi30k.main(["tiny", "--runs", str(tmp_path)])
+    assert {name for name, *_ in scored} == {"multi30k_tiny-averaged"}
+    assert scored[-1][1:] == ("test", 1.0) and all(split == "valid" for _, split, _ in scored[:-1])
+    ((record, commit),) = results
+    assert commit == "0123abc" and [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
+    assert record["test"]["BLEU"]["score"] == pytest.approx(39.6)
 
 
 def test_a_ratio_above_one_says_that_this_tree_is_faster():

@@ -227,7 +227,7 @@ def test_a_page_translates_lines_as_the_translator_does(book_page, book_model):
 
 @needs_node
 def test_a_long_search_can_be_given_up_and_a_short_one_is_not(book_page):
-    long, short = ({"do": "stop", "text": text} for text in ("tea " * 900, "Yes."))
+    long, short = ({"do": "stop", "text": "I like tea.", "tick": tick} for tick in (301, 0.001))
     stopped, found = run_engine(book_page, long, short)
     assert stopped == ["id", "isStopped"] and "hypotheses" in found
 
