@@ -104,6 +104,7 @@ STEPS = dict(
     checkpoint_every=200,
     keep_checkpoints=20,
 )
+
 RUNS = {
     "tiny": Run(
         "English to German with the sizes of Transformer-Tiny, lower case and Moses tokens.",

@@ -655,8 +655,8 @@ plt.show()
 
 # %% [markdown]
 # The feed-forward network is two thirds of an encoder layer and half of a decoder layer. Our sum is 63.05 million, where
-# the paper prints 65 and says "about 37000 tokens". With 41,004 to 41,208 rows of that width it fits, and so do all of Table 3's rows
-# from base to (C); [chapter 6.2](6_2_variations.ipynb) goes through the column. Harvard's listing has separate matrices for
+# the paper prints 65 and says "about 37000 tokens". With 41,004 to 41,208 rows of that width it fits, and so do all of
+# Table 3's rows from base to (C); [chapter 6.2](6_2_variations.ipynb) goes through the column. Harvard's listing has separate matrices for
 # source, target and output, biases in the attentions and the output, and a layer norm after each stack: 101,009,544
 # parameters for the same sizes. We compute these numbers below, and check two switches of our configuration: $d_k$ and
 # $d_v$ other than $d_{\mathrm{model}}/h$, and biases in the attention.

@@ -335,9 +335,8 @@ assert round(parameters(ThreeMatrices(small)) / parameters(Transformer(small)), 
 
 # %% [markdown]
 # Tying pays here. At its lowest the tied model has about 4.85 nats and the untied one 4.93; at the end the tied one is
-# ahead with every seed, 4.9 against 5.1, because the untied model has begun to
-# overfit. It does so with little more than half the weights. The untied model learns faster at
-# first. One reason is that an untrained tied model repeats itself, above all with the scaled initial values: the residual
+# ahead with every seed, 4.9 against 5.1, because the untied model has begun to overfit. And the tied one has little more
+# than half the weights. The untied model learns faster at first. One reason is that an untrained tied model repeats itself, above all with the scaled initial values: the residual
 # connections carry each embedding through the decoder, so $x$ still resembles the row of the token just *read*. {cite:t}`press2017using` and
 # {cite:t}`inan2017tying` proposed tying at about the same time and found it to help language models.
 

@@ -333,7 +333,7 @@ sharpest, layer_4, head_4, name_4 = numbered(elsewhere.amax(-1))
 untrained_4 = read(LAW, untrained)[1][:, :, its, law].max().item()
 print(f"its -> Law: at most {found_4:.2f} ({name_law}); untrained {untrained_4:.2f}")
 print(f"sharpest: {name_4} gives {sharpest:.2f} to {words[elsewhere[layer_4, head_4].argmax()]}")
-assert untrained_4 > found_4 and sharpest > 10 * found_4 and elsewhere[layer_4, head_4].argmax() == application
+assert (round(untrained_4, 2), round(found_4, 2)) == (0.36, 0.04) and sharpest > 10 * found_4 and elsewhere[layer_4, head_4].argmax() == application
 figure, ax = plt.subplots(figsize=(6.6, 3.3), layout="constrained")
 draw_lines(ax, words, {f"{layer_4 + 1}.{i + 1}": W[layer_4, i] for i in range(h)}, [its], ("its", "Law", "application"))
 figure.legend(loc="outside lower center", ncols=h, frameon=False, title="layer.head", title_fontsize=8.5)
@@ -341,9 +341,9 @@ plt.show()
 
 # %% [markdown]
 # The picture is as sharp as the paper's, and shows something else. Our *its* looks at what is owned, the *application*,
-# and hardly at the owner. The best of the untrained heads gives *Law* more than any trained one does, so a large share
-# on one word of one sentence says little by itself. Does the same head do this in other sentences? We take eight with *its*, in which we know the
-# owner and the thing, and the same searches in an untrained model as a control.
+# and hardly at the owner. The best untrained head gives *Law* 0.36, the best trained one 0.04, so a large share of one
+# word in one sentence says little by itself. Does the same head do this in other sentences? We take eight with *its*, in
+# which we know the owner and the thing, and the same searches in an untrained model as a control.
 
 # %% tags=["hide-cell"]
 OWNED = {"The old house has lost its roof.": "house roof", "The dog lost its ball.": "dog ball",

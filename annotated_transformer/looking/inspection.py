@@ -251,7 +251,8 @@ def as_table(report: dict[str, Any]) -> str:
     head = f"{'':15}{'entropy':>9}{'of at most':>12}{'on first':>10}{'on last':>9}{'spread':>8}"
     head += "   without: nats"
     if has_bleu:
-        first += f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']}, alpha {report['alpha']})"
+        alpha = report.get("alpha", DecodeConfig.alpha)  # older reports know no other
+        first += f", BLEU {whole['bleu']:.2f} (beam {report['beam_size']}, alpha {alpha})"
         head += "     BLEU"
     lines = [first, "", head]
     for row in report["layers"]:

@@ -100,6 +100,7 @@ def test_what_is_lost_is_what_a_model_without_it_lacks() -> None:
     assert len(as_table(report).splitlines()) == 3 + 3 * model.config.N + 3
 
 
+@pytest.mark.slow
 def test_bleu_is_that_of_the_search_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     pairs = [("She would have liked to know why it rained.", "Es regnete.")]
@@ -118,6 +119,8 @@ def test_bleu_is_that_of_the_search_asked_for(monkeypatch: pytest.MonkeyPatch) -
         report = inspect(model, tokenizer, pairs, **searches[alpha])
         assert seen[0] == expected and f"(beam 3, alpha {alpha})" in as_table(report)
         seen.clear()
+    del report["alpha"]  # a report that was stored before one could ask for it
+    assert "(beam 3, alpha 0.6)" in as_table(report)
 
 
 def test_nothing_to_look_at_is_one_line() -> None:
