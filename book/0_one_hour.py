@@ -3,8 +3,8 @@
 #
 # In this hour we go through the whole of *Attention Is All You Need* {cite}`vaswani2017attention` once: every box of
 # its Figure 1, drawn and computed, then the complete model in 80 lines of PyTorch, how it learns and how it writes. All
-# you need are Python, a little PyTorch, matrices, and a memory of sine and logarithm. One small sentence, *She bought it*, comes with
-# us from the first section to the last. Behind every box stands a longer chapter.
+# you need are Python, a little PyTorch, matrices, and what a sine and a logarithm are. One small sentence, *She bought
+# it*, comes with us from the first section to the last.
 #
 # We run everything on one CPU core, in less than a minute.
 
@@ -27,10 +27,10 @@ for line, german in zip(english, translator.translate(english)):
     print(f"{line}\n    {german}")
 
 # %% [markdown]
-# The model has read pairs of sentences and has learned everything else by itself: words, word order, that a German
+# The model has read pairs of sentences and has learned all the rest from them: words, word order, that a German
 # participle goes to the end. In the first line one English word, *bought*, has become two German ones, *hat* and
-# *gekauft*, with *es* (it) between them. To write *gekauft*, the model has to look back at *bought*. This act of looking
-# back is the heart of the model.
+# *gekauft*, with *es* (it) between them. To write *gekauft*, the model has to look back at *bought*. This act of
+# looking back is the heart of the model.
 #
 # What goes in and comes out are **tokens**: pieces of words, each with a number. The tokenizer cuts a sentence into
 # pieces that are frequent in its training text, so a common word is one piece and a rare word several. The mark ▁
@@ -57,7 +57,7 @@ print("padding, start and end are", PAD, START, END)
 #
 # Three short arrows enter every attention box: queries, keys and values, which we meet in a moment. The arrow that goes
 # around a box carries its input past it, and the dashed line joins the three places that share one table, $E$. Each
-# numbered box is a link to the chapter that takes it apart; so is the table below.
+# numbered box is a link to the chapter that takes it apart.
 #
 # ![The Transformer as a map. Left, the encoder: source tokens, embedding, positions, N layers of attention and feed-forward. Right, the decoder: target tokens shifted right, embedding, positions, N layers of masked attention, attention over the memory, feed-forward; then linear and softmax. The boxes have the numbers 1 to 13, equal boxes the same; the table below says what each is.](figures/architecture_map.svg)
 #
@@ -119,8 +119,9 @@ SVG(filename="figures/one_look.svg")
 # %% [markdown]
 # The $\sqrt{2}$ is $\sqrt{d_k}$, where $d_k$ is the length of the keys. A dot product adds $d_k$ terms of either sign,
 # and such a sum grows like $\sqrt{d_k}$; dividing by it keeps all sizes alike. Without it a softmax of large numbers
-# gives nearly all its weight to one word, where small changes of the scores change nothing, and learning stops. If we stack the queries of all words into
-# one matrix $Q$, and likewise $K$ and $V$, we have the first equation of the paper:
+# gives nearly all its weight to one word, where small changes of the scores change next to nothing, and the model
+# learns less well. If we stack the queries of all words into one matrix $Q$, and likewise $K$ and $V$, we have the
+# first equation of the paper:
 #
 # $$ \operatorname{Attention}(Q, K, V) = \operatorname{softmax}\!\left( \frac{Q K^T}{\sqrt{d_k}} \right) V. $$
 #
@@ -160,9 +161,9 @@ plt.show()
 
 # %% [markdown]
 # Compare the rows of *hat* and *gekauft*, which are far apart in the German sentence and translate one English word.
-# A word's row that looks at the end mark has probably found nothing to fetch. Nobody told the model which word belongs to which: it has
-# found out by learning to predict the next token. [Chapter
-# 7](7_attention_visualizations.ipynb) lets you explore all of its maps.
+# Only the full stop and the end mark look mostly at the English end mark. Nobody told the model which word belongs to
+# which: it has found out by learning to predict the next token. [Chapter 7](7_attention_visualizations.ipynb) lets you
+# explore all of its maps.
 
 # %% [markdown]
 # (oh-heads)=
@@ -209,7 +210,7 @@ SVG(filename="figures/both_masks.svg")
 # In code a **mask** is a table of true and false, and true means *may look*. Where it is false we replace the score
 # with minus infinity before the softmax, and $e^{-\infty} = 0$ makes the weight exactly zero. Boxes 4 and 10 look at
 # the English sentence and take its padding mask; box 9 takes the triangle, which hides German padding too, since that
-# comes last.
+# comes last ([3.2.3](3_2_masks.ipynb)).
 
 # %%
 scores = torch.tensor([[2.0, 5.0, 1.0], [1.0, 1.0, 3.0], [0.0, 2.0, 2.0]])
@@ -255,9 +256,10 @@ SVG(filename="figures/wide_and_back.svg")
 SVG(filename="figures/clock_hands.svg")
 
 # %% [markdown]
-# Going three words further turns every hand by a fixed angle, wherever we start. That makes it easy for a head to learn
-# *look three words back*: it is the same rotation everywhere. The numbers of $E$ start small, so the embedding is
-# multiplied by $\sqrt{512}$ before the position is added: what a word means is then about as loud as where it is.
+# Going three words further turns every hand by a fixed angle, wherever we start. So a single rotation lets a head *look
+# three words back* from anywhere, which the authors hoped would be easy to learn. The numbers of $E$ start small, so
+# the embedding is multiplied by $\sqrt{512}$ before the position is added: what a word means is then about as loud as
+# where it is.
 
 # %%
 speeds = 1 / 10000 ** (torch.arange(0, 512, 2) / 512)
@@ -358,7 +360,7 @@ class MultiHeadAttention(nn.Module):  # boxes 4, 9 and 10
     def forward(self, x, memory, mask):
         Q, K, V = (y.unflatten(-1, (self.h, -1)).transpose(1, 2)  # (B, h, L, d_k)
                    for y in (self.W_Q(x), self.W_K(memory), self.W_V(memory)))
-        scores = Q @ K.transpose(-2, -1) / Q.size(-1) ** 0.5  # (B, h, L, L)
+        scores = Q @ K.transpose(-2, -1) / Q.size(-1) ** 0.5  # (B, h, queries, keys)
         weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
         return self.W_O((weights @ V).transpose(1, 2).flatten(-2))
 
@@ -483,13 +485,12 @@ for step in range(41):
 assert loss < 0.5
 
 # %% [markdown]
-# Real training is the same loop with more data, and three refinements. The loss asks for 0.9 on the right token and
-# for the rest spread over all tokens, which keeps the model from being too sure: **label smoothing**. The learning rate rises during a **warm-up** of 4,000
-# steps, while the weights are still raw and large steps would do harm, and then falls in proportion to one over the
-# square root of the step. And batches hold sentences of similar length, so that little is
-# padding. Here is how the book's model went. BLEU is a
-# score from 0 to 100 that counts how many words, pairs, triples and quadruples of words a translation shares with a
-# human one.
+# Real training is the same loop with more data, and three refinements. The loss asks for 0.9 on the right token and for
+# the rest spread over all tokens, which keeps the model from being too sure: **label smoothing**. The learning rate
+# rises during a **warm-up** of 4,000 steps, while the weights are still raw and large steps would do harm, and then
+# falls in proportion to one over the square root of the step. And batches hold sentences of similar length, so that
+# little is padding. Here is the first stage of the book's model. BLEU is a score from 0 to 100 that counts how many
+# words, pairs, triples and quadruples of words a translation shares with a human one.
 
 # %% tags=["hide-input"]
 import json
@@ -503,7 +504,7 @@ for entry in (log[0], log[-1]):
           f"BLEU {entry['valid_bleu']:.1f}")
 assert log[-1]["valid_nll"] < log[0]["valid_nll"]
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the learning rate rises in a straight line for 4,000 steps and then falls in a slowing curve. Right: the loss of the book's model on unseen sentence pairs falls fast at first and then ever more slowly."}, "figure": {"caption": "Left: the paper's learning rate for its base model. Right: the stored training of the book's model, scored on sentence pairs that it was never trained on.", "name": "fig-oh-curves"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the learning rate rises in a straight line for 4,000 steps and then falls in a slowing curve. Right: the loss of the book's model on unseen sentence pairs falls fast at first and then ever more slowly."}, "figure": {"caption": "Left: the paper's learning rate for its base model. Right: the first of the two stages of the book's model's training, scored on sentence pairs that it was never trained on.", "name": "fig-oh-curves"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(5.9, 2.6), layout="constrained")
 steps = range(1, 40_001, 50)
 left.plot(steps, [noam_learning_rate(step, 512, 4000) for step in steps])
@@ -596,11 +597,11 @@ plt.show()
 # %% [markdown]
 # ## Why it won
 #
-# Before 2017 most translation systems were recurrent networks, which read word after word. Let us compare one layer of
-# each kind on a sentence of $n$ words with vectors of $d$ numbers, as the paper does, by what carries information from
-# word to word: in attention $n^2$ dot products of length $d$, in a recurrent network $n$ products of a vector with a
-# matrix of $d^2$ numbers. (Attention's four matrices add $4nd^2$, so a whole layer costs more;
-# [chapter 4](4_why_self_attention.ipynb) counts everything.)
+# In 2016 the best neural translation systems were recurrent networks, which read word after word. Let us compare one
+# layer of each kind on a sentence of $n$ words with vectors of $d$ numbers, by what carries information from word to
+# word: in attention $n^2$ dot products of length $d$, in a recurrent network $n$ products of a vector with a matrix of
+# $d^2$ numbers. (Attention's four matrices add $4nd^2$, so a whole layer costs more; [chapter
+# 4](4_why_self_attention.ipynb) counts everything.)
 
 # %%
 d = 512
@@ -614,7 +615,7 @@ for n in (30, 512, 4000):
 # pairs together, in one large matrix product, which is what GPUs are good at. And a word reaches any other in a single step, so that
 # the model can learn links between distant words.
 
-# %% tags=["remove-input"] mystnb={"image": {"alt": "Two rows of eight circles for eight words. Above, a recurrent network: arrows lead from each circle to the next, so that seven arrows join the first to the last. Below, attention: arcs lead from the last circle directly to every other one; the arc to the first is drawn thick."}, "figure": {"caption": "From word 1 to word 8: a signal passes through seven cells of a recurrent network, and through one look.", "name": "fig-oh-paths"}}
+# %% tags=["remove-input"] mystnb={"image": {"alt": "Two rows of eight circles for eight words. Above, a recurrent network: arrows lead from each circle to the next, so that seven arrows join the first to the last. Below, attention: arcs lead from the last circle directly to every other one; the arc to the first is drawn thick."}, "figure": {"caption": "From word 1 to word 8: a signal takes seven steps in a recurrent network, and one look in attention.", "name": "fig-oh-paths"}}
 SVG(filename="figures/paths.svg")
 
 # %% [markdown]

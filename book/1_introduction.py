@@ -37,9 +37,8 @@ use_style()
 assert translator.translate(["The children are playing in the garden."]) == ["Die Kinder spielen im Garten."]
 
 # %% [markdown]
-# It takes a second or two on one CPU core. The model is tiny, since the paper's base model
-# {cite}`vaswani2017attention` has 65 million weights, but the parts are the same, and so is the way of a sentence
-# through them.
+# It takes a second or two on one CPU core. The model is tiny: the paper's base model {cite}`vaswani2017attention` has
+# 65 million weights. But the parts are the same, and so is the way of a sentence through them.
 #
 # ## 1.2 What the paper set out to change
 #
@@ -162,7 +161,7 @@ paths += [([(-0.7, 4.3), (-0.7, 3.3)], "", 0, 0), ([(-0.7, 3.3), (0.4, 3.3)], "n
           ([(1.6, 4.3), (2.8, 4.3)], "", 0, 0), ([(2.8, 4.3), (2.8, 3.3), (1.6, 3.3)], "the next\ntoken", 2.4, 3.3),
           ([(2.8, 4.3), (2.8, 5.2)], "", 0, 0), ([(2.8, 5.2), (1.6, 5.2)], "", 0, 0)]
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "A map. From top to bottom: a pair of sentences, token ids, a batch. The batch's source goes to the encoder, whose memory goes to the decoder, which also takes target_in; the decoder's vectors become logits. Dashed on the left: logits and target_out give the loss, the loss an Adam step, and the step new weights for encoder and decoder. Dotted on the right: logits go to the search, which hands the next token back to the decoder; its result is a translation, scored by BLEU."}, "figure": {"caption": "The stations of this chapter. Solid: always; dashed: training; dotted: translating.", "name": "fig-intro-map"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "A map. From top to bottom: a pair of sentences, token ids, a batch. The batch's source goes to the encoder, whose memory goes to the decoder, which also takes target_in; the decoder's vectors become logits. Dashed on the left: logits and target_out give the loss, the loss an Adam step, and the step new weights, drawn to the encoder. Dotted on the right: logits go to the search, which hands the next token back to the decoder; its result is a translation, scored by BLEU."}, "figure": {"caption": "The stations of this chapter. Dashed boxes, left: training; dotted boxes, right: translating; all others: always.", "name": "fig-intro-map"}}
 looks = {"both": ("black", "-"), "learn": (PALETTE[0], "--"), "write": (PALETTE[1], ":")}
 figure, ax = plt.subplots(figsize=(6.4, 4.6), layout="constrained")
 boxes = {(x, y): ax.text(x, -y, text, fontsize=9, ha="center", va="center", zorder=3, bbox={
@@ -243,8 +242,9 @@ plt.show()
 
 # %% [markdown]
 # The tokens `<s>` and `</s>` mark the beginning and the end of a sentence (*bos* and *eos*), and `·` is padding. The
-# target is there twice, the second time "shifted right", as the paper says. The decoder reads `target_in` and is to
-# predict `target_out`: at each position it has read everything *before* the token that we ask for.
+# target is there twice: `target_in`, with `<s>` in front, is what the paper calls "shifted right", and `target_out` is
+# the target itself, with `</s>` at its end. The decoder reads `target_in` and is to predict `target_out`: at each
+# position it has read everything *before* the token that we ask for.
 #
 # ## 1.5 Through the model
 #
@@ -302,7 +302,8 @@ assert_close(logits, decoded @ E.T)
 assert_close(logits, model(batch.source, batch.target_in))
 
 # %% [markdown]
-# A translation model is one distribution per next token. The probability of a whole sentence $y$, given the source
+# A translation model gives, at each position, a distribution of the next token. The probability of a whole sentence
+# $y$, given the source
 # $x$, is a product over its tokens, the last of which is eos:
 #
 # $$ P(y \mid x) = \prod_{t=1}^{T} P(y_t \mid y_1, \dots, y_{t-1}, x) $$ (factorisation)
@@ -323,9 +324,9 @@ print(f"one pass: {factors.log().mean():.4f} nats per token,",
 assert_close(factors, slowly)
 
 # %% [markdown]
-# A model that gave every token the probability 1/600 would have $\ln 600 = 6.40$ nats against it per token. Our
-# untrained model does worse, because it bets on the token that it has read last: its output vectors still resemble its
-# input vectors, and $E$ is what both are compared with.
+# A model that gave every token the probability 1/600 would score $-\ln(1/600) = 6.40$ **nats** per token (a nat is the
+# unit of the natural logarithm). Our untrained model does worse, because it bets on the token that it has read last:
+# its output vectors still resemble its input vectors, and $E$ is what both are compared with.
 
 # %% tags=["hide-cell"]
 real = batch.target_out != 0
@@ -337,7 +338,7 @@ assert (p.argmax(dim=-1) == batch.target_in)[real].float().mean() > 0.5
 # The **loss** of a batch is the sum of $-\ln P$ over its real target tokens, and training makes it small. The paper
 # asks for slightly less than certainty: the right token should get 0.9, and the remaining 0.1 is spread over the
 # vocabulary (*label smoothing*, [5.4](5_4_regularization.ipynb)). The function returns both: the `loss` with smoothing,
-# which we minimise, and the `nll` without, which we report.
+# which we minimise, and the `nll` without (the *negative log-likelihood*, $-\ln P$), which we report.
 
 # %%
 from annotated_transformer import label_smoothed_cross_entropy
@@ -370,7 +371,7 @@ out = Path(runs.name) / "forty-two"
 train(config, settings, tokenizer, pairs, unseen_pairs, out, progress=False)
 print(*sorted(path.name for path in out.iterdir()))
 
-# %% mystnb={"image": {"alt": "Left: nats per token over 160 updates. The loss on the 42 sentences falls from about 9 to a dashed line at 0.96 by update 100, and their nll to near 0; the nll of the five unseen sentences falls to about 2 and stays there. Right: the learning rate rises in a straight line to its peak at update 40 and then falls ever more slowly."}, "figure": {"caption": "Training on 42 pairs. Left: the loss on them reaches its floor, while five unseen sentences stay improbable. Right: the learning rate.", "name": "fig-intro-training"}}
+# %% mystnb={"image": {"alt": "Left: nats per token over 160 updates. The loss on the 42 sentences falls from about 9 to a dashed line at 0.96 by update 100, and their nll to near 0; the nll of the five unseen sentences falls to about 2 and stays there. Right: the learning rate rises in a straight line to its peak at update 40 and then falls ever more slowly."}, "figure": {"caption": "Training on 42 pairs. Left: the loss on them comes close to its floor, while five unseen sentences stay improbable. Right: the learning rate.", "name": "fig-intro-training"}}
 log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 steps = [record for record in log if "loss" in record]
 valid = [record for record in log if "valid_nll" in record]
@@ -392,8 +393,9 @@ plt.show()
 # of that target is 0.96 nats ({ref}`exercise-floor`). On the 42 sentences our model comes close to it. The nll of the
 # five others stays near 2 nats per token, and we come back to them.
 #
-# The last updates jump around the minimum, because each batch pulls its own way. So the paper translates with the
-# *mean* of the last checkpoints: five for its base models, twenty for the big ones.
+# The last updates jump around the minimum, because each batch pulls its own way. The paper translates with the *mean*
+# of the last **checkpoints**, the weights saved at regular intervals: five for its base models, twenty for the big
+# ones.
 
 # %%
 from annotated_transformer import average_checkpoints, load_model
@@ -430,8 +432,8 @@ with torch.no_grad():
         print(f"{tokenizer.pieces(greedy[-1:])[0]} {p_V.max():.2f}", end="  ")
 
 # %% [markdown]
-# The model is more confident than the 0.9 that label smoothing asks for: it learned with dropout on, and writes with it
-# off.
+# The model is more confident than the 0.9 that label smoothing asks for. A likely reason is that it learned with
+# dropout on and writes with it off.
 #
 # The best first token may begin a worse sentence. **Beam search** therefore keeps the four best beginnings alive. Every
 # further token lowers a sentence's probability, so it ranks finished sentences by $\log P(y \mid x) / lp(|y|)$, in
@@ -474,9 +476,9 @@ assert scores[1] < 75 < 95 < scores[0]
 
 # %% [markdown]
 # Our model has learned 42 sentences by heart, and answers a new sentence with the nearest one that it has memorised.
-# The falling loss gave us no warning; the curve of the sentences that we kept apart did. To learn to translate, a
-# model needs more sentences than it can memorise: the model of section 1.1 had some 36,000 at least
-# ([6.1](6_1_translation.ipynb)).
+# The falling loss gave us no warning; the curve of the sentences that we kept apart did. To learn to translate, a model
+# needs more sentences than it can memorise: the model of section 1.1 learned from 168,444 pairs, and even the small one
+# of [6.1](6_1_translation.ipynb) has 36,524.
 #
 # ## 1.8 Two things that look like formalities
 #

@@ -49,9 +49,9 @@ use_style()
 # **End-to-end memory networks** {cite}`sukhbaatar2015end` answer questions about a text by attending to its sentences
 # several times over.
 #
-# In all of these, attention goes from one sequence to another. **Self-attention**, or intra-attention, relates the
-# positions of *one* sequence to each other. It appeared in machine reading, inside an LSTM {cite}`cheng2016long`; in
-# textual entailment, in a small model of feed-forward layers with hardly any word order
+# Wherever these systems have attention, it goes from one sequence to another. **Self-attention**, or intra-attention,
+# relates the positions of *one* sequence to each other. It appeared in machine reading, inside an LSTM
+# {cite}`cheng2016long`; in textual entailment, in a small model of feed-forward layers with hardly any word order
 # {cite}`parikh2016decomposable`; in sentence embeddings {cite}`lin2017structured` and in summarization
 # {cite}`paulus2018deep`, there on top of LSTMs.
 #
@@ -143,7 +143,7 @@ assert 28.4 - 26.36 > 2  # "improving over the existing best results, including 
 #
 # How bad is it to squeeze a sentence through one vector? A recurrent encoder reads the $n$ source symbols
 # $x_1, \ldots, x_n$ by $h_j = f(h_{j-1}, x_j)$, and ends in $h_n$. The decoder has states $s_i$ of its own, and starts
-# from $s_0 = h_n$. With attention, it also gets at each step a mean of *all* the encoder's states, here with dot
+# from $s_0 = h_n$. With attention, each of its outputs also gets a mean of *all* the encoder's states, here with dot
 # products for scores:
 #
 # $$
@@ -153,25 +153,26 @@ assert 28.4 - 26.36 > 2  # "improving over the existing best results, including 
 #
 # Without $c_i$, all that the decoder ever sees of the source is $h_n$, however long the source is.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two drawings of an encoder of four states in a row, h1 to h4, and a decoder of four states, s1 to s4. Left: a single thick arrow leads from h4 to s1. Right: in addition, s2 has lines of different thickness to all four encoder states, which meet in its context c2."}, "figure": {"caption": "Left: everything passes through one vector. Right: each decoder state, here the second, also takes a weighted mean of all encoder states.", "name": "fig-bg-drawing"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two drawings of an encoder of four states in a row, h1 to h4, and a decoder of four states, s1 to s4. Left: a single thick arrow leads from h4 to s1. Right: in addition, an arrow leads from s2 up to its context c2, where lines of different thickness from all four encoder states meet, and from there one to an output."}, "figure": {"caption": "Left: everything passes through one vector. Right: each output, here the second, also gets a weighted mean of all encoder states.", "name": "fig-bg-drawing"}}
 figure, axes = plt.subplots(1, 2, figsize=(6.4, 2.5), layout="constrained")
 for ax, title in zip(axes, ("one vector", "with attention")):
     for i in range(8):
-        name = f"$h_{i + 1}$" if i < 4 else f"$s_{i - 3}$"
         box = {"boxstyle": "circle", "facecolor": "#dceaf5" if i < 4 else "#f6d7b8", "edgecolor": "0.3"}
-        ax.text(i, 0, name, ha="center", va="center", fontsize=10, bbox=box)
+        ax.text(i, 0, f"$h_{i + 1}$" if i < 4 else f"$s_{i - 3}$", ha="center", va="center", fontsize=10, bbox=box)
         if i < 7:
             ax.annotate("", (i + 0.7, 0), (i + 0.3, 0), arrowprops={"arrowstyle": "->", "linewidth": 3 if i == 3 else 1})
     if ax is axes[1]:
         for j, weight in enumerate((0.1, 0.2, 0.6, 0.1)):
             ax.plot([j, 5], [0.35, 1.6], color=PALETTE[1], linewidth=8 * weight, zorder=0)
         ax.text(5, 1.6, "$c_2$", ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "white"})
-        ax.annotate("", (5, 0.35), (5, 1.35), arrowprops={"arrowstyle": "->"})
+        ax.annotate("", (5, 1.35), (5, 0.35), arrowprops={"arrowstyle": "->"})
+        ax.annotate("output 2", (5.35, 1.6), (6.35, 1.6), va="center", fontsize=9, arrowprops={"arrowstyle": "<-"})
     ax.set(xlim=(-0.6, 7.6), ylim=(-0.6, 2), xticks=[], yticks=[], title=title, frame_on=False)
 plt.show()
 
 # %% [markdown]
-# We write both models as one class, of GRUs. The mean is the attention of [3.2](3_2_attention.ipynb) without its scale.
+# We write both models as one class, of GRUs. As in {cite:t}`luong2015effective`, $c_i$ joins the state $s_i$ at the
+# output and does not enter the next state. The mean is the attention of [3.2](3_2_attention.ipynb) without its scale.
 
 # %%
 class EncoderDecoder(nn.Module):
@@ -349,9 +350,9 @@ assert (layers_until_met(9, k=2), layers_until_met(9), layers_until_met(9, dilat
 # :class: dropdown
 #
 # In the reversal a symbol and its copy are 1, 3, 5, ... steps apart; in copying all are 8 apart, which is the same
-# mean. The authors guess that the short distances at the beginning help a decoder that goes on from its own output. In
-# our run, with the right symbols given, the two curves are close: the mean accuracies differ by less than 0.1, so this
-# small task cannot show the advantage.
+# mean. The authors believe that the few short distances help training: the gradient soon finds a link between source
+# and target. In our run the two curves are close: the mean accuracies differ by less than 0.1, so this small task
+# cannot show the advantage.
 # ```
 
 # %% tags=["hide-cell", "nbval-ignore-output"] mystnb={"image": {"alt": "Accuracy at eight output positions. Both start near 1 and fall to about 0.7; the two curves are close together."}, "figure": {"caption": "One vector, eight symbols: copying and reversing.", "name": "fig-bg-copy"}}

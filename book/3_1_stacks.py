@@ -275,10 +275,10 @@ assert curves["with, scaled values"][-1] < 0.1 < 0.8 < curves["with, Glorot's va
 show(EncoderLayer, Encoder)
 
 # %% [markdown]
-# The mask hides padding from the attention. (A `Way` in its place lets the same layer serve packed rows and rows whose
-# keys a cache has kept; [chapter 6.1](6_1_translation.ipynb) explains it.) In the folded cells we compute the layers again
-# from the equation, head by head, and check that our second sentence, which ends in padding, has the memory that it would
-# have alone.
+# The mask hides padding from the attention. (A `Way` in its place lets the same layer serve packed rows, which
+# [5.1](5_1_data_and_batching.ipynb) shows, and rows whose keys a cache has kept, as in [6.1](6_1_translation.ipynb).)
+# In the folded cells we compute the layers again from the equation, head by head, and check that our second sentence,
+# which ends in padding, has the memory that it would have alone.
 
 # %% tags=["hide-cell"]
 def attention_by_hand(layer, queries, keys, mask):
@@ -381,8 +381,9 @@ for hook in hooks:
 
 # %% [markdown]
 # `past` is for a translation that is written word by word; in training it is None. The test suite compares the whole model
-# and its gradients with `torch.nn.Transformer`, which differs in two points: it puts one more layer norm on top of each
-# stack, and in its masks True *hides*.
+# and its gradients with `torch.nn.Transformer`, which by default has one more layer norm on top of each stack, biases
+# in the attentions, dropout inside the sub-layers and no embeddings, and in whose masks True *hides*. (The test allows
+# for all of it.)
 #
 # ### What can reach what
 #
@@ -514,8 +515,7 @@ for norm, last in (("pre", nn.LayerNorm), ("post", nn.Identity)):
 # $$ (st-glorot)
 #
 # These four matrices are the way *through* a sub-layer: they shrink its output, so that at first $x$ dominates the sum
-# $x + \mathrm{Sublayer}(x)$. {cite:t}`wang2022deepnet` derive the factor for single stacks of $N$ layers. A small
-# model then learns sooner.
+# $x + \mathrm{Sublayer}(x)$. {cite:t}`wang2022deepnet` derive it for single stacks of $N$ layers, together with a factor $(2N)^{1/4}$ on $x$ that we leave out. On the small task below, a model with these values learns without a warm-up.
 
 # %%
 show(Transformer.initialize)
@@ -590,7 +590,7 @@ last = {name: found[-20:].mean() for name, found in runs.items()}
 assert last["post-norm, Glorot"] > 1.2 and last["post-norm, Glorot, warm-up"] > 0.8
 assert last["pre-norm, Glorot"] < 0.7 and last["post-norm, scaled"] < 0.3
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts. Left, the gradient norm of decoder layers 1 to 6 at the start: post-norm with Glorot's values rises steeply, to several times its first value; pre-norm with the same values falls gently; post-norm with scaled values is level. Right, training loss over 200 steps, with a grey line for guessing at 2.05 nats: post-norm with Glorot's values and no warm-up ends at the grey line, with warm-up at about 1.5, pre-norm and post-norm with scaled values near 0."}, "figure": {"caption": "Left: gradients before the first update, the mean of four random models. Right: loss on the copy task, smoothed over ten steps, one run each. Measured here.", "name": "fig-st-training"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts. Left, the gradient norm of decoder layers 1 to 6 at the start: post-norm with Glorot's values rises steeply, to several times its first value; pre-norm with the same values falls gently; post-norm with scaled values is level. Right, training loss over 200 steps, with a grey line for guessing at 2.05 nats: post-norm with Glorot's values and no warm-up ends a little above the grey line, with warm-up at about 1.5, pre-norm and post-norm with scaled values near 0."}, "figure": {"caption": "Left: gradients before the first update, the mean of four random models. Right: loss on the copy task, smoothed over ten steps, one run each. Measured here.", "name": "fig-st-training"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.2), layout="constrained")
 for norms, style in zip(at_start.values(), ("o-", "s--", "^:")):
     left.plot(range(1, 7), norms, style)
@@ -607,10 +607,10 @@ plt.show()
 # %% [markdown]
 # With post-norm and Glorot's values the top layer's gradient is 5.5 times the bottom layer's, and without a warm-up the
 # model ends above 2.05 nats per token, where guessing is. The warm-up brings it to about 1.5. Pre-norm learns the task
-# without one, and so does post-norm from smaller initial values. What counts at the start is how much of each sum is the
-# old $x$; {cite:t}`liu2020understanding` argue in the same direction. This is a toy task at a high rate. The paper's own
-# models are post-norm and trained well, with a peak rate of 0.0007 after 4,000 steps
-# ([chapter 5.3](5_3_optimizer.ipynb)).
+# without one, and so does post-norm from smaller initial values. This fits the explanation that what counts at the
+# start is how much of each sum is the old $x$; {cite:t}`liu2020understanding` argue in the same direction. This is a
+# toy task at a high rate. The paper's own models are post-norm and trained well, with a peak rate of 0.0007 after 4,000
+# steps ([chapter 5.3](5_3_optimizer.ipynb)).
 #
 # ## Where the parameters are
 #
@@ -654,11 +654,12 @@ ax.set(xlabel="millions of parameters", xlim=(0, 22))
 plt.show()
 
 # %% [markdown]
-# The feed-forward network is two thirds of an encoder layer and half of a decoder layer. Our sum is 63.05 million, where
-# the paper prints 65 and says "about 37000 tokens". With 41,004 to 41,208 rows of that width it fits, and so do all of
-# Table 3's rows from base to (C); [chapter 6.2](6_2_variations.ipynb) goes through the column. Harvard's listing has separate matrices for
-# source, target and output, biases in the attentions and the output, and a layer norm after each stack: 101,009,544
-# parameters for the same sizes. We compute these numbers below, and check two switches of our configuration: $d_k$ and
+# The feed-forward network is two thirds of an encoder layer and half of a decoder layer. Our sum is 63.05 million,
+# where the paper prints 65 and says "about 37000 tokens". With 41,004 to 41,208 rows in the embedding it fits, and so
+# do all of Table 3's rows from base to (C); [chapter 6.2](6_2_variations.ipynb) goes through the column. Harvard's
+# listing has separate matrices for source, target and output, biases in the attentions and the output, and a layer norm
+# after each stack: 101,009,544 parameters for the same sizes. We compute these numbers below, and check two switches of
+# our configuration: $d_k$ and
 # $d_v$ other than $d_{\mathrm{model}}/h$, and biases in the attention.
 
 # %% tags=["row-H2", "hide-cell"]
@@ -850,5 +851,5 @@ for changes, millions in (({"N": 12}, 107.1), ({"d_ff": 4096}, 88.2), ({"d_model
 # - Every sub-layer has the frame $\mathrm{LayerNorm}(x + \mathrm{Dropout}(\mathrm{Sublayer}(x)))$, post-norm.
 # - An encoder layer has two sub-layers, a decoder layer three. A stack is $N$ layers of one form with $N$ sets of weights.
 # - One pass with teacher forcing equals step-by-step decoding (equation {eq}`st-factorisation`).
-# - Post-norm with Glorot's values has uneven gradients at the start. Warm-up, pre-norm, or smaller initial weights each
-#   counter this.
+# - Post-norm with Glorot's values has uneven gradients at the start. Pre-norm or smaller
+#   initial weights make them even; a warm-up limits the damage of the first steps.

@@ -16,8 +16,8 @@
 # - say what $h$ heads do that a single head cannot, and what they cost;
 # - name the three attentions of the model, and where their queries, keys and values come from.
 #
-# You need matrix products and some Python. Letters for shapes (B sentences, L positions, S source, T target, ...) are
-# listed in [Notation](notation.md).
+# You need matrix products and some Python. [Notation](notation.md) lists the letters for shapes (B sentences, L
+# positions, ...).
 
 # %% tags=["hide-cell"]
 import math
@@ -54,7 +54,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # \text{output} = \sum_i \alpha_i v_i
 # $$ (generic-attention)
 #
-# Let us play with this formula. Our items are four winds. A wind's key is the direction it comes from, a vector of
+# Let us play with this formula, with four winds as items. A wind's key is the direction it comes from, a vector of
 # length 1; its value is the temperature it brings. The score is the **dot product** $k \cdot q$, which is large when
 # the two vectors point the same way. Our query points 30 degrees east of north, and we ask with queries of growing
 # length.
@@ -76,7 +76,7 @@ for length in (0, 1, 4, 32):
     weights = " ".join(f"{a:.4f}" for a in alpha)
     print(f"length {length:2d}  weights {weights}  output {output.item():.3f}")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Left: a compass with four arrows of length 1, the keys, labelled north 2 degrees, east 8 degrees, south 20 degrees and west 12 degrees, and a longer arrow, the query, 30 degrees east of north. Right: four bars, the attention weights of a query of length 4: north 0.81, east 0.19, south and west 0.00."}, "figure": {"caption": "Four keys with their values, one query of length 4, and the attention weights that it gives to the keys.", "name": "fig-compass"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Left: a compass with four arrows of length 1, the keys, labelled north 2 degrees, east 8 degrees, south 20 degrees and west 12 degrees, and a longer arrow, the query, 30 degrees east of north. Right: four bars, the attention weights of a query of length 4: north 0.81, east 0.19, south and west 0.00."}, "figure": {"caption": "Four keys with their values, one query of length 4 (drawn shorter), and the attention weights that it gives to the keys.", "name": "fig-compass"}}
 winds = ["north", "east", "south", "west"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(6, 2.7), layout="constrained")
 for wind, key, value in zip(winds, keys.tolist(), values.flatten().tolist()):
@@ -109,9 +109,9 @@ assert values.min() <= output <= values.max()
 assert query.grad[0] > 0 > query.grad[1]
 
 # %% [markdown]
-# The signs make sense: a query that turns more to the east warms the answer, and one that turns more to the north cools
-# it. Let us turn the query once round the compass. A short query blurs the four winds, a long one switches from one
-# to the next. So the length of a query sets the sharpness of its lookup, and training can choose it.
+# The signs make sense: turning east warms the answer, and turning north cools it. Let us turn the query once round the
+# compass. A short query blurs the four winds, a long one switches from one to the next. So the length of a query sets
+# the sharpness of its lookup, and training can choose it.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts of the attention weight of the four winds while the query turns from 0 to 360 degrees. With a query of length 1 the four curves are gentle waves between 0.1 and 0.5. With length 8 each wind in turn has a weight near 1, with steep crossings between them."}, "figure": {"caption": "Attention weights of four keys while the query turns round. Above: a query of length 1. Below: of length 8.", "name": "fig-winds"}}
 degrees = torch.arange(0, 361, 3)
@@ -146,8 +146,8 @@ print(f"in order {output.item():.4f}  shuffled {shuffled.item():.4f}")
 # %% [markdown]
 # ## From a token to its query, key and value
 #
-# Our winds came with keys and values. In the model they are *made*, from one and the same vector. Each token is a row
-# $x$ with $d_{\mathrm{model}}$ entries, and three learned matrices turn it into three vectors:
+# Our winds came with keys and values. In the model they are *made* from one vector. Each token is a row $x$ with
+# $d_{\mathrm{model}}$ entries, and three learned matrices turn it into three vectors:
 #
 # $$
 # q = x\,W^Q, \qquad k = x\,W^K, \qquad v = x\,W^V
@@ -217,10 +217,9 @@ output = alpha @ V
 print("scores", scores, "weights", alpha, "output", output, sep="\n")
 
 # %% [markdown]
-# The larger a score, the larger its weight: row 1 favours its first and third key with 0.40 each, row 2 its first and
-# second, and row 3 gives 0.50 to its first. Rounding belongs at the end. With $\sqrt 2$ rounded to 1.41, and
-# $1/\sqrt 2$ to 0.71, before the exponential, the third token's output comes out as (0.75, 1.25) in place of
-# (0.74, 1.26).
+# The larger a score, the larger its weight in the row. Rounding belongs at the end. With $\sqrt 2$ rounded to 1.41, and
+# $1/\sqrt 2$ to 0.71, before the exponential, the third token's output comes out as (0.75, 1.25) in place of (0.74,
+# 1.26).
 
 # %% tags=["hide-cell", "row-F6", "row-W1"]
 t = math.exp(1 / math.sqrt(2))
@@ -268,7 +267,7 @@ plt.show()
 #
 # Two sizes must agree: queries and keys in $d_k$, keys and values in their number $S$. The number of queries $L$ and
 # the width $d_v$ of the values are free. The paper draws the equation as the left half of its Figure 2; here is our
-# drawing of it.
+# drawing.
 #
 # ![Figure 2, left half, read from below: the product of Q and K transposed, the division by root d k, an optional mask, the softmax, the product with V.](figures/scaled_dot_product.svg)
 #
@@ -280,9 +279,9 @@ from annotated_transformer import attention_weights, scaled_dot_product_attentio
 show(attention_weights, scaled_dot_product_attention)
 
 # %% [markdown]
-# The `*B` in the shapes stands for leading axes, such as sentences and heads: the last two axes are the matrices, and
-# everything before them is a batch. The `mask` has a section below. We can hold the package against loops over Python
-# floats, which follow the equation letter by letter, and against PyTorch's own kernel.
+# The `*B` in the shapes stands for leading axes, such as sentences and heads; the last two axes are the matrices. The
+# `mask` has a section below. We hold the package against loops over Python floats, which follow the equation letter by
+# letter, and against PyTorch's own kernel.
 
 # %% tags=["row-E1", "row-W1"]
 def attention_by_hand(Q, K, V):
@@ -338,9 +337,9 @@ print("third token, right:", alpha[2] @ V, " wrong:", wrong[2] @ V)
 # $$ (three-scores)
 #
 # The paper calls the first two similar in theoretical complexity, and the dot product much faster and smaller in
-# practice. We can count "smaller": with 512 queries, 512 keys and $d_a = 64$, the dot product holds 262,144 numbers, the
-# hidden layer of additive attention 16,777,216. In quality the two are alike for small $d_k$; for large $d_k$ additive
-# attention is better than the *unscaled* dot product {cite}`britz2017massive`. {ref}`ex-write-additive` asks for its code.
+# practice. With 512 queries, 512 keys and $d_a = 64$, the dot product holds 262,144 numbers, the hidden layer of
+# additive attention 16,777,216. In quality the two are alike for small $d_k$; for large $d_k$ additive attention is
+# better than the *unscaled* dot product {cite}`britz2017massive`. {ref}`ex-write-additive` asks for its code.
 # ```
 
 # %% tags=["hide-cell", "row-E2"]
@@ -361,9 +360,9 @@ assert (512 * 512, 512 * 512 * 64) == (262_144, 16_777_216)
 # \mathrm{Var}(q \cdot k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k
 # $$ (dot-product-variance)
 #
-# So scores have a standard deviation of $\sqrt{d_k}$, which is 8 for the paper's $d_k = 64$. In the paper's
-# words, "we scale the dot products by $\frac{1}{\sqrt{d_k}}$". The scores then have standard deviation 1, however wide
-# the vectors are. Let us draw 10,000 random pairs for each $d_k$ and measure.
+# So scores have a standard deviation of $\sqrt{d_k}$, which is 8 for the paper's $d_k = 64$. With the division ("we
+# scale the dot products by $\frac{1}{\sqrt{d_k}}$") it is 1, however wide the vectors are. Let us draw 10,000 random
+# pairs for each $d_k$ and measure.
 
 # %% tags=["row-E5"]
 torch.manual_seed(0)
@@ -414,8 +413,8 @@ for project in (at_start.W_Q, at_start.W_K):
 # $$ (softmax-jacobian)
 #
 # with $\delta_{ij} = 1$ if $i = j$ and 0 otherwise. If one weight is 1 and the rest are 0, every entry of this matrix
-# is 0. We take one query and ten keys at random, 1,000 times, and look at the largest weight and at the norm of
-# the derivative; both are medians over the draws.
+# is 0. We take one query and ten keys at random, 1,000 times, and look at the medians of the largest weight and of the
+# derivative's norm.
 
 # %%
 def softmax_jacobian(alpha):
@@ -455,9 +454,10 @@ axes[1].legend(loc="lower left")
 plt.show()
 
 # %% [markdown]
-# How sure is the paper? It writes "We suspect" {cite}`vaswani2017attention`, and its Table 3 has no row without the scale.
-# The median also hides something: without the scale most queries get almost no gradient, and a few, whose two best keys
-# happen to tie, get a large one. We compare mean and median for the derivative of the weights with respect to $q$.
+# How sure is the paper? It writes "We suspect" {cite}`vaswani2017attention`, and its Table 3 has no row without the
+# scale. The median also hides something: without the scale the gradients of different queries become ever more unequal.
+# At a large $d_k$ most get almost none, and a few, whose two best keys happen to tie, get a large one. We compare mean
+# and median for the derivative of the weights with respect to $q$.
 
 # %%
 for d_k in (16, 64, 256):
@@ -469,8 +469,9 @@ for d_k in (16, 64, 256):
         print(f"d_k {d_k:3d}  {name:6}  mean {gradient.mean():.2f}  median {gradient.median():.3f}")
 
 # %% [markdown]
-# With the scale, every query learns a little. Without it, at $d_k = 256$, a typical query gets 0.029 where the mean
-# is 1.31. [What holds](claims.ipynb) trains whole models with and without the scale.
+# With the scale, a typical query gets 0.34 at every $d_k$. Without it, it gets more than that at $d_k = 16$ (1.08) and
+# still at the paper's 64 (0.59), but only 0.029 at 256, where the mean is 1.31. So at the paper's own width this
+# argument alone shows no harm; [What holds](claims.ipynb) trains whole models with and without the scale.
 
 # %% [markdown]
 # ## A mask hides keys
@@ -509,7 +510,7 @@ plt.show()
 
 # %% [markdown]
 # Masks are easy to get wrong, and a wrong one seldom raises an error. [A chapter of their own](3_2_masks.ipynb) builds
-# both masks, tests what leaks, and watches a model train on a leak; it follows the chapter on the stacks.
+# both masks, tests what leaks, and watches a model train on a leak.
 
 # %% [markdown]
 # ## Multi-head attention
@@ -547,7 +548,7 @@ print(f"one head: {mixed.item():.2f}   two heads: {north.item():.2f} and {east.i
 # $d_k = d_v = d_{\mathrm{model}} / h = 64$. The eight matrices $W_i^Q$ stand side by side in one matrix, so that one
 # product makes the queries of all heads: 512 numbers per token, which we cut into $8 \times 64$.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Read from top to bottom. A bar of 512 entries, one token, is multiplied by W Q, 512 by 512, and gives a bar of the same length, cut into eight pieces of 64 in eight colours, the queries of heads 1 to 8. Each piece passes its own attention, with the keys and values of its head, and gives a piece of 64. The eight pieces stand side by side again, 512 entries, and are multiplied by W O into the output, a bar of 512 entries."}, "figure": {"caption": "One token in the base model: 512 numbers are cut into eight queries of 64, eight attentions run side by side, and their outputs are joined and mixed by $W^O$.", "name": "fig-eight-heads"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Read from top to bottom. A bar of 512 entries, one token, is multiplied by W Q, 512 by 512, and gives a bar of the same length, cut into eight coloured pieces of 64, the queries of heads 1 to 8. Each piece passes its own attention, with the keys and values of its head, and gives a piece of 64. The eight pieces stand side by side again, 512 entries, and are multiplied by W O into the output, a bar of 512 entries."}, "figure": {"caption": "One token in the base model: 512 numbers are cut into eight queries of 64, eight attentions run side by side, and their outputs are joined and mixed by $W^O$.", "name": "fig-eight-heads"}}
 signs = [(6.6, 1.1, "↓  times $W^Q$ (512 × 512)"), (6.6, 5.25, "↓  times $W^O$ (512 × 512)")]
 ax = canvas(10.7, 6.6, (6.2, 3.9), signs)
 bars = ((0.1, "$x$ of one token\n512", 8), (1.6, "queries\n8 × 64", 1),
@@ -569,8 +570,8 @@ plt.show()
 # `attend` makes queries of `x` and multiplies the heads by $W^O$, and `split_heads` cuts the last axis into $h$ pieces,
 # which become one more batch axis. The attention itself is PyTorch's kernel for equation {eq}`attention`, which avoids
 # storing the weights where it can. In self-attention `x` and `memory` are the same tensor. `bias` and `dropout` are
-# options for later variants, and a `Way` serves rows without padding ([5.1](5_1_data_and_batching.ipynb)) and keys that
-# a search has kept ([3.1](3_1_stacks.ipynb)).
+# options for later variants, and a `Way`, which you may skip for now, takes the place of the mask for rows without
+# padding ([5.1](5_1_data_and_batching.ipynb)) and for keys that a search has kept ([6.1](6_1_translation.ipynb)).
 
 # %%
 from annotated_transformer import MultiHeadAttention
@@ -633,13 +634,13 @@ for h in (1, 2, 8):
     print(f"h {h}  parameters {n_parameters:,}  operations {n_operations:,}  weights {h * n**2}")
 
 # %% [markdown]
-# Parameters and operations stay the same. The last column is the fine print: the number of *weights*, and of
-# exponentials, grows with $h$, and so does the memory of a kernel that stores them. And each head gets narrower: at
-# $h = 32$ a head of the base model compares by 16 numbers. The paper measured the effect (Table 3, row A): 24.9
-# BLEU with one head, 25.8 with 8 and with 16, 25.4 with 32.
+# Parameters and operations stay the same. But the number of *weights*, and of exponentials, grows with $h$, and so does
+# the memory of a kernel that stores them. And each head gets narrower: at $h = 32$ a head of the base model compares by
+# 16 numbers. The paper measured the effect (Table 3, row A): 24.9 BLEU with one head, 25.8 with 8 and with 16, 25.4
+# with 32.
 #
-# What about three heads for $d_{\mathrm{model}} = 4$ (W6)? We cannot have a dimension of 4/3, so the package refuses.
-# Our choices: another $h$ (1, 2, 4), another $d_{\mathrm{model}}$ (3, 6, 9), or our own $d_k$ and $d_v$, since
+# What about three heads for $d_{\mathrm{model}} = 4$? We cannot have a dimension of 4/3, so the package refuses. Our
+# choices: another $h$ (1, 2, 4), another $d_{\mathrm{model}}$ (3, 6, 9), or our own $d_k$ and $d_v$, since
 # $W^O$ brings any $h\,d_v$ columns back to $d_{\mathrm{model}}$.
 
 # %% tags=["row-W6", "row-S17"]
@@ -690,9 +691,8 @@ for x0, y0, x1, y1, role in arrows:
 plt.show()
 
 # %% [markdown]
-# Let us look at the third one at work. `book/model` is the book's own trained model, three layers with four heads; we let
-# it translate a sentence and record its weights. Each row of a decoder's map stands for the moment before a
-# token is written, so we label it with that token.
+# Let us look at the third at work. `book/model` is the book's own trained model, three layers with four heads; we let
+# it translate a sentence and record its weights.
 
 # %%
 from annotated_transformer import Translator, load_model, record_attention
@@ -737,8 +737,8 @@ for name, w in recorded.items():
 # A caution: how far such maps explain a model's answer is disputed {cite}`jain2019attention,wiegreffe2019attention`.
 # [Chapter 7](7_attention_visualizations.ipynb) takes the question up with controls.
 #
-# If we exchange the two inputs, so that the source asks the target, PyTorch accepts it. But an output has as many rows as
-# there are queries: we get one vector per *source* token where the decoder needs one per target token.
+# If we exchange the two inputs, so that the source asks the target, PyTorch accepts it. But an output has a row per
+# query: we get one vector per *source* token where the decoder needs one per target token.
 
 # %% tags=["row-S10"]
 cross_attention = trained.decoder.layers[0].cross_attention
@@ -786,7 +786,7 @@ for state, noun in (("tired", "animal"), ("wide", "street")):
     assert words[first.argmax()] == state and words[second.argmax()] == noun
     print(f"{state:5}  it looks at {state} {first.max():.2f}, then at {noun} {second.max():.2f}")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of the attention weights of the word it: four rows, one for each sentence and layer, and eleven columns, the words of the sentence. In the first layer all weight is on the last word, tired or wide. In the second it is on animal when the last word is tired, and on street when it is wide."}, "figure": {"caption": "Where *it* looks, in two layers built by hand. One word at the end of the sentence moves the second layer's weight.", "name": "fig-pronoun"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of the attention weights of the word it: four rows, one for each sentence and layer, and eleven columns, the words of the sentence. In the first layer nearly all weight is on the last word, tired or wide. In the second it is on animal when the last word is tired, and on street when it is wide."}, "figure": {"caption": "Where *it* looks, in two layers built by hand. One word at the end of the sentence moves the second layer's weight.", "name": "fig-pronoun"}}
 rows = {f"{state}, layer {number}": weights[7] for state in ("tired", "wide")
         for number, weights in enumerate(two_layers(sentence_with(state)[1]), start=1)}
 columns = [*words[:-1], "tired / wide"]
@@ -825,8 +825,8 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 # %% [markdown]
 # ## Exercises
 #
-# Solutions stay closed until you open them, and folded cells compute what can be computed. W2 to W5 are worked examples
-# like W1, the three tokens above, and W6.
+# Solutions stay closed until you open them, and folded cells compute what can be computed. Of the worked examples W1 is
+# the three tokens above, W2 to W5 follow here, and W6 was the three heads for $d_{\mathrm{model}} = 4$.
 #
 # ```{exercise} W2: one query, and a trap
 # :label: ex-w2
@@ -907,7 +907,7 @@ assert base.W_Q(x).shape == (1, 1, 512)
 #
 # The cell below has the inputs and all projections of a layer with $d_{\mathrm{model}} = 4$ and two heads. Compute by
 # hand the queries, keys and values of both heads and both matrices of dot products. If you have patience, go on to the
-# output. (Here $K$ and $V$ are different matrices.)
+# output.
 # ```
 
 # %%

@@ -13,10 +13,9 @@
 # the decoder predicts the next token at every position at once, so a position may look only at itself and at what stands
 # before it.
 #
-# A wrong mask seldom raises an error. The model runs, and it often trains *better*, because it reads the answer. Among
-# the questions that readers of Transformer code ask in public, masks are one of the commonest. So this chapter is a
-# laboratory: we build both masks, test what leaks through a wrong one, and see which attention of the model gets which
-# mask.
+# A wrong mask seldom raises an error. The model runs, and it often trains *better*, because it reads the answer. So
+# this chapter is a laboratory: we build both masks, test what leaks through a wrong one, and see which attention of the
+# model gets which mask.
 #
 # When you have read this chapter you can
 #

@@ -215,7 +215,7 @@ apart = {"source": untied.source_embedding.weight.grad,
          "target": untied.embedding.weight.grad, "softmax": untied.output.weight.grad}
 assert_close(sum(apart.values()), tied.embedding.weight.grad)
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three rows of bars over the 16 tokens of the vocabulary, with a common scale. Source: bars at die, Katze, schläft and the end mark only. Target: bars at the start mark, the, cat and sleeps only. Softmax: a bar at every token, the tallest at the, cat, sleeps and the two marks of start and end, and small ones at all others."}, "figure": {"caption": "Length of the gradient that each token's row of $E$ gets from each of its places, for one sentence pair.", "name": "fig-emb-gradients"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three rows of bars over the 16 tokens of the vocabulary, with a common scale. Source: bars at die, Katze, schläft and the end mark only. Target: bars at the start mark, the, cat and sleeps only. Softmax: a bar at every token, the tallest at the four right answers the, cat, sleeps and the end mark, and smaller ones at the other tokens, down to one too small to see at Katze."}, "figure": {"caption": "Length of the gradient that each token's row of $E$ gets from each of its places, for one sentence pair.", "name": "fig-emb-gradients"}}
 figure, axes = plt.subplots(3, 1, figsize=(6.4, 3.6), sharex=True, sharey=True, layout="constrained")
 for ax, (place, gradient), color in zip(axes, apart.items(), PALETTE):
     lengths = gradient.norm(dim=1)
@@ -335,10 +335,13 @@ assert round(parameters(ThreeMatrices(small)) / parameters(Transformer(small)), 
 
 # %% [markdown]
 # Tying pays here. At its lowest the tied model has about 4.85 nats and the untied one 4.93; at the end the tied one is
-# ahead with every seed, 4.9 against 5.1, because the untied model has begun to overfit. And the tied one has little more
-# than half the weights. The untied model learns faster at first. One reason is that an untrained tied model repeats itself, above all with the scaled initial values: the residual
-# connections carry each embedding through the decoder, so $x$ still resembles the row of the token just *read*. {cite:t}`press2017using` and
-# {cite:t}`inan2017tying` proposed tying at about the same time and found it to help language models.
+# ahead with every seed, 4.9 against 5.1, because the untied model has begun to overfit. And the tied one has little
+# more than half the weights. The untied model learns faster at first. A likely reason is that an untrained tied model
+# repeats what it reads: the residual connections carry each embedding through the decoder, so $x$ still resembles the
+# row of the token just *read*. The folded cell shows the extreme case, with the smaller initial values of [section
+# 3.1](3_1_stacks.ipynb): such a model repeats all of its tokens and costs 13.4 nats, against 8.1 untied.
+# {cite:t}`press2017using` and {cite:t}`inan2017tying` proposed tying at about the same time and found it to help
+# language models.
 
 # %% tags=["hide-cell"]
 torch.manual_seed(0)
@@ -456,8 +459,9 @@ assert abs(share(math.sqrt(512) * tables["N(0, 1/d)"], learned) - 512 / 513) < 1
 # The entrance wants rows of length $\sqrt{d_{\mathrm{model}}}$ and the exit wants rows of length 1. The factor at the
 # entrance makes up the difference. (This is our reading; the paper gives none.) Large logits are expensive: for
 # independent normal logits of moderate variance $s^2$, the expected loss of a guess is $\ln V + s^2/2$. At $s^2 = 1$
-# that is half a nat above uniform guessing. At $s^2 = 512$ the softmax is saturated, as in
-# [section 3.2](3_2_attention.ipynb), and the first losses are enormous.
+# that is half a nat above uniform guessing. (Independence is the weak point: in a tied model $x$ resembles the row of
+# the token just read, which can cost far more, as the folded cell above shows.) At $s^2 = 512$ the softmax is
+# saturated, as in [section 3.2](3_2_attention.ipynb), and the first losses are enormous.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Loss of a guess among 8000 tokens against the variance of the logits from 0.1 to 512, on a logarithmic axis. Measured dots follow the dashed curve ln V plus half the variance up to a variance of about 8, and then rise more slowly, to about 90 nats at 512. A dotted line marks ln V = 9. Arrows mark N(0, 1/d) at variance 1 and N(0, 1) at 512."}, "figure": {"caption": "What a guess costs by the variance of its logits, $V = 8000$. A factor at the exit, or $\\sigma^2 = 1$, moves the first loss from the left end to the right.", "name": "fig-emb-logits"}}
 torch.manual_seed(0)
@@ -625,8 +629,8 @@ for dtype, last in ((torch.float16, 11), (torch.float32, 88), (torch.float64, 70
 # ### Temperature
 #
 # Dividing the logits by a **temperature** $\tau$ makes the distribution flatter ($\tau > 1$) or sharper ($\tau < 1$)
-# and keeps the order of the tokens. The paper has none, which is $\tau = 1$. A factor of $\sqrt{512}$ at the exit, a
-# misreading of the paper's, would be a temperature of 0.04.
+# and keeps the order of the tokens. The paper has none, which is $\tau = 1$. A factor of $\sqrt{512}$ at the exit,
+# where some misread the paper to put it, would be a temperature of 0.04.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Grouped bar chart of the probabilities of five tokens with logits 3, 2, 1, 0 and minus 1, at temperatures 0.5, 1 and 3. At 0.5 the first token has nearly 0.9. At 1 it has about 0.64. At 3 the five bars fall gently from about 0.35 to 0.09."}, "figure": {"caption": "The same five logits at three temperatures.", "name": "fig-emb-temperature"}}
 z = torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])

@@ -4,10 +4,10 @@
 # *Section 4 of the paper {cite}`vaswani2017attention`: what a layer of self-attention costs, beside a recurrent and a
 # convolutional one, and how far a signal has to travel in each.*
 #
-# The paper replaces recurrence and convolution by attention, and its fourth section says why, in one table of
-# formulas. In this chapter we rebuild that **Table 1**: we write each layer in a few lines, count what it computes and
-# what has to wait, and follow gradients through it. At the end you can recompute every entry, and say for which
-# sentences self-attention is the cheapest layer.
+# The paper replaces recurrence and convolution by attention, and its fourth section says why, in one table of formulas.
+# In this chapter we rebuild that **Table 1**: we write each layer in a few lines, count what it computes and what has
+# to wait, and follow gradients through it. At the end you can recompute every entry, and say for which sentences
+# self-attention is cheaper than a recurrence.
 
 # %% tags=["hide-cell"]
 import math
@@ -470,15 +470,16 @@ W = torch.randn(32, 32) / math.sqrt(32)
 small = torch.nn.Linear(32, 32, bias=False)  # small queries, so that no softmax saturates
 
 def far_gradient(layer, n):
+    """The mean over 50 random sentences of n tokens."""
     torch.manual_seed(0)
-    x = torch.randn(n, 32, requires_grad=True)
-    return torch.autograd.grad(layer(x)[-1].sum(), x)[0][0].norm().item()
+    sentences = [torch.randn(n, 32, requires_grad=True) for _ in range(50)]
+    return sum(torch.autograd.grad(layer(x)[-1].sum(), x)[0][0].norm().item() for x in sentences) / 50
 
 far_layers = {"self-attention": lambda x: scaled_dot_product_attention(small(x), x, x),
               "recurrence": lambda x: recurrence(x, W, U)}
 far = {name: {n: far_gradient(layer, n) for n in range(4, 65, 4)} for name, layer in far_layers.items()}
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart with a logarithmic vertical axis from 1 down to 10 to the minus 13, over 4 to 64 tokens. The line of self-attention stays between 1 and 0.1. The line of the recurrence falls steadily from about 1 to less than 10 to the minus 12."}, "figure": {"caption": "Norm of the gradient of the last output (its entries summed) with respect to the first input.", "name": "fig-why-gradient"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart with a logarithmic vertical axis from 1 down to 10 to the minus 13, over 4 to 64 tokens. The line of self-attention falls slowly, from 1.6 to about 0.1. The line of the recurrence falls steadily from about 1 to less than 10 to the minus 12."}, "figure": {"caption": "Norm of the gradient of the last output (its entries summed) with respect to the first input.", "name": "fig-why-gradient"}}
 figure, ax = plt.subplots(figsize=(5.4, 2.7), layout="constrained")
 for (name, sizes_of_gradient), marker in zip(far.items(), "os"):
     ax.plot(sizes_of_gradient.keys(), sizes_of_gradient.values(), f"{marker}-", markersize=4, label=name)
@@ -487,26 +488,27 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# From 8 to 64 tokens the gradient of attention shrinks by a factor of four, because the weight of one token among $n$
-# shrinks. That of the recurrence shrinks by more than eleven orders of magnitude, and leaves next to nothing to learn
+# From 8 to 64 tokens the gradient of attention shrinks by a factor of eight to nine, like the weight $1/n$ of one token
+# among $n$. That of the recurrence shrinks by more than eleven orders of magnitude, and leaves next to nothing to learn
 # from. Gates, as in the LSTM {cite}`hochreiter1997long`, were invented against this; they help, on a path that is as
 # long as before.
 
 # %% tags=["hide-cell"]
-assert 3 < far["self-attention"][8] / far["self-attention"][64] < 6
+assert 6 < far["self-attention"][8] / far["self-attention"][64] < 11
 assert far["recurrence"][8] > 1e11 * far["recurrence"][64]
 
 # %% [markdown]
 # (section-why-measured)=
 # ## Seconds
 #
-# Do real seconds follow the table? `python -m annotated_transformer.experiments.table_1` has timed the layers on one CPU
-# core. Over sizes that we chose large enough, all fourteen measured exponents lie within 0.15 of the formula's 1 or 2,
-# though 5 of the 14 intervals miss it, small but real deviations. At the same count of operations attention is faster:
-# for $n = d$ it takes a quarter to a half of a plain recurrence's time, because two large products keep a processor
-# busier than $n$ small ones. (The project's
-# [log](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) has the sizes, the failures
-# and the memory.)
+# Do real seconds follow the table? `python -m annotated_transformer.experiments.table_1` has timed the layers on one
+# CPU core. We timed twenty series. Six we set aside, because a cache, the memory or a slow small operation ruled the
+# time and not the count; three of these miss the formula by more than 0.15. The other fourteen exponents lie within
+# 0.15 of the formula's 1 or 2, though 5 of the 14 intervals miss it, small but real deviations. At the same count of
+# operations attention is faster: for $n = d$ it takes a quarter to a half of a plain recurrence's time, because two
+# large products keep a processor busier than $n$ small ones. (The project's
+# [log](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) has the sizes, the failures and
+# the memory.)
 
 # %% tags=["hide-cell"]
 table_1 = read_result("results/table_1.json")
@@ -769,5 +771,5 @@ assert rounds(list(range(100))) == (math.ceil(math.log2(100)), sum(range(100)))
 #   the one row that grows with the square of the length.
 # - It needs a constant number of sequential operations, and any two positions are one step apart.
 # - Restricted attention saves work if the hidden scores are never computed.
-# - The path of $\log_k n$ is that of dilated convolutions; contiguous ones have $n/k$.
+# - The path of $\log_k n$ is that of dilated convolutions; contiguous ones need about $n/k$ layers.
 # - In a sentence of 28 tokens the term $n^2 d$ is one percent of a Transformer's layer. It is half of it at $n = 6d$.

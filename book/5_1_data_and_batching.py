@@ -5,9 +5,9 @@
 # how sentences are put together into batches.*
 #
 # A model reads arrays of integers. People write sentences, of any length, in two languages, with umlauts and typing
-# errors. In this chapter we go from sentences to arrays: we run byte-pair encoding with a pencil, build the
-# three arrays that a Transformer learns from, fill batches by tokens and measure their padding. At the end we look at
-# where the text comes from, and at how to split it so that the test set is a test.
+# errors. In this chapter we go from sentences to arrays: we run byte-pair encoding with a pencil, build the three
+# arrays that a Transformer learns from, fill batches by tokens, measure their padding, and split a text so that the
+# test set is a test.
 #
 # Our text is the book's default corpus, everyday sentences from [Tatoeba](https://tatoeba.org) {cite}`tatoeba`
 # (Tatoeba contributors, CC BY 2.0 FR).
@@ -58,9 +58,9 @@ plt.show()
 # ## Byte-pair encoding by hand
 #
 # In which units should we cut a sentence? A vocabulary of whole *words* is too large: the model has one row of its
-# embedding for each unit, and German makes new compounds every day. *Characters* are few, but they turn ten words into
-# 50 units, and attention pays for length by its square. **Byte-pair encoding** (BPE) lies in between: it keeps frequent
-# words whole and cuts rare ones in parts. It began as a way to compress files {cite}`gage1994new`, and
+# embedding for each unit, and German makes new compounds every day. *Characters* are few, but turn ten words into 50
+# units, and attention pays for the square of the length. **Byte-pair encoding** (BPE) lies in between: it keeps
+# frequent words whole and cuts rare ones in parts. It began as a way to compress files {cite}`gage1994new`, and
 # {cite:t}`sennrich2016neural` brought it to translation.
 #
 # We start with single characters as symbols. In each round we count all neighbouring pairs of symbols in the text, and
@@ -80,14 +80,14 @@ for word, n in words.items():
     print(n, "times", *word)
 
 # %% [markdown]
-# The two functions that one round needs are yours to write.
+# The two functions of one round are yours to write.
 #
 # ```{exercise} The most frequent pair
 # :label: data-ex-pair
 #
 # Write `most_frequent_pair(words)`: the pair of equation {eq}`data-bpe`, as a tuple of two symbols. `words` maps a
-# tuple of symbols to its count, as above. Where several pairs are equally frequent, take the one that is smallest in
-# string order. Check it with `check("5.1-pair", most_frequent_pair)`.
+# tuple of symbols to its count, as above. Among equally frequent pairs take the smallest in string order. Check it with
+# `check("5.1-pair", most_frequent_pair)`.
 # ```
 #
 # ```{admonition} Hint
@@ -164,8 +164,7 @@ print("  ".join(" ".join(word) for word in words))
 
 # %% [markdown]
 # Follow the first round with a pencil: *w e* is in *lower* (7), *newest* (6) and *lowest* (9), 22 in all, one more than
-# *l o* and *o w* have. To **encode** a word, also one that was not in the text, we apply the merges in the order in
-# which they were learned.
+# *l o* and *o w*. To **encode** a word, even a new one, we apply the merges in the order in which we learned them.
 
 # %%
 def encode(word):
@@ -213,14 +212,14 @@ for word in ("slowest", "lowest", "west", "wow"):
     assert encode(word) == toy.pieces(toy.encode(word))
 
 # %% [markdown]
-# One slip of the paper belongs here: section 5.1 cites byte-pair encoding as [3], which is {cite:t}`britz2017massive`,
-# a study of architectures. Section 4 cites it as [31], {cite:t}`sennrich2016neural`, and that is the right one.
+# The paper slips here: section 5.1 cites byte-pair encoding as [3], which is {cite:t}`britz2017massive`, a study of
+# architectures. Section 4 rightly cites [31], {cite:t}`sennrich2016neural`.
 
 # %% [markdown]
 # ## A tokenizer that loses nothing
 #
-# A tokenizer must give back every text that it was given, since people read what the model writes, and it needs an
-# answer to every character there is. Ours has a vocabulary of four parts:
+# A tokenizer must give back every text, since people read what the model writes, and it needs an answer to every
+# character. Ours has a vocabulary of four parts:
 #
 # | ids | pieces | for |
 # |---|---|---|
@@ -230,7 +229,7 @@ for word in ("slowest", "lowest", "west", "wow"):
 # | last | the characters of the text, except the rarest | |
 #
 # We learn one from the first 10,000 pairs of the *training* split, both languages together. A vocabulary that has seen
-# the test set would have pieces for its rare words that no honest run could have.
+# the test set would have pieces for its rare words, as no honest run could.
 
 # %%
 splits = {split: corpus.load("tatoeba-en-de", split) for split in corpus.SPLITS}
@@ -244,9 +243,9 @@ for text in ("I am too old for this world.", "Ich bin zu alt für diese Welt.", 
 
 # %% [markdown]
 # The space is part of a piece, so decoding is easy: join the pieces and turn `▁` back into a space. A character without
-# a piece becomes its bytes in UTF-8, and the fox `🦊` has four of them. One thing does change, on purpose. **NFKC** is
+# a piece becomes its bytes in UTF-8, and the fox `🦊` has four of them. One thing changes, on purpose: **NFKC** is
 # Unicode's normal form for what looks alike and is typed differently, such as *ü* and *u* with two dots put upon it. It
-# goes a little further than looks: a raised 2 becomes a plain one.
+# goes further than looks: a raised 2 becomes a plain one.
 
 # %% tags=["hide-cell"]
 for text in ("gru\u0308n", "ﬁnds", "a\u00a0cow", "x²"):
@@ -291,10 +290,10 @@ for word in ("Lehrerin", "unkind", "something"):
 # %% [markdown]
 # ## One vocabulary for two languages
 #
-# In section 5.1 English and German have "a shared source-target vocabulary", and section 3.4 needs it: one matrix $E$ is the
-# embedding of the source, that of the target and the last linear layer
-# ([chapter 3.4](3_4_embeddings_and_softmax.ipynb)). It also cuts a name alike on both sides, so that copying the name is
-# copying ids. Let us see which pieces our two languages use.
+# In section 5.1 English and German have "a shared source-target vocabulary", and section 3.4 needs it: one matrix $E$
+# is the embedding of the source, that of the target and the last linear layer ([chapter
+# 3.4](3_4_embeddings_and_softmax.ipynb)). It also cuts a name alike on both sides, so that copying the name is copying
+# ids. Which pieces do our two languages use?
 
 # %%
 sides = [[pair[side] for pair in pairs] for side in (0, 1)]
@@ -304,7 +303,7 @@ print("used ten times or more:", len(english - german), "pieces in English only,
       len(german - english), "in German only,", len(english & german), "in both, such as")
 print(*tokenizer.pieces(sorted(english & german))[:18])
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "The sentence I think exams are ruining education and its German translation, cut into coloured boxes. Short pieces such as r, u, in and the full stop have the colour for both languages, whole words such as think and dass that of one."}, "figure": {"caption": "A pair of the test set in pieces. Green: used in both languages; blue: in English only; orange: in German only (less than ten times in the other).", "name": "fig-pieces"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "The sentence I think exams are ruining education and its German translation, cut into coloured boxes. Short pieces such as r, u, in and the full stop have the colour for both languages, whole words such as think and dass that of one."}, "figure": {"caption": "A pair of the test set in pieces. Green: used in both languages; blue: in English only; orange: in German only (fewer than ten times in the other).", "name": "fig-pieces"}}
 figure, ax = plt.subplots(figsize=(7, 1.2), layout="constrained")
 for row, text in enumerate(splits["test"][4]):
     x = 0
@@ -319,9 +318,9 @@ ax.set(xlim=(0, x), ylim=(-1.1, 0.85)), ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# With **separate** vocabularies each side has one of its own, which in one matrix are two ranges of rows: the target's
-# ids begin where the source's end, and the model's code stays as it is. With the same number of learned pieces
-# in all, each side has half of them, and our sentences become longer, by 4 percent in English and 7 percent in German.
+# **Separate** vocabularies are two ranges of rows in one matrix: the target's ids begin where the source's end, and the
+# model's code stays as it is. With the same number of learned pieces in all, each side has half, and our sentences
+# become longer, by 4 percent in English and 7 percent in German.
 
 # %% tags=["hide-cell", "row-S6"]
 apart = [Tokenizer.train(side, vocab_size=260 + 870) for side in sides]
@@ -340,9 +339,9 @@ assert model(torch.tensor([source_ids]), torch.tensor([target_ids])).shape == (1
 assert max(source_ids) < first_target_id <= min(target_ids)
 
 # %% [markdown]
-# The paper has about 37,000 pieces, this chapter 2,000. More pieces make shorter sequences, so less work in every layer.
-# But each piece is a row of $d_{\text{model}}$ numbers, which has to occur often enough to be learned: in the base model
-# 37,000 rows are 30 percent of all parameters. The first merges shorten the text most, for they are the most frequent.
+# The paper has about 37,000 pieces, this chapter 2,000. More pieces make shorter sequences, so less work in every
+# layer. But each piece is a row of $d_{\text{model}}$ numbers, which has to occur often enough to be learned: in the
+# base model 37,000 rows are 30 percent of all parameters. The first merges, the most frequent, shorten the text most.
 
 # %% tags=["hide-cell"]
 for V, share in ((8_000, 0.08), (37_000, 0.30), (100_000, 0.54)):
@@ -359,7 +358,7 @@ except ConfigError as error:
 else:
     raise AssertionError("100,000 pieces from 20,000 short sentences")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of tokens per sentence against the size of the vocabulary, 400 to 16,000 pieces on a logarithmic axis, for English and German. Both curves fall steeply at first, from 25 and 30 tokens, and end near 10, above dotted lines at the number of words per sentence."}, "figure": {"caption": "Tokens per sentence of the test split. Dotted: words per sentence, which no curve can cross, since pieces end at a space.", "name": "fig-vocabulary-size"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of tokens per sentence against the size of the vocabulary, 400 to 16,000 pieces on a logarithmic axis, for English and German. Both curves fall steeply at first, from 25 and 30 tokens, and end near 10, above dotted lines at the number of words per sentence."}, "figure": {"caption": "Tokens per sentence of the test split. Dotted: words per sentence, 7.2 in both languages, which no curve can cross, since pieces end at a space.", "name": "fig-vocabulary-size"}}
 figure, ax = plt.subplots(figsize=(5.5, 2.9), layout="constrained")
 for side, language, marker in ((0, "English", "o"), (1, "German", "s")):
     ax.plot(sizes, [lengths[size][side] for size in sizes], marker=marker, color=PALETTE[side], label=language)
@@ -376,8 +375,8 @@ plt.show()
 # ## Shifted right: source, target_in, target_out
 #
 # The decoder predicts the next token from the tokens before it. In training we know the whole target, $y_1 \ldots y_n$.
-# The decoder reads it behind a mark for the beginning (bos) and must predict it followed by an end mark (eos). Both have
-# $n + 1$ tokens:
+# The decoder reads it behind a mark for the beginning (bos) and must predict it followed by an end mark (eos). Both
+# have $n + 1$ tokens:
 #
 # $$
 # \begin{array}{lccccc}
@@ -387,8 +386,8 @@ plt.show()
 # \end{array}
 # $$ (data-shift)
 #
-# That is the "outputs (shifted right)" of Figure 1. The answer at each position is the token that the decoder reads at
-# the *next* one, and the causal mask hides the later positions.
+# These are the "outputs (shifted right)" of Figure 1. The answer at each position is the token that the decoder reads
+# at the *next* one, and the causal mask hides the later positions.
 #
 # ```{exercise} Shift right
 # :label: data-ex-shift
@@ -449,7 +448,7 @@ plt.show()
 #   position look, and at the padding itself the loss is left out.
 #
 # We check this by a law: when we append padding to everything, the logits at real positions stay the same. With padding
-# on the *left* they would change, since the decoder would read it.
+# on the *left* they would change: the decoder would read it.
 
 # %% tags=["hide-cell", "row-E17"]
 for row, (_, target) in enumerate(two):
@@ -493,9 +492,9 @@ assert change > 0.1
 show(group_by_length)
 
 # %% [markdown]
-# Sorting puts like to like, and a group ends where one sentence more would make the rectangle, on either side, larger
-# than `max_tokens`. Ties come in random order, so each epoch has other groups, and `token_batches` shuffles the groups,
-# so that the model meets long and short sentences in turn. Let us compare this with 64 sentences at random.
+# A group ends where one sentence more would make the rectangle, on either side, larger than `max_tokens`. Ties come in
+# random order, so each epoch has other groups, and `token_batches` shuffles them, so that the model meets long and
+# short sentences in turn. We compare this with 64 sentences at random.
 
 # %%
 def waste(batches):
@@ -544,10 +543,10 @@ ax.minorticks_off()
 plt.show()
 
 # %% [markdown]
-# Since the number of real tokens still varies from batch to batch, we divide the loss by that number, as
-# [chapter 5.2](5_2_training.ipynb) shows. And the little padding that is left can be avoided: only attention has to know
-# which positions belong to one sentence, so all other layers can take the real positions side by side. The package
-# trains with this **packing** on a CPU; neither values nor gradients change.
+# Since the number of real tokens still varies from batch to batch, we divide the loss by that number, as [chapter
+# 5.2](5_2_training.ipynb) shows. We can avoid even the padding that is left: only attention has to know which positions
+# belong to one sentence, so all other layers can take the real positions side by side. The package trains with this
+# **packing** on a CPU; neither values nor gradients change.
 
 # %% tags=["hide-cell"]
 def gradients(x):
@@ -565,9 +564,9 @@ assert_close(gradients(packed[real]), gradients(padded[real]), atol=1e-3, rtol=1
 # %% [markdown]
 # ### What 25,000 + 25,000 tokens look like
 #
-# What is a batch of the paper? We measured it on a real slice of WMT's training data, 9,999 pairs of European
-# Parliament, web and news text (`benchmarks/wmt_slice.py`, with 32,000 pieces learned from the slice). Let us suppose
-# that each of the paper's eight GPUs takes an eighth, a batch of 3,125 tokens a side.
+# What is a batch of the paper? We measured it on a slice of WMT's training data, 9,999 pairs of European Parliament,
+# web and news text (`benchmarks/wmt_slice.py`, with 32,000 pieces learned from the slice). Suppose that each of the
+# paper's eight GPUs takes an eighth, 3,125 tokens a side.
 
 # %% tags=["row-H5"]
 wmt = read_result("results/wmt_slice.json")
@@ -580,7 +579,7 @@ for sides_of_batch in one_gpu["first_eight"]:
     assert all(len(lengths) * max(lengths) <= 25_000 / 8 for lengths in sides_of_batch)
 assert wmt["pairs"] == 9_999 == sum(one_gpu["sentences"]) and step["max_tokens"] == 25_000
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Eight panels, GPU 1 to GPU 8. Each has a rectangle of source tokens on the left and one of target tokens on the right. They have 49 to 84 rows; the sources end in a ragged edge of grey padding, the targets in a straight one. On GPU 6 and GPU 7 most of the source is padding. Batches of long sentences are wide and low, those of short ones narrow and tall."}, "figure": {"caption": "One step on eight GPUs: the first eight batches of at most 3,125 tokens a side. Left in each: source, right: target. Blue: real tokens. Grey: padding.", "name": "fig-batch-wmt"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Eight panels, GPU 1 to GPU 8. Each has a rectangle of source tokens on the left and one of target tokens on the right. They have 49 to 84 rows; the sources end in a ragged edge of grey padding, the targets in a straight one. On GPU 6 and GPU 7 most of the source is padding, and on GPU 8 about half. Batches of long sentences are wide and low, those of short ones narrow and tall."}, "figure": {"caption": "One step on eight GPUs: the first eight batches of at most 3,125 tokens a side. Left in each: source, right: target. Blue: real tokens. Grey: padding.", "name": "fig-batch-wmt"}}
 figure, axes = plt.subplots(2, 4, figsize=(7, 3.4), layout="constrained", sharex=True, sharey=True)
 for gpu, (ax, both) in enumerate(zip(axes.flat, one_gpu["first_eight"]), 1):
     start = 0
@@ -597,15 +596,16 @@ for ax in axes[:, 0]:
 plt.show()
 
 # %% [markdown]
-# 25,000 target tokens would be some 950 sentences of the mean length, and padding takes its part. Our pairs are sorted by
-# target and then by source. GPU 6 shows where the list goes on to the next target length: there the longest sources
-# share a rectangle with the shortest. With 4.5 million pairs such borders are rare.
+# 25,000 target tokens would be some 950 sentences of the mean length. Eight batches of the slice hold 656 on average,
+# these 508: the longer side decides how many rows fit, and padding takes its part. Our pairs are sorted by target, then
+# by source. GPUs 5 to 8 show where the list goes on to the next target length: there the longest sources share a
+# rectangle with the shortest. With 4.5 million pairs such borders are rare.
 
 # %% [markdown]
 # ## Which texts
 #
-# A **corpus** is a collection of text; for translation it is *parallel*, a list of pairs. The paper uses two, from the
-# shared task of a workshop in 2014 {cite}`bojar2014findings`:
+# A **corpus** is a collection of text; for translation it is *parallel*, a list of pairs. The paper uses two, of a
+# workshop's shared task in 2014 {cite}`bojar2014findings`:
 #
 # | | English-German | English-French |
 # |---|---|---|
@@ -614,17 +614,17 @@ plt.show()
 # | a batch | approximately 25000 source tokens and 25000 target tokens | the same |
 # | test set (section 6.1) | newstest2014 | newstest2014 |
 #
-# The package keeps a **registry** of corpora: where the text comes from, whom to credit, how many pairs each split has,
-# and a fingerprint of the files, so that a damaged download is refused. A translation belongs to its author, so read
-# the card before you train, and before you give a model away.
+# The package keeps a **registry** of corpora: the source of the text, whom to credit, each split's size, and a
+# fingerprint of the files, so that a damaged download is refused. A translation belongs to its author, so read the card
+# before you train or give a model away.
 
 # %%
 for line in corpus.card("wmt14-en-de").splitlines():
     print(textwrap.fill(line, 76, subsequent_indent=13 * " "))
 
 # %% [markdown]
-# English-German has 4,508,785 pairs, "about 4.5 million". The English-French collection that is distributed under that
-# name has 40.8 million, 4.8 million more than the paper's; which 36 million it used is unknown.
+# English-German has 4,508,785 pairs, "about 4.5 million". The English-French collection of that name has 40.8 million,
+# 4.8 million more than the paper's; which 36 million it used is unknown.
 
 # %% tags=["hide-cell", "row-X4"]
 german_pairs, french_pairs = corpus.get("wmt14-en-de").pairs, corpus.get("wmt14-en-fr").pairs
@@ -646,17 +646,17 @@ with tempfile.TemporaryDirectory() as directory:
 # ## Splits go by group
 #
 # A model learns from the **training** split, choices are made on the **validation** split, and the **test** split gives
-# the score, once. The score is meant to predict how the model does on text that it has not seen, so the test sentences
-# must be absent from the training split, also in disguise. Tatoeba has many translations of one sentence, each a pair,
-# and versions that differ in a full stop. So we count two sentences as one if they are equal after `fold`:
+# the score, once. The score is meant to predict how the model does on unseen text, so the training split must lack the
+# test sentences, also in disguise. Tatoeba has many translations of one sentence, each a pair, and versions that differ
+# in a full stop. So we count two sentences as one if they are equal after `fold`:
 
 # %%
 show(fold)
 
 # %% [markdown]
 # Two pairs are in one **group** if they share a sentence on either side, and so on through chains of pairs. The package
-# keeps each group in one split, which a hash of its text decides, the same on every machine. Let us compare that with a
-# random split of the same pairs.
+# keeps each group in one split, which a hash of its text decides, the same on every machine. We compare that with a
+# random split.
 
 # %%
 def share_seen(train, test):
@@ -670,7 +670,8 @@ print(f"test pairs with a sentence of the training split: {by_chance:.1%} at ran
 assert by_chance > 0.05 and by_group == 0
 
 # %% [markdown]
-# A random split partly measures memorization, and always flatters the model.
+# In a random split one test pair in twelve has a sentence that the model has read in training, so the score partly
+# measures memorization. We have not measured by how much it flatters.
 #
 # :::{dropdown} Where this is
 # `annotated_transformer/text/`: `tokenizer.py`, `batching.py`, `corpus.py`, `parallel_text.py`, with tests of the same
@@ -759,8 +760,7 @@ assert eighth.pieces([267])[0] == min(("".join(pair) for pair in tied),
 # :class: dropdown
 #
 # *Anna sees the cow.* and *Vera sees the cow.* are two groups, yet the translation of one is nearly that of the other.
-# One measure: for each test sentence, the largest share of its word triples that occur together in one training
-# sentence.
+# One measure: for each test sentence, the largest share of its word triples in one training sentence.
 # ```
 
 # %% tags=["hide-cell"]
@@ -852,8 +852,8 @@ assert round(wmt["tokens"][1]) == 26 and round(25_000 / wmt["tokens"][1], -1) ==
 # :class: dropdown
 #
 # A larger batch has to reach further along the sorted list, into other lengths. On the slice of 9,999 pairs batches of
-# 25,000 waste 37 percent, those of 3,125 tokens 17. With millions of pairs there is enough of every usual length to fill
-# many batches, so we expect little.
+# 25,000 waste 37 percent, those of 3,125 tokens 17. Millions of pairs fill many batches of every usual length, so we
+# expect little.
 # ```
 
 # %% tags=["hide-cell"]
@@ -866,7 +866,8 @@ assert round(step["waste"], 2) == 0.37 and round(one_gpu["waste"], 2) == 0.17
 # ## What to remember
 #
 # - BPE merges the most frequent pair again and again (equation {eq}`data-bpe`); encoding replays the merges.
-# - Our tokenizer gives every text back: spaces are part of the pieces, and rare characters become bytes.
+# - Our tokenizer gives every text back in Unicode's normal form NFKC: spaces are part of the pieces, and rare
+#   characters become bytes.
 # - One vocabulary, learned from the training split, serves both languages. Its size trades length for parameters.
 # - The decoder reads bos $y_1 \ldots y_n$ and must predict $y_1 \ldots y_n$ eos (equation {eq}`data-shift`). The masks
 #   follow from the arrays.

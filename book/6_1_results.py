@@ -5,8 +5,7 @@
 # what its training cost.*
 #
 # [The chapter on translation](6_1_translation.ipynb) trains a model and scores it. Here we read the paper's own scores,
-# **Table 2**, as one should read any table of results: what was measured, in which unit, and does it add up? What we
-# can recompute, we recompute.
+# **Table 2**, as one should read any table of results: what was measured, in which unit, and does it add up?
 #
 # When you have read it you can
 #
@@ -64,8 +63,8 @@ for row in TABLE_2:
 # less than 1/4 the training cost" of the best of them. And base, which has the lowest stated cost, already
 # surpasses every earlier system on English-German. We checked all three, and they hold.
 #
-# Two more things are in the table, which the text does not mention. On English-German, *big* costs as much as the single
-# GNMT model, and more than MoE and ConvS2S. And on English-French, *base* with its 38.1 is the last of the column.
+# The text leaves two things out. On English-German, *big* costs as much as the single GNMT model, and more than MoE and
+# ConvS2S. And on English-French, *base* with its 38.1 is the last of the column.
 
 # %% tags=["row-T2", "hide-cell"]
 *earlier, base, big = TABLE_2
@@ -136,15 +135,15 @@ assert f"{100_000 * 0.4 / 3600:.1f}" == "11.1" and f"{300_000 / 86_400:.2f}" == 
 assert math.isclose(12 * 3600 / 100_000, 0.432)
 
 # %% [markdown]
-# Both costs agree with the table. The steps of base make 11.1 hours and the table charges 12: a step of 0.432 s would do, or saving and
-# testing took the rest. The formula looks at the clock alone: it would charge the same for any network that holds eight
-# GPUs for twelve hours, even for one that sleeps. The paper prints one cost for both language pairs, which fits if both
-# took the same number of *steps*, since English-French has eight times the sentences.
+# Both costs agree, though the steps of base make 11.1 hours and the table charges 12: a step of 0.432 s would do, or
+# saving and testing took the rest. The formula looks at the clock alone: it would charge the same for any network that
+# holds eight GPUs for twelve hours, even one that sleeps. The paper prints one cost for both language pairs, which fits
+# if both took the same number of *steps*, since English-French has eight times the sentences.
 #
-# Do the earlier systems' costs come out of the same formula? Their times are in three of the papers cited: GNMT
-# {cite}`wu2016google` trained for about 6 days on 96 K80 for English-French (its day for English-German is in the MoE
-# paper); ConvS2S {cite}`gehring2017convolutional` for 18.5 days on one M40 and 37 days on 8; MoE
-# {cite}`shazeer2017outrageously` for 1 and 6 days on 64 K40. An ensemble of GNMT or ConvS2S is eight models.
+# Do the earlier systems' costs come out of the same formula? We take their times from the papers on GNMT
+# {cite}`wu2016google` (about six days; its day for English-German is in the MoE paper), ConvS2S
+# {cite}`gehring2017convolutional` and MoE {cite}`shazeer2017outrageously`. An ensemble of GNMT or ConvS2S is eight
+# models.
 
 # %% tags=["row-E15"]
 systems = {row.name: row for row in TABLE_2}
@@ -175,17 +174,18 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# All fourteen agree, to the two digits printed; for one ensemble the paper multiplied after rounding. So the column says
-# how long each system held its GPUs. GNMT's six days are those of "a basic model": the refinement by reinforcement
-# learning, the "+ RL" of the row, is not in its cost. Two entries stay open, because we have not found the training time
-# of Deep-Att + PosUnk; its 1.0e20 would be 313 days of one K40.
+# Thirteen of the fourteen agree to the two digits printed. GNMT's English-German ensemble gives 1.86e20 for 1.8e20;
+# eight times the rounded 2.3e19 is 1.84e20, so the paper probably multiplied after rounding. So the column says how
+# long each system held its GPUs. GNMT's six days are those of "a basic model": the refinement by reinforcement
+# learning, the "+ RL" of the row, is not in its cost. Two entries stay open: we have not found the training time of
+# Deep-Att + PosUnk; its 1.0e20 would be 313 days of one K40.
 #
 # (section-results-operations)=
 # ## The operations really done
 #
-# How many operations did the training of base take? We know the model and the batch, so we can count them. We build
-# the model on the device `meta`, where tensors have a shape and no numbers, and let PyTorch's counter note every matrix
-# product of one step, forward and backward, for 1,000 pairs of 25 tokens a side.
+# How many operations did the training of base take? We know the model and the batch, so we can count. We build the
+# model on the device `meta`, where tensors have a shape and no numbers, and let PyTorch count the matrix products of
+# one step, forward and backward, for 1,000 pairs of 25 tokens a side.
 
 # %%
 def step_operations(config, n_sentences, length):
@@ -226,10 +226,10 @@ plt.show()
 
 # %% [markdown]
 # In our model a weight of the encoder meets the source tokens and one of the decoder the target tokens, 25,000 per step
-# on each side. So each weight meets 25,000 tokens, *not* 50,000. The shared embedding counts once as well: it multiplies
-# the target tokens before the softmax, while looking up a row multiplies nothing. The rule leaves out the products inside
-# attention, which have no weights and grow with the length of the sentences ([chapter 4](4_why_self_attention.ipynb)); at
-# usual lengths they hardly count.
+# on each side. So each weight meets 25,000 tokens, *not* 50,000. The shared embedding does too: it multiplies the
+# target tokens before the softmax, while looking up a row multiplies nothing. The rule leaves out the products inside
+# attention, which have no weights and grow with the sentences' length ([chapter 4](4_why_self_attention.ipynb));
+# usually they hardly count.
 
 # %%
 n_weights = count_parameters(config)
@@ -251,7 +251,7 @@ assert f"{rule * 100_000:.2e}" == "9.46e+17" and 1.0 < one_step / rule < 1.02
 assert ratios == sorted(ratios) and 1 < ratios[0] < 1.01 and 1.13 < ratios[-1] < 1.16
 
 # %% [markdown]
-# Now we put the two numbers side by side: what the table states, and what was computed.
+# Now we compare what the table states with what was computed.
 
 # %% tags=["row-E15"]
 big_step = step_operations(ModelConfig.big(vocab_size=37_000), 1000, 25)
@@ -274,11 +274,11 @@ figure.legend(loc="outside upper center", ncols=2)
 plt.show()
 
 # %% [markdown]
-# Base did 29 percent of the operations that its line charges, and big 42 percent. The paper's column is right about what
-# it says, how long the machines were *held*. The share has a name of its own, the **utilization** of the hardware: wide
-# matrices keep a GPU busier than narrow ones, and big does 3.4 times the work per step in 2.5 times the time. The rate in
-# the denominator is generous: "sustained" 9.5 TFLOPS is nearly the P100's *peak* by its data sheet, 10.6 for the model
-# with NVLink and 9.3 for the one on PCIe. So base used 26 to 30 percent of the peak.
+# Base did 29 percent of the operations that its line charges, and big 42. The paper's column is right about how long
+# the machines were *held*. The share is called the **utilization** of the hardware: wide matrices keep a GPU busier
+# than narrow ones, and big does 3.4 times the work per step in 2.5 times the time. The rate in the denominator is
+# generous: "sustained" 9.5 TFLOPS is nearly the P100's *peak* by its data sheet, 10.6 for the model with NVLink and 9.3
+# for the one on PCIe. So base used 26 to 30 percent of the peak.
 #
 # When we read the table, then, we compare *bills*, under one assumption about each GPU. A system that uses its GPUs badly
 # looks expensive, whatever it computes. What the earlier systems really did stays unknown.[^others]
@@ -306,17 +306,18 @@ assert [f"{share['base'] * 9.5 / peak:.0%}" for peak in (10.6, 9.3)] == ["26%", 
 # (section-results-today)=
 # ## The same training today
 #
-# What would base and big take on hardware that we can rent now? With the operations counted above, a rate $R$ of the
-# hardware and the utilization $u$ that a training reaches:
+# What would base and big take on hardware that we can rent now? With the operations counted above, the hardware's rate
+# $R$ and the utilization $u$:
 #
 # $$
 # \text{seconds} = \frac{\text{operations}}{R \cdot u}, \qquad
 # \text{money} = \text{hours} \times \text{GPUs} \times \text{price of a GPU hour}
 # $$ (results-today)
 #
-# On the paper's hardware the formula gives back the paper's time. One CPU core, whose rate for matrix products we have
-# **measured**, would take 66 days for base. For GPUs we take the vendor's figures for dense bfloat16 products, and assume
-# round prices and a utilization of 20 and 40 percent: these lines are **computed, not measured**.
+# On the paper's hardware, with the 29 percent computed from its time, the formula must give back that time. One CPU
+# core, whose rate for matrix products we have **measured**, would take 66 days for base. For GPUs we take the vendor's
+# figures for dense bfloat16 products, and assume round prices and a utilization of 20 and 40 percent: these lines are
+# **computed, not measured**.
 
 # %%
 table_1 = read_result("results/table_1.json")
@@ -351,9 +352,8 @@ assert max(bills["base", gpu] for gpu in rates) < 10 and max(bills["big", gpu] f
 
 # %% [markdown]
 # So what held eight GPUs for half a day in 2017 should take one GPU a few hours and cost less than ten dollars, and big
-# less than a hundred. Which assumption matters most? The utilization: halve it, and the bill doubles. Whether a GPU
-# reaches it we can only say after measuring: `python benchmarks/gpu.py` does that
-# ([the chapter on GPUs](on_a_gpu.ipynb)).
+# less than a hundred. The utilization matters most: halve it, and the bill doubles. `python benchmarks/gpu.py` measures
+# it ([the chapter on GPUs](on_a_gpu.ipynb)).
 #
 # (section-results-bleu)=
 # ## BLEU, by hand
@@ -373,8 +373,8 @@ assert max(bills["base", gpu] for gpu in rates) < 10 and max(bills["big", gpu] f
 # \mathrm{BLEU} = 100 \cdot \min\left(1,\ e^{1 - \rho / c}\right) \cdot (p_1\, p_2\, p_3\, p_4)^{1/4}
 # $$ (results-bleu)
 #
-# A hypothesis that is too long already pays, because its extra words lower every precision; a short one could leave out
-# whatever it is unsure of. Let us compute one: the reference is *Meine Schwester hat einen grünen Schirm gekauft .*, and
+# A hypothesis that is too long already pays, because extra words lower every precision; a short one could leave out
+# what it is unsure of. Let us compute one: the reference is *Meine Schwester hat einen grünen Schirm gekauft .*, and
 # the hypothesis lacks the word *grünen*.
 
 # %% tags=["hide-cell"]
@@ -400,8 +400,8 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# We count 7 of 7 words, 5 of 6 pairs, 3 of 5 triples and 1 of 4 quadruples, and multiply. Beside it is the score of
-# sacreBLEU {cite}`post2018call`, the program that this book scores with.
+# We count 7 of 7 words, 5 of 6 pairs, 3 of 5 triples and 1 of 4 quadruples. Beside our BLEU is that of sacreBLEU
+# {cite}`post2018call`, the program that this book scores with.
 
 # %% tags=["row-E14"]
 penalty = math.exp(1 - 8 / 7)
@@ -452,9 +452,9 @@ print(f"words as they are: precisions {[round(p) for p in plain.precisions]}, BL
 print(f"compounds cut:     precisions {[round(p) for p in cut.precisions]}, BLEU {cut.score:.0f}")
 
 # %% [markdown]
-# Both times we score the same translation. How large is the effect on newstest2014? {cite:t}`ott2018scaling` give both scores for
-# one model, English-German: 29.3 tokenized with compounds cut, 28.6 by sacreBLEU on plain text. So when a paper that
-# used sacreBLEU has 27.7 and Table 2 has 28.4, the two may be equally good. Every score of this book therefore carries
+# Both times we score the same translation. On newstest2014 {cite:t}`ott2018scaling` give both scores for one model,
+# English-German: 29.3 tokenized with compounds cut, 28.6 by sacreBLEU on plain text. So when a paper that used
+# sacreBLEU has 27.7 and Table 2 has 28.4, the two may be equally good. Every score of this book therefore carries
 # sacreBLEU's **signature**, which says how it was computed:
 
 # %% tags=["row-E14"]
@@ -472,14 +472,16 @@ per_word, per_piece = math.exp(nll / 8), math.exp(nll / 11)
 assert math.isclose(per_piece, per_word ** (8 / 11)) and f"{per_word:.1f} {per_piece:.1f}" == "12.2 6.2"
 
 # %% [markdown]
-# The paper's other score, **perplexity**, depends on the pieces in the same way. It is $e$ to the mean loss per token, so a
-# sentence of 8 words with a loss of 20 nats has a perplexity of $e^{20/8} = 12.2$ per word, and $e^{20/11} = 6.2$ per
-# piece if it is written in 11 pieces. They "should not be compared to per-word perplexities", says the caption of Table 3.
+# The paper's other score, **perplexity**, depends on the pieces in the same way. It is $e$ to the mean loss per token,
+# so a sentence of 8 words with a loss of 20 nats has a perplexity of $e^{20/8} = 12.2$ per word, and $e^{20/11} = 6.2$
+# per piece if it is written in 11 pieces. They "should not be compared to per-word perplexities", says the caption of
+# Table 3.
 #
 # (section-results-settings)=
 # ## The settings behind the scores
 #
-# Which other settings lie behind 27.3 and 28.4? They were chosen on the development set:
+# Which settings lie behind 27.3 and 28.4? The paper chose the beam and $\alpha$ on the development set; for the rest it
+# gives no reason:
 #
 # | | base | big | in the package |
 # |---|---|---|---|
@@ -502,8 +504,8 @@ assert (decoding.beam_size, decoding.alpha, decoding.max_extra, training.keep_ch
 # two tables line by line. [The chapter on translation](6_1_translation.ipynb) measures what averaging and the beam are
 # worth.
 #
-# Why does averaging help? While the learning rate is still large, every batch pushes the weights about, and the mean of
-# several positions lies nearer to the middle. We can see it in one dimension, in a bowl $w^2 / 2$ whose gradient is
+# Why does averaging help? While the learning rate is large, every batch pushes the weights about, and the mean of
+# several positions lies nearer to the middle. We see it in one dimension, in a bowl $w^2 / 2$ whose gradient is
 # disturbed by noise:
 
 # %% tags=["row-H6", "nbval-rtol-0.05"]
@@ -534,8 +536,8 @@ plt.show()
 #
 # ## This book's own results
 #
-# The folder `book/results` holds a file for each finished run of a recipe. These are **our measurements, on other data
-# and with far smaller models**, so they stand beside Table 2 and say nothing about newstest2014.
+# The folder `book/results` holds a file for each finished run. These are **our measurements, on other data and with far
+# smaller models**, so they stand beside Table 2 and say nothing about newstest2014.
 
 # %% tags=["hide-cell"]
 results = [(record["recipe"], record.get("scored", record["corpus"]), record["test"])
@@ -557,9 +559,8 @@ print(*sorted({test["BLEU"]["signature"] for *_, test in results}), sep="\n")
 #
 # A score can be compared with somebody else's on the same sentences, prepared and counted in the same way. The 29,000
 # captions of Multi30k {cite}`elliott2016multi30k` are few enough for a processor. A much copied tutorial
-# {cite}`trevett2021tutorial` trains a Transformer of nine million parameters on them, German to English, and reports
-# BLEU on the test captions of 2016, in lower case, over the tokens of spaCy. `python benchmarks/multi30k.py tutorial` prepares
-# and counts them so.
+# {cite}`trevett2021tutorial` trains a Transformer on them, German to English, and reports BLEU on the test captions of
+# 2016, in lower case, over the tokens of spaCy. `python benchmarks/multi30k.py tutorial` prepares and counts them so.
 
 # %% tags=["row-X3"]
 record = json.loads(Path("results/multi30k_tutorial.json").read_text())["records"][0]
@@ -575,10 +576,10 @@ assert ours["BLEU"]["score"] > theirs["BLEU"] and record["parameters"] < theirs[
 assert ours["perplexity_per_word"] > theirs["perplexity"]
 
 # %% [markdown]
-# With a quarter of the parameters we reach two BLEU more, 38.6 against 36.5, from one seed each. We use what the tutorial
-# does not: a dropout of 0.3, the average of the last ten checkpoints and a beam of four. In **perplexity** we do not beat
-# it: 6.4 per word against 5.3. The two ask for different things. There every rare word is the one token `<unk>`, which is
-# easy to predict; our model spells each of them out in pieces, and label smoothing makes it less sure besides.
+# With a quarter of the parameters we reach two BLEU more, from one seed each. We use what the tutorial does not: a
+# dropout of 0.3, the average of the last ten checkpoints and a beam of four. In **perplexity** we do not beat it, for
+# the two ask for different things. There every rare word is the one token `<unk>`, which is easy to predict; our model
+# spells each out in pieces, and label smoothing makes it less sure.
 #
 # :::{dropdown} Where this is
 # `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/cost.py`; `bleu` and `perplexity` in
@@ -634,7 +635,7 @@ assert math.isclose(training_cost(days * 24, 8, "M40"), training_cost(3.5 * 24, 
 # ```{solution} ex-results-bleu
 # :class: dropdown
 #
-# $2/7$: the reference has two *the*. Without clipping it would be 1, the highest precision there is.
+# $2/7$: the reference has two *the*. Without clipping it would be 1.
 # ```
 
 # %% tags=["hide-cell"]

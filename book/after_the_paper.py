@@ -4,9 +4,9 @@
 # *What became of the Transformer {cite}`vaswani2017attention`, from 2017 to today: three families of models, the parts that
 # were exchanged, and how a model that predicts words became one that answers.*
 #
-# Nearly every large model since 2017 is built from this paper's parts. In this chapter we follow them: we build one small model of each family, train it in seconds and see what it can do. We pre-train a model and fine-tune it, in
-# full and with a handful of new parameters. Then we go through the parts that changed, from the norm to the
-# positions, and write each in a few lines. What a cell computes is ours; what we take from a cited work is cited.
+# Nearly every large model since 2017 is built from this paper's parts. In this chapter we build one small model of each
+# family and train it in seconds. We fine-tune one, and write each part that changed in a few lines. What a cell
+# computes is ours; the rest is cited.
 
 # %% tags=["hide-cell"]
 import copy
@@ -37,7 +37,7 @@ use_style()
 # %% [markdown]
 # ## Three families from the same blocks
 #
-# The paper has an encoder and a decoder. We can keep both, or only one of them:
+# Of the paper's encoder and decoder we can keep both, or only one:
 #
 # | family | who may look where | trained to | examples |
 # |---|---|---|---|
@@ -45,8 +45,8 @@ use_style()
 # | decoder-only | every position at itself and the past | predict the next word | GPT {cite}`radford2018improving` |
 # | encoder-decoder | source: everywhere; target: the past and the source | write the target, given the source | the paper, T5 {cite}`raffel2020exploring` |
 #
-# The first two have *the same layers*. Without an encoder a decoder has no use for cross-attention, and what is left
-# of its layer is the encoder's layer. Only the mask tells them apart.
+# Only the mask tells the first two apart: without an encoder a decoder needs no cross-attention, and what is left is
+# the encoder's layer.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three grids, queries down and keys across. Encoder-only: a 5 by 5 grid, all filled. Decoder-only: a 5 by 5 grid, the lower triangle filled with the diagonal. Encoder-decoder, drawn over all 9 tokens: the 5 source rows see the 5 source columns; the 4 target rows see all 5 source columns, and of the 4 target columns the lower triangle."}, "figure": {"caption": "Who may look at whom (filled). In the third grid the first five tokens are the source, the last four the target; the lower left block is cross-attention.", "name": "fig-ap-families"}}
 both = torch.zeros(9, 9, dtype=torch.bool)
@@ -61,7 +61,8 @@ for ax, (name, mask) in zip(axes, pictures.items()):
 plt.show()
 
 # %% [markdown]
-# To see what each family can do, we make a text of which we know everything. It has one kind of sentence, with the adjective, the animal and the place drawn at random, while what the animal eats is fixed.
+# To see what each can do, we make a text of which we know everything. We draw the adjective, the animal and the place
+# of a sentence at random; what the animal eats is fixed.
 
 # %% tags=["hide-cell"]
 EATS = {"horse": "hay", "cat": "mice", "bee": "nectar", "bear": "honey", "panda": "bamboo", "monkey": "bananas",
@@ -88,7 +89,7 @@ print(*map(words, test[:3]), sep="\n")
 print("different sentences:", len(train.unique(dim=0)))
 
 # %% [markdown]
-# One class serves two families: an embedding, the sinusoids, the package's `Encoder`, and the shared embedding once more for the logits, with the mask as an argument of the call.
+# One class serves the first two families, with the mask as an argument of the call.
 
 # %%
 class OneStack(nn.Module):
@@ -121,15 +122,15 @@ def fit(model, loss_of, steps, peak_rate=0.01):
 # %% [markdown]
 # ## Encoder-only: fill in the hidden word
 #
-# An encoder writes nothing, so what can we train it on? BERT's answer is a cloze test: we hide some words and predict
-# them from both sides. With $M$ the hidden places and $\tilde x$ the sentence with `[mask]` there,
+# An encoder writes nothing, so what does it train on? BERT's answer is a cloze test: hide some words and predict them
+# from both sides. With $M$ the hidden places and $\tilde x$ the sentence with `[mask]` there,
 #
 # $$
 # \text{loss} = -\frac{1}{|M|} \sum_{i \in M} \log p(x_i \mid \tilde x)
 # $$ (ap-masked)
 #
-# BERT hides 15% of its word pieces. We hide one word per sentence and train twice, once with every position visible
-# and once with the causal mask.
+# BERT hides 15% of its word pieces. We hide one word per sentence and train twice, with every position visible and with
+# the causal mask.
 
 # %% tags=["hide-cell"]
 def hide(rows, places):
@@ -172,10 +173,9 @@ plt.show()
 
 # %% [markdown]
 # The **food** comes after the animal, and both models find it. The **animal** is told by a word to its right: the
-# bidirectional encoder finds it, and the causal one is left with one guess in eight. Adjective and place are random,
-# and neither model does better than chance. So an encoder is good at *judging* a text that is there: classifying it,
-# tagging its words, finding an answer in it. What BERT's layers hold after training has a literature of its own
-# {cite}`rogers2020primer`.
+# bidirectional encoder finds it, and the causal one has one guess in eight. Adjective and place are random. So an
+# encoder is good at *judging* a text: classifying it, tagging its words, finding an answer in it. What BERT's layers
+# hold has a literature of its own {cite}`rogers2020primer`.
 
 # %% tags=["hide-cell", "row-S12"]
 torch.manual_seed(0)
@@ -191,15 +191,15 @@ assert_close(moved_causal[:, :PLACE], torch.zeros_like(moved_causal[:, :PLACE]))
 # %% [markdown]
 # ## Decoder-only: write the next word
 #
-# If we keep the causal mask, the stack is a **language model**. It gives every sentence a probability, word by word,
-# and one pass computes all the factors:
+# With the causal mask our stack is a **language model**: it gives every sentence a probability, and one pass computes
+# all the factors:
 #
 # $$
 # p(x_1, \dots, x_n) = \prod_{t=1}^{n} p(x_t \mid x_1, \dots, x_{t-1})
 # $$ (ap-language-model)
 #
-# Here we know the best loss there is. A sentence holds three free choices, of 4, 8 and 4 words, and the other six of
-# its nine predictions are certain, so that no model which sees only the past gets below
+# Here we know the best loss there is. Three of a sentence's nine predictions are free choices, among 4, 8 and 4 words,
+# and six are certain, so no model that sees only the past gets below
 #
 # $$
 # \frac{\ln 4 + \ln 8 + \ln 4}{9} = 0.539 \text{ nats per word}
@@ -238,8 +238,8 @@ plt.show()
 
 # %% [markdown]
 # A loss *below* the floor would prove that the model sees what it should predict ({ref}`ap-ex-leak`). To write, we
-# draw a word from $p(\cdot \mid \text{so far})$, append it, and ask again. What we begin with is the **prompt**, and
-# the **temperature** divides the logits: below 1 the likely words win more often.
+# begin with a **prompt**, draw a word from $p(\cdot \mid \text{so far})$, append it, and ask again. The **temperature**
+# divides the logits: below 1 the likely words win more often.
 
 # %%
 @torch.no_grad()
@@ -261,20 +261,20 @@ assert sum(EATS.get(WORDS[row[ANIMAL]]) == WORDS[row[FOOD]] for row in drawn) / 
 assert sum(tuple(row) in known for row in drawn) / 200 > 0.8
 
 # %% [markdown]
-# Many tasks can be put as a text to be continued, and this is one reason why the decoder-only family became the
-# common one. GPT-3 solved tasks from a few examples in its prompt, with no weight changed: **in-context learning**
-# {cite}`brown2020language`. One mechanism has been found in trained models, **induction heads**, which look for an
-# earlier occurrence of the present token and copy what came after it {cite}`olsson2022context`. About 60 percent of what
-# GPT-3 read was drawn from a filtered Common Crawl, a copy of much of the web. A prompt that shows worked steps, a
-# **chain of thought** {cite}`wei2022chain`, lets a large model solve more problems of several steps.
+# Many tasks can be put as a text to continue, one reason why this family became the common one. GPT-3 solved tasks from
+# a few examples in its prompt, with no weight changed: **in-context learning** {cite}`brown2020language`. One mechanism
+# found in trained models is **induction heads**, which look for an earlier occurrence of the present token and copy
+# what came after it {cite}`olsson2022context`. About 60 percent of what GPT-3 read came from a filtered Common Crawl, a
+# copy of much of the web. A prompt that shows worked steps, a **chain of thought** {cite}`wei2022chain`, helps a large
+# model with problems of several steps.
 
 # %% [markdown]
 # ## Encoder-decoder: rewrite what you read
 #
-# Where input and output are clearly two texts, the encoder can read the input from both sides while the decoder
-# writes. Here is a translation in small: *the black cat sees the green house*, *le chat noir voit la maison verte*.
-# In French the adjective follows the noun and takes its gender, so to write *le* the decoder has to look at the third
-# word of the source. We keep six of the 48 pairs of colour and noun out of the training and test with those.
+# Where input and output are two texts, the encoder can read the input from both sides while the decoder writes. Let us
+# translate in small: *the black cat sees the green house*, *le chat noir voit la maison verte*. In French the adjective
+# follows the noun and takes its gender, so to write *le* the decoder has to look at the third word of the source. We
+# train without six of the 48 pairs of colour and noun, and test with those.
 
 # %% tags=["hide-cell"]
 NOUNS = {"cat": "le chat", "dog": "le chien", "rabbit": "le lapin", "horse": "le cheval", "mouse": "la souris",
@@ -330,9 +330,8 @@ figure.colorbar(image, ax=ax, label="attention weight")
 plt.show()
 
 # %% [markdown]
-# The picture shows the detour: to write the first article and the noun, our decoder looks at the English noun, two
-# words on, and only then goes back to the colour. The price of this family is a second stack, and pairs to train on.
-# T5 turns every task into such pairs.
+# To write the article and the noun, our decoder looks ahead to the English noun, and only then goes back to the colour.
+# The price of this family is a second stack, and pairs to train on. T5 turns every task into such pairs.
 
 # %% tags=["hide-cell", "row-S14"]
 with torch.no_grad():  # hand the decoder another sentence's encoding: its logits are that sentence's
@@ -347,14 +346,14 @@ assert looked[0].argmax() == looked[1].argmax() == 2 and looked[2].argmax() == 1
 # (section-ap-fine-tuning)=
 # ## Pre-train, then fine-tune
 #
-# GPT-1 and BERT brought a second idea: first train on plain text, which is plentiful, and then **fine-tune** on a few
-# labelled examples. One more round of pre-training on texts of the field in question, between the two, helps too
-# (**domain adaptation** {cite}`gururangan2020dont`).
+# GPT-1 and BERT brought a second idea: first train on plentiful plain text, then **fine-tune** on a few labelled
+# examples. Between the two, more pre-training on texts of the field helps too (**domain adaptation**
+# {cite}`gururangan2020dont`).
 #
-# Let us see what the first step buys. Our new text tells of 24 animals, twelve on land and twelve at sea, and only *how*
-# each moves and *where* tells which. It has no question in it and no label. A language model reads 2,000 of its
-# sentences; then we show it six questions with their answers and ask about the other 18 animals. A model with random
-# weights gets the same six questions, as the control.
+# What does the first step buy? Our new text, without questions or labels, tells of 24 animals, twelve on land and
+# twelve at sea, and only *how* each moves and *where* tells which. A language model reads 2,000 of its sentences; then
+# it gets six questions with their answers, and we ask about the other 18 animals. The control, with random weights,
+# gets the same six.
 
 # %% tags=["hide-cell"]
 LAND, SEA = map(str.split, ("horse cow goat hen pig fox hare deer mole wolf bear cat",
@@ -388,9 +387,8 @@ labelled, asked = encoded(questions(LAND[:3] + SEA[:3])), encoded(questions(LAND
 print(sentences[0], "|", questions(["horse"])[0])
 
 # %% [markdown]
-# For a model of billions of weights even fine-tuning is expensive. **LoRA** {cite}`hu2022lora` freezes each matrix
-# $W$ and learns a correction of low rank $r$ beside it, $xW + xAB$. $B$ starts at zero, so that the model starts as
-# it was.
+# With billions of weights even fine-tuning is expensive. **LoRA** {cite}`hu2022lora` freezes each matrix $W$ and learns
+# a correction of low rank $r$ beside it, $xW + xAB$. $B$ starts at zero, so the model starts as it was.
 
 # %%
 class LoRA(nn.Module):
@@ -463,18 +461,17 @@ ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
 plt.show()
 
 # %% [markdown]
-# All three learn the six answers, but about the other 18 animals the model from scratch can only guess, and half are right.
-# The pre-trained one answers them all: sharks and seals kept the same company in the plain text, so they have similar
-# vectors, and six labels are enough to name the two groups. LoRA does as well with 1,792 trained numbers in place of
-# 18,464, and if we take $A$ and $B$ away, the old model is back unchanged ({ref}`ap-ex-lora`).
+# All three learn the six answers, but about the other 18 animals the model from scratch can only guess. The pre-trained
+# one answers them all: sharks and seals kept the same company in the plain text, so they have similar vectors, and six
+# labels name the two groups. LoRA does as well with a tenth of the trained numbers, and without $A$ and $B$ the old
+# model is back unchanged ({ref}`ap-ex-lora`).
 
 # %% [markdown]
 # ## From predicting to answering: instruction tuning and RLHF
 #
-# A language model continues a text, so a question may well be followed by another question. **Instruction tuning**
-# {cite}`wei2022finetuned` is what we did on a small scale: fine-tuning on many tasks put as requests, with good
-# answers. InstructGPT {cite}`ouyang2022training` added two steps, which are called **reinforcement learning from
-# human feedback** (RLHF):
+# A language model continues a text, perhaps a question with another question. **Instruction tuning**
+# {cite}`wei2022finetuned` is fine-tuning on many tasks put as requests, with good answers. InstructGPT
+# {cite}`ouyang2022training` added two steps, called **reinforcement learning from human feedback** (RLHF):
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three columns with an arrow from each to the next. 1, demonstrations: people write answers to 13,000 prompts; the language model is fine-tuned on them. 2, comparisons: people rank several answers to each of 33,000 prompts; a reward model learns the order. 3, reinforcement: the model answers 31,000 prompts and is trained towards reward, with a penalty for leaving the model of step 1."}, "figure": {"caption": "The three steps of InstructGPT; numbers of prompts as its paper gives them.", "name": "fig-ap-rlhf"}}
 figure, ax = plt.subplots(figsize=(7.2, 2.4), layout="constrained")
@@ -495,18 +492,16 @@ plt.show()
 # %% [markdown]
 # ChatGPT (November 2022) and GPT-4 (2023) are language models tuned in this way.
 #
-# The reward model learns from pairs: its loss is $-\log \sigma(r(x, y_{\text{better}}) - r(x, y_{\text{worse}}))$.
-# The last step seeks high reward and stays close to the distribution $\pi_0$ of step 1; $\mathrm{KL}$ measures how
-# far it has moved:
+# The reward model learns from pairs: its loss is $-\log \sigma(r(x, y_{\text{better}}) - r(x, y_{\text{worse}}))$. The
+# last step seeks high reward near the distribution $\pi_0$ of step 1; $\mathrm{KL}$ measures how far it has moved:
 #
 # $$
 # \max_\pi \; \mathbb{E}_{y \sim \pi}\big[r(x, y)\big] - \beta\, \mathrm{KL}(\pi \,\|\, \pi_0)
 # \quad\text{is reached by}\quad \pi(y) \propto \pi_0(y)\, e^{r(x, y) / \beta}
 # $$ (ap-rlhf)
 #
-# The penalty matters, because the reward model is itself learned and wrong in places; without it the language model
-# would find those places and stay there. Let us give our little GPT a reader who likes water: *lake* has reward 1,
-# *river* 0.5, the other places 0.
+# The reward model is itself learned and wrong in places; without the penalty the language model would find those places
+# and stay there. Let us give our little GPT a reader who likes water: *lake* has reward 1, *river* 0.5, other places 0.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Grouped bars of the probability of river, road, house and lake after the old bear eats honey near the. For pi zero all four are about a quarter. With beta 1 lake rises to nearly one half. With beta 0.2 lake has about 0.9 and road and house nearly nothing."}, "figure": {"caption": "The best distribution for a reward, by the weight of the penalty. Small $\\beta$ follows the reward, large $\\beta$ the language model.", "name": "fig-ap-tilt"}}
 with torch.no_grad():
@@ -533,16 +528,15 @@ for beta in (1, 0.2):
 assert 0.35 < tilted[1][ID["lake"]] < 0.55 and tilted[0.2][ID["lake"]] > 0.85
 
 # %% [markdown]
-# With $\beta = 1$ our model says *lake* about half of the time, with $\beta = 0.2$ nine times in ten. People
-# preferred the answers of InstructGPT with 1.3 billion parameters to those of GPT-3 with 175 billion
+# People preferred the answers of InstructGPT with 1.3 billion parameters to those of GPT-3 with 175 billion
 # {cite}`ouyang2022training`. DPO {cite}`rafailov2023direct` turns equation {eq}`ap-rlhf` round and learns from the
-# comparisons directly, without a reward model. Where a program can check the answer, as in mathematics, the checker
-# is the reward: in this way DeepSeek-R1 {cite}`deepseek2025r1` learned to write long chains of reasoning.
+# comparisons without a reward model. Where a program can check the answer, as in mathematics, the checker is the
+# reward; in this way DeepSeek-R1 {cite}`deepseek2025r1` learned to write long chains of reasoning.
 
 # %% [markdown]
 # ## Who kept what
 #
-# What changed in the layer between 2017 and 2025? We compare the paper's with that of Qwen3-8B {cite}`yang2025qwen3`.
+# How has the layer changed? We compare the paper's with that of Qwen3-8B {cite}`yang2025qwen3`.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two columns of boxes, read from below. Left, 2017, the paper: embedding plus sinusoids; attention with 8 query heads and 8 key heads; add, LayerNorm; feed-forward ReLU, 2 matrices; add, LayerNorm. Right, 2025, Qwen3-8B: embedding; RMSNorm; attention with 32 query heads and 8 key heads, rotary positions and QK norm; add; RMSNorm; SwiGLU, 3 matrices; add."}, "figure": {"caption": "A layer then and now, from below. Orange: changed or moved.", "name": "fig-ap-layers"}}
 then = ("embedding + sinusoids", "attention: 8 query heads, 8 key heads", "add, then LayerNorm", "feed-forward: ReLU, 2 matrices", "add, then LayerNorm")
@@ -561,8 +555,7 @@ ax.set(xlim=(-0.1, 9.7), ylim=(-0.1, 7.6)), ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# And here is who made which change, as the cited papers say. M and B stand for millions and billions of parameters,
-# of the largest model.
+# And here is who made which change. M and B are millions and billions of parameters of the largest model.
 #
 # | model | what is different | size |
 # |---|---|---|
@@ -642,20 +635,20 @@ ax.spines["bottom"].set_visible(False)
 plt.show()
 
 # %% [markdown]
-# What stayed is dot-product attention with several query heads, a feed-forward network at each position, residual
-# connections and a norm.
+# What stayed is dot-product attention with several query heads, a feed-forward network, residual connections and a
+# norm.
 
 # %% [markdown]
 # ## Pre-norm, RMSNorm and QK norm
 #
-# With **pre-norm**, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, the path from bottom to top is a plain sum. The
-# authors' own tensor2tensor had it as its default in 2018, when {cite:t}`baevski2019adaptive` published with it, and
-# GPT-2 took it over in 2019. {cite:t}`xiong2020layer` then explained it: in post-norm stacks the gradients near the
-# output are large at first, which is why they need the warm-up. [Chapter 3.1](3_1_stacks.ipynb) trains both.
+# With **pre-norm**, $x + \mathrm{Sublayer}(\mathrm{LayerNorm}(x))$, the path from bottom to top is a plain sum. It was
+# the default of the authors' tensor2tensor in 2018, when {cite:t}`baevski2019adaptive` published with it, and GPT-2
+# took it over in 2019. {cite:t}`xiong2020layer` then explained it: in post-norm stacks the gradients near the output
+# are large at first, so they need the warm-up. [Chapter 3.1](3_1_stacks.ipynb) trains both.
 #
 # **RMSNorm** {cite}`zhang2019root` leaves out LayerNorm's mean and bias, and **QK norm** {cite}`henry2020query`
-# normalises queries and keys before their product. Then the scores are bounded, and the softmax cannot saturate as
-# models grow; a vision model of 22 billion parameters needed it to train stably {cite}`dehghani2023scaling`.
+# normalises queries and keys before their product. This bounds the scores, so the softmax cannot saturate as models
+# grow; a vision model of 22 billion parameters needed it to train stably {cite}`dehghani2023scaling`.
 #
 # $$
 # \mathrm{RMSNorm}(x)_i = g_i\, \frac{x_i}{\sqrt{\frac{1}{d} \sum_j x_j^2 + \epsilon}}, \qquad
@@ -697,9 +690,9 @@ for norm, expected in (("pre", 3 * x.float()), ("post", F.layer_norm(3 * x.float
 # \mathrm{FFN}_{\mathrm{SwiGLU}}(x) = \left(\mathrm{SiLU}(x W) \odot x V\right) W_2
 # $$ (ap-swiglu)
 #
-# It has three matrices where the paper has two. To pay the same, we take $d_{\mathrm{ff}}$ times two thirds, and so
-# we can decode the strange 11,008 of LLaMA-7B: two thirds of $4 \cdot 4096$, rounded up to a multiple of 256. Why
-# gates help is an open question; Shazeer attributes their success "to divine benevolence".
+# It has three matrices where the paper has two, so we pay the same with two thirds of $d_{\mathrm{ff}}$. This explains
+# the strange 11,008 of LLaMA-7B: two thirds of $4 \cdot 4096$, rounded up to a multiple of 256. Why gates help is an
+# open question; Shazeer attributes their success "to divine benevolence".
 
 # %% tags=["hide-cell"]
 def swiglu(x, W, V, W_2):
@@ -718,9 +711,9 @@ assert math.ceil(2 / 3 * 4 * 4096 / 256) * 256 == 11008
 # (section-ap-positions)=
 # ## From absolute to relative positions
 #
-# The sinusoids say *where* a token stands. What matters to attention is mostly *how far apart* two tokens are.
+# The sinusoids say *where* a token stands, while attention mostly needs to know *how far apart* two tokens are.
 # {cite:t}`shaw2018self`, two of them authors of the paper, added a learned vector for each distance to the keys. T5
-# adds one learned number to the score.
+# adds a learned number to the score.
 #
 # **Rotary positions** (RoPE) {cite}`su2021roformer` turn the queries and keys. With $R_m$ the matrix that turns
 # column pair $i$ by the angle $m / 10000^{2i/d_k}$, the score depends on $n - m$ alone:
@@ -750,10 +743,10 @@ print("scores 1,000 places on are the same:", torch.allclose(moved, rotate(q) @ 
 # \frac{q_i \cdot k_j}{\sqrt{d_k}} - s\,(i - j)
 # $$ (ap-alibi)
 #
-# A rotary model that has seen distances up to $L$ in training meets new angles beyond. **Position interpolation**
+# Beyond the distances up to $L$ of its training a rotary model meets new angles. **Position interpolation**
 # {cite}`chen2023extending` multiplies all positions by $L / L'$, so that a text of $L'$ tokens fits into the known
-# angles, and fine-tunes briefly. YaRN {cite}`peng2024yarn` shrinks the slow column pairs alone, and Llama 3 starts
-# from a base of 500,000 in place of 10,000.
+# angles, and fine-tunes briefly. YaRN {cite}`peng2024yarn` shrinks the slow column pairs alone, and Llama 3 starts from
+# a base of 500,000 in place of 10,000.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the angle of one slow column pair over positions 0 to 2,048. A grey band marks the angles up to 1.6, seen in training up to position 512. The line for positions as they are leaves the band at 512 and rises to 6.5. The line for positions divided by 4 ends at the upper edge of the band. Right: ALiBi's weights relative to the present token over distance 0 to 60 for heads 1, 3 and 8 of 8: head 1 falls within a few tokens, head 3 within forty, head 8 stays above 0.75."}, "figure": {"caption": "Left: the angle by which RoPE turns a slow column pair ($i = 20$ of 32); grey: angles seen in a training up to position 512. Right: how ALiBi's heads weigh the past.", "name": "fig-ap-positions"}}
 position, frequency = torch.arange(2049, dtype=torch.float64), 10_000.0 ** (-40 / 64)
@@ -790,21 +783,19 @@ assert_close(weights[-1, :-1] / weights[-1, 1:], torch.full((5,), math.exp(-0.5)
 # (section-ap-long)=
 # ## Long texts and what they cost
 #
-# Contexts grew from 512 tokens to a hundred thousand and more. The quadratic part, $4 n^2 d$ operations, overtakes
-# the rest of a layer at $n = 6d$ ([chapter 4](4_why_self_attention.ipynb)). That the $n^2$ weights need no memory is
-# FlashAttention's doing ([On a GPU](on_a_gpu.ipynb)). What remains in memory is the **KV cache**, the keys and values
-# of all earlier tokens
+# Contexts grew from 512 tokens to a hundred thousand and more. The quadratic part, $4 n^2 d$ operations, overtakes the
+# rest of a layer at $n = 6d$ ([chapter 4](4_why_self_attention.ipynb)). FlashAttention keeps the $n^2$ weights out of
+# memory ([On a GPU](on_a_gpu.ipynb)). What remains is the **KV cache**, the keys and values of all earlier tokens
 # ([chapter 6.1](6_1_translation.ipynb)):
 #
 # $$
 # \text{bytes} = 2 \cdot N \cdot n \cdot h_{\text{keys}} \cdot d_k \cdot \text{bytes per number}
 # $$ (ap-cache)
 #
-# For LLaMA-7B ($N = h = 32$, $d_k = 128$) in 16 bits this is 1 GiB for every text of 2,048 tokens, and thirteen such
-# texts outweigh the model. So later models have fewer key heads. **Multi-query** attention {cite}`shazeer2019fast`
-# lets all query heads share one, **grouped-query** attention {cite}`ainslie2023gqa` one among a few, and **latent**
-# attention (MLA) {cite}`deepseek2024v2` caches one short vector, from which it computes the keys and values of all
-# heads.
+# For LLaMA-7B ($N = h = 32$, $d_k = 128$) in 16 bits this is 1 GiB for a text of 2,048 tokens, and thirteen such texts
+# outweigh the model. So later models have fewer key heads: **multi-query** attention {cite}`shazeer2019fast` lets all
+# query heads share one, **grouped-query** {cite}`ainslie2023gqa` one among a few, and **latent** attention (MLA)
+# {cite}`deepseek2024v2` caches one short vector, from which it computes the keys and values of all heads.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Left, four drawings of heads: multi-head, 8 queries over 8 keys, a line each; grouped, 8 queries over 2 keys; multi-query, 8 queries over 1 key; latent, 8 queries over 8 pale keys that come from one small box. Right, bars on a logarithmic axis of numbers cached per token and layer in DeepSeek-V2's shape: multi-head 32,768, 8 groups 2,048, latent 576, multi-query 256."}, "figure": {"caption": "Which queries (blue) share which keys (orange), and the numbers that a layer caches per token with 128 heads of width 128, the shape of DeepSeek-V2.", "name": "fig-ap-cache"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 2.9), layout="constrained", width_ratios=(1.3, 1))
@@ -825,8 +816,8 @@ plt.show()
 
 # %% [markdown]
 # The paper's own idea for long inputs was *restricted* attention. Longformer {cite}`beltagy2020longformer` looks at a
-# window and lets a few **global** tokens see all; BigBird {cite}`zaheer2020big` adds a few random keys. The pairs
-# then grow with $n$ and no longer with $n^2$.
+# window and lets a few **global** tokens see all; BigBird {cite}`zaheer2020big` adds a few random keys. The pairs then
+# grow with $n$ in place of $n^2$.
 
 # %% tags=["hide-cell"]
 def cache_bytes(n, N, h, d_k, size=2):
@@ -881,9 +872,9 @@ plt.show()
 # \qquad\Longleftrightarrow\qquad y_i = \sum_{j \le i} (c_i \cdot b_j) \Big(\prod_{k=j+1}^{i} a_k\Big)\, x_j
 # $$ (ap-ssm)
 #
-# If we unroll the recurrence, as on the right, we meet an old friend: $c$ are queries, $b$ keys and $x$ values under
-# a causal mask, with a decay in place of the softmax {cite}`dao2024transformers`. Such a layer can be trained in
-# parallel like attention and run like an RNN.
+# On the right we have unrolled the recurrence and meet an old friend: $c$ are queries, $b$ keys and $x$ values under a
+# causal mask, with a decay in place of the softmax {cite}`dao2024transformers`. Such a layer trains in parallel like
+# attention and runs like an RNN.
 
 # %%
 def scan(a, b, c, x):
@@ -911,8 +902,8 @@ for ax, (name, matrix) in zip(axes, {"state space": as_matrix(a, b, c), "softmax
 plt.show()
 
 # %% [markdown]
-# The state has one size for texts of every length, so the cost per token is constant, and what it has forgotten is
-# gone. Hybrids such as Jamba {cite}`lieber2024jamba` put an attention layer between several Mamba layers.
+# The state keeps its size, so the cost per token is constant, and what it has forgotten is gone. Hybrids such as Jamba
+# {cite}`lieber2024jamba` put attention between several Mamba layers.
 
 # %% [markdown]
 # ## A mixture of experts
@@ -925,7 +916,7 @@ plt.show()
 # p = \mathrm{softmax}(x W_r), \qquad e = \arg\max_j p_j, \qquad y = p_e \, \mathrm{FFN}_e(x)
 # $$ (ap-experts)
 #
-# The idea is older than the Transformer: "MoE" in the paper's Table 2 is such a model, by one of its authors
+# The idea is older: "MoE" in the paper's Table 2 is such a model, by one of its authors
 # {cite}`shazeer2017outrageously`.
 
 # %%
@@ -959,19 +950,19 @@ assert 1.02 < operations[1] / operations[0] < 1.04
 assert sum(p.numel() for p in sparse.parameters()) > 7.9 * sum(p.numel() for p in dense.parameters())
 
 # %% [markdown]
-# Eight times the parameters cost 3 percent more operations, those of the router. What we pay for is memory, which has
-# to hold all experts, and the way of the tokens to the GPU where their expert lives. A second loss keeps the router
-# from sending every token to the same one. Mixtral {cite}`jiang2024mixtral` takes two of eight experts per token;
-# DeepSeek-V3 {cite}`deepseek2024v3` has 671 billion parameters, of which 37 billion work on each token.
+# Eight times the parameters cost 3 percent more operations, those of the router. What we pay for is memory for all
+# experts, and the tokens' way to the GPU of their expert. A second loss keeps the router from sending every token to
+# the same one. Mixtral {cite}`jiang2024mixtral` takes two of eight experts per token, and in DeepSeek-V3
+# {cite}`deepseek2024v3` 37 of 671 billion parameters work on each.
 
 # %% [markdown]
 # ## Scaling laws
 #
-# How large should a model be, and how long should it train? With $N_p$ parameters and $D$ tokens a training takes
+# How large should a model be, and how long should we train it? With $N_p$ parameters and $D$ tokens a training takes
 # about $6 N_p D$ operations ([chapter 6.1](6_1_results.ipynb)). {cite:t}`kaplan2020scaling` found that the loss falls
-# as a power of size and of data, and advised to put most of a larger budget into size. {cite:t}`hoffmann2022training`
-# fitted the learning-rate schedule to each length and found that both should grow in proportion, at about 20 tokens
-# per parameter. Their Chinchilla did better than the four times larger Gopher.
+# as a power of size and of data, and advised putting most of a larger budget into size. {cite:t}`hoffmann2022training`
+# fitted the learning-rate schedule to each length and found that both should grow in proportion, at about 20 tokens per
+# parameter. Their Chinchilla beat the four times larger Gopher.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Log-log chart of training tokens over parameters. A grey line marks 20 tokens per parameter. GPT-3 and Gopher lie below it at one or two tokens per parameter, Chinchilla on it, LLaMA-7B above it with 149, Llama 3 8B far above with 1,875 and Llama 3 405B above with 39. The paper's base model lies at 38."}, "figure": {"caption": "Parameters and training tokens, as the cited papers give them. Grey: 20 tokens per parameter.", "name": "fig-ap-scaling"}}
 quoted = {"the paper, base": (65e6, 2.5e9), "GPT-3": (175e9, 300e9), "Gopher": (280e9, 300e9), "Chinchilla": (70e9, 1.4e12),
@@ -991,32 +982,32 @@ assert math.isclose(6 * 175e9 * 300e9, 3.14e23, rel_tol=0.01)  # GPT-3's paper p
 assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 
 # %% [markdown]
-# Since then models are trained far beyond 20: if one will be *used* much, the smaller one that was trained for longer
-# is the cheaper one {cite}`touvron2023llama`. A scaling law is a curve through losses, and which abilities come with
-# a loss it leaves open. Some abilities seem to appear at one size {cite}`wei2022emergent`; part of that jump comes from
-# all-or-nothing scores {cite}`schaeffer2023emergent`.
+# Since then models that will be *used* much are trained far beyond 20, because a smaller one, trained for longer, is
+# cheaper to run {cite}`touvron2023llama`. A scaling law is a curve through losses and leaves open which abilities come
+# with them. Some seem to appear at one size {cite}`wei2022emergent`; part of that jump comes from all-or-nothing scores
+# {cite}`schaeffer2023emergent`.
 
 # %% [markdown]
 # ## What came of the paper's plans, and the limits
 #
-# Section 7 names three plans: "input and output modalities other than text", "local, restricted attention
-# mechanisms", and "making generation less sequential". **Other modalities** came in full: images pixel by pixel
-# {cite}`parmar2018image` or as 196 patches {cite}`dosovitskiy2021image`, speech {cite}`radford2023robust`, images
-# with text {cite}`alayrac2022flamingo`. **Restricted attention** became one of several ways to long inputs.
+# Section 7 names three plans: "input and output modalities other than text", "local, restricted attention mechanisms",
+# and "making generation less sequential". **Other modalities** came in full: images pixel by pixel
+# {cite}`parmar2018image` or as 196 patches {cite}`dosovitskiy2021image`, speech {cite}`radford2023robust`, images with
+# text {cite}`alayrac2022flamingo`. **Restricted attention** is one of several ways to long inputs.
 #
-# **Less sequential generation** took two roads. One writes all words at once {cite}`gu2018non`; since each is drawn
-# without knowing the others, it needs rounds of refinement {cite}`ghazvininejad2019mask`. The other guesses ahead and
+# **Less sequential generation** took two roads. One writes all words at once {cite}`gu2018non`; as each is drawn
+# without knowing the others, rounds of refinement follow {cite}`ghazvininejad2019mask`. The other guesses ahead and
 # checks, begun by two of the authors {cite}`stern2018blockwise`. **Speculative decoding** {cite}`leviathan2023fast`
-# lets a small model draw a word from $q$ and accepts it with probability $\min(1, p/q)$; after a refusal we draw from
-# what is missing, in proportion to $\max(0, p - q)$. Together this gives exactly the large model's $p$, and one pass
-# of it checks several guesses.
+# lets a small model draw a word from $q$ and accepts it with probability $\min(1, p/q)$; after a refusal we draw in
+# proportion to what is missing, $\max(0, p - q)$. Together this gives exactly the large model's $p$, and one of its
+# passes checks several guesses.
 #
-# The **limits** are known too: the cost of full attention is quadratic, and models are weak beyond the lengths of
-# their training {cite}`kazemnejad2023impact`. A fixed vocabulary breaks rare words, numbers and other languages into
-# many pieces; models on bytes pay with longer sequences instead {cite}`xue2022byt5`. And models write fluent text
-# that is false or leaves its source, in summaries {cite}`maynez2020faithfulness` and in translation
-# {cite}`raunak2021curious`: the loss of equation {eq}`ap-language-model` rewards what is likely to be written. What
-# attention weights tell about a model is the subject of [chapter 7](7_attention_visualizations.ipynb).
+# The **limits** are known too. Beside the quadratic cost, models are weak beyond the lengths of their training
+# {cite}`kazemnejad2023impact`. A fixed vocabulary breaks rare words, numbers and other languages into many pieces;
+# models on bytes pay with longer sequences instead {cite}`xue2022byt5`. And models write fluent text that is false or
+# leaves its source, in summaries {cite}`maynez2020faithfulness` and in translation {cite}`raunak2021curious`: the loss
+# of equation {eq}`ap-language-model` rewards what is likely to be written. [Chapter
+# 7](7_attention_visualizations.ipynb) asks what attention weights tell about a model.
 
 # %% tags=["hide-cell"]
 generator = torch.Generator().manual_seed(0)
@@ -1042,7 +1033,7 @@ assert tokens.shape == (1, 196, 32)
 # :label: ap-ex-two-holes
 #
 # Hide the animal *and* the food. What are the best probabilities that the encoder can give? If you *draw* both from
-# its two distributions, how often do they fit together? How could you do better with the same model?
+# them, how often do they fit together? How could you do better with the same model?
 # ```
 #
 # ```{admonition} Hint
@@ -1054,9 +1045,9 @@ assert tokens.shape == (1, 196, 32)
 # ```{solution} ap-ex-two-holes
 # :class: dropdown
 #
-# With both hidden, each of the eight animals has probability 1/8. Drawn independently, animal and food fit in one of eight cases. Draw
-# the animal, put it in, and ask again for the food: then it fits. This is the trouble of writing all words at once,
-# and the refinement that helps it.
+# With both hidden, each of the eight animals has probability 1/8. Drawn independently, animal and food fit in one of
+# eight cases. Draw the animal, put it in, and ask again for the food: then it fits. This is the trouble of writing all
+# words at once, and the refinement that helps it.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1072,8 +1063,7 @@ assert sum(fit_together) / 200 > 0.9 and 8 * (1 / 8) ** 2 == 1 / 8
 # ```{exercise} Forget the causal mask
 # :label: ap-ex-leak
 #
-# Train the language model without the mask. Which loss do you expect? How would you notice on a text whose floor you
-# do not know?
+# Train the language model without the mask. Which loss do you expect? How would you notice on a text of unknown floor?
 # ```
 #
 # ```{admonition} Hint
@@ -1086,7 +1076,7 @@ assert sum(fit_together) / 200 > 0.9 and 8 * (1 / 8) ** 2 == 1 / 8
 # :class: dropdown
 #
 # The loss falls far below the floor of equation {eq}`ap-floor`: each position copies its target from its right
-# neighbour. On any text, change a later word and see whether earlier logits move.
+# neighbour. On any text, change a word and see whether earlier logits move.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1124,14 +1114,14 @@ assert entropies[0] < 1e-6 and math.isclose(entropies[-1], math.log(3), abs_tol=
 # ```{exercise} LoRA costs nothing in use
 # :label: ap-ex-lora
 #
-# After training, can you put LoRA's $A$ and $B$ away so that the model runs exactly as fast as before, and what do you lose?
+# After training, how can you put LoRA's $A$ and $B$ away, so that the model is as fast as before, and what do you lose?
 # ```
 #
 # ```{solution} ap-ex-lora
 # :class: dropdown
 #
-# $xW + xAB = x(W + AB)$: add $AB$ to $W$ once. Kept apart, the same $W$ in memory can serve many tasks, each with a
-# small $A$ and $B$ of its own.
+# $xW + xAB = x(W + AB)$: add $AB$ to $W$ once. What we lose: kept apart, one $W$ in memory can serve many tasks, each
+# with a small $A$ and $B$ of its own.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1152,8 +1142,8 @@ assert torch.equal(lora.linear.weight, pretrained.encoder.layers[0].self_attenti
 # ```{solution} ap-ex-cache
 # :class: dropdown
 #
-# 16 GiB, 4 GiB, 0.5 GiB by equation {eq}`ap-cache`. The queries keep their 32 heads, so the operations for the scores
-# stay: we save memory, and reading it at every step.
+# 16 GiB, 4 GiB, 0.5 GiB by equation {eq}`ap-cache`. With 32 query heads the operations for the scores stay: we save
+# memory, and reading it at every step.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1201,16 +1191,15 @@ for head, here, reach in ((1, 0.3935, 9.2), (8, 0.0039, 1178.9)):
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# The paper's number is time, times GPUs, times the rate that a GPU can sustain ([chapter 6.1](6_1_results.ipynb)).
+# The paper's number is time × GPUs × sustained rate ([chapter 6.1](6_1_results.ipynb)).
 # ```
 #
 # ```{solution} ap-ex-6nd
 # :class: dropdown
 #
-# It gives $9.8 \cdot 10^{17}$, less than a third of the paper's number, which counts how long the machines were held, at a rate they could
-# sustain; ours counts the useful products. Between them lie the share of the rate that the program used, and what the
-# rule leaves out: scores, softmax, padding. (Each weight meets one side. The shared matrix meets the target before
-# the softmax; its look-ups cost nothing.) It is about 38 tokens per parameter.
+# It gives $9.8 \cdot 10^{17}$, less than a third of the paper's number, which counts how long the machines were held,
+# while ours counts useful products. Between them lie the share of the rate that the program used, and what the rule
+# leaves out: scores, softmax, padding. It is about 38 tokens per parameter.
 # ```
 
 # %% tags=["hide-cell"]
@@ -1222,7 +1211,7 @@ assert 3 < 3.3e18 / operations < 4 and f"{operations:.2e}" == "9.75e+17" and rou
 # :label: ap-ex-speculative
 #
 # A small model guesses $g$ words, each accepted with probability $a$; the first refusal ends the round, and the large
-# model adds one word of its own in any case. How many words does a round yield on average, for $a = 0.8$, $g = 4$?
+# model always adds one word. How many words does a round yield on average, for $a = 0.8$, $g = 4$?
 # ```
 #
 # ```{solution} ap-ex-speculative

@@ -27,9 +27,9 @@ for english, german in zip(sentences, translator.translate(sentences), strict=Tr
     print(f"{english}\n    {german}")
 
 # %% [markdown]
-# It has a few million numbers inside, where today's largest models have a million times as many, and it works by the same
-# rules. This is what it looks at while it translates the last sentence. Point at a word, or choose another layer and
-# another head:
+# It has a few million numbers inside, where the largest published models have more than a hundred thousand times as
+# many, and it works by the same rules. This is what it looks at while it translates the last sentence. Point at a word,
+# or choose another layer and another head:
 
 # %% tags=["hide-input"]
 explore_attention(translator.model, translator.tokenizer, sentences[-1], kinds=["cross", "encoder"], layer=3)
@@ -84,7 +84,7 @@ explore_attention(translator.model, translator.tokenizer, sentences[-1], kinds=[
 # | a day | chapter 0, then [3.2](3_2_attention.ipynb), [3.5](3_5_positional_encoding.ipynb), [3.1](3_1_stacks.ipynb), [5.2](5_2_training.ipynb) and [6.1](6_1_translation.ipynb), with the exercises that tempt you |
 # | a course | one chapter per session in the order of the contents, with its exercises as homework: some 25 sessions |
 #
-# Who knows the Transformer already may like [common mistakes](common_mistakes.ipynb), [errata](errata.ipynb),
+# If you already know the Transformer, you may like [common mistakes](common_mistakes.ipynb), [errata](errata.ipynb),
 # [what holds](claims.ipynb) and the exercises of [3.2](3_2_attention.ipynb). After chapter 3.2 the chapters 3.3 to 3.5
 # can be read in any order; 3.1 puts them together. Letters and words are collected under [notation](notation.md).
 #

@@ -4,10 +4,9 @@
 # *The paper's models were trained on "one machine with 8 NVIDIA P100 GPUs" (section 5.2 of
 # {cite:t}`vaswani2017attention`). What one GPU does with our model, what eight do, and how you run this book on one.*
 #
-# In this chapter we take one training step to a GPU and make it fast: we choose a device, a number type, an attention
-# kernel and a batch, see what has to fit into memory, and share the work among eight GPUs. At the end you start a run
-# on Colab in ten minutes. We count operations and bytes, and we check that every fast way computes what the plain one
-# does. **No time in this chapter was measured by us on a GPU**: what a maker says of its GPU is cited as the *vendor's figure*, and all cells run without a GPU.
+# In this chapter we make a training step fast on one GPU, and then on eight. We count operations and bytes, and check
+# that every fast way computes what the plain one does. **No time in this chapter was measured by us on a GPU**: what a
+# maker says of its GPU is cited as the *vendor's figure*, and all cells run without one.
 
 # %% tags=["hide-cell"]
 import json
@@ -45,8 +44,8 @@ use_style()
 # (section-gpu-wait)=
 # ## One step on a device
 #
-# A model runs where its weights are, so we move the weights and each batch to the same **device**. `TrainingRun` does
-# both, and on the command line `--device` does. Its default, "auto", means a GPU where there is one.
+# A model runs where its weights are, so we move weights and batches to one **device**. `TrainingRun` and the command
+# line's `--device` do both; the default, "auto", means a GPU where there is one.
 
 # %% tags=["nbval-ignore-output"]
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,9 +58,9 @@ assert loss.isfinite()
 
 # %% [markdown]
 # On a GPU a line like `a @ b` only *launches* a kernel, a program of the GPU: it puts the kernel into a queue and
-# returns. The **host**, which is the CPU with Python, runs ahead and fills the queue. As soon as we ask for a number
+# returns. The **host**, the CPU with Python, runs ahead and fills the queue. As soon as we ask for a number
 # (`loss.item()`, `print(loss)`, `if loss > 3`), the host must **synchronize**: it waits until the queue is empty, and
-# then the GPU waits for the next launch.
+# the GPU then waits for the next launch.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two time lines, each with a row for the host and a row for the GPU. Above, the host launches steps 1 to 4 one right after the other, and the GPU computes them without a gap. Below, with a call of item after each step, the host waits for the GPU, the GPU waits for the next launch, and only three steps fit."}, "figure": {"caption": "A drawing of the queue. Above the host never asks for a number; below it calls `.item()` after every step, and the GPU has gaps.", "name": "fig-gpu-queue"}}
 figure, axes = plt.subplots(2, 1, figsize=(6.4, 2.9), layout="constrained", sharex=True)
@@ -81,9 +80,9 @@ for ax, title, step in ((axes[0], "no synchronization", 2), (axes[1], ".item() a
 plt.show()
 
 # %% [markdown]
-# So our training step asks for nothing: the log adds up its losses on the device and fetches them every `log_every`
-# steps. A batch travels from **pinned** memory, which the system may not move, so that even the copy is a launch like
-# others. Folded below we watch every operation of a step, and find none that synchronizes.
+# So our training step asks for nothing: the log adds up losses on the device and fetches them every `log_every` steps.
+# A batch travels from **pinned** memory, which the system may not move, so even the copy is only a launch. The folded
+# cell watches every operation of a step and finds none that synchronizes.
 
 # %% tags=["hide-cell"]
 class Watch(TorchDispatchMode):
@@ -109,17 +108,17 @@ assert len(waits(watch.names)) == 1
 # (section-gpu-roofline)=
 # ## What limits a step: arithmetic or memory
 #
-# A GPU has a rate $R$ of operations per second and a bandwidth $B$, the bytes per second that its memory delivers. An
-# operation with $I$ operations per byte, its **arithmetic intensity**, runs at most at
+# A GPU has a rate $R$ of operations per second and a bandwidth $B$, its memory's bytes per second. An operation with
+# $I$ operations per byte, its **arithmetic intensity**, runs at most at
 #
 # $$
 # \text{operations per second} \;\le\; \min(R, \; I \cdot B)
 # $$ (gpu-roofline)
 #
-# Over $I$ this is a slope that ends in a flat roof, the **roofline** {cite}`williams2009roofline`. Left of the ridge
-# at $I = R / B$ an operation is **memory-bound**, right of it **compute-bound**. Here are the vendors' figures for
-# dense matrix products {cite}`nvidia2016p100,nvidia2019t4,nvidia2021a100,nvidia2023h100,nvidia2024h200`; the rate of
-# the P100 is the one that the paper assumes in its footnote 5.
+# Over $I$ this is a slope that ends in a flat roof, the **roofline** {cite}`williams2009roofline`. Left of the ridge at
+# $I = R / B$ an operation is **memory-bound**, right of it **compute-bound**. Here are vendors' figures for dense
+# matrix products {cite}`nvidia2016p100,nvidia2019t4,nvidia2021a100,nvidia2023h100,nvidia2024h200`; the P100's rate is
+# that of the paper's footnote 5.
 
 # %%
 class GPU(NamedTuple):
@@ -143,9 +142,8 @@ for name, gpu in GPUS.items():
 # I = \frac{1}{1/D + 1/E + 1/n}
 # $$ (gpu-intensity)
 #
-# One token alone, $n = 1$, has $I < 1$: decoding a single sentence is memory-bound on every GPU, a good reason to
-# translate many at once. A ReLU or a LayerNorm does a few operations for each number that it moves and is
-# memory-bound for every $n$. In the figure we place the operations of the base model on the roofline of an H100.
+# One token alone, $n = 1$, has $I < 1$: decoding a single sentence is memory-bound on every GPU, so we translate many
+# at once. A ReLU or a LayerNorm does a few operations per number moved and is memory-bound for every $n$.
 
 # %% tags=["hide-cell"]
 base, n, h100 = ModelConfig.base(vocab_size=37_000), 25_000, GPUS["H100 SXM"]
@@ -190,8 +188,8 @@ ax.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="at most
 plt.show()
 
 # %% [markdown]
-# Only the wide products are compute-bound. How much time can the memory-bound rest take? We add up the bounds of one
-# encoder layer's forward pass, with attention in separate kernels.
+# Only the wide products are compute-bound. How much time can the rest take? We add up the bounds of one encoder layer's
+# forward pass, with attention in separate kernels.
 
 # %%
 counts = {"$W_Q$": 4, "$W_1$": 1, "$W_2$": 1, "$QK^T$": 2, "softmax": 1, "ReLU": 1, "add + LayerNorm": 2}
@@ -205,10 +203,9 @@ for gpu in ("P100", "A100 80GB", "H100 SXM"):
     assert shares[0] < 0.02 < shares[1]
 
 # %% [markdown]
-# On an H100 1 percent of the arithmetic takes 47 percent of the time. The rest of this chapter is about that share:
-# we move fewer bytes with shorter numbers, and we **fuse** several operations into one kernel. (A whole step has six
-# operations per weight and token, which [chapter 6.1](6_1_results.ipynb) derives; on the paper's machine this gives a
-# floor of 0.125 s, 31 percent of its 0.4 s.)
+# On an H100 1 percent of the arithmetic takes 47 percent of the time. To lower that share, we shorten the numbers and
+# **fuse** several operations into one kernel. (At six operations per weight and token, as in [chapter
+# 6.1](6_1_results.ipynb), a whole step takes at least 0.125 s on the paper's machine, 31 percent of its 0.4 s.)
 
 # %% tags=["hide-cell"]
 def forward_on_meta(config, n_sentences, length):
@@ -239,7 +236,7 @@ assert f"{floor:.3f}" == "0.125" and f"{floor / 0.4:.0%}" == "31%"
 # ## Sixteen bits
 #
 # Since 2017 NVIDIA's GPUs have **tensor cores**, units that multiply small matrices of short numbers and add up in
-# float32. (A **TPU** is another maker's chip: Google's {cite}`jouppi2017datacenter`.) Two 16-bit types share them:
+# float32. (A **TPU** is Google's chip {cite}`jouppi2017datacenter`.) Two 16-bit types share them:
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Four rows of little squares, one square per bit. float32: 1 sign, 8 exponent, 23 fraction. TF32: 1, 8, 10. bf16: 1, 8, 7. fp16: 1, 5, 10. Beside each row the range: float32, TF32 and bf16 from 1e-38 to 3e38, fp16 from 6e-8 to 65504."}, "figure": {"caption": "Bits of the number types. Bits of the exponent give range, bits of the fraction give precision.", "name": "fig-gpu-bits"}}
 figure, ax = plt.subplots(figsize=(7, 2.2), layout="constrained")
@@ -260,7 +257,7 @@ plt.show()
 # %% [markdown]
 # **bf16** {cite}`kalamkar2019study` keeps float32's range and has three digits. GPUs have it from the A100 on.
 # **fp16**, which the T4 and V100 have, is eight times finer but ends at $6 \cdot 10^{-8}$, so that small gradients
-# vanish. We therefore multiply the loss by a large **scale** first and divide the gradients by it afterwards
+# vanish. So we first multiply the loss by a large **scale** and later divide the gradients by it
 # {cite}`micikevicius2018mixed`:
 
 # %%
@@ -270,9 +267,8 @@ print(f"in bf16 {gradient.bfloat16().item():.1e}, in fp16 {gradient.half().item(
 
 # %% [markdown]
 # In PyTorch, `autocast` rounds for the products while weights, sums and losses stay float32, and a `GradScaler` keeps
-# the scale. When a gradient overflows, the scaler skips the step and halves the scale. We take one step in each type,
-# here on the CPU, which computes the same more slowly. On a GPU we write `"cuda"` twice, and move the model and the
-# batch there.
+# the scale. When a gradient overflows, the scaler skips the step and halves the scale. We take one step in each type on
+# the CPU; on a GPU we write `"cuda"` twice, and move the model and the batch there.
 
 # %%
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -289,10 +285,10 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
     print(f"{str(dtype):15} loss before the step {loss.item():.1f}, after it {after.item():.1f}")
 
 # %% [markdown]
-# `TrainingRun` does this for us: `precision` is `bf16`, `fp16` or `fp32`, and "auto" takes the best that the GPU has
-# in hardware, so **fp16 on a T4**. There PyTorch would emulate bf16, and we refuse it. In fp32,
-# `torch.set_float32_matmul_precision("high")` lets products use TF32. Tensor cores like sizes that are multiples of
-# 8: the presets have them, and on a GPU `train` rounds the lengths of its batches up to them. [Chapter
+# `TrainingRun` does this for us: `precision` is `bf16`, `fp16` or `fp32`, and "auto" takes the best that the GPU has in
+# hardware, so **fp16 on a T4**, where we refuse PyTorch's emulated bf16. In fp32,
+# `torch.set_float32_matmul_precision("high")` lets products use TF32. Tensor cores like sizes that are multiples of 8:
+# the presets have them, and on a GPU `train` rounds the lengths of its batches up to them. [Chapter
 # 5.2](5_2_training.ipynb) shows what range and precision do to training.
 
 # %% tags=["hide-cell"]
@@ -315,11 +311,11 @@ assert errors[7] / errors[10] > 6 and errors[7] < 5e-3 and errors[23] < 1e-7
 # (section-gpu-attention)=
 # ## Attention without the $n^2$ weights
 #
-# Equation 1 of the paper has an $n \times n$ matrix of weights in the middle, and training keeps it for the backward
-# pass. **FlashAttention** {cite}`dao2022flashattention` computes the same output and never holds that matrix. The
-# output of a query is a weighted mean, and we can build up a mean as its terms arrive. The softmax divides by a sum
-# over all keys, which we correct as we go {cite}`milakov2018online`: after each block of keys we keep the largest
-# score so far $m$, the sum $z$ of $e^{s-m}$, and the sum $o$ of $e^{s-m} v$. A new block with scores $s_j$ gives
+# The paper's equation 1 has an $n \times n$ matrix of weights, which training keeps for the backward pass.
+# **FlashAttention** {cite}`dao2022flashattention` computes the same output and never holds that matrix. The output of a
+# query is a weighted mean, which we can build up as its terms arrive. The softmax divides by a sum over all keys, which
+# we correct as we go {cite}`milakov2018online`: after each block of keys we keep the largest score so far $m$, the sum
+# $z$ of $e^{s-m}$, and the sum $o$ of $e^{s-m} v$. A new block with scores $s_j$ gives
 #
 # $$
 # \begin{aligned}
@@ -366,10 +362,10 @@ print("blocks, PyTorch's kernel:", [torch.allclose(way(q, k, v), taught) for way
 # %% [markdown]
 # `F.scaled_dot_product_attention`, which our model calls, dispatches to one of several kernels. *Math* is equation 1
 # step by step. *Flash* takes fp16 and bf16 from the A100 on, and no mask but the flag `is_causal`. *Memory-efficient*
-# also takes float32, older GPUs and masks. So our decoder's self-attention, which passes the flag, can have flash,
-# and where we pass a padding mask, memory-efficient serves. (cuDNN's we switch off: it plans about a second for every
-# new shape, as [measured on a B200](https://github.com/modelscope/FunASR/issues/3704).) Let us force two of them on
-# the CPU and ask autograd what each keeps:
+# also takes float32, older GPUs and masks. So our decoder's self-attention, which passes the flag, can have flash;
+# memory-efficient serves where we pass a padding mask. (cuDNN's we switch off: it plans about a second for every new
+# shape, as [measured on a B200](https://github.com/modelscope/FunASR/issues/3704).) Let us force two of them on the CPU
+# and see what autograd keeps:
 
 # %% tags=["hide-cell"]
 def bytes_kept(kernel, length):
@@ -415,10 +411,10 @@ for scale in (1, 100):  # scores of a hundred and more: nothing overflows
 # (section-gpu-batches)=
 # ## Batches: many tokens, little padding
 #
-# Products want many rows (equation {eq}`gpu-intensity`), and Adam moves its 28 bytes per parameter once per step,
-# however many tokens we bring. So we take as many *tokens* as the memory holds. Padding is computed as well, and we
-# have two ways to avoid it: group sentences of similar length ([chapter 5.1](5_1_data_and_batching.ipynb)), or
-# **pack** the real tokens of all sentences into one row.
+# Products want many rows (equation {eq}`gpu-intensity`), and Adam moves 28 bytes per parameter for any number of
+# tokens. So we take as many *tokens* as the memory holds. To avoid padding, which is computed as well, we group
+# sentences of similar length ([chapter 5.1](5_1_data_and_batching.ipynb)) or **pack** the real tokens of all sentences
+# into one row.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Left, a padded batch: three rows of 8 squares with 3, 8 and 5 coloured squares and the rest grey padding. Right, packed: one row of 16 coloured squares in three colours, with the starts 0, 3, 11 and 16 marked below."}, "figure": {"caption": "The same three sentences, padded to 24 positions and packed into 16. Attention is told where each sentence starts.", "name": "fig-gpu-packed"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 1.7), layout="constrained", width_ratios=(1, 2))
@@ -452,9 +448,9 @@ losses = [TrainingRun(tiny, TrainConfig(), packing=choice).step([batch])[0].item
 print(f"loss of a step, padded {losses[0]:.4f}, packed {losses[1]:.4f}")
 
 # %% [markdown]
-# Taken as they come, 72 percent of the arithmetic goes to padding; grouped, 2 percent. Packing removes the rest and
-# gives the same loss, with a kernel for sentences of different lengths (`torch.nn.attention.varlen`). On a CPU our
-# training packs by default; on a GPU you ask for it, `packing="on"`.
+# At random, 72 percent of the arithmetic goes to padding. Packing removes the last 2 percent and gives the same loss,
+# with a kernel for sentences of different lengths (`torch.nn.attention.varlen`). On a CPU our training packs by
+# default; on a GPU you ask for it, `packing="on"`.
 
 # %% tags=["hide-cell"]
 assert padded["grouped"] < 1.03 * sum(lengths) and round(1 - sum(lengths) / padded["at random"], 2) == 0.72
@@ -472,8 +468,7 @@ assert math.isclose(*losses, rel_tol=1e-5)
 # \text{bytes} \approx 16 \cdot N_{\text{weights}} + (a + 4V) \cdot N_{\text{tokens}}
 # $$ (gpu-memory)
 #
-# We count $a$ from the tensors that autograd saves, on the device `meta`, where tensors have shapes and hold no
-# numbers.
+# We count $a$ from the tensors that autograd saves, on the device `meta`, where tensors have shapes but no numbers.
 
 # %% tags=["hide-cell"]
 big = ModelConfig.big(vocab_size=37_000)
@@ -504,8 +499,9 @@ ax.set(ylabel="GB"), ax.legend(frameon=False, loc="upper left", ncols=3, bbox_to
 plt.show()
 
 # %% [markdown]
-# The plan leaves out what CUDA itself needs and gaps in the allocator; `torch.cuda.max_memory_allocated()` reports
-# the actual peak. If it does not fit, we **accumulate**: four batches of 6,250 tokens and then one step of Adam are the same step as one batch of 25,000 ([chapter 5.2](5_2_training.ipynb)), which we write `max_tokens=6250, accumulate=4`.
+# The plan leaves out what CUDA itself needs and gaps in the allocator; `torch.cuda.max_memory_allocated()` reports the
+# actual peak. If it does not fit, we **accumulate**: four batches of 6,250 tokens before one step of Adam equal one
+# batch of 25,000 ([chapter 5.2](5_2_training.ipynb)). We write `max_tokens=6250, accumulate=4`.
 
 # %% tags=["hide-cell"]
 assert count_parameters(base) == n_weights
@@ -517,13 +513,12 @@ assert 0.1 < 4 * n * base.vocab_size / activations < 0.4
 # (section-gpu-compile)=
 # ## torch.compile
 #
-# Take `x + dropout(y)` and then LayerNorm. As three kernels the dropout reads 1 number and writes 1, the sum reads 2
-# and writes 1, the norm reads 1 and writes 1: seven movements. One fused kernel reads 2 and writes 1. Since the
-# operation is memory-bound, it can be $7/3$ times as fast. `torch.compile` writes such kernels: it records a function
-# as a **graph**, fuses what works number by number, and leaves the matrix products as they are.
+# Take `x + dropout(y)` and then LayerNorm. As three kernels dropout and norm each read 1 number and write 1, and the
+# sum reads 2 and writes 1: seven movements. One fused kernel reads 2 and writes 1, so this memory-bound operation can
+# be $7/3$ times as fast. `torch.compile` writes such kernels: it records a function as a **graph**, fuses what works
+# number by number, and leaves the matrix products as they are.
 #
-# The price is compilation, once per graph, and a graph is recorded for given shapes. Let us count graphs for six
-# lengths, with a compiler that only counts:
+# The price is one compilation per graph, and a graph is for given shapes. Let us count graphs for six lengths:
 
 # %%
 def graphs_for(lengths, dynamic):
@@ -543,14 +538,13 @@ print("fixed shapes:", graphs_for(range(11, 17), False), "graphs; symbols for th
 # %% [markdown]
 # With `dynamic=True` sizes are symbols, and one graph serves all. The package compiles the forward pass and its loss
 # so: `TrainConfig(compile=True)`. The alternative is a bounded number of shapes, with lengths rounded up to multiples
-# of 8 or 16; after eight recompilations PyTorch gives up on a function and runs it uncompiled. Whether it pays
-# depends on the GPU and on the length of the run.
+# of 8 or 16; after eight recompilations PyTorch gives up on a function and runs it uncompiled. Whether it pays depends
+# on the GPU and the length of the run.
 #
-# Decoding has another bottleneck: each step needs the token of the step before, so the host synchronizes once per
-# step, and with few rows the launches take longer than the arithmetic. A **CUDA graph** replays a recorded list of
-# launches with one call. `Translator.from_checkpoint(directory, device="cuda", graphs=True)` uses them. A
-# `Translator` on a GPU also computes in float16, which halves the bytes of the weights; `dtype="float32"` asks for
-# the other. What we know about both is in
+# Decoding has another bottleneck: each step needs the token of the step before, so the host synchronizes at every step,
+# and with few rows the launches take longer than the arithmetic. A **CUDA graph** replays a recorded list of launches
+# with one call. `Translator.from_checkpoint(directory, device="cuda", graphs=True)` uses them. On a GPU a `Translator`
+# computes in float16, which halves the bytes of the weights, unless `dtype="float32"`. What we know about both is in
 # [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md).
 
 # %% tags=["hide-cell"]
@@ -561,10 +555,9 @@ assert ((1 + 1) + (2 + 1) + (1 + 1)) / (2 + 1) == 7 / 3
 # (section-gpu-parallel)=
 # ## Eight GPUs: data parallelism
 #
-# The paper's batch of 25,000 tokens was shared by eight GPUs. The common way is **data parallelism**: each GPU has a
-# copy of the weights and an eighth of the sentences. It computes the gradient of its share. Then an **all-reduce**
-# adds up all gradients and hands the sum to every GPU, so that all make the same step of Adam and their weights stay
-# equal.
+# Eight GPUs shared the paper's batch of 25,000 tokens. The common way is **data parallelism**: each GPU has a copy of
+# the weights and computes the gradient of an eighth of the sentences. Then an **all-reduce** hands the sum of all
+# gradients to every GPU, so that all make the same step of Adam and their weights stay equal.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three columns for GPU 0, GPU 1 and GPU 7, with dots between. Each column has boxes from top to bottom: an eighth of the batch, forward and backward on a copy of the weights, own gradient. A wide box below spans all columns: all-reduce, sum of the gradients. Below it each column has Adam and new weights, the same on all."}, "figure": {"caption": "One data-parallel step. Only the all-reduce talks to the other GPUs.", "name": "fig-gpu-parallel"}}
 figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
@@ -584,7 +577,7 @@ ax.set(xlim=(-0.1, 9.7), ylim=(-0.4, 5.6)), ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# If every GPU sent its whole gradient to every other one, the traffic would grow with their number. In a **ring**
+# If every GPU sent its gradient to every other, the traffic would grow with their number. In a **ring**
 # {cite}`patarasuk2009bandwidth` each of $K$ GPUs cuts its gradient into $K$ chunks and talks to its right neighbour
 # only. After $K - 1$ rounds each GPU owns the full sum of one chunk, and $K - 1$ more rounds pass the sums round:
 
@@ -619,22 +612,22 @@ axes[0].set(ylabel="GPU", xlabel="chunk")
 plt.show()
 
 # %% [markdown]
-# So each GPU sends $2\,(K-1)/K$ times the size of the gradient, less than twice, whatever $K$ is. For base on eight
-# GPUs that is 0.44 GB per step. Over PCIe 3.0 at 16 GB/s it takes 28 ms, 7 percent of the paper's 0.4 s, and PyTorch
-# starts it while the backward pass still runs {cite}`li2020pytorch`. (How the paper's GPUs were joined is unknown.)
+# So each GPU sends $2\,(K-1)/K$ times the gradient's size, less than twice, whatever $K$ is. For base on eight GPUs
+# that is 0.44 GB per step. Over PCIe 3.0 at 16 GB/s it takes 28 ms, 7 percent of the paper's 0.4 s, and PyTorch starts
+# it while the backward pass still runs {cite}`li2020pytorch`. (How the paper's GPUs were joined is unknown.)
 #
-# Here it is in plain PyTorch. `torchrun --nproc-per-node 8 file.py` starts the same program eight times and tells each
-# process its number in the variables `RANK`, `LOCAL_RANK` and `WORLD_SIZE`. `DistributedDataParallel` wraps our
-# `TrainingLoss` and does the all-reduce in `backward`.
+# In plain PyTorch, `torchrun --nproc-per-node 8 file.py` starts the same program eight times and tells each process its
+# number in the variables `RANK`, `LOCAL_RANK` and `WORLD_SIZE`. `DistributedDataParallel` wraps our `TrainingLoss` and
+# does the all-reduce in `backward`.
 
 # %% tags=["hide-input"]
 script = Path("scripts/data_parallel.py")
 display(Markdown(f"```python\n{script.read_text(encoding='utf-8').partition('if rank')[0].strip()}\n```"))
 
 # %% [markdown]
-# One detail is the division: DDP gives every process the *mean* of the gradients, and shares have different numbers of tokens.
-# So we add up the tokens of all, divide each summed loss by that total, and multiply by the number of processes. We
-# run it with two processes on the CPU; process 0 then compares with the whole batch on its own.
+# One detail is the division: DDP gives every process the *mean* of the gradients, and shares have different numbers of
+# tokens. So we add up the tokens of all, divide each summed loss by that total, and multiply by the number of
+# processes. We run two processes on the CPU; process 0 then compares with the whole batch.
 
 # %% tags=["nbval-ignore-output"]
 command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
@@ -644,8 +637,7 @@ assert "the gradient of one batch is True" in done.stdout
 
 # %% [markdown]
 # `annotated-transformer train` does the same under `torchrun`. The setting `accumulate` counts the batches of a step
-# over all processes, and each process takes its share of them. Eight batches of 3,125 tokens make the paper's step of
-# 25,000:
+# over all processes. Eight batches of 3,125 tokens make the paper's step of 25,000:
 #
 # ```
 # annotated-transformer train --corpus wmt14-en-de --preset base --out runs/base \
@@ -657,20 +649,19 @@ assert "the gradient of one batch is True" in done.stdout
 #     --set max_tokens=3125 --set accumulate=8
 # ```
 #
-# The first command is for one GPU, the second for eight, the third for eight in two machines, on each of which it is
-# typed. All three make the same run: one GPU computes eight batches in turn, eight GPUs one each, and only what
-# dropout drops differs. Every process plans the whole step from the lengths of all sentences, so it knows how many real
-# tokens the step has without asking. Gradients are exchanged once per step, after the last batch of each process; before
-# that they are added up at home (PyTorch calls this `no_sync`). A run can stop with eight GPUs and go on with one
-# (`--resume`), at the same place in the data. When a process dies, `torchrun` starts all of them again, and they go on
-# from the last checkpoint. Both machines need the same data and must see the same `--out`.
+# The first command is for one GPU, the second for eight, the third for eight in two machines, on each of which we type
+# it. All three make the same run: one GPU computes eight batches in turn, eight GPUs one each, and only what dropout
+# drops differs. Every process plans the whole step from the lengths of all sentences, so it knows the number of real
+# tokens without asking. Gradients are exchanged once per step, after the last batch of each process (`no_sync` in
+# PyTorch). A run can stop with eight GPUs and go on with one (`--resume`), at the same place in the data. When a
+# process dies, `torchrun` restarts all from the last checkpoint. Both machines need the same data and must see the same
+# `--out`.
 #
 # When one GPU has no room for a model with its gradients and Adam's moments, all of them are sharded: ZeRO
-# {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`. `train --fsdp` does so: each of eight GPUs keeps
-# an eighth of every matrix, and a layer is put together when it is its turn. Only to validate, and at the end of the
-# run, each GPU puts the whole model together, so the weights alone must still fit: 4 of the 16 bytes that weight, gradient
-# and moments take per parameter. Losses are the same to $10^{-5}$. The tests see this with two and four processes on a CPU;
-# we have not run it on several GPUs.
+# {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`. With `train --fsdp` each of eight GPUs keeps
+# an eighth of every matrix, and a layer is put together at its turn. To validate, and at the end of the run, each GPU
+# puts the whole model together, so the weights alone, 4 of the 16 bytes per parameter, must still fit. Losses are the
+# same to $10^{-5}$ in our tests, with two and four processes on a CPU; we have not run it on several GPUs.
 
 # %% tags=["hide-cell"]
 sent = 2 * 7 / 8 * 4 * n_weights
@@ -681,11 +672,11 @@ assert round(sent / 1e9, 2) == 0.44 and round(1e3 * sent / 16e9) == 28 and round
 # ## Colab in ten minutes
 #
 # 1. Click the rocket at the top of this page and choose Colab. Under *Runtime, Change runtime type*, take a T4.
-# 2. Run the first cell, which fetches the book and keeps Colab's own PyTorch, which is built for the GPU.
+# 2. Run the first cell, which fetches the book and keeps Colab's own PyTorch, built for the GPU.
 # 3. Train with one of the commands below, after an exclamation mark. The small corpus takes minutes.
-# 4. Watch three things on the progress bar: the loss is finite and falls, `tokens_per_s` is steady, and memory suffices.
+# 4. Watch the progress bar: the loss is finite and falls, `tokens_per_s` is steady, and memory suffices.
 #
-# On a GPU of your own, `pip install` the package and a PyTorch with CUDA; the commands are the same.
+# On your own GPU, `pip install` the package and a PyTorch with CUDA; the commands are the same.
 
 # %%
 commands = {
@@ -701,10 +692,9 @@ for what, command in commands.items():
     print(f"# {what}\nannotated-transformer {command}".replace(" --set", " \\\n    --set"))
 
 # %% [markdown]
-# If you time a piece of code yourself, call `torch.cuda.synchronize()` before you stop the clock; otherwise you time
-# the launches. `python benchmarks/gpu.py` times steps, kernels, compilation and batches in this way and writes
-# `results/gpu.json`, which the folded cell shows once there is one. What we measured on CPUs, beside other systems,
-# is in
+# If you time code yourself, call `torch.cuda.synchronize()` before you stop the clock; otherwise you time the launches.
+# `python benchmarks/gpu.py` times steps, kernels, compilation and batches so and writes `results/gpu.json`, which the
+# folded cell shows once there is one. What we measured on CPUs, beside other systems, is in
 # [benchmarks/README.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/benchmarks/README.md).
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -779,8 +769,8 @@ assert tokens_needed(GPUS["A100 80GB"], 1024, 4096) == 189 and tokens_needed(h10
 # ```{solution} gpu-ex-adam
 # :class: dropdown
 #
-# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens the optimizer takes longer than the
-# products, so faster arithmetic wants larger batches.
+# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens the optimizer takes longer, so faster
+# arithmetic wants larger batches.
 # ```
 
 # %% tags=["hide-cell"]
@@ -843,7 +833,7 @@ for pair in (halves, halves[::-1]):
 # :class: dropdown
 #
 # It descends $(2 + 4) / 2 = 3$ nats; the mean over all tokens is $(20 + 120) / 40 = 3.5$. A token in the small share
-# counts three times as much as one in the large share.
+# counts three times as much.
 # ```
 
 # %% tags=["hide-cell"]
@@ -856,21 +846,20 @@ assert sum(mean for _, mean in shares) / 2 == 3 and of_tokens == ddp == 3.5 and 
 # ```{exercise} Make it fit
 # :label: gpu-ex-fit
 #
-# Choose `max_tokens` and `accumulate` for the *big* model on a GPU of 16 GB, with a fifth of the memory left over for
-# what the plan leaves out, so that a step still has at least 25,000 tokens.
+# Choose `max_tokens` and `accumulate` for the *big* model on a GPU of 16 GB, with a fifth of the memory kept for what
+# the plan leaves out, and at least 25,000 tokens in a step.
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# Solve equation {eq}`gpu-memory` for the tokens. The 16 bytes per weight come off first.
+# Solve equation {eq}`gpu-memory` for the tokens.
 # ```
 #
 # ```{solution} gpu-ex-fit
 # :class: dropdown
 #
-# The weights, their gradients and Adam's moments take 3.4 GB. The folded cell tries `accumulate` = 1, 2, 3, ... and
-# stops at the first that fits: 4, with `max_tokens=6250`.
+# Weights, gradients and moments take 3.4 GB. The first `accumulate` that fits is 4, with `max_tokens=6250`.
 # ```
 
 # %% tags=["hide-cell"]
