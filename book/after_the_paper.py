@@ -264,9 +264,9 @@ assert sum(tuple(row) in known for row in drawn) / 200 > 0.8
 # Many tasks can be put as a text to continue, one reason why this family became the common one. GPT-3 solved tasks from
 # a few examples in its prompt, with no weight changed: **in-context learning** {cite}`brown2020language`. One mechanism
 # found in trained models is **induction heads**, which look for an earlier occurrence of the present token and copy
-# what came after it {cite}`olsson2022context`. About 60 percent of what GPT-3 read came from a filtered Common Crawl, a
-# copy of much of the web. A prompt that shows worked steps, a **chain of thought** {cite}`wei2022chain`, helps a large
-# model with problems of several steps.
+# what came after it {cite}`olsson2022context`.  A prompt that shows worked steps, a **chain of thought**
+# {cite}`wei2022chain`, helps a large model with problems of several steps. About 60 percent of what GPT-3 read came
+# from a filtered Common Crawl, a copy of much of the web.
 
 # %% [markdown]
 # ## Encoder-decoder: rewrite what you read
@@ -351,9 +351,9 @@ assert looked[0].argmax() == looked[1].argmax() == 2 and looked[2].argmax() == 1
 # {cite}`gururangan2020dont`).
 #
 # What does the first step buy? Our new text, without questions or labels, tells of 24 animals, twelve on land and
-# twelve at sea, and only *how* each moves and *where* tells which. A language model reads 2,000 of its sentences; then
-# it gets six questions with their answers, and we ask about the other 18 animals. The control, with random weights,
-# gets the same six.
+# twelve at sea, and only what each *does* and *where* tells which kind it is. A language model reads 2,000 of its
+# sentences; then it gets six questions with their answers, and we ask about the other 18 animals. The control, with
+# random weights, gets the same six.
 
 # %% tags=["hide-cell"]
 LAND, SEA = map(str.split, ("horse cow goat hen pig fox hare deer mole wolf bear cat",
@@ -490,8 +490,6 @@ ax.set(xlim=(-0.1, 8.5), ylim=(-0.1, 3.6)), ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# ChatGPT (November 2022) and GPT-4 (2023) are language models tuned in this way.
-#
 # The reward model learns from pairs: its loss is $-\log \sigma(r(x, y_{\text{better}}) - r(x, y_{\text{worse}}))$. The
 # last step seeks high reward near the distribution $\pi_0$ of step 1; $\mathrm{KL}$ measures how far it has moved:
 #
@@ -528,10 +526,11 @@ for beta in (1, 0.2):
 assert 0.35 < tilted[1][ID["lake"]] < 0.55 and tilted[0.2][ID["lake"]] > 0.85
 
 # %% [markdown]
-# People preferred the answers of InstructGPT with 1.3 billion parameters to those of GPT-3 with 175 billion
-# {cite}`ouyang2022training`. DPO {cite}`rafailov2023direct` turns equation {eq}`ap-rlhf` round and learns from the
-# comparisons without a reward model. Where a program can check the answer, as in mathematics, the checker is the
-# reward; in this way DeepSeek-R1 {cite}`deepseek2025r1` learned to write long chains of reasoning.
+# ChatGPT (November 2022) and GPT-4 (2023) are language models tuned in this way. People preferred the answers of
+# InstructGPT with 1.3 billion parameters to those of GPT-3 with 175 billion {cite}`ouyang2022training`. DPO
+# {cite}`rafailov2023direct` turns equation {eq}`ap-rlhf` round and learns from the comparisons without a reward model.
+# Where a program can check the answer, as in mathematics, the checker is the reward; in this way DeepSeek-R1
+# {cite}`deepseek2025r1` learned to write long chains of reasoning.
 
 # %% [markdown]
 # ## Who kept what
@@ -618,7 +617,7 @@ TIMELINE = {
                  "DeepSeek-R1": 2025.05},
 }
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Timeline from 2017 to 2025, time running down, in five columns. Encoder-only: BERT 2018 to ViT 2020. Decoder-only: GPT-1 2018, GPT-2 2019, GPT-3 2020, PaLM and Flamingo 2022, LLaMA 2023, Mixtral, Llama 3 and DeepSeek-V3 2024, Qwen3 2025. Encoder-decoder: the paper 2017, Marian 2018, T5 2019. Parts: sparse experts 2017, relative positions and pre-norm 2018, RMSNorm and one key head 2019, SwiGLU and QK norm 2020, rotary and ALiBi 2021, FlashAttention 2022, grouped heads, RoPE scaling and Mamba 2023, latent attention 2024. Training: parallel decoding 2017, scaling laws 2020, LoRA and instruction tuning 2021, InstructGPT, Chinchilla and speculative decoding 2022, DPO 2023, DeepSeek-R1 2025."}, "figure": {"caption": "Some of what followed, by month of first publication.", "name": "fig-ap-timeline"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Timeline from 2017 to 2025, time running down, in five columns. Encoder-only: BERT 2018 to ViT 2020. Decoder-only: GPT-1 2018, GPT-2 2019, GPT-3 2020, PaLM and Flamingo 2022, LLaMA 2023, Mixtral, Llama 3 and DeepSeek-V3 2024, Qwen3 2025. Encoder-decoder: the paper 2017, Marian 2018, T5 2019. Parts: sparse experts 2017, relative positions and pre-norm 2018, RMSNorm and one key head 2019, SwiGLU and QK norm 2020, rotary and ALiBi 2021, FlashAttention 2022, grouped heads, RoPE scaling and Mamba 2023, latent attention 2024. Training: parallel decoding 2017, scaling laws 2020, LoRA and instruction tuning 2021, InstructGPT, Chinchilla and speculative decoding 2022, DPO 2023, DeepSeek-R1 2025."}, "figure": {"caption": "The paper among its neighbours, by month of first publication.", "name": "fig-ap-timeline"}}
 figure, ax = plt.subplots(figsize=(6.9, 6.2), layout="constrained")
 for column, events in enumerate(TIMELINE.values()):
     ax.axvline(column, color="0.85", zorder=0)
@@ -647,8 +646,8 @@ plt.show()
 # are large at first, so they need the warm-up. [Chapter 3.1](3_1_stacks.ipynb) trains both.
 #
 # **RMSNorm** {cite}`zhang2019root` leaves out LayerNorm's mean and bias, and **QK norm** {cite}`henry2020query`
-# normalises queries and keys before their product. This bounds the scores, so the softmax cannot saturate as models
-# grow; a vision model of 22 billion parameters needed it to train stably {cite}`dehghani2023scaling`.
+# normalises queries and keys before their product. This bounds the scores, so large queries and keys no longer saturate
+# the softmax; a vision model of 22 billion parameters needed it to train stably {cite}`dehghani2023scaling`.
 #
 # $$
 # \mathrm{RMSNorm}(x)_i = g_i\, \frac{x_i}{\sqrt{\frac{1}{d} \sum_j x_j^2 + \epsilon}}, \qquad
@@ -743,7 +742,7 @@ print("scores 1,000 places on are the same:", torch.allclose(moved, rotate(q) @ 
 # \frac{q_i \cdot k_j}{\sqrt{d_k}} - s\,(i - j)
 # $$ (ap-alibi)
 #
-# Beyond the distances up to $L$ of its training a rotary model meets new angles. **Position interpolation**
+# Beyond the longest distance $L$ of its training a rotary model meets new angles. **Position interpolation**
 # {cite}`chen2023extending` multiplies all positions by $L / L'$, so that a text of $L'$ tokens fits into the known
 # angles, and fine-tunes briefly. YaRN {cite}`peng2024yarn` shrinks the slow column pairs alone, and Llama 3 starts from
 # a base of 500,000 in place of 10,000.
@@ -872,9 +871,9 @@ plt.show()
 # \qquad\Longleftrightarrow\qquad y_i = \sum_{j \le i} (c_i \cdot b_j) \Big(\prod_{k=j+1}^{i} a_k\Big)\, x_j
 # $$ (ap-ssm)
 #
-# On the right we have unrolled the recurrence and meet an old friend: $c$ are queries, $b$ keys and $x$ values under a
-# causal mask, with a decay in place of the softmax {cite}`dao2024transformers`. Such a layer trains in parallel like
-# attention and runs like an RNN.
+# On the right we have unrolled it for a scalar $a_t$, as in Mamba-2, and meet an old friend: $c$ are queries, $b$ keys
+# and $x$ values under a causal mask, with a decay in place of the softmax {cite}`dao2024transformers`. Such a layer
+# trains in parallel like attention and runs like an RNN.
 
 # %%
 def scan(a, b, c, x):
@@ -951,8 +950,8 @@ assert sum(p.numel() for p in sparse.parameters()) > 7.9 * sum(p.numel() for p i
 
 # %% [markdown]
 # Eight times the parameters cost 3 percent more operations, those of the router. What we pay for is memory for all
-# experts, and the tokens' way to the GPU of their expert. A second loss keeps the router from sending every token to
-# the same one. Mixtral {cite}`jiang2024mixtral` takes two of eight experts per token, and in DeepSeek-V3
+# experts, and sending each token to its expert's GPU. A second loss keeps the router from sending every token to the
+# same one. Mixtral {cite}`jiang2024mixtral` takes two of eight experts per token, and in DeepSeek-V3
 # {cite}`deepseek2024v3` 37 of 671 billion parameters work on each.
 
 # %% [markdown]
@@ -998,9 +997,9 @@ assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 # **Less sequential generation** took two roads. One writes all words at once {cite}`gu2018non`; as each is drawn
 # without knowing the others, rounds of refinement follow {cite}`ghazvininejad2019mask`. The other guesses ahead and
 # checks, begun by two of the authors {cite}`stern2018blockwise`. **Speculative decoding** {cite}`leviathan2023fast`
-# lets a small model draw a word from $q$ and accepts it with probability $\min(1, p/q)$; after a refusal we draw in
-# proportion to what is missing, $\max(0, p - q)$. Together this gives exactly the large model's $p$, and one of its
-# passes checks several guesses.
+# lets a small model draw a word from its $q$, which the large model, with its $p$, accepts with probability $\min(1,
+# p/q)$; after a refusal we draw in proportion to what is missing, $\max(0, p - q)$. Together this gives exactly $p$,
+# and one of the large model's passes checks several guesses.
 #
 # The **limits** are known too. Beside the quadratic cost, models are weak beyond the lengths of their training
 # {cite}`kazemnejad2023impact`. A fixed vocabulary breaks rare words, numbers and other languages into many pieces;

@@ -3,7 +3,7 @@
 #
 # A Transformer with a mistake in it runs. Its shapes fit, its loss falls, and its translations are somewhat worse than
 # they should be; or its loss is wonderful, and its translations are nonsense. In this chapter we make the famous
-# mistakes, one by one. Each entry has the mistake, its symptom, and **the one test that catches it**.
+# mistakes, one by one. Each entry has the mistake and **the one test that catches it**, many also a symptom.
 
 # %% tags=["hide-cell"]
 import math
@@ -101,9 +101,10 @@ assert all((max(shares[-3:]) > 0.5) == (name in ("none", "one layer, twice")) fo
 
 # %% [markdown]
 # Without the shift the loss is *better* than the right model's, and without the causal mask it is as good; both write
-# nonsense. A wrong rate or missing positions show in both curves. One layer used twice hardly shows at all. So we need
-# tests. Each of ours measures a **deviation** that must be 0. `catches` runs it on both versions, and fails unless it
-# accepts the right one *and* refuses the wrong one, since a test that has never failed has yet to be seen working.
+# nonsense. A wrong rate or missing positions show in both curves. One layer used twice shows in the score alone, 87
+# percent for 97. So we need tests. Each of ours measures a **deviation** that must be 0. `catches` runs it on both
+# versions, and fails unless it accepts the right one *and* refuses the wrong one, since a test that has never failed
+# has yet to be seen working.
 
 # %%
 def catches(deviation, wrong, right, within=1e-5):
@@ -196,8 +197,8 @@ catches(change_from_padding, wrong=rows, right=columns)
 # %% [markdown]
 # ### One mask too few
 #
-# The source's padding must be hidden twice: in the encoder, and again in the encoder-decoder attention. Tests with a single
-# sentence miss the second. The law that finds both: **append padding, and everything stays as it was.**
+# The source's padding must be hidden twice: in the encoder, and again in the encoder-decoder attention. Tests with a
+# single sentence miss both. The law that finds them: **append padding, and everything stays as it was.**
 
 # %%
 def change_from_more_padding(logits):

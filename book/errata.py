@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Errata: the paper's slips, and the paper against its authors' code
 #
-# Small slips of the paper have been copied into lectures and code. Here is each of them in one table, with the chapter
-# that has the arithmetic; the paper's findings stay as they are. Then we compare the text with the code that its authors
-# published, which matters more when you want to repeat a result. Last come places where well-known code of others
-# differs from the paper.
+# Small slips of the paper have been copied into lectures and code. Here are those we know in one table, with the
+# chapter that has the arithmetic; the paper's findings stay as they are. Then we compare the text with the code that
+# its authors published, which matters more when you want to repeat a result. Last come places where well-known code of
+# others differs from the paper.
 
 # %% tags=["hide-cell"]
 import math
@@ -174,8 +174,8 @@ plt.show()
 # %% [markdown]
 # *Positions*: sines first and cosines after are the same table with its columns in another order, and all that meets
 # these columns is learned, so it can take the same order. "I think this does not matter", wrote one of the authors when
-# [somebody asked](https://github.com/tensorflow/tensor2tensor/issues/391). The exponent is a true difference, which grows
-# along the columns and with the position:
+# [somebody asked](https://github.com/tensorflow/tensor2tensor/issues/391). The exponent is a true difference. Its
+# effect grows with the position and is largest near the 25th pair of columns:
 
 # %% mystnb={"image": {"alt": "Heat map with a colour bar of the absolute difference between the paper's and the code's table, for 100 positions and 256 sines. It is near 0 at the first positions and at the last columns, and largest, about 0.14, at late positions in the columns 10 to 60."}, "figure": {"caption": "How far the code's sines are from the paper's, with the columns in the same order.", "name": "fig-errata-positions"}}
 printed, code = positional_encoding(100, 512), concatenated_positional_encoding(100, 512)
@@ -243,8 +243,8 @@ assert_close(bessel.item(), math.sqrt(512 / 511), atol=1e-9, rtol=0)
 assert (wrong - printed).abs().mean() > 0.1 and not hasattr(nn.Module, "params")
 
 # %% [markdown]
-# PyTorch's own layers hold one trap, because `nn.TransformerDecoder` masks nothing by itself. We change the last position
-# only, and look how far the first one moves.
+# PyTorch's own layers hold one trap, because `nn.TransformerDecoder` masks nothing by itself. We change the last
+# position only, and see how far the first one moves.
 
 # %%
 torch.manual_seed(0)

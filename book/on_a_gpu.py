@@ -82,7 +82,7 @@ plt.show()
 # %% [markdown]
 # So our training step asks for nothing: the log adds up losses on the device and fetches them every `log_every` steps.
 # A batch travels from **pinned** memory, which the system may not move, so even the copy is only a launch. The folded
-# cell watches every operation of a step and finds none that synchronizes.
+# cell watches every operation of a step and finds no `.item()` and no `nonzero`.
 
 # %% tags=["hide-cell"]
 class Watch(TorchDispatchMode):
@@ -188,8 +188,8 @@ ax.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="at most
 plt.show()
 
 # %% [markdown]
-# Only the wide products are compute-bound. How much time can the rest take? We add up the bounds of one encoder layer's
-# forward pass, with attention in separate kernels.
+# Only the wide products are compute-bound. How much time can the small operations take, those without a weight matrix?
+# We add up the bounds of one encoder layer's forward pass, with attention in separate kernels.
 
 # %%
 counts = {"$W_Q$": 4, "$W_1$": 1, "$W_2$": 1, "$QK^T$": 2, "softmax": 1, "ReLU": 1, "add + LayerNorm": 2}
@@ -203,9 +203,10 @@ for gpu in ("P100", "A100 80GB", "H100 SXM"):
     assert shares[0] < 0.02 < shares[1]
 
 # %% [markdown]
-# On an H100 1 percent of the arithmetic takes 47 percent of the time. To lower that share, we shorten the numbers and
-# **fuse** several operations into one kernel. (At six operations per weight and token, as in [chapter
-# 6.1](6_1_results.ipynb), a whole step takes at least 0.125 s on the paper's machine, 31 percent of its 0.4 s.)
+# At its bounds, an H100 spends 47 percent of the time on 1 percent of the arithmetic. To lower that share, we shorten
+# the numbers and **fuse** several operations into one kernel. (At about six operations per weight and token, as in
+# [chapter 6.1](6_1_results.ipynb), a whole step takes at least 0.125 s on the paper's machine, 31 percent of its 0.4
+# s.)
 
 # %% tags=["hide-cell"]
 def forward_on_meta(config, n_sentences, length):
@@ -236,7 +237,7 @@ assert f"{floor:.3f}" == "0.125" and f"{floor / 0.4:.0%}" == "31%"
 # ## Sixteen bits
 #
 # Since 2017 NVIDIA's GPUs have **tensor cores**, units that multiply small matrices of short numbers and add up in
-# float32. (A **TPU** is Google's chip {cite}`jouppi2017datacenter`.) Two 16-bit types share them:
+# float32. (A **TPU** is Google's chip {cite}`jouppi2017datacenter`.) Two 16-bit types divide their bits differently:
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Four rows of little squares, one square per bit. float32: 1 sign, 8 exponent, 23 fraction. TF32: 1, 8, 10. bf16: 1, 8, 7. fp16: 1, 5, 10. Beside each row the range: float32, TF32 and bf16 from 1e-38 to 3e38, fp16 from 6e-8 to 65504."}, "figure": {"caption": "Bits of the number types. Bits of the exponent give range, bits of the fraction give precision.", "name": "fig-gpu-bits"}}
 figure, ax = plt.subplots(figsize=(7, 2.2), layout="constrained")
@@ -255,9 +256,9 @@ ax.axis("off")
 plt.show()
 
 # %% [markdown]
-# **bf16** {cite}`kalamkar2019study` keeps float32's range and has three digits. GPUs have it from the A100 on.
-# **fp16**, which the T4 and V100 have, is eight times finer but ends at $6 \cdot 10^{-8}$, so that small gradients
-# vanish. So we first multiply the loss by a large **scale** and later divide the gradients by it
+# **bf16** {cite}`kalamkar2019study` keeps float32's range and has two to three digits. GPUs have it from the A100 on.
+# **fp16**, which the T4 and V100 have, is eight times finer but has nothing below $6 \cdot 10^{-8}$, so that small
+# gradients vanish. So we first multiply the loss by a large **scale** and later divide the gradients by it
 # {cite}`micikevicius2018mixed`:
 
 # %%
@@ -448,9 +449,9 @@ losses = [TrainingRun(tiny, TrainConfig(), packing=choice).step([batch])[0].item
 print(f"loss of a step, padded {losses[0]:.4f}, packed {losses[1]:.4f}")
 
 # %% [markdown]
-# At random, 72 percent of the arithmetic goes to padding. Packing removes the last 2 percent and gives the same loss,
-# with a kernel for sentences of different lengths (`torch.nn.attention.varlen`). On a CPU our training packs by
-# default; on a GPU you ask for it, `packing="on"`.
+# In random batches of 100 (lengths drawn by us), 72 percent of the positions are padding; grouped, 2 percent. Packing
+# removes these too and gives the same loss, with a kernel for sentences of different lengths
+# (`torch.nn.attention.varlen`). On a CPU our training packs by default; on a GPU you ask for it, `packing="on"`.
 
 # %% tags=["hide-cell"]
 assert padded["grouped"] < 1.03 * sum(lengths) and round(1 - sum(lengths) / padded["at random"], 2) == 0.72
@@ -544,8 +545,9 @@ print("fixed shapes:", graphs_for(range(11, 17), False), "graphs; symbols for th
 # Decoding has another bottleneck: each step needs the token of the step before, so the host synchronizes at every step,
 # and with few rows the launches take longer than the arithmetic. A **CUDA graph** replays a recorded list of launches
 # with one call. `Translator.from_checkpoint(directory, device="cuda", graphs=True)` uses them. On a GPU a `Translator`
-# computes in float16, which halves the bytes of the weights, unless `dtype="float32"`. What we know about both is in
-# [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md).
+# computes in float16, which halves the bytes of the weights, unless `dtype="float32"`. Neither has been timed yet; in
+# float16, 199 of 200 translations stay the same
+# ([LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md)).
 
 # %% tags=["hide-cell"]
 assert (graphs_for(range(11, 17), False), graphs_for(range(11, 17), True)) == (6, 1)
@@ -617,8 +619,8 @@ plt.show()
 # it while the backward pass still runs {cite}`li2020pytorch`. (How the paper's GPUs were joined is unknown.)
 #
 # In plain PyTorch, `torchrun --nproc-per-node 8 file.py` starts the same program eight times and tells each process its
-# number in the variables `RANK`, `LOCAL_RANK` and `WORLD_SIZE`. `DistributedDataParallel` wraps our `TrainingLoss` and
-# does the all-reduce in `backward`.
+# number (`RANK`, `LOCAL_RANK`) and how many there are (`WORLD_SIZE`). `DistributedDataParallel` wraps our
+# `TrainingLoss` and does the all-reduce in `backward`.
 
 # %% tags=["hide-input"]
 script = Path("scripts/data_parallel.py")
@@ -650,11 +652,12 @@ assert "the gradient of one batch is True" in done.stdout
 # ```
 #
 # The first command is for one GPU, the second for eight, the third for eight in two machines, on each of which we type
-# it. All three make the same run: one GPU computes eight batches in turn, eight GPUs one each, and only what dropout
-# drops differs. Every process plans the whole step from the lengths of all sentences, so it knows the number of real
-# tokens without asking. Gradients are exchanged once per step, after the last batch of each process (`no_sync` in
-# PyTorch). A run can stop with eight GPUs and go on with one (`--resume`), at the same place in the data. When a
-# process dies, `torchrun` restarts all from the last checkpoint. Both machines need the same data and must see the same
+# it. All three make the same run: one GPU computes eight batches in turn, eight GPUs one each, and only rounding and
+# what dropout drops differ. Every process plans the whole step from the lengths of all sentences, so it knows the
+# number of real tokens without asking. Gradients are exchanged once per step, after the last batch of each process
+# (`no_sync` in PyTorch). A run can stop with eight GPUs and go on with one (`--resume`), at the same place in the data.
+# When a process dies, `torchrun` restarts all from the last checkpoint. Both machines need the same data and must see
+# the same
 # `--out`.
 #
 # When one GPU has no room for a model with its gradients and Adam's moments, all of them are sharded: ZeRO
@@ -669,11 +672,11 @@ assert round(sent / 1e9, 2) == 0.44 and round(1e3 * sent / 16e9) == 28 and round
 
 # %% [markdown]
 # (section-gpu-run)=
-# ## Colab in ten minutes
+# ## On Colab
 #
 # 1. Click the rocket at the top of this page and choose Colab. Under *Runtime, Change runtime type*, take a T4.
 # 2. Run the first cell, which fetches the book and keeps Colab's own PyTorch, built for the GPU.
-# 3. Train with one of the commands below, after an exclamation mark. The small corpus takes minutes.
+# 3. Train with one of the commands below, after an exclamation mark. We have not timed it.
 # 4. Watch the progress bar: the loss is finite and falls, `tokens_per_s` is steady, and memory suffices.
 #
 # On your own GPU, `pip install` the package and a PyTorch with CUDA; the commands are the same.
@@ -769,7 +772,7 @@ assert tokens_needed(GPUS["A100 80GB"], 1024, 4096) == 189 and tokens_needed(h10
 # ```{solution} gpu-ex-adam
 # :class: dropdown
 #
-# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens the optimizer takes longer, so faster
+# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens the optimizer takes longer than the products, so faster
 # arithmetic wants larger batches.
 # ```
 
