@@ -59,11 +59,19 @@ def open_page(page: Page, address: str, seconds: float = 600) -> None:
     Raises Playwright's Error if they are not there after so many seconds: a script alone would wait
     for ever.
     """
+    from playwright.sync_api import Error
+
     page.goto(address)
     if page.locator(LEADS_ON).count():
         page.wait_for_function(f"!document.querySelector('{LEADS_ON}')")
         page.wait_for_load_state()
-    page.evaluate(READY, seconds)
+    try:
+        page.evaluate(READY, seconds)
+    except Error as error:  # on a busy machine the old page answers until it is taken away
+        if "context was destroyed" not in str(error):
+            raise
+        page.wait_for_load_state()
+        page.evaluate(READY, seconds)
 
 
 class _Quiet(SimpleHTTPRequestHandler):
