@@ -249,7 +249,8 @@ def average_checkpoints(
         found = step_checkpoints(run)
         require(
             len(found) >= last,
-            f"{run} has {len(found)} checkpoints, cannot average the last {last}",
+            f"{run} has {len(found)} checkpoints, cannot average the last {last}: ask for fewer, "
+            "or train with a smaller checkpoint_every",
         )
         same = read_bounded(run / "tokenizer.model", MOST_BYTES) == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")

@@ -203,7 +203,7 @@ def _stream_hub(configuration: str, split: str, revision: str) -> Iterable[dict[
         import datasets
     except ImportError:
         raise ConfigError(
-            "WMT corpora need Hugging Face datasets (pip install 'annotated-transformer[wmt]'); "
+            "WMT corpora need Hugging Face datasets (pip install 'datasets>=3'); "
             f"or put {split}.jsonl into a directory and name the directory in {DATA_VARIABLE}"
         ) from None
     try:
