@@ -293,7 +293,7 @@ assert abs(share - 0.25) < 0.01
 
 # %% tags=["hide-cell"]
 ratio, of_base = (row["ppl_beyond"]["mean"] / row["ppl_within"]["mean"] for row in (short, summary["base"]))
-print(f"perplexity beyond 12 tokens over that within: sinusoids {ratio:.1f}, base, which has seen both, {of_base:.1f}")
+print(f"perplexity beyond 20 tokens over that within: sinusoids {ratio:.1f}, base, which has seen both, {of_base:.1f}")
 assert ratio > of_base > 1
 
 # %% [markdown]
