@@ -142,7 +142,7 @@ def could_have_seen(one: Comparison, p_of: Corrected) -> float:
 
 def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | None:
     rows = results.get(MINIATURES, {}).get("summary", [])
-    row = next((row for row in rows if row["id"] == name), {})
+    row: dict[str, Any] = next((row for row in rows if row["id"] == name), {})
     return row.get(f"{'log_' * measure.startswith('ppl')}{measure}_difference")
 
 
