@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.experiments.trained_models import (
+    CANNOT_TELL,
     MINIATURES,
     Compared,
+    Comparison,
     Corrected,
     Finding,
     Results,
@@ -178,8 +180,8 @@ which are counted and timed.
 """
 
 
-def corrected(results: Results) -> Corrected:
-    """The p-value of every comparison of trained models, corrected for all of them.
+def compared_models(results: Results) -> list[Comparison]:
+    """Every comparison of trained models, once.
 
     They are the perplexities of every row of the miniature, and what the rules read besides:
     margins, BLEU where the claim is about BLEU, perplexity beyond a length. Controls are not among
@@ -193,7 +195,22 @@ def corrected(results: Results) -> Corrected:
     family = comparisons(results, rows, "ppl")
     for *_, rule in RULES:
         family += rule.comparisons(results) if isinstance(rule, Compared) else []
-    return correct(family)
+    return list({one.key: one for one in family}.values())
+
+
+def corrected(results: Results) -> Corrected:
+    """The p-value of every comparison of trained models, corrected for all of them."""
+    return correct(compared_models(results))
+
+
+def untold(results: Results) -> list[str]:
+    """The comparisons that cannot tell, each with the difference that it could have seen."""
+    p_of, said = corrected(results), []
+    for one in compared_models(results):
+        rule = Compared((one.row,), one.measure, 0 if one.margin else one.direction)
+        if rule.verdict(one, p_of) == CANNOT_TELL:
+            said.append(rule.said(one, p_of))
+    return said
 
 
 def judge_claims(results: Results) -> list[Claim]:

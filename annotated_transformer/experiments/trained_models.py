@@ -61,6 +61,11 @@ class Comparison(NamedTuple):
         return 100 * math.expm1(difference) if self.unit else difference
 
     @property
+    def direction(self) -> int:
+        """The sign of its difference."""
+        return -1 if self.found.mean < 0 else 1
+
+    @property
     def unit(self) -> str:
         """What stands behind a number: a percent sign, or nothing for BLEU."""
         return " %" if self.measure.startswith("ppl") else ""
@@ -101,7 +106,7 @@ class Compared:
         verdicts = {self.verdict(one, p_of) for one in read}
         worst = (DOES_NOT, CANNOT_TELL, HOLDS)
         verdict = next(verdict for verdict in worst if verdict in verdicts)
-        return verdict, "; ".join(self._said(one, p_of) for one in read)
+        return verdict, "; ".join(self.said(one, p_of) for one in read)
 
     def verdict(self, one: Comparison, p_of: Corrected) -> str:
         """What one of its comparisons says."""
@@ -112,7 +117,8 @@ class Compared:
             return HOLDS
         return DOES_NOT if one.found.sign else CANNOT_TELL
 
-    def _said(self, one: Comparison, p_of: Corrected) -> str:
+    def said(self, one: Comparison, p_of: Corrected) -> str:
+        """The numbers of one of its comparisons, and what it could have seen if it cannot tell."""
         p = p_of[one.key]
         text = f"{one}, p {'below 0.0001' if p < 1e-4 else f'{p:.2g}'}"
         if self.verdict(one, p_of) != CANNOT_TELL:

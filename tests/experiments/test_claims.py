@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer.experiments.claims import corrected, judge_claims, load_results
+from annotated_transformer.experiments.claims import (
+    corrected,
+    judge_claims,
+    load_results,
+    untold,
+)
 from annotated_transformer.experiments.table_3.miniature import (
     CONTROLS,
     DECODINGS,
@@ -161,6 +166,16 @@ def test_every_comparison_of_the_stored_miniature_is_corrected_for():
     margins of A3 and E1."""
     stored = load_results(Path(__file__).parents[2] / "book" / "results")
     assert len(corrected(stored)) == 10 + 7 + 1 + 1 + 5
+
+
+def test_what_cannot_tell_is_listed_with_what_it_could_have_seen():
+    """B1 is far from 0. A3 is within 5 % of base: its margin tells, and its distance from 0 does
+    not. E1 tells neither. C1 could have seen exp(-0.1 (2.64 + 0.84)), with 2.64 for 5 % of six."""
+    rows = results(B1=(0.15, 0.25), C1=(-0.296, 0.096), A3=(-0.01, 0.011), E1=(0.0, 0.1))
+    found = untold(rows)
+    assert [line.split(":")[0] for line in found] == ["C1", "A3", "E1", "E1"]
+    assert found[0].endswith("could have seen 29.4 %")
+    assert found[-1].endswith("could not have held")
 
 
 def test_controls_are_not_corrected_for():
