@@ -121,7 +121,7 @@ def spreads(records: Records) -> dict[str, dict[str, Spread]]:
     base = records.get("base", {})
     for label, measure in MEASURES.items():
         rows = OF_LENGTHS if "_" in label else ("base", *TEN)
-        complete = [records[row] for row in rows if set(records.get(row, ())) == set(base)]
+        complete = [records[row] for row in rows if base and set(records.get(row, ())) == set(base)]
         trained = [[_value(measure, one[seed]) for seed in sorted(base)] for one in complete]
         searched = [
             [_value(measure, base[seed], name) for seed in sorted(base)]
