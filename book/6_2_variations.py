@@ -411,7 +411,7 @@ for control, least in asked.items():
 #
 # Of seeds we have three. Resampling three numbers can never leave their range, so we compute the noise of the seeds from
 # their standard deviation and **Student's t**. For three numbers t is 4.3 where the normal distribution has 1.96, and
-# after a correction for 24 comparisons it is near 22: so wide an interval hides almost everything. But all rows repeat
+# after a correction for 21 comparisons it is near 20: so wide an interval hides almost everything. But all rows repeat
 # one experiment with the same three seeds. Let us look at what a seed does to them.
 
 # %%
@@ -479,7 +479,7 @@ for label, half in (("its own three differences", of_three), ("all rows", studen
 # One more correction is due. At a level of 5 %, one comparison in twenty comes out even where there is no difference, and
 # we make dozens. So we compute a **p-value** for each, the probability of a difference at least as large if the true one
 # were 0. **Holm's correction** then multiplies the smallest of $m$ p-values by $m$, the next by $m - 1$, and so on. Here
-# $m$ is 24: the perplexity of every row that we trained, and the few other comparisons that
+# $m$ is 21: the perplexity of every row that we trained, and the few other comparisons that
 # [the page of claims](claims.ipynb) reads. A difference *counts* when the corrected p is below 0.05 and all three seeds
 # point the same way. All rows share base's three runs, so an unlucky base moves every row at once.
 #
@@ -494,7 +494,7 @@ for label, half in (("its own three differences", of_three), ("all rows", studen
 from annotated_transformer.experiments.trained_models import comparisons, could_have_seen, counts
 
 p_of = corrected(results)
-assert len(p_of) == 24
+assert len(p_of) == 21
 compared = {one.row: one for one in comparisons(results, TEN, "ppl")}
 print(f"{'':22}{'paper':>7}   here, captions")
 for row in (row for row in TABLE_3 if row.id in TEN):

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write table_3.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
-    parser.add_argument("--rows", default="all", help="a group of rows: ten, or all (default)")
+    rows = "rows, or groups of rows: ten, claims, all (default)"
+    parser.add_argument("--rows", nargs="+", default=["all"], help=rows)
     for name, what, default in (
         ("--out", "the table's file", "book/results"),
         ("--runs", "the runs", "runs/variations"),
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = args.runs or Path(scratch if args.small else "runs/variations")
         kept = args.scores or (Path(scratch) / "kept" if args.small else KEPT)
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
-        variations = find_variations(["base", "A1"] if args.small else [args.rows])
+        variations = find_variations(["base", "A1"] if args.small else args.rows)
         names = [variation.id for variation in variations]
         name, n_seeds = ("reverse", 2) if args.small else (CORPUS, 3)
         sizes = {"steps": 5, "vocab_size": 300, "n_sentences": 20} if args.small else {}
@@ -69,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{number} of {len(tasks)}: {path.parent.name}", flush=True)
         records = collect(runs, name)
         command = COMMAND + " --small" * args.small
-        if not args.small and args.rows != "all":
-            command += f" --rows {args.rows}"
+        if not args.small and args.rows != ["all"]:
+            command += f" --rows {' '.join(args.rows)}"
         out = out / "table_3.json"
         write_table(out, command, records, summarize(records))
     print(out)
