@@ -532,7 +532,7 @@ plt.show()
 #   deep or wide model is still on its way. Glorot's initial values have a part in it: with scaled ones, in the earlier runs
 #   below and with as many tokens, one layer is worse by 25 to 27 %, as in the paper.
 # - **Two we cannot tell**: a single head ($-8$ %, where the test could have seen 13), and no smoothing ($-5$ %, the very
-#   number of the paper, where it could have seen 12).
+#   number of the paper).
 #
 # So the miniature can tell differences of the size that the paper's table has. Where it contradicts the paper, it does so
 # early in training, and is no evidence about the end of it. It shows how much a table of this kind depends on when one
