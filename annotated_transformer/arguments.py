@@ -209,11 +209,11 @@ def _variations(verbs: Any) -> None:
         nargs="*",
         metavar="ROW",
         default=[],
-        help="for run: base, A1 ... E1, big, one of the claims, or a group: table, claims, all",
+        help="for run: base, A1 ... big, one of the claims, or a group: ten, table, claims, all",
     )
     add("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N of each row (default 3)")
     add("--jobs", type=int, default=1, metavar="N", help="runs at a time (default 1)")
-    add("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 1,000)")
+    add("--steps", type=int, metavar="N", help="steps that stand for 100,000 (default 2,000)")
     add("--corpus", default="tatoeba-en-de", metavar="NAME", help="default tatoeba-en-de")
     add("--out", default="runs/variations", metavar="DIR", help="where runs are kept")
     add("--result", metavar="FILE", help="for table: also write a result file (JSON)")

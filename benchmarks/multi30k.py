@@ -3,6 +3,7 @@
     pip install sacremoses spacy
     python benchmarks/multi30k.py                  list the runs
     python benchmarks/multi30k.py tiny             run one; one that was interrupted goes on
+    python benchmarks/multi30k.py tiny --processes 2   the same run, shared by two processes
     python benchmarks/multi30k.py tiny --score     only score and record a run that is finished
 
 A metric is a way to prepare text and to compare it, so each run has its own: the same preparation
@@ -200,6 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
     )
     parser.add_argument("--score", action="store_true", help="do not train, only score and record")
+    parser.add_argument("--processes", type=int, default=1, help="that train side by side")
     args = parser.parse_args(arguments)
     if not args.name:
         print("\n".join(f"{name:12} {run.about}" for name, run in RUNS.items()))
@@ -223,6 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder,
             ("--vocab-size", str(run.vocab_size), *settings),
             None,
+            args.processes,
         )
     command("average", str(folder), "--last", str(run.average), "--out", str(averaged))
     valid = {alpha: score(run, averaged, text, "valid", alpha)["BLEU"] for alpha in run.alphas}

@@ -95,15 +95,24 @@ RECIPES = {
 }  # fmt: skip
 
 
-def command(*words: str) -> str:
-    """Run a verb of the command line; what it printed on standard output."""
+def command(*words: str, processes: int = 1) -> str:
+    """Run a verb of the command line; what it printed on standard output.
+
+    With more than one process `torchrun` starts it, which only `train` knows how to share.
+    """
     print("$ annotated-transformer", *words, file=sys.stderr, flush=True)
-    call = [sys.executable, "-m", "annotated_transformer", *words]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    call = [sys.executable, *(torchrun if processes > 1 else ()), "-m", "annotated_transformer"]
+    call += words
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
 def train(
-    data: tuple[str, ...], run: Path, arguments: tuple[str, ...], before: Path | None
+    data: tuple[str, ...],
+    run: Path,
+    arguments: tuple[str, ...],
+    before: Path | None,
+    processes: int = 1,
 ) -> None:
     """Train a run to its end, from its last checkpoint if there is one;
     note the commit and the time it took."""
@@ -115,7 +124,7 @@ def train(
         run.mkdir(parents=True, exist_ok=True)
         (run / "commit").write_text(commit() + "\n")
     began, cpu_began = time.time(), cpu_seconds()
-    command("train", *data, "--out", str(run), *arguments)
+    command("train", *data, "--out", str(run), *arguments, processes=processes)
     for name, seconds in (
         ("seconds", time.time() - began),
         ("cpu_seconds", cpu_seconds() - cpu_began),

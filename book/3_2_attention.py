@@ -217,7 +217,8 @@ output = alpha @ V
 print("scores", scores, "weights", alpha, "output", output, sep="\n")
 
 # %% [markdown]
-# The larger a score, the larger its weight in the row. Rounding belongs at the end. With $\sqrt 2$ rounded to 1.41, and
+# The larger a score, the larger its weight in the row: the second token looks most, and equally, at the first and at
+# itself, the third at the first. Rounding belongs at the end. With $\sqrt 2$ rounded to 1.41, and
 # $1/\sqrt 2$ to 0.71, before the exponential, the third token's output comes out as (0.75, 1.25) in place of (0.74,
 # 1.26).
 

@@ -623,7 +623,7 @@ for line in corpus.card("wmt14-en-de").splitlines():
     print(textwrap.fill(line, 76, subsequent_indent=13 * " "))
 
 # %% [markdown]
-# English-German has 4,508,785 pairs, "about 4.5 million". The English-French collection of that name has 40.8 million,
+# By the card of the data set, English-German has 4,508,785 pairs, "about 4.5 million". The English-French collection of that name has 40.8 million,
 # 4.8 million more than the paper's; which 36 million it used is unknown.
 
 # %% tags=["hide-cell", "row-X4"]

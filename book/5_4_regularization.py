@@ -272,7 +272,7 @@ assert dropped[3] < without[3] - 0.4 and dropped[4] > without[4] + 0.05
 assert smoothed_run[3] < without[3] - 0.2 and smoothed_run[2] > 0.88 and smoothed_run[4] < dropped[4]
 
 # %% [markdown]
-# Without regularization the model gets nearly all *training* symbols right, more than the rule allows. Its held-out
+# Without regularization the model gets about 94 % of the *training* symbols right, more than the rule allows. Its held-out
 # loss turns and rises while its accuracy there barely moves: it is wrong about as often as before, with more
 # confidence. With dropout the held-out loss falls and stays down, although the training loss ends below the dotted
 # line: dropout slows memorisation and leaves it possible. On new sentences label smoothing makes the model less wrongly
@@ -586,15 +586,16 @@ for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[
     assert abs(accuracy - smoothed_accuracy) < 0.08 and min(accuracy, smoothed_accuracy) > 0.85
 miniature = {row["id"]: row for row in json.loads(Path("results/table_3.json").read_text())["summary"]}
 bleu = miniature["D3"]["bleu_difference"]
-assert [abs(round(bleu[key], 1)) for key in ("low", "mean", "high")] == [1.3, 0.0, 1.2] and bleu["sign"] == 0
+assert [abs(round(bleu[key], 1)) for key in ("low", "mean", "high")] == [2.0, 0.1, 2.2] and bleu["sign"] == 0
 
 # %% [markdown]
 # The first half shows with either seed: perplexity is worse, and comes near the $1/q(y) = 1.10$ that is asked for in
-# this vocabulary of 16. The second half stays open here: about 99 of 100 tokens are right with and without smoothing. For
+# this vocabulary of 16. The second half stays open here: in the run above 98.8 and 99.0 % of the tokens are right without
+# smoothing, 99.6 and 99.2 % with it, and two seeds of so easy a task cannot tell. For
 # BLEU there is the paper's Table 3: 25.3 at a perplexity of 4.67 without smoothing, 25.8 at 4.92 with 0.1, 25.7 at 5.47
 # with 0.2. So perplexity cannot compare a smoothed with an unsmoothed model. Our miniature of Table 3
-# ([6.2](6_2_variations.ipynb)) is too weak to confirm it: without smoothing its BLEU changes by 0.0, with an interval from
-# $-1.3$ to $+1.2$.
+# ([6.2](6_2_variations.ipynb)) is too weak to confirm it: without smoothing its BLEU changes by $+0.1$, with an interval from
+# $-2.0$ to $+2.2$.
 #
 # :::{dropdown} Where this is
 # `AddNorm` is in `annotated_transformer/model/stacks.py`, the model's dropout (with cheaper random numbers on a CPU) in

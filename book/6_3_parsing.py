@@ -268,8 +268,8 @@ print(f"{len(vocabulary)} tokens in the vocabulary; outputs are {longer:.1f} tim
 
 # %% [markdown]
 # The model has two layers of width 64. We train it as we trained the translator: `TrainingRun`
-# ([chapter 5.2](5_2_training.ipynb)) gives batches of similar length and makes one Adam step after another. In so short
-# a run the scaled initial values of [chapter 3.1](3_1_stacks.ipynb) get further than Glorot's.
+# ([chapter 5.2](5_2_training.ipynb)) gives batches of similar length and makes one Adam step after another. The
+# initial values are the scaled ones of [chapter 3.1](3_1_stacks.ipynb).
 
 # %% tags=["row-X6", "nbval-ignore-output"]
 def train_parser(config, steps=700):
@@ -498,10 +498,10 @@ plt.show()
 # Our models are well above the right-branching baseline, and write a whole tree in 17 to 44 percent of cases. At 20,000
 # steps, F1 rises from 21.4 over 30.3 to 34.5 while the sentences double twice, from 2,897 to 11,588. The last doubling
 # brings nothing (-0.3, within the interval), and 2.5 times the steps bring 11.9 (`craft-long`): with all of CRAFT our
-# model is short of training rather than of trees. With `craft-long` the paper's beam of 21 raises precision and lowers
-# recall, and F1 stays the same within its interval.
+# model is short of training rather than of trees. With `craft-long` the paper's beam of 21 raises precision from 47.4 to
+# 50.4 and lowers recall from 45.0 to 43.4, and F1 stays the same within its interval.
 #
-# Short sentences are parsed far better than long ones. One likely reason is the format: only the count ties a tag to its
+# Short sentences are parsed far better than long ones: `craft-long` reaches 84.1 up to ten words and 32.1 beyond forty. One likely reason is the format: only the count ties a tag to its
 # word, so one forgotten tag moves every later bracket by one word. In the telescope sentence, when `VBD` is missing, F1
 # falls to 28.6.
 

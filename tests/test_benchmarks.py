@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
-    "half_precision", "miniature_at_work", "multi30k", "page", "recipes", "shards", "soak",
+    "half_precision", "multi30k", "page", "recipes", "shards", "soak",
     "special_cases", "training", "training_page", "wmt_slice", "wmt_slice_training",
 )  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
     """The package's commands are pretended: each is noted, and leaves the files it would leave."""
     called = []
 
-    def command(verb, *words):
+    def command(verb, *words, processes=1):
         called.append((verb, *words[:1]))
         if "--out" in words:
             out = Path(words[words.index("--out") + 1])
@@ -107,7 +107,7 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
 
 def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, tmp_path):
     """Training, averaging and scoring are pretended, and noted."""
-    scored, results = [], []
+    scored, results, started = [], [], []
 
     def command(verb, *words):
         out = Path(words[words.index("--out") + 1])
@@ -121,7 +121,8 @@ def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, 
         best = {"valid": 1.0, "test": 1.4}[split]  # what is best on the test split must not count
         return {"BLEU": {"score": 40.0 - abs(alpha - best)}}
 
-    def train(data, folder, words, before):
+    def train(data, folder, words, before, processes):
+        started.append(processes)
         folder.mkdir()
         (folder / "commit").write_text("0123abc\n")
 
@@ -135,12 +136,28 @@ def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, 
         "write_result",
         lambda *words, **more: results.append((words[2][0], more["commit"])),
     )
-    multi30k.main(["tiny", "--runs", str(tmp_path)])
+    multi30k.main(["tiny", "--runs", str(tmp_path), "--processes", "2"])
+    assert started == [2]
     assert {name for name, *_ in scored} == {"multi30k_tiny-averaged"}
     assert scored[-1][1:] == ("test", 1.0) and all(split == "valid" for _, split, _ in scored[:-1])
     ((record, commit),) = results
     assert commit == "0123abc" and [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
     assert record["test"]["BLEU"]["score"] == pytest.approx(39.6)
+
+
+def test_a_command_is_shared_by_processes_through_torchrun(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        recipes.subprocess,
+        "run",
+        lambda call, **_: calls.append(call) or SimpleNamespace(stdout=""),
+    )
+    for processes in (1, 2):
+        recipes.command("train", "--out", "run", processes=processes)
+    ((_, *alone), (_, *shared)) = calls
+    assert alone == ["-m", "annotated_transformer", "train", "--out", "run"]
+    start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    assert shared == [*start, *alone]
 
 
 def test_a_ratio_above_one_says_that_this_tree_is_faster():

@@ -78,6 +78,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "experiments.table_1.measurement", "experiments.table_1.timing",
         "experiments.table_1.counting", "experiments.table_1.sweep", "experiments.table_3",
         "experiments.table_3.miniature", "experiments.table_3.miniature_run",
+        "experiments.table_3.miniature_summary",
         "experiments.table_3.miniature_table", "experiments.table_4", "experiments.table_4.parser",
         "experiments.table_4.plan", "experiments.table_4.scoring", "experiments.table_4.treebank",
         "experiments.figures_3_to_5", "experiments.figures_3_to_5.knock_out",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from annotated_transformer.experiments.claims import CHOICE, KINDS, Claim
+from annotated_transformer.experiments.claims import CLAIM, KINDS, Claim
 from annotated_transformer.experiments.trained_models import CANNOT_TELL, DOES_NOT, HOLDS
 
 VERDICTS = {HOLDS: "+", DOES_NOT: "−", CANNOT_TELL: "?"}
@@ -86,7 +86,7 @@ def _menu(name: str, claims: Sequence[Claim]) -> str:
 
 def _row(claim: Claim) -> str:
     data = " ".join(f'data-{name}="{escape(getattr(claim, name))}"' for name in MENUS)
-    kind = claim.kind + (" (choice)" if claim.role == CHOICE else "")
+    kind = claim.kind + (f" ({claim.role})" if claim.role != CLAIM else "")
     cells = [kind, claim.rule]
     middle = "".join(f"<td>{escape(text)}</td>" for text in cells)
     verdict = f"{VERDICTS[claim.verdict]} {claim.verdict}"

@@ -3,7 +3,7 @@
 Corpus scores are functions of sums over sentences. So a sentence's share of the sums is all that is
 kept, and drawing sentences with replacement (the bootstrap; Koehn 2004 for BLEU) gives the spread
 that another test set of this kind would have. Of seeds there are too few to draw from: their spread
-is taken from Student's t.
+is taken from Student's t, with the seeds of one configuration, or of many (`block_spread`).
 """
 
 from __future__ import annotations
@@ -94,13 +94,56 @@ def bleu_of_sums(sums: Float[Tensor, "10"]) -> float:
     return bleu_from_counts([round(count) for count in sums.tolist()])
 
 
+class Spread(NamedTuple):
+    """The standard deviation of a value between seeds, and its degrees of freedom."""
+
+    sd: float
+    degrees: int
+
+
+def block_spread(table: Sequence[Sequence[float]]) -> Spread:
+    """What is left to chance where every configuration was run with the same seeds.
+
+        s^2 = sum_gi (x_gi - mean_g - mean_i + mean)^2 / ((G - 1) (k - 1))
+
+    That is the error of a randomized block design (Fisher 1935): G configurations, a row each, and
+    k seeds, each a block, since a seed gives all of them the same batches, in the same order. What
+    a seed does to all alike is not in s, and cancels in a difference of two configurations, whose
+    standard deviation is sqrt(2) s. It takes their noise to be equal. Raises ConfigError unless
+    there are two rows or more of as many seeds, two at least.
+    """
+    sizes = {len(row) for row in table}
+    require(
+        len(table) > 1 and len(sizes) == 1 and min(sizes) > 1,
+        f"a block design needs two rows or more of as many seeds, got {sorted(sizes)} seeds "
+        f"in {len(table)} rows",
+    )
+    x = torch.tensor(table, dtype=torch.float64)
+    left = x - x.mean(1, keepdim=True) - x.mean(0) + x.mean()
+    degrees = (x.size(0) - 1) * (x.size(1) - 1)
+    return Spread(math.sqrt(left.square().sum().item() / degrees), degrees)
+
+
+ALIKE = 6.0
+"""A configuration whose seeds have more than so many times the common variance has its own noise.
+
+It is about the 1 % point of F with 2 and 20 degrees of freedom, 5.85 (Fisher 1925).
+"""
+
+
 class Estimate(NamedTuple):
-    """A mean over seeds, its 95 % interval, and each seed's value, in the order of the seeds."""
+    """A mean over seeds, its 95 % interval, and each seed's value, in the order of the seeds.
+
+    `seed_error` is the standard error of the mean that comes from the seeds and `degrees` its
+    degrees of freedom; without them they are taken from `seeds` alone.
+    """
 
     mean: float
     low: float
     high: float
     seeds: list[float]
+    seed_error: float | None = None
+    degrees: int | None = None
 
     @property
     def sign(self) -> int:
@@ -114,6 +157,7 @@ def estimate(
     runs: Sequence[Float[Tensor, "_N _S"]],
     against: Sequence[Float[Tensor, "_N _S"]] | None = None,
     n_samples: int = 1000,
+    spread: Spread | None = None,
 ) -> Estimate:
     """The metric's mean over `runs` (seeds of one configuration), or its difference to `against`.
 
@@ -124,8 +168,10 @@ def estimate(
     where s_sentences is the standard deviation of the mean when sentences are drawn with
     replacement, the same for all runs and both sides, so that a difference is paired (Efron and
     Tibshirani 1993, chapter 6), s_seeds is that of the k runs' own values, and t is Student's, 4.30
-    for three of them: drawing from three seeds could never reach beyond the outermost one. A single
-    run has no s_seeds, and its interval says nothing of other seeds. Raises ConfigError unless all
+    for three of them: drawing from three seeds could never reach beyond the outermost one. Where
+    `spread`, taken from more runs, is given, s_seeds is that, with its degrees of freedom, unless
+    the runs' own variance is more than `ALIKE` times as large. A single run has no s_seeds, with a
+    `spread` or without, and its interval says nothing of other seeds. Raises ConfigError unless all
     runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
@@ -146,11 +192,26 @@ def estimate(
     means = [statistics.fmean(values(sample)) for sample in weights]
     seeds = values(torch.ones(n, dtype=torch.float64))
     half = NORMAL_95 * statistics.stdev(means)
-    if len(seeds) > 1:
-        t = STUDENT_95[min(len(seeds) - 1, len(STUDENT_95)) - 1]
-        half = math.hypot(half, t * statistics.stdev(seeds) / math.sqrt(len(seeds)))
+    error, degrees = _seed_error(seeds, spread)
+    if degrees:
+        half = math.hypot(half, student_95(degrees) * error)
     mean = statistics.fmean(seeds)
-    return Estimate(mean, mean - half, mean + half, seeds)
+    return Estimate(mean, mean - half, mean + half, seeds, error, degrees)
+
+
+def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[float, int]:
+    """The standard error of the seeds' mean, and its degrees of freedom: 0 for a single seed."""
+    if len(seeds) < 2:
+        return 0.0, 0
+    sd, degrees = statistics.stdev(seeds), len(seeds) - 1
+    if spread and sd**2 <= ALIKE * spread.sd**2:
+        sd, degrees = spread
+    return sd / math.sqrt(len(seeds)), degrees
+
+
+def student_95(degrees: int) -> float:
+    """Student's t for 95 %, two-sided."""
+    return STUDENT_95[degrees - 1] if degrees <= len(STUDENT_95) else _student(0.05, degrees)
 
 
 P_LEAST = 1e-9
@@ -177,14 +238,14 @@ def p_value(found: Estimate, value: float = 0.0) -> float:
 def half_width(found: Estimate, level: float) -> float:
     """How far the interval reaches to either side when it misses the truth in `level` of cases.
 
-    At 0.05 it is the interval of `estimate`. The spread of the seeds is taken from the seeds and
-    that of the sentences from what is left of that interval; their factors are the quantiles of
-    Student's t and of the normal distribution for `level`.
+    At 0.05 it is the interval of `estimate`. The seeds have their part of it, the sentences what
+    is left; their factors are the quantiles of Student's t and of the normal distribution for
+    `level`.
     """
-    of_seeds, degrees = 0.0, min(len(found.seeds) - 1, len(STUDENT_95))
-    if degrees:
-        of_seeds = statistics.stdev(found.seeds) / math.sqrt(len(found.seeds))
-    t = STUDENT_95[degrees - 1] if degrees else 0.0
+    of_seeds, degrees = _seed_error(found.seeds)
+    if found.seed_error is not None and found.degrees is not None:
+        of_seeds, degrees = found.seed_error, found.degrees
+    t = student_95(degrees) if degrees else 0.0
     half = (found.high - found.low) / 2
     of_sentences = math.sqrt(max(0.0, half**2 - (t * of_seeds) ** 2)) / NORMAL_95
     normal = -statistics.NormalDist().inv_cdf(level / 2)
@@ -219,8 +280,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's correction (1979): each p-value as it counts among all of them, in the same order.
 
     The smallest of m is multiplied by m, the next by m - 1, and so on; none comes out below one
-    that was smaller, or above 1. Where all m differences are 0, the chance that any corrected value
-    is below 0.05 is at most 5 %.
+    that was smaller, or above 1. Whichever of the m differences are truly 0, the chance that any of
+    those comes out below 0.05 is at most 5 %.
     """
     corrected, highest = [0.0] * len(p_values), 0.0
     for done, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from annotated_transformer import cli
@@ -12,23 +13,27 @@ from annotated_transformer.checkpoint import load_model
 from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
 from annotated_transformer.experiments.result_file import read_result
 from annotated_transformer.experiments.significance import ppl_of_sums
-from annotated_transformer.experiments.table_3 import miniature
+from annotated_transformer.experiments.table_3 import miniature, miniature_summary
 from annotated_transformer.experiments.table_3.miniature import (
     CLAIMS,
+    CONTROLS,
     DECODINGS,
     VARIATIONS,
     Task,
     find_variations,
     read_scores,
     run_task,
+    taken_out,
 )
+from annotated_transformer.experiments.table_3.miniature_run import keep, take
+from annotated_transformer.experiments.table_3.miniature_summary import spreads, summarize
 from annotated_transformer.experiments.table_3.miniature_table import (
     as_text,
     collect,
     result_records,
     run_tasks,
-    summarize,
 )
+from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.tables.variations import TABLE_3
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -74,25 +79,24 @@ def run(capsys, *arguments):
 
 
 @pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.id)
-def test_the_rule_divides_widths_by_eight_and_layers_by_two_and_keeps_the_rest(row):
+def test_the_rule_divides_widths_by_four_and_layers_by_two_and_keeps_the_rest(row):
     full, (small, training) = row.model_config(2000), VARIATIONS[row.id].configs(seed=7)
     for name in ("d_model", "d_ff", "d_k", "d_v"):
-        assert 8 * getattr(small, name) == getattr(full, name)
+        assert 4 * getattr(small, name) == getattr(full, name)
     assert 2 * small.N == full.N
     kept = (
         "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
     )  # fmt: skip
     assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
-    assert small.initialization == "scaled"  # the values of every stored run
-    steps = row.train_config().train_steps
-    assert training.train_steps == miniature.STEPS * steps // 100_000
+    assert small.initialization == "glorot"
+    assert training.train_steps == miniature.STEPS
     assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)
-    assert (training.warmup_steps, training.lr_factor) == (200, 0.3)
+    assert (training.warmup_steps, training.lr_factor) == (400, 0.3)
 
 
 def test_rows_that_keep_the_number_of_parameters_still_do():
     sizes = {name: VARIATIONS[name].configs(1)[0] for name in ("base", "A1", "A2", "A3", "A4")}
-    assert {config.h * config.d_k for config in sizes.values()} == {64}
+    assert {config.h * config.d_k for config in sizes.values()} == {128}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
@@ -113,7 +117,6 @@ def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
             "no-positions": {"positions"},
             "no-warm-up": {"warm_up"},
             "pre-norm": {"norm"},
-            "pre-norm-no-warm-up": {"warm_up"},
             "short": {"max_length"},
             "short-learned": {"positions"},
         }[claim.id]
@@ -122,7 +125,10 @@ def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
 
 def test_groups_and_ids_name_variations():
     assert [v.id for v in find_variations(["table"])] == [row.id for row in TABLE_3]
-    assert len(find_variations(["all", "A1"])) == len(VARIATIONS) == 28
+    assert len(VARIATIONS) == 20 + 7
+    ten = [v.id for v in find_variations(["ten"])]
+    assert ten == ["base", *miniature.TEN] and len(ten) == 11
+    assert {v.id for v in find_variations(["all", "A1"])} == {*ten, *(v.id for v in CLAIMS)}
     assert [v.id for v in find_variations(["B2", "B2", "pre-norm"])] == ["B2", "pre-norm"]
     with pytest.raises(ConfigError, match="no variation A9"):
         find_variations(["A1", "A9"])
@@ -190,6 +196,20 @@ def test_a_finished_run_is_not_run_again(out, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_run_whose_scores_were_kept_is_not_run_again(out, tmp_path, monkeypatch):
+    (scores,) = (out / "reverse").glob("A1-2/scores.json")
+    keep(scores, tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["A1-2.json.gz"]
+    take(tmp_path / "kept", tmp_path / "runs" / "reverse")
+    monkeypatch.setattr(miniature, "train", None)
+    again = run_task(task("A1", tmp_path / "runs", seed=2))
+    assert again.read_bytes() == scores.read_bytes()
+    again.write_text("newer")  # what lies in the runs is not written over
+    take(tmp_path / "kept", tmp_path / "runs" / "reverse")
+    assert again.read_text() == "newer"
+
+
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
@@ -215,16 +235,16 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkey
 @pytest.mark.slow
 def test_the_summary_compares_every_row_with_its_own(out):
     rows = {row["id"]: row for row in summarize(collect(out, "reverse"), n_samples=20)}
-    assert list(rows) == ["base", "A1", *miniature.DECODINGS]
+    assert list(rows) == ["base", "A1", *DECODINGS, *CONTROLS]
     assert "bleu_difference" not in rows["base"]
     ppl = {record["row"]: [] for record in result_records(collect(out, "reverse"))}
     for record in result_records(collect(out, "reverse")):
         ppl[record["row"]].append(record["ppl"])
     assert rows["A1"]["ppl"]["seeds"] == pytest.approx(ppl["A1"])
-    differences = [one - other for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
-    assert rows["A1"]["ppl_difference"]["seeds"] == pytest.approx(differences)
+    ratios = [math.log(one / other) for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
+    assert rows["A1"]["log_ppl_difference"]["seeds"] == pytest.approx(ratios)
     assert rows["A1"]["paper"] == {"name": "h=1", "ppl": 5.29, "bleu": 24.9, "parameters": None}
-    assert rows["beam-1"]["ppl_difference"]["mean"] == 0
+    assert rows["beam-1"]["log_ppl_difference"]["mean"] == 0
     assert as_text(rows.values()).count("\n") == len(rows)
 
 
@@ -236,13 +256,14 @@ def made_up_record(name, seed, matched, nats, train_loss):
     def scores(nats):
         return {
             "signature": "none",
-            "nll": [[nats * n, n] for n in (5, 9, 14, 20)],
+            "nll": [[nats * n, n] for n in (5, 9, 14, 24)],
             "bleu_counts": [counts] * 4,
         }
 
     found = {"": scores(nats)}
     if name == "base":
-        found |= {decoding: scores(nats + i) for i, decoding in enumerate(DECODINGS, 1)}
+        more = (*DECODINGS, *CONTROLS)
+        found |= {name: scores(nats + i) for i, name in enumerate(more, 1)}
     return {
         "id": name,
         "seed": seed,
@@ -260,11 +281,65 @@ def made_up_runs():
     }
 
 
-def test_each_way_to_search_has_its_own_scores():
+def test_each_way_to_search_and_each_control_has_its_own_scores():
     rows = {row["id"]: row for row in summarize(made_up_runs(), n_samples=20)}
-    for i, decoding in enumerate(DECODINGS, 1):
-        assert rows[decoding]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
-        assert rows[decoding]["ppl_difference"]["mean"] == pytest.approx(math.exp(1 + i) - math.e)
+    for i, name in enumerate((*DECODINGS, *CONTROLS), 1):
+        assert rows[name]["group"] == ("controls" if name in CONTROLS else "search")
+        assert rows[name]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
+        assert rows[name]["log_ppl_difference"]["mean"] == pytest.approx(i)
+
+
+def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
+    """Base's seeds lie 0.2 apart in nats a token, A1's 0.4: what is left of a row and a seed is
+    0.05 each, the sum of squares 0.01, and a difference has twice that."""
+    apart = {"base": 0.2, "A1": 0.4, "unscaled-A1": 0.9}
+    records = {
+        name: {seed: made_up_record(name, seed, 8, 1.0 + seed * more, 1.0) for seed in (1, 2)}
+        for name, more in apart.items()
+    }
+    found = spreads(records)
+    assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(0.02)), 1)
+    assert found["search"]["ppl"].sd == pytest.approx(0)  # each way changes both seeds alike
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    own = {"A1": 0.2 / math.sqrt(2), "unscaled-A1": 0.5 / math.sqrt(2)}
+    for name, sd in (("A1", math.sqrt(0.02)), ("unscaled-A1", own["unscaled-A1"])):
+        difference = rows[name]["log_ppl_difference"]
+        assert difference["degrees"] == 1
+        assert difference["seed_error"] == pytest.approx(sd / math.sqrt(2))
+    assert own["unscaled-A1"] ** 2 > 6 * 0.02  # so far apart that it has its own noise
+
+
+def test_where_a_way_to_search_changes_nothing_the_interval_is_a_point():
+    """A beam leaves perplexity as it is, whatever averaging does to it."""
+    records = {"base": {seed: made_up_record("base", seed, 8, 1.0, 1.0) for seed in (1, 2, 3)}}
+    for seed, record in records["base"].items():
+        scores = record["scores"]
+        scores["beam-1"]["nll"] = scores[""]["nll"]
+        scores["averaged"]["nll"] = [[nats * (1 + 0.1 * seed), n] for nats, n in scores[""]["nll"]]
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    beam, averaged = (rows[name]["log_ppl_difference"] for name in ("beam-1", "averaged"))
+    assert beam["low"] == beam["mean"] == beam["high"] == 0
+    assert averaged["low"] < averaged["mean"] < averaged["high"]
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_takes_its_part_out_of_the_trained_weights_and_puts_it_back(name):
+    model = Transformer(VARIATIONS["base"].configs(1, vocab_size=VOCAB_SIZE)[0]).eval()
+    tokens = torch.randint(4, VOCAB_SIZE, (2, 9), generator=torch.Generator().manual_seed(3))
+    turned = tokens.flip(1)
+    other_first, other_last = (tokens.index_fill(1, torch.tensor(i), 7) for i in (0, 8))
+    whole = model(tokens, tokens)
+    with taken_out(model, name):
+        damaged = model(tokens, tokens)
+        same = {
+            "without-encoder": (model.encode(tokens)[:, :8], model.encode(other_last)[:, :8]),
+            "without-decoder": (damaged[:, 8], model(tokens, other_first)[:, 8]),
+            "without-cross": (damaged, model(turned, tokens)),
+            "without-positions": (damaged, model(turned, tokens)),
+        }[name]
+        assert torch.allclose(*same, atol=1e-5)
+    assert not torch.allclose(whole, damaged, atol=1e-3)
+    assert torch.equal(model(tokens, tokens), whole)
 
 
 def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
@@ -277,20 +352,21 @@ def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
 
 
 @pytest.mark.slow
-def test_perplexity_beyond_the_training_length_is_that_of_the_longer_sentences(out, tmp_path):
+def test_perplexity_beyond_a_length_is_that_of_the_longer_sentences(tmp_path, monkeypatch):
+    monkeypatch.setattr(miniature_summary, "SHORT", 10)  # the corpus has 4 to 13 tokens
     for name in ("short", "short-learned"):
         run_task(task(name, tmp_path))
     records = collect(tmp_path, "reverse")
     rows = {row["id"]: row for row in summarize(records, n_samples=20)}
     nll = {name: read_scores(records[name][1]).nll for name in rows}
-    beyond = nll["short"][:, 1] > 12
+    beyond = nll["short"][:, 1] > 10
     assert 0 < beyond.sum() < len(beyond)
     assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(
         ppl_of_sums(nll["short"][beyond].sum(0))
     )
-    difference = rows["short-learned"]["ppl_within_difference"]["mean"]
+    difference = rows["short-learned"]["log_ppl_within_difference"]["mean"]
     within = [ppl_of_sums(nll[name][~beyond].sum(0)) for name in ("short-learned", "short")]
-    assert difference == pytest.approx(within[0] - within[1])
+    assert difference == pytest.approx(math.log(within[0] / within[1]))
 
 
 @pytest.mark.slow
@@ -322,7 +398,7 @@ def test_the_command_line_runs_rows_and_writes_the_result_file(out, capsys, tmp_
     result = tmp_path / "table.json"
     assert run(capsys, "variations", "table", "--result", result, *where)[0] == 0
     content = read_result(result)
-    assert f"variations run table --seeds 2 --corpus reverse --out {out} && " in content["command"]
+    assert f"variations run ten --seeds 2 --corpus reverse --out {out} && " in content["command"]
     assert {(record["row"], record["seed"]) for record in content["records"]} == {
         ("base", 1),
         ("base", 2),

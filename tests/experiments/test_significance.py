@@ -11,7 +11,9 @@ from annotated_transformer.config import ConfigError
 from annotated_transformer.experiments.significance import (
     STUDENT_95,
     Estimate,
+    Spread,
     bleu_of_sums,
+    block_spread,
     estimate,
     half_width,
     holm,
@@ -19,6 +21,7 @@ from annotated_transformer.experiments.significance import (
     ppl_of_sums,
     sentence_bleu_statistics,
     sentence_nll,
+    student_95,
 )
 from annotated_transformer.translation.evaluation import bleu, perplexity
 
@@ -177,6 +180,59 @@ def test_p_is_five_percent_where_the_interval_ends(n_seeds):
     assert half_width(found, 0.05) == pytest.approx((found.high - found.low) / 2, rel=1e-3)
     assert half_width(found, 0.01) > half_width(found, 0.05)
     assert p_value(found, found.high + 0.1) < 0.05 < p_value(found, found.high - 0.1)
+
+
+def test_what_a_seed_does_to_all_rows_is_not_noise():
+    """By hand: rows 1, 2, 6 and 3, 2, 4 have means 3 and 3, seeds 2, 2 and 5; what is left is
+    -1, 0, 1 and 1, 0, -1, and 4 / ((2 - 1) (3 - 1)) = 2."""
+    table = [[1.0, 2.0, 6.0], [3.0, 2.0, 4.0]]
+    assert block_spread(table) == Spread(pytest.approx(math.sqrt(2)), 2)
+    for effects in ([0.0, 0.0, 0.0], [5.0, -7.0, 90.0]):
+        changed = [[x + e for x, e in zip(row, effects, strict=True)] for row in table]
+        assert block_spread(changed).sd == pytest.approx(math.sqrt(2))
+    for odd in ([[1.0, 2.0]], [[1.0], [2.0]], [[1.0, 2.0], [1.0, 2.0, 3.0]]):
+        with pytest.raises(ConfigError, match="two rows or more of as many seeds"):
+            block_spread(odd)
+
+
+def test_a_common_spread_replaces_a_rows_own_unless_that_is_far_larger():
+    """Sentences alike: the interval is t s / sqrt(3); a variance of six times the common one counts
+    as its own."""
+    spread, t = Spread(0.5, 20), 2.086
+    near, wide, wider = (
+        estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
+        for seeds in ([0.9, 1.0, 1.1], [-0.2, 1.0, 2.2], [-0.3, 1.0, 2.3])
+    )
+    assert student_95(20) == pytest.approx(t, abs=1e-3)
+    for one in (near, wide):
+        assert one.high - one.mean == pytest.approx(t * 0.5 / math.sqrt(3), rel=1e-3)
+        assert (one.degrees, one.seed_error) == (20, pytest.approx(0.5 / math.sqrt(3)))
+    assert wider.high - wider.mean == pytest.approx(4.303 * 1.3 / math.sqrt(3), rel=1e-3)
+    assert p_value(near, near.low) == pytest.approx(0.05, abs=1e-4)
+    alone = estimate(mean, [rows(x, x) for x in (0.9, 1.0, 1.1)], n_samples=2)
+    same = alone._replace(degrees=20)  # twenty degrees see what two cannot
+    assert half_width(same, 0.001) < half_width(alone, 0.001) / 4
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_block_design_holds_the_truth_in_95_percent_of_cases():
+    """Eleven configurations, three seeds that move all of them alike, and equal noise: the
+    difference of each to the first, whose true value is 0."""
+    generator = torch.Generator().manual_seed(5)
+    held = []
+    for noise, seeds in zip(
+        torch.randn(300, 11, 3, generator=generator).tolist(),
+        (5 * torch.randn(300, 3, generator=generator)).tolist(),
+        strict=True,
+    ):
+        table = [[x + s for x, s in zip(row, seeds, strict=True)] for row in noise]
+        spread = block_spread(table)
+        spread = spread._replace(sd=math.sqrt(2) * spread.sd)
+        for row in table[1:]:
+            apart = [rows(x - y) for x, y in zip(row, table[0], strict=True)]
+            one = estimate(mean, apart, n_samples=2, spread=spread)
+            held.append(one.low <= 0 <= one.high)
+    assert 0.93 < sum(held) / len(held) < 0.97
 
 
 def test_holms_correction_is_that_of_the_textbook():

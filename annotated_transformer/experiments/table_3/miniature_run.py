@@ -1,36 +1,54 @@
-"""Table 3 in miniature and the claims without a row, all run.
+"""Table 3 in miniature and the claims without a row: what is missing is run, and the table written.
 
-It is `annotated-transformer variations run all`, and then `table`. With --small: two rows, two
-seeds, five steps of the corpus that reverses letters.
+    python -m annotated_transformer.experiments.table_3
+    python -m annotated_transformer.experiments.table_3 --rows ten
+
+The runs lie in a folder of their own and take hours. What a finished run was scored with, a number
+or ten for each sentence, goes into a small file beside the program, benchmarks/table_3_scores: a
+run that is found there is not trained again, so that a checkout with all of them computes the
+table, its intervals and its tests in a minute. `--scores` names another folder, to begin from
+nothing. With --small: two rows, two seeds, five steps of the corpus that reverses letters.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from annotated_transformer.experiments.table_3.miniature import find_variations, tasks_of
+from annotated_transformer.checkpoint import write_atomically
+from annotated_transformer.experiments.table_3.miniature import (
+    CORPUS,
+    SCORES,
+    find_variations,
+    tasks_of,
+)
+from annotated_transformer.experiments.table_3.miniature_summary import summarize
 from annotated_transformer.experiments.table_3.miniature_table import (
     collect,
     run_tasks,
-    summarize,
     write_table,
 )
 
 COMMAND = "python -m annotated_transformer.experiments.table_3"
+KEPT = Path("benchmarks/table_3_scores")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write table_3.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
+    rows = "rows, or groups of rows: ten, claims, all (default)"
+    parser.add_argument("--rows", nargs="+", default=["all"], help=rows)
     for name, what, default in (
-        ("--out", "table_3.json", "book/results"),
+        ("--out", "the table's file", "book/results"),
         ("--runs", "the runs", "runs/variations"),
+        ("--scores", "the scores of finished runs", str(KEPT)),
     ):
         where = f"folder of {what} (default: {default}, or a temporary one)"
         parser.add_argument(name, type=Path, help=where)
@@ -39,18 +57,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         runs = args.runs or Path(scratch if args.small else "runs/variations")
+        kept = args.scores or (Path(scratch) / "kept" if args.small else KEPT)
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
-        variations = find_variations(["base", "A1"] if args.small else ["all"])
+        variations = find_variations(["base", "A1"] if args.small else args.rows)
         names = [variation.id for variation in variations]
-        name, n_seeds = ("reverse", 2) if args.small else ("tatoeba-en-de", 3)
+        name, n_seeds = ("reverse", 2) if args.small else (CORPUS, 3)
         sizes = {"steps": 5, "vocab_size": 300, "n_sentences": 20} if args.small else {}
+        take(kept / name, runs / name)
         tasks = tasks_of(names, n_seeds, name, runs, **sizes)
         for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
-            print(f"{number} of {len(tasks)}: {path}", flush=True)
+            keep(path, kept / name)
+            print(f"{number} of {len(tasks)}: {path.parent.name}", flush=True)
         records = collect(runs, name)
         command = COMMAND + " --small" * args.small
-        write_table(out / "table_3.json", command, records, summarize(records))
-    print(out / "table_3.json")
+        if not args.small and args.rows != ["all"]:
+            command += f" --rows {' '.join(args.rows)}"
+        out = out / "table_3.json"
+        write_table(out, command, records, summarize(records))
+    print(out)
+
+
+def keep(scores: Path, folder: Path) -> None:
+    """Pack the scores of a finished run into `folder`, as ROW-SEED.json.gz."""
+    packed = gzip.compress(scores.read_bytes(), mtime=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    to = folder / f"{scores.parent.name}.json.gz"
+    write_atomically(to, partial(Path.write_bytes, data=packed))
+
+
+def take(folder: Path, runs: Path) -> None:
+    """Unpack what `keep` packed for runs that are not finished in `runs`."""
+    for path in sorted(folder.glob("*.json.gz")):
+        scores = runs / path.name.removesuffix(".json.gz") / SCORES
+        if not scores.exists():
+            scores.parent.mkdir(parents=True, exist_ok=True)
+            content = gzip.decompress(path.read_bytes())
+            write_atomically(scores, partial(Path.write_bytes, data=content))
 
 
 if __name__ == "__main__":

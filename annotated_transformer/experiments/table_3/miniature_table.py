@@ -9,22 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from annotated_transformer.config import ModelConfig, require
+from annotated_transformer.config import require
 from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.experiments.significance import (
-    Metric,
-    SentenceScores,
-    bleu_of_sums,
-    estimate,
-    ppl_of_sums,
-)
+from annotated_transformer.experiments.significance import bleu_of_sums, ppl_of_sums
 from annotated_transformer.experiments.table_3.miniature import (
-    CLAIMS,
-    DECODINGS,
     SCORES,
-    SHORT,
     STEPS,
     VARIATIONS,
     VOCAB_SIZE,
@@ -34,11 +23,8 @@ from annotated_transformer.experiments.table_3.miniature import (
     run_task,
     tasks_of,
 )
-from annotated_transformer.tables.cost import count_parameters
-from annotated_transformer.tables.variations import TABLE_3
+from annotated_transformer.experiments.table_3.miniature_summary import Records, summarize
 
-Records = dict[str, dict[int, dict[str, Any]]]
-PAPER = {row.id: row for row in TABLE_3}
 SIGNS = {1: "above", -1: "below", 0: "?"}
 
 
@@ -58,7 +44,7 @@ def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Path]:
 
 def run_verb(args: Namespace, say: Callable[[str], None]) -> None:
     """`annotated-transformer variations run ROW ...`: what is missing, seed 1 of each row first."""
-    require(bool(args.rows), "name the rows to run: base, A1, ... or table, claims, all")
+    require(bool(args.rows), "name the rows to run: base, A1, ... or ten, table, claims, all")
     require(args.seeds >= 1, f"seeds must be at least 1, got {args.seeds}")
     require(args.steps is None or args.steps >= 1, f"steps must be at least 1, got {args.steps}")
     require(args.jobs >= 1, f"jobs must be at least 1, got {args.jobs}")
@@ -84,7 +70,7 @@ def table_verb(args: Namespace, say: Callable[[str], None]) -> None:
     print(as_text(rows))
     if args.result:
         most = max(len(seeds) for seeds in records.values())
-        rows_run = "all" if any(row["group"] == "claims" for row in rows) else "table"
+        rows_run = "all" if any(row["group"] == "claims" for row in rows) else "ten"
         where = f"--corpus {args.corpus} --out {args.out}"
         command = (
             f"annotated-transformer variations run {rows_run} --seeds {most} {where} && "
@@ -109,80 +95,6 @@ def collect(out: Path, name: str) -> Records:
         found[record["id"]][record["seed"]] = record
     require(any(found.values()), f"there is no finished run in {out / name}")
     return {variation: dict(sorted(seeds.items())) for variation, seeds in found.items() if seeds}
-
-
-def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
-    """A row for each variation, and for each way to search with base.
-
-    Each row has estimates, differences, and the paper's numbers. `ppl` and `bleu` are estimates
-    (mean over seeds, low, high, seeds), `ppl_difference` and `bleu_difference` those of the paired
-    differences to `against`, over the seeds that both have. Those that were trained on short
-    sentences, and base, have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at
-    most `SHORT` tokens, whatever their source, and of the longer ones.
-    """
-    rows = []
-    for name, seeds in records.items():
-        variation = VARIATIONS[name]
-        first = next(iter(seeds.values()))
-        row = {
-            "id": name,
-            "about": variation.about,
-            "against": variation.against,
-            "group": _group(name),
-            "parameters": count_parameters(ModelConfig.from_dict(first["model"])),
-            "n_seeds": len(seeds),
-            "steps": first["steps"],
-            "train_loss": sum(r["train_loss"] for r in seeds.values()) / len(seeds),
-        }
-        if name in PAPER:
-            printed = ("name", "ppl", "bleu", "parameters")
-            row["paper"] = {key: getattr(PAPER[name], key) for key in printed}
-        rows.append({**row, **_estimates(records, name, "", variation.against, n_samples)})
-    for decoding in DECODINGS if "base" in records else ():
-        rows.append(
-            {
-                "id": decoding,
-                "about": f"base, {decoding.replace('-', ' ')}",
-                "against": "base",
-                "group": "search",
-                "n_seeds": len(records["base"]),
-                **_estimates(records, "base", decoding, "base", n_samples),
-            }
-        )
-    return rows
-
-
-def _group(name: str) -> str:
-    return "claims" if name in {claim.id for claim in CLAIMS} else "table"
-
-
-def _estimates(
-    records: Records, name: str, decoding: str, against: str, n_samples: int
-) -> dict[str, Any]:
-    seeds = records[name]
-    common = [seed for seed in seeds if seed in records.get(against, {})]
-    compared = bool(common) and (name, decoding) != (against, "")
-
-    def both(metric: Metric, rows: Callable[[SentenceScores], Tensor]) -> Iterator[dict[str, Any]]:
-        ours = {seed: rows(read_scores(record, decoding)) for seed, record in seeds.items()}
-        yield estimate(metric, list(ours.values()), n_samples=n_samples)._asdict()
-        if compared:
-            theirs = [rows(read_scores(records[against][seed])) for seed in common]
-            difference = estimate(metric, [ours[seed] for seed in common], theirs, n_samples)
-            yield {**difference._asdict(), "sign": difference.sign}
-
-    measures: dict[str, tuple[Metric, Callable[[SentenceScores], Tensor]]] = {
-        "ppl": (ppl_of_sums, lambda scores: scores.nll),
-        "bleu": (bleu_of_sums, lambda scores: scores.bleu),
-    }
-    if name in ("base", "short", "short-learned") and not decoding:
-        measures["ppl_within"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] <= SHORT]
-        measures["ppl_beyond"] = ppl_of_sums, lambda scores: scores.nll[scores.nll[:, 1] > SHORT]
-    return {
-        label + suffix: value
-        for label, (metric, rows) in measures.items()
-        for suffix, value in zip(("", "_difference"), both(metric, rows), strict=False)
-    }
 
 
 def as_text(rows: Iterable[dict[str, Any]]) -> str:
