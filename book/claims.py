@@ -186,7 +186,7 @@ plt.show()
 
 # %% tags=["row-X12", "hide-cell"]
 narrow, wide = (summary[name]["log_ppl_difference"] for name in ("unscaled", "unscaled-A1"))
-assert 0 < narrow["low"] and narrow["high"] < wide["low"]  # worse, and worse still: the intervals are apart
+assert narrow["low"] > 0 and narrow["high"] < wide["low"]  # worse, and worse still: the intervals are apart
 assert all(p_of[name, "ppl", False] < 0.05 for name in ("unscaled", "unscaled-A1", "pre-norm"))
 said = {"unscaled": 78, "unscaled-A1": 209, "pre-norm": -30}
 assert {name: round(percent(summary[name]["log_ppl_difference"])[0]) for name in said} == said
