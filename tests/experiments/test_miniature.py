@@ -309,6 +309,15 @@ def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
     assert own["unscaled-A1"] ** 2 > 6 * 0.02  # so far apart that it has its own noise
 
 
+def test_where_no_sentence_is_beyond_the_length_nothing_is_said_of_it():
+    records = {"base": {1: made_up_record("base", 1, 8, 1.0, 1.0)}}
+    for scores in records["base"][1]["scores"].values():
+        scores["nll"] = scores["nll"][:3]
+        scores["bleu_counts"] = scores["bleu_counts"][:3]
+    (base, *_) = summarize(records, n_samples=20)
+    assert "ppl_within" in base and "ppl_beyond" not in base
+
+
 def test_where_a_way_to_search_changes_nothing_the_interval_is_a_point():
     """A beam leaves perplexity as it is, whatever averaging does to it."""
     records = {"base": {seed: made_up_record("base", seed, 8, 1.0, 1.0) for seed in (1, 2, 3)}}

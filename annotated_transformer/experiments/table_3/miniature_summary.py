@@ -152,6 +152,8 @@ def _estimates(
         if "_" in label and (name not in OF_LENGTHS or decoding):
             continue
         ours = {seed: measure.sums(read_scores(record, decoding)) for seed, record in seeds.items()}
+        if not all(map(len, ours.values())):
+            continue  # no sentence is so long
         found[label] = estimate(measure.metric, list(ours.values()), n_samples=n_samples)._asdict()
         if compared:
             theirs = [measure.sums(read_scores(records[against][seed])) for seed in common]
