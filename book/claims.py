@@ -56,8 +56,7 @@ ax.set(xlabel="claims and choices")
 plt.show()
 
 # %% [markdown]
-# The lines on trained models read differences between two models or two ways to use one. How many of these comparisons
-# cannot tell, and what could they have seen?
+# How many comparisons of two models cannot tell, and what could they have seen?
 
 # %%
 p_of, unclear = corrected(results), untold(results)
