@@ -317,7 +317,7 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 #
 # Warm-up takes the first 400 steps, the vocabulary is 2,000, the initial values are Glorot's, and the rate of equation 3
 # has a factor of 0.3. The factor has a history. At the rate of equation 3 itself three seeds of an earlier base ended 4
-# BLEU apart. So the rate was chosen on base alone. That favours base, since other rows may want another rate.
+# BLEU apart. So the rate was chosen on base alone, which favours base.
 #
 # Why captions? They resemble one another, so a model of this size learns to translate them in four minutes. In as many
 # steps on the everyday sentences of the default corpus it hardly begins. We chose the corpus, too, on base alone, with a
@@ -412,7 +412,7 @@ for control, least in asked.items():
 # Of seeds we have three. Resampling three numbers can never leave their range, so we compute the noise of the seeds from
 # their standard deviation and **Student's t**. For three numbers t is 4.3 where the normal distribution has 1.96, and
 # after a correction for 21 comparisons it is near 20: so wide an interval hides almost everything. But all rows repeat
-# one experiment with the same three seeds. Let us look at what a seed does to them.
+# one experiment with the same three seeds.
 
 # %%
 from annotated_transformer.experiments.significance import block_spread, holm
