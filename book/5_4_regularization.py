@@ -287,7 +287,8 @@ assert smoothed_run[3] < without[3] - 0.2 and smoothed_run[2] > 0.88 and smoothe
 # Cross-entropy asks the model to give the right token a probability of 1. A softmax would need infinite logits for
 # that, so wherever the training data know one answer only, the logits keep growing, and the model becomes surer than it
 # has reason to be. **Label smoothing** {cite}`szegedy2016rethinking` asks for a distribution that takes a share
-# $\epsilon_{ls} = 0.1$ from the right token and spreads it over the vocabulary. The paper says of it:
+# $\epsilon_{ls} = 0.1$ (0 and 0.2 in two rows of Table 3) from the right token and spreads it over the vocabulary. The
+# paper says of it:
 #
 # > This hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score.
 #
