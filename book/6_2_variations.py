@@ -336,12 +336,11 @@ for key, one in series.items():  # of each series of group C, the row whose perp
     assert farthest.id in TEN
 
 # %% [markdown]
-# The runs take hours on one core of a processor, so the chapter reads their result file. These commands make it, and
-# you can run any single row yourself:
+# The runs take hours, so the chapter reads their result file. The second command makes it; the first runs single rows:
 #
 # ```
 # annotated-transformer variations run A1 base --seeds 3 --corpus multi30k-en-de
-# python -m annotated_transformer.experiments.table_3
+# python -m annotated_transformer.experiments.table_3 --rows ten unscaled unscaled-A1 no-positions no-warm-up pre-norm
 # ```
 
 # %%
