@@ -35,27 +35,33 @@ PAPER = {row.id: row for row in TABLE_3}
 
 
 class Measure(NamedTuple):
-    """What is estimated of one configuration, and of a difference: of which sums over sentences."""
+    """What is estimated of one configuration, and of a difference: of which sums over sentences.
+
+    `by_length`: only the variations of `OF_LENGTHS` have it, as they were trained.
+    """
 
     metric: Metric
     difference: str
     metric_of_difference: Metric
     sums: Callable[[SentenceScores], Tensor]
+    by_length: bool = False
 
 
-def _perplexity(name: str, sums: Callable[[SentenceScores], Tensor]) -> Measure:
+def _perplexity(
+    name: str, sums: Callable[[SentenceScores], Tensor], by_length: bool = False
+) -> Measure:
     """Its differences are those of its logarithm, so that they are ratios of perplexities."""
-    return Measure(ppl_of_sums, f"log_{name}_difference", ratio_of_sums, sums)
+    return Measure(ppl_of_sums, f"log_{name}_difference", ratio_of_sums, sums, by_length)
 
 
 MEASURES = {
     "ppl": _perplexity("ppl", lambda scores: scores.nll),
     "bleu": Measure(bleu_of_sums, "bleu_difference", bleu_of_sums, lambda scores: scores.bleu),
-    "ppl_within": _perplexity("ppl_within", lambda one: one.nll[one.nll[:, 1] <= SHORT]),
-    "ppl_beyond": _perplexity("ppl_beyond", lambda one: one.nll[one.nll[:, 1] > SHORT]),
+    "ppl_within": _perplexity("ppl_within", lambda one: one.nll[one.nll[:, 1] <= SHORT], True),
+    "ppl_beyond": _perplexity("ppl_beyond", lambda one: one.nll[one.nll[:, 1] > SHORT], True),
 }
 OF_LENGTHS = ("base", "short", "short-learned")
-"""The variations that have the last two measures."""
+"""The variations whose perplexity is divided by length."""
 Spreads = Mapping[str, Spread]
 
 
@@ -120,13 +126,13 @@ def spreads(records: Records) -> dict[str, dict[str, Spread]]:
     found: dict[str, dict[str, Spread]] = {"trained": {}, "search": {}}
     base = records.get("base", {})
     for label, measure in MEASURES.items():
-        rows = OF_LENGTHS if "_" in label else ("base", *TEN)
+        rows = OF_LENGTHS if measure.by_length else ("base", *TEN)
         complete = [records[row] for row in rows if base and set(records.get(row, ())) == set(base)]
         trained = [[_value(measure, one[seed]) for seed in sorted(base)] for one in complete]
         searched = [
             [_value(measure, base[seed], name) for seed in sorted(base)]
             for name in ("", *DECODINGS)
-            if "_" not in label
+            if not measure.by_length
         ]
         # A beam leaves perplexity as it is, which says nothing of noise.
         searched = [row for i, row in enumerate(searched) if i == 0 or row != searched[0]]
@@ -149,7 +155,7 @@ def _estimates(
     compared = bool(common) and (name, decoding) != (against, "")
     found: dict[str, Any] = {}
     for label, measure in MEASURES.items():
-        if "_" in label and (name not in OF_LENGTHS or decoding):
+        if measure.by_length and (name not in OF_LENGTHS or decoding):
             continue
         ours = {seed: measure.sums(read_scores(record, decoding)) for seed, record in seeds.items()}
         if not all(map(len, ours.values())):
