@@ -554,7 +554,7 @@ def test_wmt_is_streamed_from_the_hub(monkeypatch, name, configuration):
 
 def test_wmt_without_the_library_or_the_network_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"pip install 'annotated-transformer\[wmt\]'"):
+    with pytest.raises(ConfigError, match=r"\(pip install 'datasets>=3'\)"):
         corpus.load("wmt14-en-de", "train")
 
     def load_dataset(*arguments, **settings):
