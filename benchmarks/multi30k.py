@@ -95,16 +95,17 @@ TUTORIAL = {
     "perplexity": 5.316,
     "parameters": 9038341,
 }
-SIZES = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3, initialization="scaled")
+SIZES = dict(N=4, d_model=128, d_ff=256, h=4, p_drop=0.3)
 STEPS = dict(
     max_tokens=2048,
-    warmup_steps=1000,
     lr_factor=1.5,
-    train_steps=32000,  # as many tokens as the published run saw: 8,000 x 8,192
     validate_every=2000,
     checkpoint_every=200,
     keep_checkpoints=20,
 )
+# As many tokens as the published run saw: 8,000 x 8,192.
+LONG = SIZES | STEPS | dict(initialization="glorot", warmup_steps=3000, train_steps=32000)
+SHORT = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000, train_steps=4000)
 
 RUNS = {
     "tiny": Run(
@@ -113,7 +114,7 @@ RUNS = {
         ("en", "de"),
         moses,
         lower,
-        SIZES | STEPS,
+        LONG,
         10000,
     ),
     "tiny_cased": Run(
@@ -122,7 +123,7 @@ RUNS = {
         ("en", "de"),
         cased,
         cased,
-        SIZES | STEPS,
+        LONG,
         10000,
     ),
     "tutorial": Run(
@@ -131,7 +132,7 @@ RUNS = {
         ("de", "en"),
         lower,
         spacy,
-        SIZES | STEPS | dict(train_steps=4000),
+        SHORT,
         8000,
     ),
 }
