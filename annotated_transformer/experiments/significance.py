@@ -124,10 +124,11 @@ def block_spread(table: Sequence[Sequence[float]]) -> Spread:
     return Spread(math.sqrt(left.square().sum().item() / degrees), degrees)
 
 
-ALIKE = 6.0
-"""A configuration whose seeds have more than so many times the common variance has its own noise.
+ALIKE = 0.01
+"""A configuration has its own noise where chance gives so large a variance less often than this.
 
-It is about the 1 % point of F with 2 and 20 degrees of freedom, 5.85 (Fisher 1925).
+Its own variance over the common one is then beyond the 1 % point of F (Fisher 1925): 5.85 with 2
+and 20 degrees of freedom, 3.41 with 5 and 50.
 """
 
 
@@ -170,9 +171,9 @@ def estimate(
     Tibshirani 1993, chapter 6), s_seeds is that of the k runs' own values, and t is Student's, 4.30
     for three of them: drawing from three seeds could never reach beyond the outermost one. Where
     `spread`, taken from more runs, is given, s_seeds is that, with its degrees of freedom, unless
-    the runs' own variance is more than `ALIKE` times as large. A single run has no s_seeds, with a
-    `spread` or without, and its interval says nothing of other seeds. Raises ConfigError unless all
-    runs scored the same number of sentences.
+    the runs' own variance is larger than chance would make it (`ALIKE`). A single run has no
+    s_seeds, with a `spread` or without, and its interval says nothing of other seeds. Raises
+    ConfigError unless all runs scored the same number of sentences.
     """
     require(len(runs) > 0, "there are no runs to compare")
     paired = against is None or len(against) == len(runs)
@@ -204,7 +205,7 @@ def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[f
     if len(seeds) < 2:
         return 0.0, 0
     sd, degrees = statistics.stdev(seeds), len(seeds) - 1
-    if spread and sd**2 <= ALIKE * spread.sd**2:
+    if spread and _larger(sd**2, spread.sd**2, degrees, spread.degrees) >= ALIKE:
         sd, degrees = spread
     return sd / math.sqrt(len(seeds)), degrees
 
@@ -258,22 +259,39 @@ def _student(p: float, degrees: int) -> float:
     low, high = -12.0, 24.0  # of ln t
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _beyond(math.exp(middle), degrees) > p else (low, middle)
+        beyond = _larger(math.exp(2 * middle), 1.0, 1, degrees)  # t^2 is F with one degree
+        low, high = (middle, high) if beyond > p else (low, middle)
     return math.exp(low)
 
 
-def _beyond(t: float, degrees: int) -> float:
-    """P(|T| > t), by the finite sums of Abramowitz and Stegun (1964), 26.7.3 and 26.7.4."""
-    angle = math.atan2(t, math.sqrt(degrees))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = degrees % 2
-    term = total = cosine if odd else 1.0
-    for k in range(2 if odd else 1, degrees - 1, 2):
-        term *= cosine**2 * k / (k + 1)
-        total += term
-    if not odd:
-        return 1 - sine * total
-    return 1 - 2 / math.pi * (angle + (sine * total if degrees > 1 else 0.0))
+def _larger(variance: float, common: float, degrees: int, common_degrees: int) -> float:
+    """How often chance makes a variance so many times the common one: the tail of F.
+
+    It is an incomplete beta function (Abramowitz and Stegun 1964, 26.6.2).
+    """
+    mine, others = degrees * variance, common_degrees * common
+    if mine + others == 0:
+        return 1.0
+    return _incomplete_beta(others / (mine + others), common_degrees / 2, degrees / 2)
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """I_x(a, b), by the continued fraction of Abramowitz and Stegun (1964), 26.5.8.
+
+    It is worked out from behind, from a depth at which more changes nothing.
+    """
+    if x in (0.0, 1.0):
+        return x
+    if x > (a + 1) / (a + b + 2):  # where the fraction is slow
+        return 1 - _incomplete_beta(1 - x, b, a)
+    fraction = 1.0
+    for m in range(60, 0, -1):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        fraction = 1 + even / (1 + odd / fraction)
+    fraction = 1 - (a + b) * x / (a + 1) / fraction
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    return math.exp(front + a * math.log(x) + b * math.log1p(-x)) / (a * fraction)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

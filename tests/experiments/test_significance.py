@@ -2,6 +2,7 @@
 and the intervals are those of textbook statistics."""
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -196,8 +197,8 @@ def test_what_a_seed_does_to_all_rows_is_not_noise():
 
 
 def test_a_common_spread_replaces_a_rows_own_unless_that_is_far_larger():
-    """Sentences alike: the interval is t s / sqrt(3); a variance of six times the common one counts
-    as its own."""
+    """Sentences alike: the interval is t s / sqrt(3); a variance beyond the 1 % point of F, 5.85
+    times the common one, counts as its own."""
     spread, t = Spread(0.5, 20), 2.086
     near, wide, wider = (
         estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
@@ -212,6 +213,19 @@ def test_a_common_spread_replaces_a_rows_own_unless_that_is_far_larger():
     alone = estimate(mean, [rows(x, x) for x in (0.9, 1.0, 1.1)], n_samples=2)
     same = alone._replace(degrees=20)  # twenty degrees see what two cannot
     assert half_width(same, 0.001) < half_width(alone, 0.001) / 4
+
+
+@pytest.mark.parametrize(
+    ("n_seeds", "degrees", "point"), [(3, 20, 5.849), (6, 50, 3.408), (2, 1, 4052.2), (4, 9, 6.992)]
+)
+def test_a_variance_is_ones_own_beyond_the_one_percent_point_of_f(n_seeds, degrees, point):
+    """Points of Fisher's table."""
+    seeds = [math.sqrt(point) * (i - (n_seeds - 1) / 2) for i in range(n_seeds)]
+    variance = statistics.variance(seeds)
+    for more, expected in ((1.002, degrees), (0.998, n_seeds - 1)):
+        spread = Spread(math.sqrt(more * variance / point), degrees)
+        runs = [rows(x, x) for x in seeds]
+        assert estimate(mean, runs, n_samples=2, spread=spread).degrees == expected
 
 
 @pytest.mark.slow

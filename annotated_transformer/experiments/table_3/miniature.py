@@ -49,6 +49,7 @@ WIDTH, DEPTH = 4, 2
 CORPUS = "multi30k-en-de"
 STEPS, MAX_TOKENS, MAX_LENGTH, VOCAB_SIZE = 2000, 512, 64, 2000
 WARMUP_STEPS, LR_FACTOR = 400, 0.3
+N_SEEDS = 6
 SHORT = 20  # the longest sentence, in tokens with eos, of the two variations that look beyond it
 SCORES = "scores.json"
 

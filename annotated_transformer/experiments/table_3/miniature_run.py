@@ -24,6 +24,7 @@ import torch
 from annotated_transformer.checkpoint import write_atomically
 from annotated_transformer.experiments.table_3.miniature import (
     CORPUS,
+    N_SEEDS,
     SCORES,
     find_variations,
     tasks_of,
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
         variations = find_variations(["base", "A1"] if args.small else args.rows)
         names = [variation.id for variation in variations]
-        name, n_seeds = ("reverse", 2) if args.small else (CORPUS, 3)
+        name, n_seeds = ("reverse", 2) if args.small else (CORPUS, N_SEEDS)
         sizes = {"steps": 5, "vocab_size": 300, "n_sentences": 20} if args.small else {}
         take(kept / name, runs / name)
         tasks = tasks_of(names, n_seeds, name, runs, **sizes)
