@@ -587,7 +587,7 @@ for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[
     assert abs(accuracy - smoothed_accuracy) < 0.08 and min(accuracy, smoothed_accuracy) > 0.85
 miniature = {row["id"]: row for row in json.loads(Path("results/table_3.json").read_text())["summary"]}
 bleu = miniature["D3"]["bleu_difference"]
-assert [abs(round(bleu[key], 1)) for key in ("low", "mean", "high")] == [2.0, 0.1, 2.2] and bleu["sign"] == 0
+assert [abs(round(bleu[key], 1)) for key in ("low", "mean", "high")] == [1.5, 0.2, 1.1] and bleu["sign"] == 0
 
 # %% [markdown]
 # The first half shows with either seed: perplexity is worse, and comes near the $1/q(y) = 1.10$ that is asked for in
@@ -595,8 +595,8 @@ assert [abs(round(bleu[key], 1)) for key in ("low", "mean", "high")] == [2.0, 0.
 # smoothing, 99.6 and 99.2 % with it, and two seeds of so easy a task cannot tell. For
 # BLEU there is the paper's Table 3: 25.3 at a perplexity of 4.67 without smoothing, 25.8 at 4.92 with 0.1, 25.7 at 5.47
 # with 0.2. So perplexity cannot compare a smoothed with an unsmoothed model. Our miniature of Table 3
-# ([6.2](6_2_variations.ipynb)) is too weak to confirm it: without smoothing its BLEU changes by $+0.1$, with an interval from
-# $-2.0$ to $+2.2$.
+# ([6.2](6_2_variations.ipynb)) is too weak to confirm it: without smoothing its BLEU changes by $-0.2$, with an interval from
+# $-1.5$ to $+1.1$.
 #
 # :::{dropdown} Where this is
 # `AddNorm` is in `annotated_transformer/model/stacks.py`, the model's dropout (with cheaper random numbers on a CPU) in

@@ -595,7 +595,7 @@ assert best_possible < -2.0
 # :class: dropdown
 #
 # Perplexity without smoothing is lower, since the model may put all its probability on one token: in the miniature of
-# [chapter 6.2](6_2_variations.ipynb) with each of three seeds. The difference in BLEU is often smaller than that between
+# [chapter 6.2](6_2_variations.ipynb) with each of six seeds. The difference in BLEU is often smaller than that between
 # two seeds at this size: one run cannot tell.
 # ```
 
