@@ -457,7 +457,7 @@ show(block_spread, holm)
 # together, and count how often the interval of a difference holds the true value 0.
 
 # %%
-from annotated_transformer.experiments.significance import student_95
+from annotated_transformer.experiments.distributions import student_95
 
 generator = torch.Generator().manual_seed(2)
 draws, seeds = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((2000, 11, 6), (2000, 1, 6)))

@@ -72,7 +72,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "The paper's experiments": (
         "experiments", "experiments.claims", "experiments.claims_table",
-        "experiments.result_file", "experiments.significance",
+        "experiments.result_file", "experiments.distributions", "experiments.significance",
         "experiments.verdicts", "experiments.trained_models",
         "experiments.table_1", "experiments.table_1.layer_types",
         "experiments.table_1.measurement", "experiments.table_1.timing",

@@ -20,16 +20,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.config import require
+from annotated_transformer.experiments.distributions import (
+    f_tail,
+    student_95,
+    student_quantile,
+)
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TokenPair, group_by_length, make_batch
 
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960
-STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Student's t for 95 %, two-sided, with 1, 2, ... degrees of freedom (Student 1908).
-
-There is one degree less than there are seeds.
-"""
 
 
 class SentenceScores(NamedTuple):
@@ -205,14 +205,9 @@ def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[f
     if len(seeds) < 2:
         return 0.0, 0
     sd, degrees = statistics.stdev(seeds), len(seeds) - 1
-    if spread and _larger(sd**2, spread.sd**2, degrees, spread.degrees) >= ALIKE:
+    if spread and f_tail(sd**2, spread.sd**2, degrees, spread.degrees) >= ALIKE:
         sd, degrees = spread
     return sd / math.sqrt(len(seeds)), degrees
-
-
-def student_95(degrees: int) -> float:
-    """Student's t for 95 %, two-sided."""
-    return STUDENT_95[degrees - 1] if degrees <= len(STUDENT_95) else _student(0.05, degrees)
 
 
 P_LEAST = 1e-9
@@ -250,48 +245,8 @@ def half_width(found: Estimate, level: float) -> float:
     half = (found.high - found.low) / 2
     of_sentences = math.sqrt(max(0.0, half**2 - (t * of_seeds) ** 2)) / NORMAL_95
     normal = -statistics.NormalDist().inv_cdf(level / 2)
-    student = _student(level, degrees) if of_seeds else 0.0
+    student = student_quantile(level, degrees) if of_seeds else 0.0
     return math.hypot(normal * of_sentences, student * of_seeds)
-
-
-def _student(p: float, degrees: int) -> float:
-    """The t that is passed on either side with probability p in all."""
-    low, high = -12.0, 24.0  # of ln t
-    for _ in range(60):
-        middle = (low + high) / 2
-        beyond = _larger(math.exp(2 * middle), 1.0, 1, degrees)  # t^2 is F with one degree
-        low, high = (middle, high) if beyond > p else (low, middle)
-    return math.exp(low)
-
-
-def _larger(variance: float, common: float, degrees: int, common_degrees: int) -> float:
-    """How often chance makes a variance so many times the common one: the tail of F.
-
-    It is an incomplete beta function (Abramowitz and Stegun 1964, 26.6.2).
-    """
-    mine, others = degrees * variance, common_degrees * common
-    if mine + others == 0:
-        return 1.0
-    return _incomplete_beta(others / (mine + others), common_degrees / 2, degrees / 2)
-
-
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """I_x(a, b), by the continued fraction of Abramowitz and Stegun (1964), 26.5.8.
-
-    It is worked out from behind, from a depth at which more changes nothing.
-    """
-    if x in (0.0, 1.0):
-        return x
-    if x > (a + 1) / (a + b + 2):  # where the fraction is slow
-        return 1 - _incomplete_beta(1 - x, b, a)
-    fraction = 1.0
-    for m in range(60, 0, -1):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        fraction = 1 + even / (1 + odd / fraction)
-    fraction = 1 - (a + b) * x / (a + 1) / fraction
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    return math.exp(front + a * math.log(x) + b * math.log1p(-x)) / (a * fraction)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

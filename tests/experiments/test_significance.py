@@ -9,8 +9,8 @@ import torch
 from toys import random_pairs, small_model
 
 from annotated_transformer.config import ConfigError
+from annotated_transformer.experiments.distributions import student_95
 from annotated_transformer.experiments.significance import (
-    STUDENT_95,
     Estimate,
     Spread,
     bleu_of_sums,
@@ -22,7 +22,6 @@ from annotated_transformer.experiments.significance import (
     ppl_of_sums,
     sentence_bleu_statistics,
     sentence_nll,
-    student_95,
 )
 from annotated_transformer.translation.evaluation import bleu, perplexity
 
@@ -128,17 +127,6 @@ def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_c
     held = sum(one.low <= 0 <= one.high for one in found) / len(found)
     # Beyond ten seeds the factor is that of ten, a bit wide.
     assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)
-
-
-def test_students_factors_solve_its_distribution():
-    """The density of t, integrated numerically from minus the factor to the factor, is 0.95."""
-    for degrees, factor in enumerate(STUDENT_95, 1):
-        constant = (
-            math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
-        )
-        t = torch.linspace(-factor, factor, 20_001, dtype=torch.float64)
-        density = constant * (1 + t**2 / degrees) ** (-(degrees + 1) / 2)
-        assert torch.trapezoid(density, t).item() == pytest.approx(0.95, abs=1e-4)
 
 
 def test_a_sign_needs_the_interval_and_every_seed():

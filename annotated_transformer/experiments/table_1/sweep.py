@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from annotated_transformer.experiments.significance import STUDENT_95
+from annotated_transformer.experiments.distributions import STUDENT_95
 
 K, R = 3, 33  # kernel width and neighbourhood
 
