@@ -8,8 +8,8 @@
 
 A metric is a way to prepare text and to compare it, so each run has its own: the same preparation
 for training, for the test (2016) and for its reference. The length penalty is the one that is best
-on the validation split. Runs lie in runs/multi30k_NAME and results in
-book/results/multi30k_NAME.json.
+on the validation split. Stages of a run lie in runs/multi30k_NAME-1, -2, ..., each trained from
+the average of the one before it, and results in book/results/multi30k_NAME.json.
 """
 
 from __future__ import annotations
@@ -70,14 +70,17 @@ def lower(language: str) -> Prepare:
 
 
 class Run(NamedTuple):
-    """`form` prepares what is learned, translated and compared; `tokens` divides it into words."""
+    """`form` prepares what is learned, translated and compared; `tokens` divides it into words.
+
+    Each of `stages` is trained from the average of the one before it.
+    """
 
     about: str
     published: dict[str, Any]
     languages: tuple[str, str]
     form: Callable[[str], Prepare]
     tokens: Callable[[str], Prepare]
-    settings: dict[str, Any]
+    stages: tuple[dict[str, Any], ...]
     vocab_size: int
     average: int = 10
     alphas: tuple[float, ...] = (0.6, 1.0, 1.4)
@@ -103,9 +106,9 @@ STEPS = dict(
     checkpoint_every=200,
     keep_checkpoints=20,
 )
-# As many tokens as the published run saw: 8,000 x 8,192.
-LONG = SIZES | STEPS | dict(initialization="glorot", warmup_steps=3000, train_steps=32000)
-SHORT = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000, train_steps=4000)
+SCALED = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000)
+LONG = (SCALED | dict(train_steps=14000),)
+SHORT = (SCALED | dict(train_steps=4000),)
 
 RUNS = {
     "tiny": Run(
@@ -208,27 +211,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n".join(f"{name:12} {run.about}" for name, run in RUNS.items()))
         return
     run, name = RUNS[args.name], f"multi30k_{args.name}"
-    text, folder, averaged = (
-        args.runs / f"{name}{suffix}" for suffix in ("-text", "", "-averaged")
-    )
+    text, done = args.runs / f"{name}-text", []
+    averaged: Path | None = None
     if not (text / f"test.{run.languages[1]}").exists():
         write_text(run, text)
-    if not args.score:
-        files = {
-            split: [str(text / f"{split}.{language}") for language in run.languages]
-            for split in ("train", "valid")
-        }
-        settings = (
-            word for item in run.settings.items() for word in ("--set", "{}={}".format(*item))
-        )
-        train(
-            ("--train", *files["train"], "--valid", *files["valid"]),
-            folder,
-            ("--vocab-size", str(run.vocab_size), *settings),
-            None,
-            args.processes,
-        )
-    command("average", str(folder), "--last", str(run.average), "--out", str(averaged))
+    files = {
+        split: [str(text / f"{split}.{language}") for language in run.languages]
+        for split in ("train", "valid")
+    }
+    data = ("--train", *files["train"], "--valid", *files["valid"])
+    for number, settings in enumerate(run.stages, start=1):
+        folder = args.runs / f"{name}-{number}"
+        if not args.score and not (folder / "seconds").exists():
+            words = ["--vocab-size", str(run.vocab_size)] if number == 1 else []
+            for item in settings.items():
+                words += ["--set", "{}={}".format(*item)]
+            train(data, folder, tuple(words), averaged, args.processes)
+        averaged = args.runs / f"{folder.name}-averaged"
+        command("average", str(folder), "--last", str(run.average), "--out", str(averaged))
+        done.append(described(folder))
+    assert averaged is not None
     valid = {alpha: score(run, averaged, text, "valid", alpha)["BLEU"] for alpha in run.alphas}
     alpha = max(run.alphas, key=lambda alpha: valid[alpha]["score"])
     config = ModelConfig(**json.loads((averaged / "config.json").read_text())["model"])
@@ -241,14 +243,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "valid": [{"alpha": alpha, **found} for alpha, found in valid.items()],
         "test": score(run, averaged, text, "test", alpha),
         "averaged": run.average,
-        "training": described(folder),
+        "training": done[0],
+        "further_stages": done[1:],
     }
     write_result(
         ROOT / "book" / "results" / f"{name}.json",
         f"python benchmarks/multi30k.py {args.name}",
         [record],
         "cpu",
-        commit=(folder / "commit").read_text().strip(),
+        commit=done[0]["commit"],
     )
     print(json.dumps(record["test"], indent=1))
 
