@@ -3,7 +3,7 @@
     pip install sacremoses spacy
     python benchmarks/multi30k.py                  list the runs
     python benchmarks/multi30k.py tiny             run one; one that was interrupted goes on
-    python benchmarks/multi30k.py tiny --processes 2   the same run, shared by two processes
+    python benchmarks/multi30k.py tiny --processes 2   the same, shared by two (not tutorial)
     python benchmarks/multi30k.py tiny --score     only score and record a run that is finished
 
 A metric is a way to prepare text and to compare it, so each run has its own: the same preparation
@@ -107,7 +107,9 @@ STEPS = dict(
     keep_checkpoints=20,
 )
 SCALED = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000)
-LONG = (SCALED | dict(train_steps=14000),)
+# Two batches a step, so that two processes can share them.
+SHARED = SCALED | dict(max_tokens=1024, accumulate=2)
+LONG = (SHARED | dict(train_steps=14000),)
 SHORT = (SCALED | dict(train_steps=4000),)
 
 RUNS = {
