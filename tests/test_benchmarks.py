@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,7 +106,9 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
     assert results[0]["stages"][0] == results[1]["stages"][0] and len(results[1]["stages"]) == 2
 
 
-def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, tmp_path):
+def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
+    monkeypatch, tmp_path
+):
     """Training, averaging and scoring are pretended, and noted."""
     scored, results, started = [], [], []
 
@@ -122,27 +125,47 @@ def test_multi30k_takes_the_length_penalty_of_the_validation_split(monkeypatch, 
         return {"BLEU": {"score": 40.0 - abs(alpha - best)}}
 
     def train(data, folder, words, before, processes):
-        started.append(processes)
+        started.append((folder.name, "N=2" in words, before and before.name, processes))
         folder.mkdir()
-        (folder / "commit").write_text("0123abc\n")
+        (folder / "seconds").write_text("1\n")
 
+    stages = ({"N": 1}, {"N": 2})
+    run = multi30k.TINY, ("en", "de"), multi30k.cased, multi30k.cased, stages, 300
+    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k.Run("two stages", *run))
     monkeypatch.setattr(multi30k, "command", command)
     monkeypatch.setattr(multi30k, "score", score)
     monkeypatch.setattr(multi30k, "train", train)
     monkeypatch.setattr(multi30k, "write_text", lambda run, folder: None)
-    monkeypatch.setattr(multi30k, "described", lambda folder: {"run": folder.name})
+    monkeypatch.setattr(multi30k, "described", lambda folder: {"commit": folder.name})
     monkeypatch.setattr(
         multi30k,
         "write_result",
         lambda *words, **more: results.append((words[2][0], more["commit"])),
     )
     multi30k.main(["tiny", "--runs", str(tmp_path), "--processes", "2"])
-    assert started == [2]
-    assert {name for name, *_ in scored} == {"multi30k_tiny-averaged"}
+    first, second = "multi30k_tiny-1", "multi30k_tiny-2"
+    assert started == [(first, False, None, 2), (second, True, f"{first}-averaged", 2)]
+    assert {name for name, *_ in scored} == {f"{second}-averaged"}
     assert scored[-1][1:] == ("test", 1.0) and all(split == "valid" for _, split, _ in scored[:-1])
     ((record, commit),) = results
-    assert commit == "0123abc" and [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
+    assert commit == record["training"]["commit"] == first
+    assert record["further_stages"] == [{"commit": second}]
+    assert [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
     assert record["test"]["BLEU"]["score"] == pytest.approx(39.6)
+    started.clear()
+    multi30k.main(["tiny", "--runs", str(tmp_path)])
+    assert started == [] and results[1] == results[0]  # what is finished is not trained again
+
+
+@pytest.mark.parametrize("name", multi30k.RUNS)
+def test_multi30k_runs_have_settings_that_train_takes(name):
+    run = multi30k.RUNS[name]
+    shape, way = ({field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig))
+    for settings in run.stages:
+        assert settings.keys() <= shape | way
+        ModelConfig(run.vocab_size, **{name: settings[name] for name in settings.keys() & shape})
+        trained = TrainConfig(**{name: settings[name] for name in settings.keys() & way})
+        assert name == "tutorial" or trained.accumulate == 2  # for two processes
 
 
 def test_a_command_is_shared_by_processes_through_torchrun(monkeypatch):
