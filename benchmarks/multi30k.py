@@ -110,7 +110,7 @@ SCALED = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000)
 # Two batches a step, so that two processes can share them.
 SHARED = SCALED | dict(max_tokens=1024, accumulate=2)
 # The second stage joins every pair once more to another, with less dropout and a lower rate.
-JOINED = dict(concatenate=1, p_drop=0.2, lr_factor=0.3, train_steps=4000)
+JOINED = dict(concatenate=1, p_drop=0.1, lr_factor=0.3, train_steps=4000)
 LONG = (SHARED | dict(train_steps=14000), SHARED | JOINED)
 SHORT = (SCALED | dict(train_steps=4000),)
 
