@@ -72,7 +72,8 @@ def lower(language: str) -> Prepare:
 class Run(NamedTuple):
     """`form` prepares what is learned, translated and compared; `tokens` divides it into words.
 
-    Each of `stages` is trained from the average of the one before it.
+    Each of `stages` is trained from the average of the one before it, the last with seeds 1 to
+    `seeds`: since these runs begin with the same weights, theirs can be averaged as well.
     """
 
     about: str
@@ -83,6 +84,7 @@ class Run(NamedTuple):
     stages: tuple[dict[str, Any], ...]
     vocab_size: int
     average: int = 10
+    seeds: int = 1
     alphas: tuple[float, ...] = (0.6, 1.0, 1.4)
 
 
@@ -110,7 +112,7 @@ SCALED = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000)
 # Two batches a step, so that two processes can share them.
 SHARED = SCALED | dict(max_tokens=1024, accumulate=2)
 # The second stage joins every pair once more to another, with less dropout and a lower rate.
-JOINED = dict(concatenate=1, p_drop=0.1, lr_factor=0.3, train_steps=4000)
+JOINED = dict(concatenate=1, p_drop=0.2, lr_factor=0.3, train_steps=4000)
 LONG = (SHARED | dict(train_steps=14000), SHARED | JOINED)
 SHORT = (SCALED | dict(train_steps=4000),)
 
@@ -123,6 +125,7 @@ RUNS = {
         lower,
         LONG,
         10000,
+        seeds=3,
     ),
     "tiny_cased": Run(
         "The same sizes on the raw captions, for sacreBLEU with upper and lower case.",
@@ -155,6 +158,26 @@ def write_text(run: Run, folder: Path) -> None:
             prepare, side = run.form(language), int(language != "en")
             text = "".join(f"{prepare(pair[side])}\n" for pair in pairs)
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+
+
+def learn(
+    run: Run,
+    text: Path,
+    folder: Path,
+    settings: dict[str, Any],
+    before: Path | None,
+    processes: int,
+) -> None:
+    """Train a stage with one seed, from the average of the stage before or from the beginning."""
+    train_on, valid_on = (
+        [str(text / f"{split}.{language}") for language in run.languages]
+        for split in ("train", "valid")
+    )
+    words = [] if before else ["--vocab-size", str(run.vocab_size)]
+    for item in settings.items():
+        words += ["--set", "{}={}".format(*item)]
+    data = ("--train", *train_on, "--valid", *valid_on)
+    train(data, folder, tuple(words), before, processes)
 
 
 def score(run: Run, checkpoint: Path, text: Path, split: str, alpha: float) -> dict[str, Any]:
@@ -215,25 +238,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n".join(f"{name:12} {run.about}" for name, run in RUNS.items()))
         return
     run, name = RUNS[args.name], f"multi30k_{args.name}"
-    text, done = args.runs / f"{name}-text", []
+    text = args.runs / f"{name}-text"
+    done: list[dict[str, Any]] = []
     averaged: Path | None = None
     if not (text / f"test.{run.languages[1]}").exists():
         write_text(run, text)
-    files = {
-        split: [str(text / f"{split}.{language}") for language in run.languages]
-        for split in ("train", "valid")
-    }
-    data = ("--train", *files["train"], "--valid", *files["valid"])
     for number, settings in enumerate(run.stages, start=1):
-        folder = args.runs / f"{name}-{number}"
-        if not args.score and not (folder / "seconds").exists():
-            words = ["--vocab-size", str(run.vocab_size)] if number == 1 else []
-            for item in settings.items():
-                words += ["--set", "{}={}".format(*item)]
-            train(data, folder, tuple(words), averaged, args.processes)
-        averaged = args.runs / f"{folder.name}-averaged"
-        command("average", str(folder), "--last", str(run.average), "--out", str(averaged))
-        done.append(described(folder))
+        folders = [args.runs / f"{name}-{number}"]
+        if number == len(run.stages):
+            folders += [args.runs / f"{name}-{number}-seed-{n}" for n in range(2, run.seeds + 1)]
+        for seed, folder in enumerate(folders, start=1):
+            if not args.score and not (folder / "seconds").exists():
+                learn(run, text, folder, settings | {"seed": seed}, averaged, args.processes)
+        averaged = args.runs / f"{name}-{number}-averaged"
+        words = ("--last", str(run.average), "--out", str(averaged))
+        command("average", *map(str, folders), *words)
+        done += map(described, folders)
     assert averaged is not None
     valid = {alpha: score(run, averaged, text, "valid", alpha)["BLEU"] for alpha in run.alphas}
     alpha = max(run.alphas, key=lambda alpha: valid[alpha]["score"])

@@ -110,9 +110,10 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
     monkeypatch, tmp_path
 ):
     """Training, averaging and scoring are pretended, and noted."""
-    scored, results, started = [], [], []
+    scored, results, started, averages = [], [], [], []
 
     def command(verb, *words):
+        averages.append([Path(word).name for word in words[: words.index("--last")]])
         out = Path(words[words.index("--out") + 1])
         out.mkdir(parents=True, exist_ok=True)
         model = ModelConfig(50, N=1, d_model=8, d_ff=8, h=1).to_dict()
@@ -125,13 +126,14 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
         return {"BLEU": {"score": 40.0 - abs(alpha - best)}}
 
     def train(data, folder, words, before, processes):
-        started.append((folder.name, "N=2" in words, before and before.name, processes))
+        stage, seed = ({word for word in words if word.startswith(s)} for s in ("N=", "seed="))
+        started.append((folder.name, *stage, *seed, before and before.name, processes))
         folder.mkdir()
         (folder / "seconds").write_text("1\n")
 
     stages = ({"N": 1}, {"N": 2})
     run = multi30k.TINY, ("en", "de"), multi30k.cased, multi30k.cased, stages, 300
-    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k.Run("two stages", *run))
+    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k.Run("two stages", *run, seeds=2))
     monkeypatch.setattr(multi30k, "command", command)
     monkeypatch.setattr(multi30k, "score", score)
     monkeypatch.setattr(multi30k, "train", train)
@@ -143,13 +145,18 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
         lambda *words, **more: results.append((words[2][0], more["commit"])),
     )
     multi30k.main(["tiny", "--runs", str(tmp_path), "--processes", "2"])
-    first, second = "multi30k_tiny-1", "multi30k_tiny-2"
-    assert started == [(first, False, None, 2), (second, True, f"{first}-averaged", 2)]
+    first, second, other = "multi30k_tiny-1", "multi30k_tiny-2", "multi30k_tiny-2-seed-2"
+    assert started == [
+        (first, "N=1", "seed=1", None, 2),
+        (second, "N=2", "seed=1", f"{first}-averaged", 2),
+        (other, "N=2", "seed=2", f"{first}-averaged", 2),
+    ]
+    assert averages == [[first], [second, other]]
     assert {name for name, *_ in scored} == {f"{second}-averaged"}
     assert scored[-1][1:] == ("test", 1.0) and all(split == "valid" for _, split, _ in scored[:-1])
     ((record, commit),) = results
     assert commit == record["training"]["commit"] == first
-    assert record["further_stages"] == [{"commit": second}]
+    assert record["further_stages"] == [{"commit": second}, {"commit": other}]
     assert [one["alpha"] for one in record["valid"]] == [0.6, 1.0, 1.4]
     assert record["test"]["BLEU"]["score"] == pytest.approx(39.6)
     started.clear()
