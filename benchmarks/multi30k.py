@@ -130,7 +130,7 @@ RUNS = {
         seeds=3,
     ),
     "tiny_cased": Run(
-        "The same sizes on the raw captions, in fewer steps, for sacreBLEU with upper and lower case.",
+        "The same sizes on the raw captions, in fewer steps, for cased sacreBLEU.",
         {},
         ("en", "de"),
         cased,
