@@ -208,7 +208,9 @@ def score(run: Run, checkpoint: Path, text: Path, split: str, alpha: float) -> d
         for path in (output, reference)
     )
     metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-    bleu = metric.corpus_score(hypotheses, [references])
+    bleu = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    signature = str(metric.get_signature())
+    spread = json.loads(bleu.format(signature=signature, is_json=True))
     tokenizer = Tokenizer.load(checkpoint / "tokenizer.model")
     n_pieces = sum(
         len(tokenizer.encode(line)) + 1
@@ -218,9 +220,10 @@ def score(run: Run, checkpoint: Path, text: Path, split: str, alpha: float) -> d
     return {
         "BLEU": {
             "score": bleu.score,
+            "half_interval": spread["confidence_var"],  # 95 %, over other draws of sentences
             "brevity_penalty": bleu.bp,
             "reference_tokens": bleu.ref_len,
-            "signature": str(metric.get_signature()),
+            "signature": signature,
         },
         "perplexity_per_word": math.exp(math.log(scores["perplexity"]) * n_pieces / n_words),
         "as_it_is": scores,
