@@ -388,6 +388,28 @@ def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric()
     assert test["perplexity_per_word"] > published["perplexity"] == 5.316  # as 6.1 says
 
 
+def test_the_stored_run_of_transformer_tiny_is_as_near_to_the_published_figure_as_we_say():
+    results = ROOT / "book" / "results"
+    (record,) = read_result(results / "multi30k_tiny.json")["records"]
+    published, found = record["published"], record["test"]["BLEU"]
+    assert (published["BLEU"], found["reference_tokens"]) == (41.02, published["reference_tokens"])
+    assert record["languages"] == ["en", "de"] and "tok:none" in found["signature"]
+    sizes = record["training"]["settings"]["model"]
+    assert [sizes[name] for name in ("N", "d_model", "d_ff", "h", "p_drop")] == [
+        4,
+        128,
+        256,
+        4,
+        0.3,
+    ]
+    assert record["by_alpha"]["valid"][0]["alpha"] == record["test"]["as_it_is"]["alpha"] == 0.6
+    assert 40.5 < found["score"] < published["BLEU"] < found["score"] + found["half_interval"]
+    (cased,) = read_result(results / "multi30k_tiny_cased.json")["records"]
+    scores = cased["test"]["as_it_is"]["BLEU"]
+    assert "case:mixed" in scores["signature"] and "tok:13a" in scores["signature"]
+    assert 30 < scores["score"] < found["score"]
+
+
 def test_the_stored_soak_of_thirty_minutes_lost_nothing_and_stayed_flat():
     (record,) = read_result(soak.RESULT)["records"]
     assert record["faults"] == 30 and record["minutes"] >= 30 and record["lines"] > 10_000
