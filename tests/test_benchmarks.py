@@ -27,6 +27,7 @@ from benchmarks import (
     decoding,
     gpu,
     multi30k,
+    multi30k_runs,
     peers,
     recipes,
     soak,
@@ -132,8 +133,8 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
         (folder / "seconds").write_text("1\n")
 
     stages = ({"N": 1}, {"N": 2})
-    run = multi30k.TINY, ("en", "de"), multi30k.cased, multi30k.cased, stages, 300
-    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k.Run("two stages", *run, seeds=2))
+    run = multi30k_runs.TINY, ("en", "de"), multi30k_runs.cased, multi30k_runs.cased, stages, 300
+    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k_runs.Run("two stages", *run, seeds=2))
     monkeypatch.setattr(multi30k, "command", command)
     monkeypatch.setattr(multi30k, "score", score)
     monkeypatch.setattr(multi30k, "train", train)
@@ -166,9 +167,9 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
     assert started == [] and results[1] == results[0]  # what is finished is not trained again
 
 
-@pytest.mark.parametrize("name", multi30k.RUNS)
+@pytest.mark.parametrize("name", multi30k_runs.RUNS)
 def test_multi30k_runs_have_settings_that_train_takes(name):
-    run = multi30k.RUNS[name]
+    run = multi30k_runs.RUNS[name]
     shape, way = ({field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig))
     for settings in run.stages:
         assert settings.keys() <= shape | way
