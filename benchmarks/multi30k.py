@@ -9,8 +9,8 @@
 A metric is a way to prepare text and to compare it, so each run has its own: the same preparation
 for training, for the test (2016) and for its reference. The length penalty is the paper's; what the
 one that is best on the validation split gives stands beside. Stages of a run lie in
-runs/multi30k_NAME-1, -2, ..., each trained from the average of the one before it, and results in
-book/results/multi30k_NAME.json.
+runs/multi30k_NAME-1, -2, ..., each trained from the average of the one before it (a taught one also
+on what that average makes of the training split), and results in book/results/multi30k_NAME.json.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 import argparse
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,16 @@ def write_text(run: Run, folder: Path) -> None:
             prepare, side = run.form(language), int(language != "en")
             text = "".join(f"{prepare(pair[side])}\n" for pair in pairs)
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+
+
+def with_translations(run: Run, teacher: Path, text: Path, folder: Path) -> None:
+    """In `folder`, `text` with its training split twice, the second time as `teacher` has it."""
+    shutil.copytree(text, folder, dirs_exist_ok=True)
+    source, target = (folder / f"train.{language}" for language in run.languages)
+    output = folder / f"translated.{run.languages[1]}"
+    command("translate", str(teacher), "--input", str(source), "--output", str(output))
+    target.write_text(target.read_text("utf-8") + output.read_text("utf-8"), encoding="utf-8")
+    source.write_text(source.read_text("utf-8") * 2, encoding="utf-8")
 
 
 def learn(
@@ -138,13 +149,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     averaged: Path | None = None
     if not (text / f"test.{run.languages[1]}").exists():
         write_text(run, text)
-    for number, settings in enumerate(run.stages, start=1):
-        folders = [args.runs / f"{name}-{number}"]
-        if number == len(run.stages):
-            folders += [args.runs / f"{name}-{number}-seed-{n}" for n in range(2, run.seeds + 1)]
+    for number, stage in enumerate(run.stages, start=1):
+        first, learned = args.runs / f"{name}-{number}", text
+        folders = [
+            first,
+            *(first.with_name(f"{first.name}-seed-{n}") for n in range(2, stage.seeds + 1)),
+        ]
+        if stage.taught and averaged and not args.score:
+            learned = args.runs / f"{name}-{number}-text"
+            if not (first / "log.jsonl").exists():  # a run goes on with the text it began with
+                with_translations(run, averaged, text, learned)
         for seed, folder in enumerate(folders, start=1):
             if not args.score and not (folder / "seconds").exists():
-                learn(run, text, folder, settings | {"seed": seed}, averaged, args.processes)
+                settings = stage.settings | {"seed": seed}
+                learn(run, learned, folder, settings, averaged, args.processes)
         averaged = args.runs / f"{name}-{number}-averaged"
         words = ("--last", str(run.average), "--out", str(averaged))
         command("average", *map(str, folders), *words)

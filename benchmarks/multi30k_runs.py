@@ -38,22 +38,28 @@ def lower(language: str) -> Prepare:
     return str.lower
 
 
-class Run(NamedTuple):
-    """`form` prepares what is learned, translated and compared; `tokens` divides it into words.
+class Stage(NamedTuple):
+    """Trained from the average of the stage before it, with seeds 1 to `seeds`: since these runs
+    begin with the same weights, theirs can be averaged as well. With `taught`, the training split
+    is learned twice, as it is and as that average translates it: sequence-level distillation
+    (Kim and Rush 2016, arXiv:1606.07947), here from a teacher of the same size."""
 
-    Each of `stages` is trained from the average of the one before it, the last with seeds 1 to
-    `seeds`: since these runs begin with the same weights, theirs can be averaged as well.
-    """
+    settings: dict[str, Any]
+    seeds: int = 1
+    taught: bool = False
+
+
+class Run(NamedTuple):
+    """`form` prepares what is learned, translated and compared; `tokens` divides it into words."""
 
     about: str
     published: dict[str, Any]
     languages: tuple[str, str]
     form: Callable[[str], Prepare]
     tokens: Callable[[str], Prepare]
-    stages: tuple[dict[str, Any], ...]
+    stages: tuple[Stage, ...]
     vocab_size: int
     average: int = 10
-    seeds: int = 1
     alphas: tuple[float, ...] = (0.6, 1.0, 1.4)
 
 
@@ -82,9 +88,13 @@ STEPS = dict(
 SCALED = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000)
 # Two batches a step, so that two processes can share them.
 SHARED = SCALED | dict(max_tokens=1024, accumulate=2)
-# The second stage joins every pair once more to another, with less dropout and a lower rate.
+# The later stages join every pair once more to another, with less dropout and a lower rate.
 JOINED = dict(concatenate=1, p_drop=0.2, lr_factor=0.3, train_steps=4000)
-LONG = (SHARED | dict(train_steps=14000), SHARED | JOINED)
+LONG = (
+    Stage(SHARED | dict(train_steps=14000)),
+    Stage(SHARED | JOINED, seeds=3),
+    Stage(SHARED | JOINED, seeds=3, taught=True),
+)
 # As the published run: 8,192 tokens a step, a peak rate of 5e-3, and every epoch a checkpoint.
 PUBLISHED = (
     SIZES
@@ -100,7 +110,7 @@ PUBLISHED = (
         validate_every=500,
     )
 )
-SHORT = (SCALED | dict(train_steps=4000),)
+SHORT = (Stage(SCALED | dict(train_steps=4000)),)
 
 RUNS = {
     "tiny": Run(
@@ -111,7 +121,6 @@ RUNS = {
         lower,
         LONG,
         10000,
-        seeds=3,
     ),
     "tiny_published": Run(
         "The same with the published run's batches, rate and steps, in one stage.",
@@ -119,7 +128,7 @@ RUNS = {
         ("en", "de"),
         moses,
         lower,
-        (PUBLISHED,),
+        (Stage(PUBLISHED),),
         10000,
     ),
     "tiny_cased": Run(
@@ -128,7 +137,7 @@ RUNS = {
         ("en", "de"),
         cased,
         cased,
-        (SHARED | dict(train_steps=6000),),
+        (Stage(SHARED | dict(train_steps=6000)),),
         10000,
     ),
     "tutorial": Run(

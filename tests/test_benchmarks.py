@@ -110,10 +110,15 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
 def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
     monkeypatch, tmp_path
 ):
-    """Training, averaging and scoring are pretended, and noted."""
+    """Training, averaging, translating and scoring are pretended, and noted."""
     scored, results, started, averages = [], [], [], []
 
     def command(verb, *words):
+        if verb == "translate":
+            source, out = (Path(words[words.index(name) + 1]) for name in ("--input", "--output"))
+            taught_by = Path(words[0]).name
+            out.write_text(source.read_text().replace("cat", f"Katze von {taught_by}"))
+            return ""
         averages.append([Path(word).name for word in words[: words.index("--last")]])
         out = Path(words[words.index("--out") + 1])
         out.mkdir(parents=True, exist_ok=True)
@@ -129,16 +134,24 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
     def train(data, folder, words, before, processes):
         stage, seed = ({word for word in words if word.startswith(s)} for s in ("N=", "seed="))
         started.append((folder.name, *stage, *seed, before and before.name, processes))
+        learned[folder.name] = [Path(path).read_text() for path in data[1:3]]
         folder.mkdir()
         (folder / "seconds").write_text("1\n")
 
-    stages = ({"N": 1}, {"N": 2})
+    def write_text(run, folder):
+        for name, lines in {"train.en": "a cat\n", "train.de": "Katze\n", "test.de": ""}.items():
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text(lines)
+
+    learned = {}
+    Stage = multi30k_runs.Stage
+    stages = Stage({"N": 1}), Stage({"N": 2}, seeds=2), Stage({"N": 3}, taught=True)
     run = multi30k_runs.TINY, ("en", "de"), multi30k_runs.cased, multi30k_runs.cased, stages, 300
-    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k_runs.Run("two stages", *run, seeds=2))
+    monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k_runs.Run("three stages", *run))
     monkeypatch.setattr(multi30k, "command", command)
     monkeypatch.setattr(multi30k, "score", score)
     monkeypatch.setattr(multi30k, "train", train)
-    monkeypatch.setattr(multi30k, "write_text", lambda run, folder: None)
+    monkeypatch.setattr(multi30k, "write_text", write_text)
     monkeypatch.setattr(multi30k, "described", lambda folder: {"commit": folder.name})
     monkeypatch.setattr(
         multi30k,
@@ -146,18 +159,22 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
         lambda *words, **more: results.append((words[2][0], more["commit"])),
     )
     multi30k.main(["tiny", "--runs", str(tmp_path), "--processes", "2"])
-    first, second, other = "multi30k_tiny-1", "multi30k_tiny-2", "multi30k_tiny-2-seed-2"
+    first, second, third = (f"multi30k_tiny-{number}" for number in (1, 2, 3))
+    other = f"{second}-seed-2"
     assert started == [
         (first, "N=1", "seed=1", None, 2),
         (second, "N=2", "seed=1", f"{first}-averaged", 2),
         (other, "N=2", "seed=2", f"{first}-averaged", 2),
+        (third, "N=3", "seed=1", f"{second}-averaged", 2),
     ]
-    assert averages == [[first], [second, other]]
-    assert {name for name, *_ in scored} == {f"{second}-averaged"}
+    assert averages == [[first], [second, other], [third]]
+    assert learned[first] == learned[other] == ["a cat\n", "Katze\n"]
+    assert learned[third] == ["a cat\n" * 2, f"Katze\na Katze von {second}-averaged\n"]
+    assert {name for name, *_ in scored} == {f"{third}-averaged"}
     assert {one[1:] for one in scored if one[1] == "test"} == {("test", 0.6), ("test", 1.0)}
     ((record, commit),) = results
     assert commit == record["training"]["commit"] == first
-    assert record["further_stages"] == [{"commit": second}, {"commit": other}]
+    assert record["further_stages"] == [{"commit": name} for name in (second, other, third)]
     by_alpha = record["by_alpha"]
     assert [one["alpha"] for one in by_alpha["valid"]] == [0.6, 1.0, 1.4]
     assert record["test"]["BLEU"]["score"] == pytest.approx(39.2)  # with the paper's 0.6
@@ -171,7 +188,7 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
 def test_multi30k_runs_have_settings_that_train_takes(name):
     run = multi30k_runs.RUNS[name]
     shape, way = ({field.name for field in fields(kind)} for kind in (ModelConfig, TrainConfig))
-    for settings in run.stages:
+    for settings, *_ in run.stages:
         assert settings.keys() <= shape | way
         ModelConfig(run.vocab_size, **{name: settings[name] for name in settings.keys() & shape})
         trained = TrainConfig(**{name: settings[name] for name in settings.keys() & way})
