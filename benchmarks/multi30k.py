@@ -129,6 +129,33 @@ def score(run: Run, checkpoint: Path, text: Path, split: str, alpha: float) -> d
     }
 
 
+def scores(run: Run, averages: Sequence[Path], text: Path) -> dict[str, Any]:
+    """Of the last average, and of those before it with the paper's length penalty."""
+    *earlier, averaged = averages
+    paper = run.alphas[0]
+    valid = {alpha: score(run, averaged, text, "valid", alpha)["BLEU"] for alpha in run.alphas}
+    best = max(run.alphas, key=lambda alpha: valid[alpha]["score"])
+    test = {alpha: score(run, averaged, text, "test", alpha) for alpha in {paper, best}}
+    config = ModelConfig(**json.loads((averaged / "config.json").read_text())["model"])
+    return {
+        "about": run.about,
+        "published": run.published,
+        "languages": run.languages,
+        "parameters": count_parameters(config),
+        "test": test[paper],
+        "averages_before": [
+            {split: score(run, one, text, split, paper)["BLEU"] for split in ("valid", "test")}
+            for one in earlier
+        ],
+        "by_alpha": {
+            "valid": [{"alpha": alpha, **found} for alpha, found in valid.items()],
+            "alpha": best,
+            "test": test[best],
+        },
+        "averaged": run.average,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -146,48 +173,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run, name = RUNS[args.name], f"multi30k_{args.name}"
     text = args.runs / f"{name}-text"
     done: list[dict[str, Any]] = []
-    averaged: Path | None = None
+    averages: list[Path] = []
     if not (text / f"test.{run.languages[1]}").exists():
         write_text(run, text)
     for number, stage in enumerate(run.stages, start=1):
         first, learned = args.runs / f"{name}-{number}", text
-        folders = [
-            first,
-            *(first.with_name(f"{first.name}-seed-{n}") for n in range(2, stage.seeds + 1)),
-        ]
-        if stage.taught and averaged and not args.score:
+        before = averages[-1] if averages else None
+        others = range(2, stage.seeds + 1)
+        folders = [first, *(args.runs / f"{name}-{number}-seed-{seed}" for seed in others)]
+        if stage.taught and before and not args.score:
             learned = args.runs / f"{name}-{number}-text"
             if not (first / "log.jsonl").exists():  # a run goes on with the text it began with
-                with_translations(run, averaged, text, learned)
+                with_translations(run, before, text, learned)
         for seed, folder in enumerate(folders, start=1):
             if not args.score and not (folder / "seconds").exists():
                 settings = stage.settings | {"seed": seed}
-                learn(run, learned, folder, settings, averaged, args.processes)
-        averaged = args.runs / f"{name}-{number}-averaged"
-        words = ("--last", str(run.average), "--out", str(averaged))
+                learn(run, learned, folder, settings, before, args.processes)
+        averages.append(args.runs / f"{name}-{number}-averaged")
+        words = ("--last", str(run.average), "--out", str(averages[-1]))
         command("average", *map(str, folders), *words)
         done += map(described, folders)
-    assert averaged is not None
-    valid = {alpha: score(run, averaged, text, "valid", alpha)["BLEU"] for alpha in run.alphas}
-    best = max(run.alphas, key=lambda alpha: valid[alpha]["score"])
-    test = {alpha: score(run, averaged, text, "test", alpha) for alpha in {run.alphas[0], best}}
-    config = ModelConfig(**json.loads((averaged / "config.json").read_text())["model"])
-    record = {
-        "run": args.name,
-        "about": run.about,
-        "published": run.published,
-        "languages": run.languages,
-        "parameters": count_parameters(config),
-        "test": test[run.alphas[0]],
-        "by_alpha": {
-            "valid": [{"alpha": alpha, **found} for alpha, found in valid.items()],
-            "alpha": best,
-            "test": test[best],
-        },
-        "averaged": run.average,
-        "training": done[0],
-        "further_stages": done[1:],
-    }
+    record = {"run": args.name} | scores(run, averages, text)
+    record |= {"training": done[0], "further_stages": done[1:]}
     write_result(
         ROOT / "book" / "results" / f"{name}.json",
         f"python benchmarks/multi30k.py {args.name}",

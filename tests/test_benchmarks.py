@@ -170,11 +170,16 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
     assert averages == [[first], [second, other], [third]]
     assert learned[first] == learned[other] == ["a cat\n", "Katze\n"]
     assert learned[third] == ["a cat\n" * 2, f"Katze\na Katze von {second}-averaged\n"]
-    assert {name for name, *_ in scored} == {f"{third}-averaged"}
-    assert {one[1:] for one in scored if one[1] == "test"} == {("test", 0.6), ("test", 1.0)}
+    before, last = [f"{first}-averaged", f"{second}-averaged"], f"{third}-averaged"
+    assert {one for one in scored if one[1] == "test"} == {
+        (last, "test", 0.6),
+        (last, "test", 1.0),
+        *((one, "test", 0.6) for one in before),  # the stages are compared with the paper's
+    }
     ((record, commit),) = results
     assert commit == record["training"]["commit"] == first
     assert record["further_stages"] == [{"commit": name} for name in (second, other, third)]
+    assert [round(one["test"]["score"], 1) for one in record["averages_before"]] == [39.2, 39.2]
     by_alpha = record["by_alpha"]
     assert [one["alpha"] for one in by_alpha["valid"]] == [0.6, 1.0, 1.4]
     assert record["test"]["BLEU"]["score"] == pytest.approx(39.2)  # with the paper's 0.6
