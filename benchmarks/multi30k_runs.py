@@ -95,21 +95,6 @@ LONG = (
     Stage(SHARED | JOINED, seeds=3),
     Stage(SHARED | JOINED, seeds=3, taught=True),
 )
-# As the published run: 8,192 tokens a step, a peak rate of 5e-3, and every epoch a checkpoint.
-PUBLISHED = (
-    SIZES
-    | STEPS
-    | dict(
-        initialization="glorot",
-        max_tokens=4096,
-        accumulate=2,
-        lr_factor=2.53,
-        warmup_steps=2000,
-        train_steps=8000,
-        checkpoint_every=50,
-        validate_every=500,
-    )
-)
 SHORT = (Stage(SCALED | dict(train_steps=4000)),)
 
 RUNS = {
@@ -120,15 +105,6 @@ RUNS = {
         moses,
         lower,
         LONG,
-        10000,
-    ),
-    "tiny_published": Run(
-        "The same with the published run's batches, rate and steps, in one stage.",
-        TINY,
-        ("en", "de"),
-        moses,
-        lower,
-        (Stage(PUBLISHED),),
         10000,
     ),
     "tiny_cased": Run(

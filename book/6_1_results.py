@@ -579,22 +579,24 @@ assert ours["perplexity_per_word"] > theirs["perplexity"]
 # which is easy to predict, and our model spells each out in pieces.
 #
 # From English to German {cite:t}`wu2021good` report 41.02 over the tokens of Moses, with N = 4 and d_model = 128. We train
-# these sizes for 14,000 steps and, from their average, three seeds for 4,000 more with joined pairs and less dropout; all
-# their weights are averaged.
+# these sizes for 14,000 steps, then with joined pairs and less dropout, from three seeds whose weights are averaged. This
+# average translates the training captions, and three more seeds learn both versions {cite}`kim2016sequence`.
 
 # %%
 tiny, cased = (json.loads(Path(f"results/multi30k_{name}.json").read_text())["records"][0] for name in ("tiny", "tiny_cased"))
 theirs, ours, longer = tiny["published"], tiny["test"]["BLEU"], tiny["by_alpha"]
+stages = [*tiny["averages_before"], {"valid": longer["valid"][0], "test": ours}]
+for stage, score in zip(("14,000 steps", "joined pairs", "own translations"), stages, strict=True):
+    print(f"{stage:18}validation {score['valid']['score']:.2f}   test {score['test']['score']:.2f}")
 print(f"published {theirs['BLEU']:.2f}, here {ours['score']:.2f} +- {ours['half_interval']:.2f} "
       f"(brevity penalty {ours['brevity_penalty']:.3f}, {tiny['parameters']:,} parameters)")
 print(f"with alpha {longer['alpha']}, best on validation: {longer['test']['BLEU']['score']:.2f}")
 print(f"raw captions, another model, {cased['training']['steps']:,} steps: sacreBLEU {cased['test']['as_it_is']['BLEU']['score']:.2f}")
 assert ours["reference_tokens"] == theirs["reference_tokens"]  # in their log: the same text is compared
-assert abs(ours["score"] - theirs["BLEU"]) < ours["half_interval"] and longer["test"]["BLEU"]["score"] < ours["score"]
+assert theirs["BLEU"] < ours["score"] < theirs["BLEU"] + ours["half_interval"]
 
 # %% [markdown]
-# We miss it by 0.3, which 1,000 captions cannot tell: the interval is that of other draws of them. The penalty that suits
-# validation makes outputs too long here.
+# The last step, which they did not take, brings us above it, by less than the interval: that of other draws of captions.
 #
 # :::{dropdown} Where this is
 # `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/cost.py`; `bleu` and `perplexity` in

@@ -411,7 +411,7 @@ def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric()
     assert test["perplexity_per_word"] > published["perplexity"] == 5.316  # as 6.1 says
 
 
-def test_the_stored_run_of_transformer_tiny_is_as_near_to_the_published_figure_as_we_say():
+def test_the_stored_run_of_transformer_tiny_reaches_the_published_figure():
     results = ROOT / "book" / "results"
     (record,) = read_result(results / "multi30k_tiny.json")["records"]
     published, found = record["published"], record["test"]["BLEU"]
@@ -426,7 +426,9 @@ def test_the_stored_run_of_transformer_tiny_is_as_near_to_the_published_figure_a
         0.3,
     ]
     assert record["by_alpha"]["valid"][0]["alpha"] == record["test"]["as_it_is"]["alpha"] == 0.6
-    assert 40.5 < found["score"] < published["BLEU"] < found["score"] + found["half_interval"]
+    assert published["BLEU"] < found["score"] < published["BLEU"] + found["half_interval"]
+    stages = [stage["test"]["score"] for stage in record["averages_before"]]
+    assert stages == sorted(stages) and len(stages) == 2 and stages[-1] < published["BLEU"]
     (cased,) = read_result(results / "multi30k_tiny_cased.json")["records"]
     scores = cased["test"]["as_it_is"]["BLEU"]
     assert "case:mixed" in scores["signature"] and "tok:13a" in scores["signature"]
