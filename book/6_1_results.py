@@ -589,8 +589,8 @@ stages = [*tiny["averages_before"], {"valid": longer["valid"][0], "test": ours}]
 for stage, score in zip(("14,000 steps", "joined pairs", "own translations"), stages, strict=True):
     print(f"{stage:18}validation {score['valid']['score']:.2f}   test {score['test']['score']:.2f}")
 print(f"published {theirs['BLEU']:.2f}, here {ours['score']:.2f} +- {ours['half_interval']:.2f} "
-      f"(brevity penalty {ours['brevity_penalty']:.3f}, {tiny['parameters']:,} parameters)")
-print(f"with alpha {longer['alpha']}, best on validation: {longer['test']['BLEU']['score']:.2f}")
+      f"(brevity penalty {ours['brevity_penalty']:.3f})")
+print(f"{tiny['parameters']:,} parameters; with alpha {longer['alpha']}, best on validation: {longer['test']['BLEU']['score']:.2f}")
 print(f"raw captions, another model, {cased['training']['steps']:,} steps: sacreBLEU {cased['test']['as_it_is']['BLEU']['score']:.2f}")
 assert ours["reference_tokens"] == theirs["reference_tokens"]  # in their log: the same text is compared
 assert theirs["BLEU"] < ours["score"] < theirs["BLEU"] + ours["half_interval"]
