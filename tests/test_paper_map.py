@@ -184,5 +184,15 @@ def test_an_idea_is_told_where_the_map_says(row: list[str]) -> None:
     assert [word for word in words if word not in text] == []
 
 
+def test_every_mistake_of_the_walkthroughs_is_told_or_left_out_with_a_reason() -> None:
+    last = {"T0": 20, "T1": 7, "T2": 15, "T3": 7, "T4": 14}  # how many each of the texts has
+    all_of_them = {f"{text}-{n}" for text, most in last.items() for n in range(1, most + 1)}
+    told = {row[0].split()[0] for row in IDEAS} & all_of_them
+    [(reason, numbers)] = re.findall(r"^Left out, since (.+): (T\d.+)\.$", TEXT, re.M)
+    left_out = set(numbers.split(", "))
+    assert told | left_out == all_of_them and not told & left_out
+    assert len(left_out) == 4 and "not about the model" in reason
+
+
 def test_there_are_ideas() -> None:
     assert len(IDEAS) > 10
