@@ -24,7 +24,6 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 import argparse
 import json
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,28 +51,29 @@ def write_text(run: Run, folder: Path) -> None:
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
 
 
-def with_translations(run: Run, teacher: Path, text: Path, folder: Path) -> None:
-    """In `folder`, `text` with its training split twice, the second time as `teacher` has it."""
-    shutil.copytree(text, folder, dirs_exist_ok=True)
-    source, target = (folder / f"train.{language}" for language in run.languages)
-    output = folder / f"translated.{run.languages[1]}"
+def add_translations(run: Run, teacher: Path, text: Path, split: str) -> None:
+    """A split of `text`: the training split twice, the second time as `teacher` translates it."""
+    source, target = (text / f"train.{language}" for language in run.languages)
+    output = text / f"translated.{run.languages[1]}"
     command("translate", str(teacher), "--input", str(source), "--output", str(output))
-    target.write_text(target.read_text("utf-8") + output.read_text("utf-8"), encoding="utf-8")
-    source.write_text(source.read_text("utf-8") * 2, encoding="utf-8")
+    for path, again in ((target, output), (source, source)):
+        both = path.read_text(encoding="utf-8") + again.read_text(encoding="utf-8")
+        path.with_name(f"{split}{path.suffix}").write_text(both, encoding="utf-8")
 
 
 def learn(
     run: Run,
     text: Path,
+    split: str,
     folder: Path,
     settings: dict[str, Any],
     before: Path | None,
     processes: int,
 ) -> None:
-    """Train a stage with one seed, from the average of the stage before or from the beginning."""
+    """Train a stage with one seed, from the average of the one before it or from the beginning."""
     train_on, valid_on = (
-        [str(text / f"{split}.{language}") for language in run.languages]
-        for split in ("train", "valid")
+        [str(text / f"{part}.{language}") for language in run.languages]
+        for part in (split, "valid")
     )
     words = [] if before else ["--vocab-size", str(run.vocab_size)]
     for item in settings.items():
@@ -106,7 +106,7 @@ def score(run: Run, checkpoint: Path, text: Path, split: str, alpha: float) -> d
         [divide(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for path in (output, reference)
     )
-    metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
+    metric = sacrebleu.BLEU(tokenize=run.tokenize, smooth_method="none", force=True)
     bleu = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
     signature = str(metric.get_signature())
     spread = json.loads(bleu.format(signature=signature, is_json=True))
@@ -177,18 +177,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not (text / f"test.{run.languages[1]}").exists():
         write_text(run, text)
     for number, stage in enumerate(run.stages, start=1):
-        first, learned = args.runs / f"{name}-{number}", text
-        before = averages[-1] if averages else None
-        others = range(2, stage.seeds + 1)
-        folders = [first, *(args.runs / f"{name}-{number}-seed-{seed}" for seed in others)]
-        if stage.taught and before and not args.score:
-            learned = args.runs / f"{name}-{number}-text"
-            if not (first / "log.jsonl").exists():  # a run goes on with the text it began with
-                with_translations(run, before, text, learned)
+        folders = [args.runs / f"{name}-{number}"]
+        folders += [args.runs / f"{name}-{number}-seed-{n}" for n in range(2, stage.seeds + 1)]
+        before, split = averages[-1] if averages else None, "train"
+        if stage.taught and before:
+            split = f"train-{number}"
+            # The source is written last. A run goes on with the text that it began with.
+            if not args.score and not (text / f"{split}.{run.languages[0]}").exists():
+                add_translations(run, before, text, split)
         for seed, folder in enumerate(folders, start=1):
             if not args.score and not (folder / "seconds").exists():
                 settings = stage.settings | {"seed": seed}
-                learn(run, learned, folder, settings, before, args.processes)
+                learn(run, text, split, folder, settings, before, args.processes)
         averages.append(args.runs / f"{name}-{number}-averaged")
         words = ("--last", str(run.average), "--out", str(averages[-1]))
         command("average", *map(str, folders), *words)

@@ -50,7 +50,8 @@ class Stage(NamedTuple):
 
 
 class Run(NamedTuple):
-    """`form` prepares what is learned, translated and compared; `tokens` divides it into words."""
+    """`form` prepares what is learned, translated and compared; `tokens` divides it into words,
+    which `tokenize`, one of sacreBLEU's ways, may divide further."""
 
     about: str
     published: dict[str, Any]
@@ -60,6 +61,7 @@ class Run(NamedTuple):
     stages: tuple[Stage, ...]
     vocab_size: int
     average: int = 10
+    tokenize: str = "none"
     alphas: tuple[float, ...] = (0.6, 1.0, 1.4)
 
 
@@ -115,6 +117,7 @@ RUNS = {
         cased,
         (Stage(SHARED | dict(train_steps=6000)),),
         10000,
+        tokenize="13a",
     ),
     "tutorial": Run(
         "German to English with fewer parameters than the much copied tutorial, in lower case.",
