@@ -466,6 +466,29 @@ def test_nothing_holds_the_group_when_it_ends():
         assert reducer() is None
 
 
+def test_nothing_holds_the_group_until_python_ends():
+    """Whose threads would die in it, and the process by SIGABRT: in a fresh one, where DDP has not
+    been imported yet."""
+    script = """
+import weakref
+import torch.distributed as dist
+from torch import nn
+from annotated_transformer.training.distributed.rendezvous import join
+from annotated_transformer.training.distributed.wrapping import data_parallel, let_go_of_gradients
+join("gloo", dist.HashStore())
+group, module = weakref.ref(dist.group.WORLD), data_parallel(nn.Linear(1, 1))
+assert group() is not None
+let_go_of_gradients()
+del module
+dist.destroy_process_group()
+print(group())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], text=True, capture_output=True, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+
+
 def test_other_pairs_in_one_process_are_noticed(tmp_path, monkeypatch):
     with pretended(1, 2) as processes:
         monkeypatch.setattr(Processes, "from_first", lambda *_: b"of other pairs")

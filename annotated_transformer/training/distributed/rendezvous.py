@@ -16,6 +16,21 @@ Store = Any
 PAUSE = 0.01  # seconds
 
 
+def join(
+    backend: str, store: Store, rank: int = 0, n: int = 1, timeout: timedelta | None = None
+) -> None:
+    """Make the group of processes, such that `destroy_process_group` ends its threads.
+
+    `torch.distributed.nn`, which DDP imports, has functions whose default argument is the group of
+    that moment. If it were a real one they would hold it until Python itself ends. A thread of the
+    group that then has a tensor to give back dies where C++ allows no exception, and the process
+    with it: "terminate called without an active exception", after all was done and saved.
+    """
+    import torch.distributed.nn  # noqa: F401
+
+    dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=n)
+
+
 def fresh_store(store: Store, rank: int, n: int, longest_wait: timedelta) -> Store:
     """A part of torchrun's store in which nothing is left of an attempt before.
 
