@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -17,16 +18,19 @@ def write_atomically(
 ) -> None:
     """Let `write` fill a temporary file, flush it to disk and move it to `path`.
 
-    The file gets the permissions that the user's umask gives any new file. Temporary files of this
-    path that a killed process of this machine has left are removed first. With `before`, what was
-    at `path` until now is kept there; at no moment is there nothing at `path`, where the file
-    system knows links.
+    It has a directory to itself, since a library may write a temporary file of its own beside the
+    one that it is asked for: safetensors does. The file gets the permissions that the user's umask
+    gives any new file. What a killed process of this machine has left of this path is removed
+    first. With `before`, what was at `path` until now is kept there; at no moment is there nothing
+    at `path`, where the file system knows links.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for orphan in temporaries(path.parent, re.escape(path.name)):
-        orphan.unlink(missing_ok=True)
-    temporary = _temporary(path)
+    remove_left_over(path.parent, re.escape(path.name))
+    directory = _temporary(path)
+    temporary = directory / path.name
     try:
+        _remove(directory)  # a dead process may have had this one's number
+        directory.mkdir(exist_ok=True)
         temporary.touch()
         mode = stat.S_IMODE(temporary.stat().st_mode)
         write(temporary)
@@ -40,7 +44,7 @@ def write_atomically(
         error.filename = error.filename or str(path)  # a library may leave out which
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(directory)
 
 
 def _temporary(path: Path) -> Path:
@@ -57,6 +61,7 @@ def _keep(path: Path, before: Path) -> None:
         path.replace(before)
     else:
         second.replace(before)
+        second.unlink(missing_ok=True)  # rename(2) does nothing where both are the same file
 
 
 def read_bounded(path: Path, most: int) -> bytes:
@@ -88,17 +93,24 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def temporaries(directory: Path, names: str) -> list[Path]:
-    """The temporary files that killed processes of this machine have left in `directory`.
+def remove_left_over(directory: Path, names: str) -> None:
+    """Remove the temporary files that killed processes of this machine have left in `directory`.
 
     `names` is the regular expression of the files that they were to become.
     """
-    pattern, found = rf"\.(?:{names})\.(?:(.*)\.)?(\d+)", []
+    pattern = rf"\.(?:{names})\.(?:(.*)\.)?(\d+)"
     for path in directory.glob(".*"):
         match = re.fullmatch(pattern, path.name)
         if match and match[1] in (None, platform.node()) and not _is_alive(int(match[2])):
-            found.append(path)
-    return found
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """What `write_atomically` makes, or made in earlier versions: files in the same place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)  # another process may be at it
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:

@@ -161,6 +161,7 @@ def killed(name: str, where: str) -> Do:
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
         write_data, save_tensors = HuggingFaceStorageWriter.write_data, checkpoint.save_tensors
+        rmtree = shutil.rmtree
         folder, saves = DIRECTORY / name / sharded_checkpoint.SHARDED / "step-00000006", []
 
         def half_a_shard(self: Any, *args: Any) -> Any:
@@ -178,10 +179,11 @@ def killed(name: str, where: str) -> Do:
                 die()
             save_tensors(*args)
 
-        def half_a_folder(path: Path, **_: Any) -> None:
-            if path.exists():
+        def half_a_folder(path: Path, **options: Any) -> None:
+            if path.parent == folder.parent and path.exists():
                 next(path.iterdir()).unlink()
                 die()
+            rmtree(path, **options)
 
         if where == "shards":
             HuggingFaceStorageWriter.write_data = half_a_shard

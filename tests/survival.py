@@ -122,7 +122,7 @@ def differences(one: Path, two: Path) -> list[str]:
             different.append(name)
     if untimed(one) != untimed(two):
         different.append("log.jsonl")
-    halves = [path.name for path in one.rglob(".*") if path.is_file()]
+    halves = [path.name for path in one.rglob(".*")]
     return different + halves
 
 

@@ -2,6 +2,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from toys import (
     toy_tokenizer,
 )
 
-from annotated_transformer import checkpoint, weights
+from annotated_transformer import checkpoint, files, weights
 from annotated_transformer.config import ConfigError, ModelConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -276,6 +277,42 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
         (tmp_path / name).write_text("half")
     checkpoint.write_atomically(path, lambda new: new.write_text("whole"))
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*kept, path.name])
+
+
+@pytest.mark.parametrize("number", ["another", "its own"])
+def test_what_a_library_left_beside_a_file_goes_with_it(tmp_path, monkeypatch, number):
+    """safetensors writes a .tmp of its own beside the file, and renames it."""
+    script = """
+import os, signal, sys
+from pathlib import Path
+from annotated_transformer.files import write_atomically
+
+def write(new):
+    new.with_name(".tmpdh3heb").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_atomically(Path(sys.argv[1]), write)
+"""
+    path = tmp_path / "model.safetensors"
+    killed = subprocess.Popen([sys.executable, "-c", script, str(path)])
+    assert killed.wait() == -signal.SIGKILL
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()].count(".tmpdh3heb") == 1
+    if number == "its own":
+        monkeypatch.setattr(os, "getpid", lambda: killed.pid)
+        monkeypatch.setattr(files, "_is_alive", lambda _: True)
+    checkpoint.write_atomically(path, lambda new: new.write_text("whole"))
+    assert list(tmp_path.rglob("*")) == [path] and path.read_text() == "whole"
+
+
+def test_a_save_after_one_that_was_killed_between_its_two_moves_leaves_nothing(tmp_path):
+    """Then what was there has both names."""
+    path, before = tmp_path / "training.safetensors", tmp_path / "training.previous.safetensors"
+    path.write_text("old")
+    before.hardlink_to(path)
+    checkpoint.write_atomically(path, lambda new: new.write_text("new"), before)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {
+        path.name: "new", before.name: "old"
+    }  # fmt: skip
 
 
 # A directory whose parts do not belong together

@@ -11,7 +11,7 @@ from typing import IO
 from annotated_transformer.checkpoint import read_config, state_files, step_checkpoints
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.files import temporaries
+from annotated_transformer.files import remove_left_over
 from annotated_transformer.text.shards import MANIFEST
 from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.distributed.sharded_checkpoint import remove_old_shards
@@ -109,9 +109,8 @@ def remove_temporaries(directory: str | Path) -> None:
     names = (
         r"config\.json|tokenizer\.model|log\.jsonl|(?:model|training(?:\.previous)?)\.safetensors"
     )
-    left = temporaries(path, names) + temporaries(path / "checkpoints", r"step-\d+\.safetensors")
-    for file in left:
-        file.unlink(missing_ok=True)
+    remove_left_over(path, names)
+    remove_left_over(path / "checkpoints", r"step-\d+\.safetensors")
 
 
 def _killed_in_its_first_save(path: Path) -> bool:

@@ -484,7 +484,7 @@ dist.destroy_process_group()
 print(group())
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], text=True, capture_output=True, env=ENVIRONMENT
+        [sys.executable, "-P", "-c", script], text=True, capture_output=True, env=ENVIRONMENT
     )
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
 
