@@ -21,7 +21,7 @@ from toys import (
     toy_tokenizer,
 )
 
-from annotated_transformer import checkpoint, files, weights
+from annotated_transformer import checkpoint, weights
 from annotated_transformer.config import ConfigError, ModelConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -299,9 +299,17 @@ write_atomically(Path(sys.argv[1]), write)
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()].count(".tmpdh3heb") == 1
     if number == "its own":
         monkeypatch.setattr(os, "getpid", lambda: killed.pid)
-        monkeypatch.setattr(files, "_is_alive", lambda _: True)
+        monkeypatch.setattr(os, "kill", lambda *_: None)  # so there is a process of that number
     checkpoint.write_atomically(path, lambda new: new.write_text("whole"))
     assert list(tmp_path.rglob("*")) == [path] and path.read_text() == "whole"
+
+
+def test_a_half_written_file_with_the_number_of_this_process_is_removed(tmp_path):
+    """As earlier code left it, in a container where every run has the number 1."""
+    path = tmp_path / "config.json"
+    path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}").write_text("half")
+    checkpoint.write_atomically(path, lambda new: new.write_text("whole"))
+    assert list(tmp_path.iterdir()) == [path] and path.read_text() == "whole"
 
 
 def test_a_save_after_one_that_was_killed_between_its_two_moves_leaves_nothing(tmp_path):
