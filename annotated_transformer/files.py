@@ -18,9 +18,9 @@ def write_atomically(
 ) -> None:
     """Let `write` fill a temporary file, flush it to disk and move it to `path`.
 
-    It has a directory to itself, since a library may write a temporary file of its own beside the
-    one that it is asked for: safetensors does. The file gets the permissions that the user's umask
-    gives any new file. What a killed process of this machine has left of this path is removed
+    That file has a directory to itself, since a library may write a temporary file of its own next
+    to the one that it is asked for, as safetensors does. It gets the permissions that the user's
+    umask gives any new file. What a killed process of this machine has left of this path is removed
     first. With `before`, what was at `path` until now is kept there; at no moment is there nothing
     at `path`, where the file system knows links.
     """
@@ -106,7 +106,7 @@ def remove_left_over(directory: Path, names: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    """What `write_atomically` makes, or made in earlier versions: files in the same place."""
+    """Remove a temporary directory with what is in it, or a file, as earlier versions made it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)  # another process may be at it
     else:

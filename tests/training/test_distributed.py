@@ -467,15 +467,14 @@ def test_nothing_holds_the_group_when_it_ends():
 
 
 def test_nothing_holds_the_group_until_python_ends():
-    """Whose threads would die in it, and the process by SIGABRT: in a fresh one, where DDP has not
-    been imported yet."""
+    """By then its threads would abort the process. A fresh one, which has not imported DDP yet."""
     script = """
 import weakref
 import torch.distributed as dist
 from torch import nn
-from annotated_transformer.training.distributed.rendezvous import join
+from annotated_transformer.training.distributed.rendezvous import make_group
 from annotated_transformer.training.distributed.wrapping import data_parallel, let_go_of_gradients
-join("gloo", dist.HashStore())
+make_group("gloo", dist.HashStore())
 group, module = weakref.ref(dist.group.WORLD), data_parallel(nn.Linear(1, 1))
 assert group() is not None
 let_go_of_gradients()

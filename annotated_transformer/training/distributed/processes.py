@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.training.distributed.rendezvous import fresh_store, join
+from annotated_transformer.training.distributed.rendezvous import fresh_store, make_group
 from annotated_transformer.training.distributed.wrapping import exchanging, let_go_of_gradients
 
 T = TypeVar("T")
@@ -219,7 +219,8 @@ def joined(device: str) -> Iterator[Processes]:
 
 def _join(rank: int, n: int, backend: str) -> None:
     store, *_ = next(rendezvous("env://", timeout=LONGEST_WAIT))
-    join(backend, fresh_store(store, rank, n, LONGEST_WAIT), rank, n, LONGEST_WAIT)
+    store = fresh_store(store, rank, n, LONGEST_WAIT)
+    make_group(backend, store, rank, n, LONGEST_WAIT)
 
 
 def _take_gpu(local_rank: int) -> None:

@@ -16,15 +16,16 @@ Store = Any
 PAUSE = 0.01  # seconds
 
 
-def join(
+def make_group(
     backend: str, store: Store, rank: int = 0, n: int = 1, timeout: timedelta | None = None
 ) -> None:
     """Make the group of processes, such that `destroy_process_group` ends its threads.
 
-    `torch.distributed.nn`, which DDP imports, has functions whose default argument is the group of
-    that moment. If it were a real one they would hold it until Python itself ends. A thread of the
-    group that then has a tensor to give back dies where C++ allows no exception, and the process
-    with it: "terminate called without an active exception", after all was done and saved.
+    DDP imports `torch.distributed.nn`, whose functions take the group that exists at that moment as
+    a default argument, and so keep it alive until Python exits. A thread of the group that needs
+    Python's lock by then, to free a tensor, is ended inside C++ code that allows no exception. The
+    process aborts ("terminate called without an active exception") though its work is saved.
+    Imported here, before there is a group, they keep none.
     """
     import torch.distributed.nn  # noqa: F401
 

@@ -26,7 +26,7 @@ from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.files import require_ordinary
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.distributed.processes import Processes
-from annotated_transformer.training.distributed.rendezvous import join
+from annotated_transformer.training.distributed.rendezvous import make_group
 from annotated_transformer.weights import read_metadata, tensor_shapes
 
 SHARDED = "sharded"
@@ -239,7 +239,7 @@ def _some_group() -> Iterator[None]:
     if dist.is_initialized():
         yield
         return
-    join("gloo", dist.HashStore())  # type: ignore[attr-defined]
+    make_group("gloo", dist.HashStore())  # type: ignore[attr-defined]
     try:
         yield
     finally:
