@@ -358,6 +358,9 @@ def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
     # A1 has fewer words right than base.
     assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]
     assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
+    difference = rows[1]["log_ppl_difference"]
+    mean, low, high = (100 * (math.exp(difference[key]) - 1) for key in ("mean", "low", "high"))
+    assert mean and f" {mean:+.1f} % ({low:+.1f} to {high:+.1f}) " in lines["A1"]
 
 
 @pytest.mark.slow

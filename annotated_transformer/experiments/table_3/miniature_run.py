@@ -31,6 +31,7 @@ from annotated_transformer.experiments.table_3.miniature import (
 )
 from annotated_transformer.experiments.table_3.miniature_summary import summarize
 from annotated_transformer.experiments.table_3.miniature_table import (
+    as_text,
     collect,
     run_tasks,
     write_table,
@@ -74,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not args.small and args.rows != ["all"]:
             command += f" --rows {' '.join(args.rows)}"
         out = out / "table_3.json"
-        write_table(out, command, records, summarize(records))
+        summary = summarize(records)
+        write_table(out, command, records, summary)
+    print(as_text(summary))
     print(out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -103,14 +104,15 @@ def as_text(rows: Iterable[dict[str, Any]]) -> str:
     BLEU is never below 0.
     """
     lines = [
-        f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'BLEU (95 %)':>20}"
-        f"{'BLEU difference':>16}  | in the paper: PPL, BLEU"
+        f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'difference (95 %)':>28}"
+        f"{'BLEU (95 %)':>20}{'BLEU difference':>16}  | in the paper: PPL, BLEU"
     ]
     for row in rows:
         parameters = f"{row['parameters']:,}" if "parameters" in row else ""
         line = f"{row['id']:20}{row['n_seeds']:6}{parameters:>12} "
         bleu = {**row["bleu"], "low": max(0.0, row["bleu"]["low"])}
-        line += f"{_interval(row['ppl']):>22}{_interval(bleu):>20}"
+        line += f"{_interval(row['ppl']):>22}{_percent(row.get('log_ppl_difference')):>28}"
+        line += f"{_interval(bleu):>20}"
         if difference := row.get("bleu_difference"):
             line += f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}"
         else:
@@ -126,6 +128,14 @@ def as_text(rows: Iterable[dict[str, Any]]) -> str:
 
 def _interval(estimate: dict[str, Any]) -> str:
     return f"{estimate['mean']:.1f} ({estimate['low']:.1f} to {estimate['high']:.1f})"
+
+
+def _percent(estimate: dict[str, Any] | None) -> str:
+    """A difference of logarithms in percent of the perplexity; nothing where there is none."""
+    if not estimate:
+        return ""
+    mean, low, high = (100 * math.expm1(estimate[key]) for key in ("mean", "low", "high"))
+    return f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
 def result_records(records: Records) -> list[dict[str, Any]]:
