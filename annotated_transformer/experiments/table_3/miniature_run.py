@@ -2,6 +2,7 @@
 
     python -m annotated_transformer.experiments.table_3
     python -m annotated_transformer.experiments.table_3 --rows ten
+    python -m annotated_transformer.experiments.table_3 --to-the-end
 
 The runs lie in a folder of their own and take hours. What a finished run was scored with, a number
 or ten for each sentence, goes into a small file beside the program, benchmarks/table_3_scores: a
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +28,10 @@ from annotated_transformer.experiments.table_3.miniature import (
     CORPUS,
     N_SEEDS,
     SCORES,
+    STEPS,
+    STEPS_TO_THE_END,
     find_variations,
+    table_name,
     tasks_of,
 )
 from annotated_transformer.experiments.table_3.miniature_summary import summarize
@@ -45,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write table_3.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
+    to_the_end = f"{STEPS_TO_THE_END:,} steps a run instead of {STEPS:,}, with a table of its own"
+    parser.add_argument("--to-the-end", action="store_true", help=to_the_end)
+    parser.add_argument("--steps", type=int, help="another number of steps")
+    parser.add_argument("--seeds", type=int, help="seeds of each row (default: 6, or 3 to the end)")
     rows = "rows, or groups of rows: ten, claims, all (default)"
     parser.add_argument("--rows", nargs="+", default=["all"], help=rows)
     for name, what, default in (
@@ -63,18 +72,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         out = args.out or Path(tempfile.mkdtemp() if args.small else "book/results")
         variations = find_variations(["base", "A1"] if args.small else args.rows)
         names = [variation.id for variation in variations]
-        name, n_seeds = ("reverse", 2) if args.small else (CORPUS, N_SEEDS)
-        sizes = {"steps": 5, "vocab_size": 300, "n_sentences": 20} if args.small else {}
-        take(kept / name, runs / name)
+        name = "reverse" if args.small else CORPUS
+        n_seeds = args.seeds or (2 if args.small else 3 if args.to_the_end else N_SEEDS)
+        steps = 5 if args.small else STEPS_TO_THE_END if args.to_the_end else STEPS
+        sizes: dict[str, Any] = {"steps": args.steps or steps, "to_the_end": args.to_the_end}
+        if args.small:
+            sizes |= {"vocab_size": 300, "n_sentences": 20}
+        table = table_name(name, args.to_the_end)
+        take(kept / table, runs / table)
         tasks = tasks_of(names, n_seeds, name, runs, **sizes)
         for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
-            keep(path, kept / name)
+            keep(path, kept / table)
             print(f"{number} of {len(tasks)}: {path.parent.name}", flush=True)
-        records = collect(runs, name)
-        command = COMMAND + " --small" * args.small
+        records = collect(runs, table)
+        command = COMMAND + " --small" * args.small + " --to-the-end" * args.to_the_end
         if not args.small and args.rows != ["all"]:
             command += f" --rows {' '.join(args.rows)}"
-        out = out / "table_3.json"
+        if args.seeds:
+            command += f" --seeds {args.seeds}"
+        if args.steps:
+            command += f" --steps {args.steps}"
+        out = out / ("table_3_to_the_end.json" if args.to_the_end else "table_3.json")
         summary = summarize(records)
         write_table(out, command, records, summary)
     print(as_text(summary))
