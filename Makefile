@@ -37,7 +37,7 @@ colab: $(INSTALLED)  ## run every chapter, or CHAPTER=book/x.py, under Colab's v
 	$(BIN)/python -m tools.colab_rehearsal $(CHAPTER)
 
 experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/results (hours; goes on where it stopped)
-	$(BIN)/python -m annotated_transformer.experiments --jobs 2
+	cd book && ../$(BIN)/python -m lab.experiments --jobs 2
 
 reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made from the code (package, settings)
 	$(BIN)/python tools/figures.py

@@ -14,7 +14,8 @@ from pathlib import Path
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 ROOT = str(Path(__file__).parent)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
+PLACES = (ROOT, f"{ROOT}/book", os.environ.get("PYTHONPATH"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PLACES))
 
 import pytest  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
@@ -24,11 +25,13 @@ from tools.printed import Printed  # noqa: E402
 # Every annotated shape in the package is checked in this process. Kernels and subprocesses run
 # without the checks, and so do the modules that know no tensors: a check of each call made drawing
 # sentences and reading trees four times slower.
-PACKAGE = Path(ROOT) / "annotated_transformer"
+BOOK = Path(ROOT) / "book"
+CHECKED = [(Path(ROOT), "annotated_transformer"), (BOOK, "lab")]
 install_import_hook(
     [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in PACKAGE.rglob("*.py")
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for root, package in CHECKED
+        for path in (root / package).rglob("*.py")
         if "from jaxtyping import" in path.read_text(encoding="utf-8")
     ],
     "beartype.beartype",

@@ -1,10 +1,10 @@
 """The Transformer of *Attention Is All You Need*: model, data, training, search, evaluation.
 
 Folders are named after the paper's parts: `model` (section 3), `text` (5.1), `training` (5.2 to
-5.4), `translation` (6.1), `tables` (4 and 6.2), `looking` (the appendix). What only makes it sooner
-is in `fast`. The names below are the ones that the book and other code import; each is loaded when
-it is first used, so that importing the package costs no more than a few milliseconds. Type checkers
-read the imports, and see classes and functions.
+5.4), `translation` (6.1), `parsing` (6.3), `tables` (4, 6.1 and 6.2), `looking` (the appendix).
+What only makes it sooner is in `fast`. The names below are public; anything else may change from
+one release to the next. Each is loaded when it is first used, so that importing the package costs
+no more than a few milliseconds. Type checkers read the imports, and see classes and functions.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from annotated_transformer.checkpoint import (
+    from annotated_transformer.checkpoint.averaging import (
         average_checkpoints as average_checkpoints,
-        load_model as load_model,
     )
+    from annotated_transformer.checkpoint.directory import load_model as load_model
     from annotated_transformer.config import (
         DecodeConfig as DecodeConfig,
         ModelConfig as ModelConfig,
         TrainConfig as TrainConfig,
     )
     from annotated_transformer.errors import ConfigError as ConfigError
-    from annotated_transformer.looking.visualization import record_attention as record_attention
+    from annotated_transformer.looking.record import record_attention as record_attention
     from annotated_transformer.model.attention import (
         MultiHeadAttention as MultiHeadAttention,
         attention_weights as attention_weights,
@@ -74,8 +74,8 @@ _HOME = {
     "TrainConfig": "config",
     "DecodeConfig": "config",
     "ConfigError": "errors",
-    "average_checkpoints": "checkpoint",
-    "load_model": "checkpoint",
+    "average_checkpoints": "checkpoint.averaging",
+    "load_model": "checkpoint.directory",
     "MultiHeadAttention": "model.attention",
     "attention_weights": "model.attention",
     "causal_mask": "model.attention",
@@ -101,7 +101,7 @@ _HOME = {
     "beam_search": "translation.search",
     "greedy_search": "translation.search",
     "Translator": "translation.translator",
-    "record_attention": "looking.visualization",
+    "record_attention": "looking.record",
 }
 __all__ = sorted(_HOME)
 

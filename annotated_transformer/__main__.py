@@ -2,6 +2,6 @@
 
 import sys
 
-from annotated_transformer.cli import main
+from annotated_transformer.command_line.entry_point import main
 
 sys.exit(main())

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from annotated_transformer import Transformer
-from annotated_transformer.fast.cuda_graphs import GraphedModel
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
@@ -23,8 +22,7 @@ from benchmarks.converted import TorchTransformer, ctranslate2_model, joeynmt_mo
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight
-OURS_GRAPHS = "annotated_transformer, graphs"  # each step is one call
-OURS_16, OURS_GRAPHS_16 = (f"{name} float16" for name in (OURS, OURS_GRAPHS))
+OURS_16 = f"{OURS} float16"
 SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
@@ -52,14 +50,6 @@ def ours(
     def build(model: Transformer, forced: int) -> Decoder:
         decoder = FastDecoder(prepare(deepcopy(model)), keep_float16_copy, dtype)
         return our_search(decoder, forced, model.embedding.weight.device)
-
-    return build
-
-
-def ours_with_graphs(dtype: torch.dtype | None = None) -> Callable[[Transformer, int], Decoder]:
-    def build(model: Transformer, forced: int) -> Decoder:
-        decoder = FastDecoder(deepcopy(model), dtype=dtype)
-        return our_search(GraphedModel(decoder), forced, model.embedding.weight.device)
 
     return build
 
@@ -239,8 +229,6 @@ DECODERS: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
 ON_GPU: dict[str, tuple[str, Callable[[Transformer, int], Decoder]]] = {
     OURS: ("torch", ours(lambda model: model)),
     OURS_16: ("torch", ours(lambda model: model, dtype=torch.float16)),
-    OURS_GRAPHS: ("torch", ours_with_graphs()),
-    OURS_GRAPHS_16: ("torch", ours_with_graphs(torch.float16)),
     "Hugging Face generate": DECODERS["Hugging Face generate"],
 }
 WITHOUT_CACHE = "torch.nn.Transformer", "JoeyNMT"  # each step reads the whole prefix again

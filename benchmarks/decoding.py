@@ -19,13 +19,13 @@ keep no keys and values two turns in all. The searches are each library's own, b
 form is another in each library. Ours stops a sentence at its own limit, the others at that of its
 batch, and an ended hypothesis frees its place in their beams, but not in ours. In float32 more than
 nine outputs of ten are ours, or the script stops. On a GPU ours takes part in float32 and in
-float16, each with and without graphs (`GraphedModel`), and Hugging Face in float32. Freed memory is
+float16, and Hugging Face in float32. Freed memory is
 kept in the process for all of them alike; storing weights column by column is ours alone, though it
 would help any model in PyTorch.
 
 Before anything is warm, book/model translates 1,000 lines once and then once more: the first time
-is what a user waits, with the graphs that have to be recorded. The file is written after each
-measure, and a measure for which the memory does not suffice is recorded as such.
+is what a user waits. The file is written after each measure, and a measure for which the memory
+does not suffice is recorded as such.
 """
 
 from __future__ import annotations
@@ -49,23 +49,22 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, Transformer, Translator, bleu
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.config import require
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.fast.memory import keep_freed_memory
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.errors import require
 from annotated_transformer.text import corpus
 from benchmarks.decoders import (
     DECODERS,
     ON_GPU,
     OURS,
     OURS_16,
-    OURS_GRAPHS_16,
     OURS_INT8,
     WITHOUT_CACHE,
     Decoder,
     Ids,
 )
 from benchmarks.timing import Bench, command_line, or_out_of_memory, summary, times_faster
+from lab.experiments.result_file import write_result
+from lab.experiments.table_1.memory import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "book" / "results"
@@ -156,7 +155,7 @@ def measure_first_file(bench: Bench) -> list[dict[str, Any]]:
     ]
     kinds: dict[str, dict[str, Any]] = {OURS: {"dtype": "float32"}, OURS_INT8: {"int8": True}}
     if bench.device == "cuda":
-        kinds = {OURS: {"dtype": "float32"}, OURS_16: {}, OURS_GRAPHS_16: {"graphs": True}}
+        kinds = {OURS: {"dtype": "float32"}, OURS_16: {}}
     records = []
     for label, settings in kinds.items():
         translator = Translator.from_checkpoint(ROOT / "book" / "model", bench.device, **settings)

@@ -27,11 +27,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from annotated_transformer import ModelConfig, TrainConfig
-from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.text.batching import token_batches
 from annotated_transformer.training.distributed.processes import joined
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import command_line, sentences
+from lab.experiments.result_file import write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "distributed.json"

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from annotated_transformer.errors import ConfigError, say
-from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.from_pairs.making import make
 from annotated_transformer.from_pairs.plan import Plan
 from annotated_transformer.text import corpus
+from lab.experiments.result_file import write_result
 from tools.page_engine import NODE, run_engine
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -39,7 +39,6 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
-from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.fast.packing import has_kernel
 from annotated_transformer.text.batching import Batch, TokenPair, token_batches
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
@@ -53,6 +52,7 @@ from benchmarks.timing import (
     sentences,
     step_operations,
 )
+from lab.experiments.result_file import write_result
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
 KERNELS = {

@@ -38,12 +38,12 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.fast.memory import keep_freed_memory
 from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import command_line, peak_megabytes
+from lab.experiments.result_file import write_result
+from lab.experiments.table_1.memory import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "growth.json"

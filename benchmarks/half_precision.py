@@ -26,7 +26,7 @@ from unittest.mock import patch
 import torch
 
 from annotated_transformer import ModelConfig, Tokenizer, TrainConfig
-from annotated_transformer.checkpoint import load_tensors
+from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.text import corpus
 from annotated_transformer.training import state as training_state
 from annotated_transformer.training.loop import train

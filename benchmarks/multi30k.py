@@ -31,12 +31,12 @@ from typing import Any
 import sacrebleu
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from benchmarks.multi30k_runs import RUNS, Run
 from benchmarks.recipes import ROOT, command, described, train
+from lab.experiments.result_file import write_result
 
 
 def write_text(run: Run, folder: Path) -> None:

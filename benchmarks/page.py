@@ -27,18 +27,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.checkpoint import load_model, read_config
+from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError, require, say
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.interop.int8_rows import with_int8_rows
-from annotated_transformer.interop.page import write_page
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.page.int8_rows import with_int8_rows
+from annotated_transformer.page.writing import write_page
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.search import beam_search, greedy_search
+from lab.experiments.result_file import write_result
 from tools.page_engine import NODE, run_engine
 
 ROOT = Path(__file__).resolve().parents[1]

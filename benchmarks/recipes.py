@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from annotated_transformer.experiments.result_file import commit, write_result
+from lab.experiments.result_file import commit, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES, KEPT = ROOT / "benchmarks" / "stages", "stage.json"

@@ -40,7 +40,6 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig
-from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.text.batching import Batch
 from annotated_transformer.text.planning import plan
 from annotated_transformer.text.shard_writing import encode
@@ -50,6 +49,7 @@ from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
 from benchmarks.timing import command_line, peak_megabytes
+from lab.experiments.result_file import write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "shards.json"

@@ -40,14 +40,16 @@ from typing import Any
 
 import torch
 
-from annotated_transformer.checkpoint import load_model, load_tensors, state_files
-from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
-from annotated_transformer.experiments.result_file import write_result
+from annotated_transformer.checkpoint.directory import load_model, state_files
+from annotated_transformer.checkpoint.weights import load_tensors
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
 from benchmarks.timing import command_line
+from lab.experiments.result_file import write_result
 
 RESULT = Path(__file__).parents[1] / "book" / "results" / "soak.json"
 FAULTS = ("killed", "asked to stop", "damaged", "cut", "full", "torn")

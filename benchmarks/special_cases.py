@@ -23,7 +23,7 @@ from unittest.mock import patch
 import torch
 
 from annotated_transformer import ModelConfig, Tokenizer, Transformer, beam_search, corpus
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.fast import decoder, linear
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.text.batching import pad_source

@@ -36,9 +36,7 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer
-from annotated_transformer.config import require
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.fast.memory import keep_freed_memory
+from annotated_transformer.errors import require
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -56,6 +54,8 @@ from benchmarks.timing import (
     summary,
     times_faster,
 )
+from lab.experiments.result_file import write_result
+from lab.experiments.table_1.memory import keep_freed_memory
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "training_cpu.json"

@@ -25,10 +25,10 @@ import torch
 from torch.nn import functional as F
 
 from annotated_transformer.errors import ConfigError, require, say
-from annotated_transformer.experiments import reversal
-from annotated_transformer.experiments.result_file import write_result
-from annotated_transformer.interop.training_page import write_training_page
 from annotated_transformer.model.transformer import Transformer
+from lab.experiments.result_file import write_result
+from lab.training_page import reversal
+from lab.training_page.page import write_training_page
 from tools.page_engine import NODE, run_training_engine
 
 ROOT = Path(__file__).resolve().parents[1]

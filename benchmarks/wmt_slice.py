@@ -27,7 +27,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.text.batching import (
     Batch,
     TokenPair,
@@ -38,6 +37,7 @@ from annotated_transformer.text.batching import (
 )
 from annotated_transformer.text.parallel_text import load_files
 from annotated_transformer.text.tokenizer import Tokenizer
+from lab.experiments.result_file import write_result
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "wmt_slice.json"
 MAX_TOKENS = (25_000, 25_000 // 8)  # a step of the paper's eight GPUs, and the share of one

@@ -29,10 +29,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.experiments.result_file import write_result
 from annotated_transformer.text.parallel_text import Pair, load_files, split_by_group
 from benchmarks import compound_split
 from benchmarks.recipes import ROOT, command, described, train
+from lab.experiments.result_file import write_result
 
 OUT = ROOT / "book" / "results" / "wmt_slice_training.json"
 CORPUS = "wmt14-en-de"

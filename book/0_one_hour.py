@@ -135,7 +135,7 @@ SVG(filename="figures/one_look.svg")
 # the moment before the decoder writes a token.
 
 # %%
-from annotated_transformer.looking.visualization import record_attention
+from annotated_transformer.looking.record import record_attention
 
 source = torch.tensor([[*ids("She bought a red umbrella."), END]])
 target = torch.tensor([[START, *ids("Sie hat einen roten Schirm gekauft.")]])
@@ -150,7 +150,8 @@ for word, row in zip(german, looks):
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of attention weights, German tokens down, English tokens across. Bright cells join German words to the English words that they translate: Sie to She, hat and gekauft to bought, the first piece of roten to red, Schirm to umbrella."}, "figure": {"caption": "The model's own attention over the memory, last layer, mean of its heads. A row sums to 1.", "name": "fig-oh-cross"}}
 import matplotlib.pyplot as plt
-from annotated_transformer.looking.visualization import plot_attention, use_style
+from annotated_transformer.looking.record import plot_attention
+from lab.display import use_style
 
 use_style()
 figure, ax = plt.subplots(figsize=(4.6, 3.9), layout="constrained")

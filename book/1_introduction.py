@@ -31,7 +31,8 @@ from matplotlib import pyplot as plt
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.looking.visualization import PALETTE, plot_attention, record_attention, use_style
+from lab.display import PALETTE, use_style
+from annotated_transformer.looking.record import plot_attention, record_attention
 
 use_style()
 assert translator.translate(["The children are playing in the garden."]) == ["Die Kinder spielen im Garten."]
@@ -254,7 +255,7 @@ plt.show()
 
 # %%
 from annotated_transformer import ModelConfig
-from annotated_transformer.looking.visualization import show
+from lab.display import show
 
 config = ModelConfig.tiny(vocab_size=600, N=2, d_ff=256)
 torch.manual_seed(1)
@@ -405,9 +406,11 @@ model, tokenizer = load_model(averaged)
 print("the mean of", len(list((out / "checkpoints").iterdir())), "checkpoints is in", averaged.name)
 
 # %% tags=["hide-cell"]
-from annotated_transformer import checkpoint, noam_learning_rate
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint import weights
+from annotated_transformer import noam_learning_rate
 
-five = [checkpoint.load_tensors(path)[0] for path in checkpoint.step_checkpoints(out)]
+five = [weights.load_tensors(path)[0] for path in checkpoint.step_checkpoints(out)]
 assert len(five) == 5
 assert_close(model.embedding.weight.detach(), sum(each["embedding.weight"] for each in five) / 5)
 for record in steps:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import attention_weights
-from annotated_transformer.looking.visualization import PALETTE, use_style
+from lab.display import PALETTE, use_style
 
 use_style()
 

@@ -26,8 +26,9 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch
-from annotated_transformer.exercises import check
-from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, show, use_style
+from lab.exercises import check
+from annotated_transformer.looking.record import HEAT_MAP
+from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.stacks import AddNorm, DecoderLayer, Encoder, EncoderLayer
 
 use_style()
@@ -630,7 +631,7 @@ plt.show()
 # $$ (st-parameters)
 
 # %% tags=["row-H1"]
-from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.table_3 import count_parameters
 
 V, N, D, d_ff, h, d_k = 37_000, 6, 512, 2048, 8, 64
 A, FF, LN = h * D * (2 * d_k + 2 * d_k), 2 * D * d_ff + d_ff + D, 2 * D
@@ -663,7 +664,7 @@ plt.show()
 # $d_v$ other than $d_{\mathrm{model}}/h$, and biases in the attention.
 
 # %% tags=["row-H2", "hide-cell"]
-from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
+from annotated_transformer.tables.table_3 import TABLE_3, vocabulary_interval
 
 assert vocabulary_interval([row for row in TABLE_3 if row.name != "big"]) == (41_004, 41_208)
 assert vocabulary_interval([TABLE_3[-1]]) == (35_368, 36_344)

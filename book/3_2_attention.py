@@ -28,7 +28,8 @@ from matplotlib.colors import to_rgba
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.looking.visualization import PALETTE, plot_attention, show, use_style
+from lab.display import PALETTE, show, use_style
+from annotated_transformer.looking.record import plot_attention
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -819,7 +820,7 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 # - The model uses attention in three places; only cross-attention joins source and target.
 #
 # :::{dropdown} Where this is
-# Code: `annotated_transformer/model/attention.py`, used in `model/stacks.py`; `looking/visualization.py` records weights.
+# Code: `annotated_transformer/model/attention.py`, used in `model/stacks.py`; `looking/record.py` records weights.
 # Tests: `tests/model/test_attention.py`, against equation 1 by hand, PyTorch's layers, and a loop over heads.
 # :::
 
@@ -1088,7 +1089,7 @@ assert_close(head_1 @ blocks[0] + head_2 @ blocks[1], concatenated @ W_O)
 # attention by somebody who forgot something:
 
 # %%
-from annotated_transformer.exercises import check
+from lab.exercises import check
 
 def forgetful(q, k, v, mask=None):
     scores = q @ k.transpose(-2, -1)

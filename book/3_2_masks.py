@@ -38,8 +38,8 @@ from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
 from annotated_transformer import attention_weights, positional_encoding, scaled_dot_product_attention
-from annotated_transformer.exercises import check
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.exercises import check
+from lab.display import PALETTE, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)

@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, Transformer, scaled_dot_product_attention
-from annotated_transformer.exercises import check
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.exercises import check
+from lab.display import PALETTE, show, use_style
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -401,8 +401,8 @@ plt.show()
 # $d_{\mathrm{model}}$ outside the layers, which [section 6.2](6_2_variations.ipynb) explains.
 
 # %% tags=["hide-cell"]
-from annotated_transformer.tables.cost import count_parameters
-from annotated_transformer.tables.variations import TABLE_3
+from annotated_transformer.tables.table_3 import count_parameters
+from annotated_transformer.tables.table_3 import TABLE_3
 
 rows = {row.name: row for row in TABLE_3}
 quoted = {1024: ("d_ff=1024", 5.12, 25.4, 53), 2048: ("base", 4.92, 25.8, 65),

@@ -27,8 +27,8 @@ from torch.testing import assert_close
 # %% tags=["hide-cell"]
 from annotated_transformer import (ModelConfig, Tokenizer, TrainConfig, Transformer, corpus, label_smoothed_cross_entropy,
                                    make_adam, noam_learning_rate, positional_encoding, token_batches)
-from annotated_transformer.exercises import check
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.exercises import check
+from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.embedding import LearnedPositions
 from annotated_transformer.translation.evaluation import mean_nll
 

@@ -24,9 +24,10 @@ from matplotlib.patches import Wedge
 from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch, positional_encoding
-from annotated_transformer.config import ConfigError
-from annotated_transformer.exercises import check
-from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, plot_attention, show, use_style
+from annotated_transformer.errors import ConfigError
+from lab.exercises import check
+from annotated_transformer.looking.record import HEAT_MAP, plot_attention
+from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.embedding import SinusoidalPositions
 
 use_style()
@@ -460,7 +461,7 @@ else:
     raise AssertionError("a position past the end was found")
 
 # %% tags=["row-S16", "hide-cell"]
-from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.table_3 import count_parameters
 
 assert touched.tolist() == [True] * 7 + [False] * 5
 assert model.positions.weight.shape == (12, 16) and not list(SinusoidalPositions(16).parameters())

@@ -21,13 +21,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # %% tags=["hide-cell"]
 from annotated_transformer import ModelConfig, scaled_dot_product_attention
-from annotated_transformer.exercises import check
-from annotated_transformer.experiments.result_file import read_result
-from annotated_transformer.experiments.table_1 import layer_types
-from annotated_transformer.experiments.table_1.layer_types import layers_to_connect
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.exercises import check
+from lab.experiments.result_file import read_result
+from lab.experiments.table_1 import layer_types
+from lab.experiments.table_1.layer_types import layers_to_connect
+from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.stacks import EncoderLayer
-from annotated_transformer.tables.cost import LAYERS, layer_operations, longest_chain
+from annotated_transformer.tables.table_1 import LAYERS, layer_operations, longest_chain
 
 use_style()
 
@@ -501,7 +501,7 @@ assert far["recurrence"][8] > 1e11 * far["recurrence"][64]
 # (section-why-measured)=
 # ## Seconds
 #
-# Do real seconds follow the table? `python -m annotated_transformer.experiments.table_1` has timed the layers on one
+# Do real seconds follow the table? `python -m lab.experiments.table_1` has timed the layers on one
 # CPU core. We timed twenty series. Six we set aside, because a cache, the memory or a slow small operation ruled the
 # time and not the count; three of these miss the formula by more than 0.15. The other fourteen exponents lie within
 # 0.15 of the formula's 1 or 2, though 5 of the 14 intervals miss it, small but real deviations. At the same count of
@@ -572,8 +572,8 @@ plt.show()
 # {cite}`jain2019attention,wiegreffe2019attention`.
 #
 # :::{dropdown} Where this is
-# The layers as they were timed: `annotated_transformer/experiments/table_1/layer_types.py`; what they cost:
-# `annotated_transformer/tables/cost.py`. Tests: `tests/experiments/test_layer_types.py`, `tests/tables/test_cost.py`.
+# The layers as they were timed: `book/lab/experiments/table_1/layer_types.py`; what they cost:
+# `annotated_transformer/tables/cost.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/tables/test_table_1.py`.
 # :::
 
 # %% [markdown]

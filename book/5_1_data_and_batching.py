@@ -29,11 +29,11 @@ from torch.testing import assert_close
 # %% tags=["hide-cell"]
 from annotated_transformer import (
     Batch, ConfigError, ModelConfig, Tokenizer, Transformer, corpus, make_batch, token_batches)
-from annotated_transformer.exercises import check
-from annotated_transformer.experiments.result_file import read_result
+from lab.exercises import check
+from lab.experiments.result_file import read_result
 from annotated_transformer.fast.packing import packed_decode
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
-from annotated_transformer.tables.cost import count_parameters
+from lab.display import PALETTE, show, use_style
+from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text.batching import group_by_length
 from annotated_transformer.text.parallel_text import fold, split_by_group
 

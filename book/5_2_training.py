@@ -29,13 +29,12 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 from torch.testing import assert_close
 
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.display import PALETTE, show, use_style
 
 # %% tags=["hide-cell"]
-from annotated_transformer import (
-    ConfigError, ModelConfig, Tokenizer, TrainConfig, TrainingRun, Transformer, average_checkpoints,
-    checkpoint, greedy_search, label_smoothed_cross_entropy, load_model, make_batch, noam_learning_rate,
-    train)
+from annotated_transformer import ConfigError, ModelConfig, Tokenizer, TrainConfig, TrainingRun, Transformer, average_checkpoints, greedy_search, label_smoothed_cross_entropy, load_model, make_batch, noam_learning_rate, train
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint import weights
 from annotated_transformer.text.batching import pad_source
 
 def box(ax, x, y, text, colour="white", width=0.8, height=0.5, **style):
@@ -554,7 +553,7 @@ asked = exam.target_out != 0
 
 def judge(path):
     """What the decoder predicts given the truth, (B, T), and what greedy search writes."""
-    checkpoint.load_weights(copier, checkpoint.load_tensors(path)[0], path)
+    weights.load_weights(copier, weights.load_tensors(path)[0], path)
     with torch.no_grad():
         forced = copier.eval()(exam.source, exam.target_in).argmax(dim=-1)
     return forced, greedy_search(copier, exam.source, max_extra=5)
@@ -697,7 +696,7 @@ plt.show()
 assert all(equal)
 restarted, _ = load_model(f"{folder.name}/restarted")
 assert max((w - restarted.get_parameter(name)).abs().max() for name, w in straight.named_parameters()) > 1e-4
-tensors, metadata = checkpoint.load_tensors(Path(folder.name, "stopped", "training.safetensors"))
+tensors, metadata = weights.load_tensors(Path(folder.name, "stopped", "training.safetensors"))
 kinds = {".".join(name.split(".")[:2]) for name in tensors}
 assert {"adam.exp_avg", "adam.exp_avg_sq", "adam.step", "random.cpu"} < kinds
 assert json.loads(metadata["counters"])["step"] == 24
@@ -747,8 +746,8 @@ print(recipe.replace("\n  ", " \\\n  "))
 # are the paper's, and that the four commands run on a small corpus of the same form.
 
 # %% tags=["row-X4", "row-H5", "hide-cell"]
-from annotated_transformer import cli
-from annotated_transformer.train_arguments import run_settings
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.command_line.train_verb import run_settings
 
 commands = [line.split()[1:] for line in recipe.replace("\n  ", " ").splitlines()]
 options = cli.parser().parse_args(commands[1])

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, make_adam, make_batch, noam_learning_rate
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.display import PALETTE, show, use_style
 from annotated_transformer.training.run import TrainingRun
 
 use_style()
@@ -592,7 +592,7 @@ rounded = [round(kind["by_length"][i]["nats"], 2) for kind in (nothing, even) fo
 assert rounded == [1.18, 0.66, 0.74, 0.58]
 
 # %% tags=["hide-cell"]
-from annotated_transformer.experiments.attention_at_work import LENGTHS, constructions
+from lab.experiments.attention_at_work import LENGTHS, constructions
 from annotated_transformer.text import corpus
 
 lost = dict(zip(LENGTHS, [one["nats"] for one in nothing["by_length"]]))
@@ -643,7 +643,7 @@ for name, words in lengths.items():
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.exercises import check
+from lab.exercises import check
 
 def noam(step, d_model, warmup_steps):
     return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)

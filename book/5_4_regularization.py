@@ -26,9 +26,9 @@ from torch.testing import assert_close
 # %% tags=["hide-cell"]
 from annotated_transformer import (Batch, ModelConfig, PositionwiseFeedForward, TrainConfig, Transformer,
                                    label_smoothed_cross_entropy)
-from annotated_transformer.exercises import check
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
-from annotated_transformer.tables.variations import TABLE_3
+from lab.exercises import check
+from lab.display import PALETTE, show, use_style
+from annotated_transformer.tables.table_3 import TABLE_3
 from annotated_transformer.training.run import TrainingRun
 
 use_style()

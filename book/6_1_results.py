@@ -31,11 +31,11 @@ from torch.utils.flop_counter import FlopCounterMode
 # %% tags=["hide-cell"]
 from annotated_transformer import (
     DecodeConfig, ModelConfig, TrainConfig, Transformer, bleu, label_smoothed_cross_entropy)
-from annotated_transformer.exercises import check
-from annotated_transformer.experiments.result_file import read_result
-from annotated_transformer.looking.visualization import PALETTE, use_style
-from annotated_transformer.tables.cost import (
-    RUNS, SUSTAINED_FLOPS, TABLE_2, count_parameters, training_cost, training_time)
+from lab.exercises import check
+from lab.experiments.result_file import read_result
+from lab.display import PALETTE, use_style
+from annotated_transformer.tables.table_2 import RUNS, SUSTAINED_FLOPS, TABLE_2, training_cost, training_time
+from annotated_transformer.tables.table_3 import count_parameters
 
 use_style()
 
@@ -600,8 +600,8 @@ assert [f"{stage['test']['score']:.1f}" for stage in stages[1:]] == ["40.7", "41
 #
 # :::{dropdown} Where this is
 # `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/cost.py`; `bleu` and `perplexity` in
-# `translation/evaluation.py`; `average_checkpoints` in `checkpoint.py`. Tests: `tests/tables/test_cost.py`,
-# `tests/translation/test_evaluation.py`, `tests/test_checkpoint.py`.
+# `translation/evaluation.py`; `average_checkpoints` in `checkpoint.py`. Tests: `tests/tables/test_table_1.py`,
+# `tests/translation/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
 # :::
 #
 # ## Exercises

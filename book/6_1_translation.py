@@ -29,8 +29,10 @@ from torch.testing import assert_close
 from annotated_transformer import (
     ModelConfig, Tokenizer, TrainConfig, Transformer, Translator, average_checkpoints, beam_search, bleu,
     corpus, greedy_search, load_model, noam_learning_rate, perplexity, record_attention, train)
-from annotated_transformer.checkpoint import load_tensors, step_checkpoints
-from annotated_transformer.looking.visualization import PALETTE, plot_attention, use_style
+from annotated_transformer.checkpoint.weights import load_tensors
+from annotated_transformer.checkpoint.directory import step_checkpoints
+from lab.display import PALETTE, use_style
+from annotated_transformer.looking.record import plot_attention
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.text.parallel_text import fold
 from annotated_transformer.translation.search import length_penalty
@@ -628,7 +630,7 @@ assert best_possible < -2.0
 # ```
 
 # %% tags=["hide-cell"]
-from annotated_transformer.exercises import check
+from lab.exercises import check
 
 def my_average(weights):
     return {name: torch.stack([one[name] for one in weights]).mean(dim=0) for name in weights[0]}

@@ -22,10 +22,9 @@ import matplotlib.pyplot as plt
 import torch
 
 from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
-from annotated_transformer.tables.cost import count_parameters
-from annotated_transformer.tables.variations import (
-    TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, table, vocabulary_interval)
+from lab.display import PALETTE, show, use_style
+from annotated_transformer.tables.table_3 import count_parameters
+from annotated_transformer.tables.table_3 import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, table, vocabulary_interval
 
 use_style()
 rows = {row.name: row for row in TABLE_3}
@@ -324,7 +323,7 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 # seed that the table does not use.
 
 # %% tags=["row-T3", "hide-cell"]
-from annotated_transformer.experiments.table_3.miniature import TEN, VARIATIONS
+from lab.experiments.table_3.miniature import TEN, VARIATIONS
 
 full, (scaled, training) = ModelConfig.base(2000), VARIATIONS["base"].configs(seed=1)
 print(f"base:    {sizes(full)}\nscaled:  {sizes(scaled)}")
@@ -340,11 +339,11 @@ for key, one in series.items():  # of each series of group C, the row whose perp
 #
 # ```
 # annotated-transformer variations run A1 base --seeds 6 --corpus multi30k-en-de
-# python -m annotated_transformer.experiments.table_3
+# python -m lab.experiments.table_3
 # ```
 
 # %%
-from annotated_transformer.experiments.claims import corrected, load_results
+from lab.experiments.claims import corrected, load_results
 
 results = load_results("results")
 table_3 = results["table_3"]
@@ -414,7 +413,7 @@ for control, least in asked.items():
 # six seeds.
 
 # %%
-from annotated_transformer.experiments.significance import block_spread, holm
+from lab.experiments.significance import block_spread, holm
 
 logs = {}
 for record in table_3["records"]:
@@ -457,7 +456,7 @@ show(block_spread, holm)
 # together, and count how often the interval of a difference holds the true value 0.
 
 # %%
-from annotated_transformer.experiments.distributions import student_95
+from lab.experiments.distributions import student_95
 
 generator = torch.Generator().manual_seed(2)
 draws, seeds = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((2000, 11, 6), (2000, 1, 6)))
@@ -488,7 +487,7 @@ for label, half in (("its own six differences", of_six), ("all rows", student_95
 # difference the test would have found in four of five such experiments.
 
 # %%
-from annotated_transformer.experiments.trained_models import comparisons, could_have_seen, counts
+from lab.experiments.trained_models import comparisons, could_have_seen, counts
 
 p_of = corrected(results)
 
@@ -574,10 +573,10 @@ for row in TABLE_3[1:]:
 
 # %% [markdown]
 # ```{dropdown} Where this is
-# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/variations.py`, `count_parameters` in
-# `tables/cost.py`, `estimate`, `p_value` and `holm` in `experiments/significance.py`, the miniature in
-# `experiments/table_3`; `annotated-transformer variations` prints the listings. Tests: `tests/tables/test_variations.py`,
-# `tests/tables/test_cost.py`, `tests/experiments/test_significance.py`, `tests/experiments/test_miniature.py`.
+# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/table_3.py`, `count_parameters` in
+# `tables/table_1.py`, `estimate`, `p_value` and `holm` in `book/lab/experiments/significance.py`, the miniature in
+# `book/lab/experiments/table_3`; `annotated-transformer variations` prints the listings. Tests: `tests/tables/test_table_3.py`,
+# `tests/tables/test_table_1.py`, `tests/lab/experiments/test_significance.py`, `tests/lab/experiments/test_miniature.py`.
 # ```
 
 # %% [markdown]

@@ -20,14 +20,15 @@ import torch
 # %% tags=["hide-cell"]
 from annotated_transformer import (
     ConfigError, DecodeConfig, ModelConfig, Tokenizer, TrainConfig, TrainingRun, Transformer, beam_search)
-from annotated_transformer.exercises import check
-from annotated_transformer.experiments.result_file import read_result
-from annotated_transformer.experiments.table_4.treebank import TREEBANKS, base_label, clean, to_pair
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
-from annotated_transformer.parsing import (
-    GRAMMAR, Tree, bracket_counts, bracket_f1, brackets, delinearize, is_tag, is_well_formed, linearize,
-    read_tree, sample_trees, tree_words, write_tree)
-from annotated_transformer.tables.cost import count_parameters
+from lab.exercises import check
+from lab.experiments.result_file import read_result
+from lab.experiments.table_4.treebank import TREEBANKS, base_label, clean, to_pair
+from lab.display import PALETTE, show, use_style
+from annotated_transformer.parsing.toy_grammar import GRAMMAR, sample_trees
+from annotated_transformer.parsing.trees import Tree, is_tag, read_tree, tree_words, write_tree
+from annotated_transformer.parsing.scoring import bracket_counts, bracket_f1, brackets
+from annotated_transformer.parsing.linearization import delinearize, is_well_formed, linearize
+from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text.batching import pad_source
 
 use_style()
@@ -234,7 +235,7 @@ assert f"{100 * 2 * 14 / (15 + 14):.2f}" == "96.55"  # if the eight tags counted
 # since {cite:t}`black1991procedure`.)
 #
 # For a thousand pairs of noisy trees `bracket_counts` equals EVALB, and PYEVALB after some preparation
-# (`tests/test_parsing.py`). We depart in one place: where a parser tags a comma as a noun, EVALB leaves the sentence out
+# (`tests/parsing/test_parsing.py`). We depart in one place: where a parser tags a comma as a noun, EVALB leaves the sentence out
 # of its totals, and we let the gold tags say what is punctuation.
 # :::
 
@@ -451,7 +452,7 @@ assert len(tokenizer.encode(toy_pairs[0][1])) == len(toy_pairs[0][1].split())  #
 
 # %% [markdown]
 # A tree becomes a pair of texts, and everything after that is the code for translation: `Tokenizer`, `train`,
-# `Translator`. `python -m annotated_transformer.experiments.table_4` trains the models on one CPU core in 11 to 54
+# `Translator`. `python -m lab.experiments.table_4` trains the models on one CPU core in 11 to 54
 # minutes each; they have 1.8 million parameters, a fiftieth of the paper's. The column *interval* gives the 95 percent
 # interval over the test sentences (bootstrap). Each run was made with one seed.
 
@@ -527,8 +528,8 @@ plt.show()
 # other, nor with the F1 of the toy grammar.
 #
 # :::{dropdown} Where this is
-# `annotated_transformer/parsing.py`, `annotated_transformer/experiments/table_4/`; tests: `tests/test_parsing.py`,
-# `tests/experiments/test_treebank.py`.
+# `annotated_transformer/parsing/linearization.py`, `book/lab/experiments/table_4/`; tests: `tests/parsing/test_parsing.py`,
+# `tests/lab/experiments/test_treebank.py`.
 # :::
 
 # %% [markdown]

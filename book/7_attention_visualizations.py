@@ -28,10 +28,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from torch.testing import assert_close
 
 from annotated_transformer import Transformer, Translator, load_model, make_batch, perplexity, record_attention
-from annotated_transformer.experiments.result_file import read_result
+from lab.experiments.result_file import read_result
 from annotated_transformer.looking.explorer import explore_attention
-from annotated_transformer.looking.inspection import as_table, knocked_out
-from annotated_transformer.looking.visualization import PALETTE, use_style
+from annotated_transformer.looking.report import as_table
+from annotated_transformer.looking.knock_out import knocked_out
+from lab.display import PALETTE, use_style
 
 # %% tags=["hide-cell"]
 from statistics import median
@@ -776,7 +777,7 @@ plt.show()
 # :::{dropdown} Where this is
 # Code: `record_attention` in `annotated_transformer/looking/visualization.py`, `explore_attention` in `explorer.py`,
 # `inspect` and `knocked_out` in `inspection.py` beside it. Tests: `tests/looking/`, and
-# `tests/experiments/test_knock_out.py`.
+# `tests/lab/experiments/test_knock_out.py`.
 # :::
 
 # %% [markdown]

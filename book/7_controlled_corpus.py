@@ -19,11 +19,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from torch.testing import assert_close
 
 from annotated_transformer import load_model, make_batch, record_attention
-from annotated_transformer.experiments.figures_3_to_5.controlled_corpus import HELD_OUT_NOUNS, THINGS, is_held_out, position, sentences
-from annotated_transformer.experiments.figures_3_to_5.controlled_words import PERSONS
-from annotated_transformer.experiments.figures_3_to_5.knock_out import mcnemar
-from annotated_transformer.experiments.result_file import read_result
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.experiments.figures_3_to_5.controlled_corpus import HELD_OUT_NOUNS, THINGS, is_held_out, position, sentences
+from lab.experiments.figures_3_to_5.controlled_words import PERSONS
+from lab.experiments.figures_3_to_5.knock_out import mcnemar
+from lab.experiments.result_file import read_result
+from lab.display import PALETTE, show, use_style
 
 use_style()
 INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])
@@ -399,8 +399,8 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 #
 # :::{dropdown} Where this is
 # Code: `controlled_corpus.py`, `attention_shares.py` and `knock_out.py` in
-# `annotated_transformer/experiments/figures_3_to_5/`; `python -m annotated_transformer.experiments.figures_3_to_5` runs it
-# again, with `--small` in seconds. Tests: `tests/experiments/test_controlled_corpus.py` (whose judge knows German from lists of its own),
+# `book/lab/experiments/figures_3_to_5/`; `python -m lab.experiments.figures_3_to_5` runs it
+# again, with `--small` in seconds. Tests: `tests/lab/experiments/test_controlled_corpus.py` (whose judge knows German from lists of its own),
 # `test_attention_shares.py` and `test_knock_out.py`.
 # :::
 

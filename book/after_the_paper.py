@@ -26,10 +26,11 @@ from annotated_transformer import (
     ModelConfig, PositionwiseFeedForward, SharedEmbedding, TrainConfig, TrainingRun, causal_mask, greedy_search,
     make_batch, record_attention, scaled_dot_product_attention)
 from annotated_transformer.config import BOS_ID, UNK_ID
-from annotated_transformer.looking.visualization import HEAT_MAP, PALETTE, use_style
+from annotated_transformer.looking.record import HEAT_MAP
+from lab.display import PALETTE, use_style
 from annotated_transformer.model.embedding import SinusoidalPositions, positional_encoding
 from annotated_transformer.model.stacks import Encoder
-from annotated_transformer.tables.cost import layer_operations
+from annotated_transformer.tables.table_1 import layer_operations
 from annotated_transformer.text.batching import pad_source
 
 use_style()

@@ -15,10 +15,10 @@ from collections import Counter
 
 import matplotlib.pyplot as plt
 
-from annotated_transformer.experiments.claims import corrected, judge_claims, load_results, untold
-from annotated_transformer.experiments.claims_table import ClaimsTable, tallies
-from annotated_transformer.experiments.trained_models import Compared, nearly_the_same, worse
-from annotated_transformer.looking.visualization import PALETTE, show, use_style
+from lab.experiments.claims import corrected, judge_claims, load_results, untold
+from lab.experiments.claims_table import ClaimsTable, tallies
+from lab.experiments.trained_models import Compared, nearly_the_same, worse
+from lab.display import PALETTE, show, use_style
 
 use_style()
 results = load_results("results")
@@ -221,8 +221,8 @@ assert (round(within[0]), round(gap[0])) == (-8, -11) and p_of["short-learned", 
 # ([Table 2](6_1_results.ipynb)).
 #
 # ```{dropdown} Where this is
-# The rules: `annotated_transformer/experiments/verdicts.py` and `trained_models.py`; what they are applied to: `claims.py` beside it; the table:
-# `claims_table.py`. Tests: `tests/experiments/test_claims.py`, `test_claims_table.py`. The evidence: Table 1 in
+# The rules: `book/lab/experiments/verdicts.py` and `trained_models.py`; what they are applied to: `claims.py` beside it; the table:
+# `claims_table.py`. Tests: `tests/lab/experiments/test_claims.py`, `test_claims_table.py`. The evidence: Table 1 in
 # [chapter 4](4_why_self_attention.ipynb), Table 3 in [6.2](6_2_variations.ipynb), parsing in
 # [6.3](6_3_parsing.ipynb), Figures 3 to 5 in [7](7_attention_visualizations.ipynb).
 # ```

@@ -17,7 +17,7 @@ from annotated_transformer import (
     ModelConfig, MultiHeadAttention, Tokenizer, TrainConfig, TrainingRun, Transformer, attention_weights, causal_mask,
     greedy_search, label_smoothed_cross_entropy, make_batch, noam_learning_rate, padding_mask, positional_encoding,
     record_attention, scaled_dot_product_attention)
-from annotated_transformer.looking.visualization import PALETTE, use_style
+from lab.display import PALETTE, use_style
 from annotated_transformer.model.stacks import EncoderLayer
 
 use_style()

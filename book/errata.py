@@ -16,10 +16,11 @@ from torch.testing import assert_close
 
 from annotated_transformer import (
     ModelConfig, MultiHeadAttention, TrainConfig, noam_learning_rate, scaled_dot_product_attention)
-from annotated_transformer.looking.visualization import PALETTE, use_style
+from lab.display import PALETTE, use_style
 from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
-from annotated_transformer.tables.cost import TABLE_2, count_parameters, training_cost
-from annotated_transformer.tables.variations import TABLE_3, vocabulary_interval
+from annotated_transformer.tables.table_2 import TABLE_2, training_cost
+from annotated_transformer.tables.table_3 import count_parameters
+from annotated_transformer.tables.table_3 import TABLE_3, vocabulary_interval
 
 use_style()
 
@@ -352,7 +353,7 @@ print("a child module over a number       no error; what is never called never d
 # %% [markdown]
 # :::{dropdown} Where this is
 # `TABLE_2` and `training_cost` in `annotated_transformer/tables/cost.py`, `TABLE_3` and `vocabulary_interval` in
-# `tables/variations.py`; the switches are fields of `ModelConfig` and `TrainConfig`.
+# `tables/table_3.py`; the switches are fields of `ModelConfig` and `TrainConfig`.
 # :::
 #
 # ## Exercises

@@ -32,10 +32,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated_transformer import (
     ModelConfig, TrainConfig, TrainingRun, Transformer, causal_mask, label_smoothed_cross_entropy, make_batch,
     scaled_dot_product_attention)
-from annotated_transformer.cli import parser
+from annotated_transformer.command_line.entry_point import parser
 from annotated_transformer.fast.packing import Packing
-from annotated_transformer.looking.visualization import PALETTE, use_style
-from annotated_transformer.tables.cost import count_parameters
+from lab.display import PALETTE, use_style
+from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text.batching import group_by_length
 
 use_style()
@@ -718,7 +718,7 @@ assert "CPU" not in result["hardware"] and file.exists() == bool(result["records
 # :::{dropdown} Where this is
 # `training/run.py` and `training/precision.py` (the step, autocast, the scaler), `fast/packing.py`,
 # `training/distributed/` (many processes), `fast/cuda_graphs.py`, `MultiHeadAttention.attend`,
-# `tables/cost.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
+# `tables/table_1.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
 # `test_a_step_on_a_gpu_waits_for_no_value`, `test_a_step_that_overflows_changes_nothing_but_the_scale`,
 # `test_the_taught_function_equals_pytorchs_kernel`, `test_two_half_batches_equal_one_whole_batch`;
 # `benchmarks/half_precision.py` trains in fp16 beside float32.

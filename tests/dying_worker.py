@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from annotated_transformer.cli import main
+from annotated_transformer.command_line.entry_point import main
 
 UPDATES = {"0": 5, "1": 4}  # which one is the last, by the number of restarts
 RESTARTS, RANK = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]

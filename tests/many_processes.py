@@ -9,8 +9,6 @@ under torchrun. `train` writes a run to DIRECTORY/NAME; notes of a process go to
 import importlib
 import json
 import os
-import resource
-import shutil
 import signal
 import socket
 import sys
@@ -20,27 +18,22 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer import checkpoint
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import make_batch
 from annotated_transformer.training import state
-from annotated_transformer.training.distributed import sharded_checkpoint
 from annotated_transformer.training.distributed.processes import Processes, joined
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
+from toys import text_pairs, toy_run_config, toy_tokenizer
 
 DIRECTORY = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 PAIRS, VALID = text_pairs(1, 60), text_pairs(2, 11)
 STEPS: dict[str, Any] = {"train_steps": 8, "accumulate": 4, "clip_norm": 0.5, "log_every": 1}
 STEPS["lr_factor"] = 0.1  # rates as large as those of real runs
-NAN, INFINITY = float("nan"), float("inf")
-HEAVY = (
-    "torch.distributed.checkpoint.hf_storage", "torch.distributed.checkpoint.state_dict_loader",
-    "torch.distributed.fsdp", "torch.distributed.tensor", "sacrebleu", "tqdm",
-)  # fmt: skip
+NAN = float("nan")
+HEAVY = ("sacrebleu", "tqdm")
 Do = Callable[[Processes], object]
 
 
@@ -78,16 +71,14 @@ def one_of_them(do: Do) -> int:
     return 0
 
 
-def run(
-    name: str, fsdp: bool = False, p_drop: float = 0.0, resume: bool = False, **changes: Any
-) -> Do:
+def run(name: str, p_drop: float = 0.0, resume: bool = False, **changes: Any) -> Do:
     """A training run, or what is left of it."""
 
     def do(processes: Processes) -> None:
         model_config, train_config = toy_run_config(**{**STEPS, **changes})
         train(
             model_config.replace(p_drop=p_drop), train_config, toy_tokenizer(), PAIRS, VALID,
-            DIRECTORY / name, resume=resume, progress=False, processes=processes, fsdp=fsdp,
+            DIRECTORY / name, resume=resume, progress=False, processes=processes,
         )  # fmt: skip
 
     return do
@@ -115,15 +106,14 @@ def stopped_by_a_signal(name: str, at_step: int, number: int) -> Do:
     return do
 
 
-def poisoned(name: str, spoil: str, factor: float, fsdp: bool = False) -> Do:
-    """A run whose third step has, in the last process alone, a number that is none.
+def poisoned(name: str) -> Do:
+    """A run whose third step has, in the last process alone, a loss that is NaN.
 
-    It is its loss, or one gradient in its shard. Notes the number of skipped steps after each.
+    Notes the number of skipped steps after each.
     """
 
     def do(processes: Processes) -> None:
         step, forward, skipped = TrainingRun.step, TrainingLoss.forward, [0]
-        unscale = torch.amp.GradScaler.unscale_
 
         def is_due() -> bool:
             return len(skipped) == 3 and processes.rank == processes.n - 1
@@ -135,63 +125,12 @@ def poisoned(name: str, spoil: str, factor: float, fsdp: bool = False) -> Do:
 
         def spoilt_loss(self: TrainingLoss, *args: Any) -> Any:
             loss, nll = forward(self, *args)
-            return (loss * factor if is_due() else loss), nll
-
-        def spoilt_gradient(self: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-            if is_due():
-                gradient: Any = optimizer.param_groups[0]["params"][0].grad
-                gradient.to_local()[-1, -1] *= factor
-            unscale(self, optimizer)
+            return (loss * NAN if is_due() else loss), nll
 
         TrainingRun.step = counted  # type: ignore[method-assign]
-        if spoil == "loss":
-            TrainingLoss.forward = spoilt_loss  # type: ignore[assignment,method-assign]
-        else:
-            torch.amp.GradScaler.unscale_ = spoilt_gradient  # type: ignore[method-assign]
-        run(name, fsdp=fsdp)(processes)
+        TrainingLoss.forward = spoilt_loss  # type: ignore[assignment,method-assign]
+        run(name)(processes)
         note(name, processes, {"skipped": skipped})
-
-    return do
-
-
-def killed(name: str, where: str) -> Do:
-    """A run in parts whose third save one process does not survive: the last, or the first."""
-
-    def do(processes: Processes) -> None:
-        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-
-        write_data, save_tensors = HuggingFaceStorageWriter.write_data, checkpoint.save_tensors
-        rmtree = shutil.rmtree
-        folder, saves = DIRECTORY / name / sharded_checkpoint.SHARDED / "step-00000006", []
-
-        def half_a_shard(self: Any, *args: Any) -> Any:
-            written = write_data(self, *args)
-            if processes.rank == processes.n - 1 and folder.exists():
-                path = folder / written.wait()[0].storage_data.relative_path
-                os.truncate(path, path.stat().st_size // 2)
-                die()
-            return written
-
-        def no_state(*args: Any) -> None:
-            saves.append(args)
-            if len(saves) == 3:
-                (folder / "a shard of four processes").touch()
-                die()
-            save_tensors(*args)
-
-        def half_a_folder(path: Path, **options: Any) -> None:
-            if path.parent == folder.parent and path.exists():
-                next(path.iterdir()).unlink()
-                die()
-            rmtree(path, **options)
-
-        if where == "shards":
-            HuggingFaceStorageWriter.write_data = half_a_shard
-        elif where == "state":
-            checkpoint.save_tensors = no_state
-        else:
-            shutil.rmtree = half_a_folder  # type: ignore[assignment]
-        run(name, fsdp=True, checkpoint_every=2)(processes)
 
     return do
 
@@ -246,44 +185,11 @@ def told_by_the_first(name: str) -> Do:
     return do
 
 
-def full_disk(name: str) -> Do:
-    """Shards that one of the processes cannot write."""
-
-    def do(processes: Processes) -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import Shard, distribute_tensor
-
-        mesh = init_device_mesh("cpu", (processes.n,))
-        tensors: dict[str, torch.Tensor] = {
-            "a": distribute_tensor(torch.arange(400.0), mesh, [Shard(0)])
-        }
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        if not processes.is_first:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        try:
-            sharded_checkpoint.save_shards(DIRECTORY / name, 1, tensors, processes)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    return do
-
-
 def lose_the_last(processes: Processes) -> None:
     """One of them dies without a word."""
     if processes.rank == processes.n - 1:
         die()
     processes.wait()
-
-
-def heavy_after(name: str, do: Do) -> Do:
-    """Which heavy modules a run has imported."""
-
-    def both(processes: Processes) -> None:
-        do(processes)
-        note(name, processes, {"heavy": [module for module in HEAVY[:2] if module in sys.modules]})
-
-    return both
 
 
 def note(name: str, processes: Processes, found: dict[str, Any]) -> None:
@@ -293,38 +199,25 @@ def note(name: str, processes: Processes, found: dict[str, Any]) -> None:
 
 def main() -> None:
     toy_tokenizer()
-    ended = {"one": started(1, heavy_after("one", run("one")))}
     for name in HEAVY:  # once for all that are forked from here on
         importlib.import_module(name)
-    ended |= {
+    ended = {
+        "one": started(1, run("one")),
         "two": started(2, run("two")),
         "four": started(4, run("four")),
-        "fsdp": started(2, run("fsdp", fsdp=True)),
         "2": started(2, run("2-4-1", train_steps=3)),
         "4": started(4, run("2-4-1", resume=True, train_steps=6)),
         "1": started(1, run("2-4-1", resume=True)),
-        "parts of 2": started(2, run("parts", fsdp=True, train_steps=3)),
-        "parts of 4": started(4, run("parts", fsdp=True, train_steps=6, resume=True)),
-        "parts of 1": started(1, run("parts", resume=True)),
         "dropout": started(2, run("dropout", p_drop=0.1)),
         "stopped": started(2, stopped_by_a_signal("stopped", 5, signal.SIGTERM)),
         "resumed": started(2, run("stopped", p_drop=0.1, resume=True)),
-        "poisoned": started(1, poisoned("poisoned", "loss", NAN)),
-        "poisoned two": started(2, poisoned("poisoned two", "loss", NAN)),
-        "poisoned fsdp": started(2, poisoned("poisoned fsdp", "loss", INFINITY, fsdp=True)),
-        "poisoned shard": started(2, poisoned("poisoned shard", "gradient", NAN, fsdp=True)),
+        "poisoned": started(1, poisoned("poisoned")),
+        "poisoned two": started(2, poisoned("poisoned two")),
         "three": started(3, run("three")),
         "exchanges": started(2, exchanges("exchanges")),
-        "full": started(2, full_disk("full")),
         "lost": started(2, lose_the_last),
         "told": started(2, told_by_the_first("told")),
     }
-    for where in ("shards", "state", "removal"):
-        name = f"killed in {where}"
-        ended[name] = started(2, killed(name, where))
-        ended[f"{name}, resumed"] = started(
-            2, run(name, fsdp=True, checkpoint_every=2, resume=True)
-        )
     print(json.dumps(ended))
 
 

@@ -18,7 +18,10 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """`original`, which occurs exactly once in `file` of the package, becomes `replacement`."""
+    """`original`, which occurs exactly once in `file`, becomes `replacement`.
+
+    A file is one of the package, or of the book's lab where its name begins with lab/.
+    """
 
     name: str
     file: str
@@ -27,7 +30,7 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]
 
     def apply(self, package: Path) -> None:
-        path = package / self.file
+        path = (package.parent if self.file.startswith("lab/") else package) / self.file
         text = path.read_text(encoding="utf-8")
         if text.count(self.original) != 1:
             raise ValueError(
@@ -55,6 +58,7 @@ def read_mutants(path: Path) -> list[Mutant]:
 
 
 MUTANTS = read_mutants(Path(__file__).with_suffix(".txt"))
+LAB = Path(__file__).parents[1] / "book" / "lab"
 
 
 class Outcome(NamedTuple):
@@ -68,15 +72,13 @@ class Outcome(NamedTuple):
 
 
 def copy_of_the_package(directory: Path) -> Path:
-    """A fresh copy of the package that this process imported, in `directory`."""
+    """A fresh copy of the package that this process imported, and of the lab, in `directory`."""
     import annotated_transformer
 
-    source, package = (
-        Path(annotated_transformer.__file__).parent,
-        directory / "annotated_transformer",
-    )
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    return package
+    source = Path(annotated_transformer.__file__).parent
+    without_caches = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(LAB, directory / "lab", ignore=without_caches)
+    return Path(shutil.copytree(source, directory / source.name, ignore=without_caches))
 
 
 def _run_tests(directory: str, tests: list[str], output: str) -> Outcome:

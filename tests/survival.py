@@ -25,12 +25,13 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer.checkpoint import load_tensors, state_files, step_checkpoints
+from annotated_transformer.checkpoint.directory import state_files, step_checkpoints
+from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
+from toys import text_pairs, toy_run_config, toy_tokenizer
 
 Install = Callable[[], None]
 STEPS = {"train_steps": 20, "log_every": 3, "checkpoint_every": 4, "accumulate": 2}

@@ -7,12 +7,12 @@ from statistics import median
 
 import pytest
 
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.experiments.result_file import read_result
-from annotated_transformer.looking.inspection import heads_of, knocked_out
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.looking.knock_out import heads_of, knocked_out
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.translation.evaluation import mean_nll, perplexity
+from lab.experiments.result_file import read_result
 
 BOOK = Path(__file__).parents[1] / "book"
 

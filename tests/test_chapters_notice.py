@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from mutants import Mutant, copy_of_the_package
 
 pytestmark = pytest.mark.slow

@@ -6,13 +6,8 @@ import sys
 import pytest
 
 from annotated_transformer import config as ids
-from annotated_transformer.config import (
-    PRESETS,
-    ConfigError,
-    DecodeConfig,
-    ModelConfig,
-    TrainConfig,
-)
+from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.translation.search import length_penalty
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from toys import PEAK
 
 pytestmark = pytest.mark.slow
@@ -208,8 +209,8 @@ def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
     """1,792 lines take no more than the first 512 of them;
     where the sources' keys and values are kept, they do."""
     code = (
-        f"{PEAK}\nimport sys; from annotated_transformer.cli import main\n{leak}\nstatus = "
-        "main(sys.argv[1:]);print(peak()); sys.exit(status)"
+        f"{PEAK}\nimport sys\nfrom annotated_transformer.command_line.entry_point import main\n"
+        f"{leak}\nstatus = main(sys.argv[1:]);print(peak()); sys.exit(status)"
     )
     generator, peaks = random.Random(0), []
     lines = [

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from fake_cuda import fake_cuda
 
 

@@ -3,24 +3,21 @@ for the best candidates."""
 
 import pytest
 import torch
-from fake_cuda import fake_cuda
 from torch import nn
 from torch.nn import functional as F
-from toys import SMALL
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.fast import cuda_graphs as graphs
-from annotated_transformer.fast.cuda_graphs import GraphedModel
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.packing import Packing
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import beam_search, greedy_search
+from fake_cuda import fake_cuda
+from toys import SMALL
 
 READY = {
     "Transformer": lambda model: model,
     "FastDecoder": FastDecoder,
-    "GraphedModel": lambda model: GraphedModel(FastDecoder(model)),
 }
 SEARCHES = {
     "greedy": greedy_search,
@@ -59,9 +56,7 @@ def numbers_of_a_search(*limits):
 @pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("ready", READY)
-def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypatch):
-    # Its own test is in test_cuda_graphs.py.
-    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda run: run)
+def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready):
     config = ModelConfig(**{**SMALL, "N": 1, "norm": "pre", "bias": True})
     limits = 7, 9, 8  # further than the first buffers reach
     with fake_cuda(answer=numbers_of_a_search(*limits)) as waits:
@@ -77,7 +72,6 @@ def test_a_search_waits_once_a_step_and_mixes_no_devices(search, ready, monkeypa
 @pytest.mark.parametrize("ready", READY)
 def test_cudnn_attends_in_no_step_of_a_search(search, ready, monkeypatch):
     """It makes a plan for each new length, and a search has a new length in each step."""
-    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda run: run)
     enabled, attention = [], F.scaled_dot_product_attention
 
     def note(*args, **options):

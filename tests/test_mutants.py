@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mutants
 import pytest
+
+import mutants
 from mutants import MUTANTS, Outcome, copy_of_the_package
 
 pytestmark = pytest.mark.slow

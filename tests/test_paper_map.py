@@ -60,9 +60,11 @@ def functions_in(name: str) -> set[str]:
 
 @pytest.mark.parametrize("symbol", sorted(SYMBOLS))
 def test_symbols_exist(symbol: str) -> None:
-    found: Any = import_module("annotated_transformer")
-    module = "annotated_transformer"
-    for name in symbol.split("."):
+    module, *names = symbol.split(".")
+    if module != "lab":
+        module, names = "annotated_transformer", symbol.split(".")
+    found: Any = import_module(module)
+    for name in names:
         module = f"{module}.{name}"
         is_module = hasattr(found, "__path__") and find_spec(module)
         found = import_module(module) if is_module else getattr(found, name)

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
-from toys import small_model, toy_tokenizer
 
-from annotated_transformer import checkpoint
-from annotated_transformer.config import ConfigError, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
+from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.parsing.trees import Tree, read_tree, read_trees, write_tree
 from annotated_transformer.text.parallel_text import read_lines
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.text.vocabulary_file import require_sound
 from annotated_transformer.translation.translator import Translator
-from annotated_transformer.trees import Tree, read_tree, read_trees, write_tree
+from toys import small_model, toy_tokenizer
 
 LAW = settings(
     max_examples=60,
@@ -114,8 +115,8 @@ def test_tensors_and_what_is_said_of_them_survive_a_file(tmp_path, shapes, metad
     metadata.pop("file_sha256", None)
     shapes.pop("__metadata__", None)
     tensors = {name: torch.rand(shape) for name, shape in shapes.items()}
-    checkpoint.save_tensors(tmp_path / "file", tensors, metadata)
-    found, said = checkpoint.load_tensors(tmp_path / "file")
+    save_tensors(tmp_path / "file", tensors, metadata)
+    found, said = load_tensors(tmp_path / "file")
     assert said == metadata and found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
 

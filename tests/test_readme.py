@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer import corpus
-from annotated_transformer.cli import parser
-from annotated_transformer.commands import PROGRAM
+from annotated_transformer.command_line.entry_point import parser
+from annotated_transformer.command_line.verbs import PROGRAM
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.config import DecodeConfig, ModelConfig, TrainConfig
-from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.table_3 import count_parameters
 from tools import reference
 
 PAGES = reference.pages()

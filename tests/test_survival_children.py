@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+
 import survival
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot fork here")

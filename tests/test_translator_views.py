@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from annotated_transformer.interop.page import write_page
+from annotated_transformer.page.writing import write_page
 from annotated_transformer.translation.translator import Translator
 
 ROOT = Path(__file__).parents[1]

@@ -11,20 +11,21 @@ import shlex
 from pathlib import Path
 
 import pytest
-from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer import cli
-from annotated_transformer.checkpoint import load_tensors, read_config
+from annotated_transformer.checkpoint.directory import read_config
+from annotated_transformer.checkpoint.weights import load_tensors
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.command_line.train_verb import run_settings
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.experiments.result_file import read_result
-from annotated_transformer.tables.cost import count_parameters
+from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text import corpus
 from annotated_transformer.text.corpus_sources import Corpus
 from annotated_transformer.text.parallel_text import load_files
 from annotated_transformer.text.shards import Shards
-from annotated_transformer.train_arguments import run_settings
 from annotated_transformer.training.loop import train
 from benchmarks import compound_split
+from lab.experiments.result_file import read_result
+from toys import text_pairs, toy_run_config, toy_tokenizer
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "book" / "wmt14.md").read_text(encoding="utf-8")

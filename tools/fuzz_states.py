@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from annotated_transformer.checkpoint import save_tensors, write_directory
+from annotated_transformer.checkpoint.directory import write_directory
+from annotated_transformer.checkpoint.weights import SEAL, load_tensors, save_tensors
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import state
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.weights import SEAL, load_tensors
 
 SHARD = "one.safetensors"
 IN_SHARDS = "model.", "adam.exp_avg.", "adam.exp_avg_sq."

@@ -23,16 +23,20 @@ from typing import Any, NamedTuple
 import sentencepiece
 import torch
 
-from annotated_transformer import checkpoint, cli
-from annotated_transformer.config import ConfigError, ModelConfig, TrainConfig
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors, save_weights
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.parsing import brackets, delinearize, linearize
+from annotated_transformer.parsing.linearization import delinearize, linearize
+from annotated_transformer.parsing.scoring import brackets
+from annotated_transformer.parsing.trees import read_trees
 from annotated_transformer.text import corpus
 from annotated_transformer.text.downloads import CACHE_VARIABLE
 from annotated_transformer.text.parallel_text import load_files, read_lines
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import loop
-from annotated_transformer.trees import read_trees
 from tools.fuzz_shards import WORDS as SHARD_WORDS, ShardsJudge
 from tools.fuzz_states import WORDS as STATE_WORDS, StatesJudge
 
@@ -100,9 +104,9 @@ def prepare(folder: Path) -> dict[str, Target]:
     good = checkpoint.write_directory(
         folder / "good", config, tokenizer, {"train": TrainConfig().to_dict(), "corpus": "none"}
     )
-    checkpoint.save_weights(good / "model.safetensors", Transformer(config))
-    checkpoint.save_tensors(folder / "other", {"a": torch.ones(3)}, {"b": "c"})
-    weights = [(good / "model.safetensors").read_bytes(), (folder / "other").read_bytes()]
+    save_weights(good / "model.safetensors", Transformer(config))
+    save_tensors(folder / "other", {"a": torch.ones(3)}, {"b": "c"})
+    files = [(good / "model.safetensors").read_bytes(), (folder / "other").read_bytes()]
     (folder / "source").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     chance = random.Random(1)
     lines = [
@@ -135,7 +139,7 @@ def prepare(folder: Path) -> dict[str, Target]:
             Target("states", 5, states.good, STATE_WORDS, states),
             Target("trees", 30, trees, (b"(", b")", b" ", b"(X"), _trees),
             Target(
-                "weights", 10, weights,
+                "weights", 10, files,
                 (b'"F64"', b'"BOOL"', b"[]", b"[0,0]", b"-1", b"99999999999", b"file_sha256"),
                 _Directory(folder / "weights", good, "model.safetensors"),
             ),
@@ -217,7 +221,7 @@ class _Directory:
                 lambda: TrainConfig.from_dict(checkpoint.read_config(self.folder).get("train"))
             )
         else:
-            wrong += refusal(lambda: checkpoint.load_tensors(path))
+            wrong += refusal(lambda: load_tensors(path))
         return wrong if path.read_bytes() == data else "the file was changed"
 
 

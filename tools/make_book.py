@@ -144,7 +144,7 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
             reuse.files_below(source / name) if (source / name).is_dir() else [source / name]
         )
     ]
-    page_files = reuse.files_below(root / "annotated_transformer" / "interop")
+    page_files = reuse.files_below(root / "annotated_transformer" / "page")
     made_from = json.dumps(
         {
             "site": reuse.digest_of(files, source),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from annotated_transformer import config
-from annotated_transformer.tables import cost
+from annotated_transformer.tables.table_3 import count_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK, PACKAGE = ROOT / "book", ROOT / "annotated_transformer"
@@ -526,7 +526,7 @@ def presets() -> str:
         [
             "",
             f"parameters, with {PAPER_VOCABULARY:,} tokens",
-            *(f"{cost.count_parameters(model) / 1e6:.1f} million" for model in models),
+            *(f"{count_parameters(model) / 1e6:.1f} million" for model in models),
         ]
     )
     return table(["setting", "what it is", *(f"`{name}`" for name in config.PRESETS)], rows)

@@ -1,1 +1,1 @@
-"""What only makes it sooner, at equal values: packing, fused decoding, 8 bits, CUDA graphs."""
+"""What only makes it sooner, at equal values: packing, fused decoding, 8 bits."""

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_transformer.config import require
+from annotated_transformer.errors import require
 from annotated_transformer.fast.int8 import Int8Embedding
 from annotated_transformer.fast.linear import LinearFunctions, as_function
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask

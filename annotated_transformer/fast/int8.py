@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from annotated_transformer.config import ConfigError, require
+from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.model.embedding import SharedEmbedding
 from annotated_transformer.model.transformer import Transformer
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from annotated_transformer.checkpoint import average_checkpoints, state_files
+from annotated_transformer.checkpoint.averaging import average_checkpoints
+from annotated_transformer.checkpoint.directory import state_files
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.files import write_atomically
 from annotated_transformer.from_pairs.plan import (
@@ -19,7 +20,7 @@ from annotated_transformer.from_pairs.plan import (
     read_pairs,
 )
 from annotated_transformer.from_pairs.report import report_page
-from annotated_transformer.interop.page import write_page
+from annotated_transformer.page.writing import write_page
 from annotated_transformer.text.batching import fingerprint
 from annotated_transformer.text.parallel_text import Pair, split_by_group
 from annotated_transformer.text.tokenizer import Tokenizer

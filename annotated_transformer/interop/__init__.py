@@ -1,1 +1,1 @@
-"""To and from other systems: the book's translator as a page that needs no server."""
+"""Models for other programs, and from them."""

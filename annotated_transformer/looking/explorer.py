@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from annotated_transformer.config import require
-from annotated_transformer.looking.visualization import record_attention
+from annotated_transformer.errors import require
+from annotated_transformer.looking.record import record_attention
 from annotated_transformer.translation.search import beam_search
 
 if TYPE_CHECKING:

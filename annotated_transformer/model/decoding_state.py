@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from annotated_transformer.config import require
+from annotated_transformer.errors import require
 from annotated_transformer.model.attention import MultiHeadAttention, Way
 from annotated_transformer.model.stacks import DecoderLayer
 

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from annotated_transformer.config import ConfigError, ModelConfig, require
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import ConfigError, require
 
 
 class SharedEmbedding(nn.Module):

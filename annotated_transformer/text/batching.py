@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds, require
+from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds
+from annotated_transformer.errors import require
 from annotated_transformer.text.parallel_text import Fingerprint
 
 if TYPE_CHECKING:

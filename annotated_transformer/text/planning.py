@@ -18,7 +18,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int32, Int64, UInt64
 
-from annotated_transformer.config import SPECIAL_IDS, SpecialIds, require
+from annotated_transformer.config import SPECIAL_IDS, SpecialIds
+from annotated_transformer.errors import require
 from annotated_transformer.text.batching import Batch, TokenPair, make_batch, unmade_batch
 
 WINDOW = 2**20

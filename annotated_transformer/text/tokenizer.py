@@ -32,7 +32,8 @@ from typing import Any
 
 import sentencepiece
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError, require
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import read_bounded
 from annotated_transformer.text.vocabulary_file import MOST_BYTES, require_sound
 

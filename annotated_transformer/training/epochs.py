@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from annotated_transformer.config import SpecialIds, TrainConfig, require
+from annotated_transformer.config import SpecialIds, TrainConfig
+from annotated_transformer.errors import require
 from annotated_transformer.text.batching import (
     Batch,
     TextPairs,

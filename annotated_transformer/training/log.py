@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_transformer import checkpoint
+from annotated_transformer import files
 from annotated_transformer.files import read_bounded
 from annotated_transformer.training.mishaps import require_progress
 from annotated_transformer.training.run import TrainingRun
@@ -64,7 +64,7 @@ class TrainingLog:
             if record is not None and record["step"] <= steps:
                 kept.setdefault((record["step"], "loss" in record), line.decode())
         text = "".join(kept.values())
-        checkpoint.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
+        files.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
         self.validated = max((step for step, is_loss in kept if not is_loss), default=0)
 
     def __enter__(self) -> TrainingLog:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from annotated_transformer import checkpoint
-from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
 from annotated_transformer.training.distributed.processes import ALONE, Processes
-from annotated_transformer.training.distributed.sharded_checkpoint import shards_of, whole_model
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
@@ -26,7 +27,6 @@ from annotated_transformer.training.run_directory import (
     kept_from_others,
     remove_temporaries,
 )
-from annotated_transformer.weights import tensor_shapes, without_weights
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -51,7 +51,6 @@ def train(
     tensorboard: str | Path | None = None,
     corpus: str = "",
     processes: Processes = ALONE,
-    fsdp: bool = False,
 ) -> Transformer:
     """Train a model on text pairs, or on shards of them, and return it, ready to decode.
 
@@ -77,8 +76,7 @@ def train(
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
     stop together, whichever gets a signal; the first one writes; each validates a part of the
-    pairs, and calls a `validate` of one's own. `fsdp` keeps a shard of every weight in each,
-    which puts the whole model together on its device to validate and to return it.
+    pairs, and calls a `validate` of one's own.
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)
@@ -91,13 +89,13 @@ def train(
     if resume:
         saved = state.agreed_state(model_config, out, processes)
     elif init:
-        weights = Path(init) / "model.safetensors"
-        without_weights(model_config, tensor_shapes(weights), weights)
+        path = Path(init) / "model.safetensors"
+        without_weights(model_config, tensor_shapes(path), path)
         before = checkpoint.read_model_config(init)  # whose settings may be changed on purpose
         initial = checkpoint.trained_weights(init, before, tokenizer)
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
-    run = TrainingRun(model_config, train_config, device, processes=processes, fsdp=fsdp)
+    run = TrainingRun(model_config, train_config, device, processes=processes)
     run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
@@ -111,8 +109,7 @@ def train(
             if processes.is_first:
                 begin_run(out)
             if init:
-                initial = shards_of(initial, run.model.state_dict())
-                checkpoint.load_weights(run.model, initial, weights)
+                load_weights(run.model, initial, path)
         extra = {"train": train_config.to_dict(), "corpus": corpus}
         if processes.is_first:
             checkpoint.write_directory(out, model_config, tokenizer, extra)
@@ -125,7 +122,7 @@ def train(
                 state.save(run, out, to_average)
 
         if validate is None and valid_pairs:
-            from annotated_transformer.translation.validation import Validation
+            from annotated_transformer.training.validation import Validation
 
             add_up = processes.total if processes.n > 1 else None
             validate = Validation(
@@ -139,7 +136,7 @@ def train(
                     due = run.steps > log.validated and is_due(train_config.validate_every)
                     if validate is not None and due:
                         with log.paused():
-                            log.write(validate(whole_model(run.model)))
+                            log.write(validate(run.model))
                     if run.steps == train_config.train_steps:
                         break
                     drawn = [next(batches) for _ in range(train_config.accumulate)]
@@ -158,4 +155,4 @@ def train(
                     with signals.held():
                         save()
                 raise
-        return whole_model(run.model).eval()
+        return run.model.eval()

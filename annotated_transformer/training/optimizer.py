@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from annotated_transformer.config import TrainConfig, require
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import require
 
 
 def noam_learning_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:

@@ -12,7 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from annotated_transformer.config import ModelConfig, TrainConfig, require
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import require
 from annotated_transformer.fast.attention_kernels import without_cudnn_attention
 from annotated_transformer.fast.blockwise_loss import linear_cross_entropy
 from annotated_transformer.fast.packing import (
@@ -24,7 +25,7 @@ from annotated_transformer.fast.packing import (
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch
 from annotated_transformer.training.distributed.processes import ALONE, Processes, require_parallel
-from annotated_transformer.training.distributed.wrapping import data_parallel, fully_sharded
+from annotated_transformer.training.distributed.wrapping import data_parallel
 from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
@@ -75,8 +76,7 @@ class TrainingRun:
     difference is the number of skipped ones.
 
     With `processes` of `distributed.processes` this is one of several that make the same run: all
-    are given the same batches, and each takes its share. `fsdp` keeps a shard of every weight in
-    each.
+    are given the same batches, and each takes its share.
     """
 
     def __init__(
@@ -86,20 +86,19 @@ class TrainingRun:
         device: torch.device | str = "cpu",
         packing: PackingChoice = "auto",
         processes: Processes = ALONE,
-        fsdp: bool = False,
     ) -> None:
         """Weights are drawn from `config.seed`.
 
         Raises ConfigError for a precision that the device does not have, and for settings that many
-        processes, or `fsdp`, cannot have.
+        processes cannot have.
         """
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
-        require_parallel(config, processes, fsdp)
+        require_parallel(config, processes)
         torch.manual_seed(config.seed)
         self.processes = processes
         self.config, self.device = config, torch.device(device)
         self.dtype = product_type(config.precision, self.device)
-        self.model = Transformer(model_config).to("cpu" if fsdp else self.device).train()
+        self.model = Transformer(model_config).to(self.device).train()
         processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
@@ -108,9 +107,7 @@ class TrainingRun:
         self.loss: nn.Module = loss
         if config.compile:
             self.loss = torch.compile(loss, dynamic=True)  # type: ignore[assignment]
-        if fsdp:
-            self.loss = fully_sharded(loss, self.model, self.device, processes.n)
-        elif processes.n > 1:
+        if processes.n > 1:
             self.loss = data_parallel(self.loss)
         self.optimizer = make_adam(self.model, config)
         self.steps = self.epoch = self.n_batches = 0

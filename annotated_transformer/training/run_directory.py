@@ -8,13 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from annotated_transformer.checkpoint import read_config, state_files, step_checkpoints
+from annotated_transformer.checkpoint.directory import read_config, state_files, step_checkpoints
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import remove_left_over
 from annotated_transformer.text.shards import MANIFEST
 from annotated_transformer.training.distributed.processes import Processes
-from annotated_transformer.training.distributed.sharded_checkpoint import remove_old_shards
 
 
 def require_room(directory: str | Path) -> None:
@@ -53,7 +52,6 @@ def begin_run(directory: str | Path) -> None:
     path = Path(directory)
     for file in (path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)):
         file.unlink(missing_ok=True)
-    remove_old_shards(path)
     remove_temporaries(path)
 
 

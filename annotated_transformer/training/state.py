@@ -12,12 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from annotated_transformer import checkpoint, weights
-from annotated_transformer.config import ModelConfig, TrainConfig, require
-from annotated_transformer.errors import ConfigError, DamagedFileError, say
+from annotated_transformer.checkpoint import directory as checkpoint, weights
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError, DamagedFileError, require, say
 from annotated_transformer.files import flush_to_disk
-from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.training.distributed import sharded_checkpoint
 from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state_checks import (
@@ -51,40 +49,28 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     `checkpoints`, and the state comes first, so that not even a first save can leave weights alone.
     The state before is kept, for the case that the new one is damaged later.
 
-    Of many processes all have to call this, and the first one writes. Sharded tensors stand in a
-    folder of `sharded`, which the state names, so that it counts from then on.
+    Of many processes all have to call this, and the first one writes.
     """
-    device = "cpu" if run.processes.is_first else "meta"
-    model = sharded_checkpoint.whole_model(run.model, device)
-    tensors, metadata = _tensors(run), _metadata(run)
-    metadata |= sharded_checkpoint.save_shards(out, run.steps, tensors, run.processes)
+    tensors = _tensors(run)
     if run.processes.is_first:
-        _write(run, out, to_average, model, tensors, metadata)
+        _write(run, out, to_average, tensors)
     run.saved_steps = run.steps
 
 
-def _write(
-    run: TrainingRun,
-    out: Path,
-    to_average: bool,
-    model: Transformer,
-    tensors: dict[str, Tensor],
-    metadata: dict[str, str],
-) -> None:
+def _write(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Tensor]) -> None:
     about = weights.belongs_to(run.model.config, run.vocabulary)
     if (out / "log.jsonl").exists():
         flush_to_disk(out / "log.jsonl")  # no state is older than the lines before it
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
-        checkpoint.save_weights(out / "checkpoints" / name, model, metadata=about)
-        checkpoint.save_weights(out / "model.safetensors", model, metadata=about)
-    checkpoint.save_tensors(out / STATE_FILE, tensors, metadata, out / PREVIOUS_FILE)
+        weights.save_weights(out / "checkpoints" / name, run.model, metadata=about)
+        weights.save_weights(out / "model.safetensors", run.model, metadata=about)
+    weights.save_tensors(out / STATE_FILE, tensors, _metadata(run), out / PREVIOUS_FILE)
     if not to_average:
-        checkpoint.save_weights(out / "model.safetensors", model, metadata=about)
+        weights.save_weights(out / "model.safetensors", run.model, metadata=about)
     for old in checkpoint.step_checkpoints(out)[: -run.config.keep_checkpoints]:
         old.unlink()
     (out / DAMAGED_FILE).unlink(missing_ok=True)
-    sharded_checkpoint.remove_old_shards(out)
 
 
 def _tensors(run: TrainingRun) -> dict[str, Tensor]:
@@ -162,7 +148,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     another vocabulary. A damaged state that is newer is set aside, aloud.
     """
     path = path or newest_state(run.model.config, out)
-    tensors, metadata = checkpoint.load_tensors(path)
+    tensors, metadata = weights.load_tensors(path)
     model_config = checkpoint.read_model_config(out)
     train_config = TrainConfig.from_dict(from_json(path, metadata, "train"))
     before = {**model_config.to_dict(), **train_config.to_dict()}
@@ -189,9 +175,8 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
         f"{out} has made {counters['step']} steps: train_steps must not be less, "
         f"got {run.config.train_steps}",
     )
-    tensors |= sharded_checkpoint.load_shards(path, tensors, run.model)
     require_values(path, tensors)
-    checkpoint.load_weights(run.model, with_prefix("model.", tensors), path)
+    weights.load_weights(run.model, with_prefix("model.", tensors), path)
     names = [name for name, _ in run.model.named_parameters()]
     state = {
         i: {key: tensors[f"adam.{key}.{name}"] for key in ADAM} for i, name in enumerate(names)

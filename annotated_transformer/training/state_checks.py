@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_transformer import weights
-from annotated_transformer.config import ModelConfig, TrainConfig, require
-from annotated_transformer.errors import DamagedFileError
-from annotated_transformer.training.distributed import sharded_checkpoint
-from annotated_transformer.training.distributed.sharded_checkpoint import is_sharded
+from annotated_transformer.checkpoint import weights
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import DamagedFileError, require
 
 ADAM = ("step", "exp_avg", "exp_avg_sq")
 
@@ -23,9 +21,8 @@ ADAM = ("step", "exp_avg", "exp_avg_sq")
 def require_state(config: ModelConfig, path: Path) -> None:
     """Raise DamagedFileError unless the file is a state, ConfigError unless it is this model's."""
     weights.require_whole(path)
-    sharded_checkpoint.require_whole_shards(path)
     metadata = weights.read_metadata(path)
-    shapes = {**weights.tensor_shapes(path), **sharded_checkpoint.shard_shapes(path)}
+    shapes = weights.tensor_shapes(path)
     if not metadata.keys() >= {"counters", "train"}:
         raise DamagedFileError(f"{path} is not the state of a training run")
     of_model = with_prefix("model.", shapes)
@@ -81,13 +78,11 @@ def require_counters(path: Path, metadata: dict[str, str], config: TrainConfig) 
 def require_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise DamagedFileError for values that no run has: of another type, no numbers, below 0."""
     for name, tensor in tensors.items():
-        own: Any = tensor
-        own = own.to_local() if is_sharded(tensor) else own
         is_random = name.startswith("random.")
-        wrong = own.dtype != (torch.uint8 if is_random else torch.float32)
+        wrong = tensor.dtype != (torch.uint8 if is_random else torch.float32)
         if not (wrong or is_random or name == "log.sums"):  # a loss may be infinite
-            is_below = name.startswith(("adam.step.", "adam.exp_avg_sq.")) and (own < 0).any()
-            wrong = bool(is_below or not own.isfinite().all())
+            is_below = name.startswith(("adam.step.", "adam.exp_avg_sq.")) and (tensor < 0).any()
+            wrong = bool(is_below or not tensor.isfinite().all())
         if wrong:
             raise DamagedFileError(f"{path} is damaged: {name} has values that no run has")
 

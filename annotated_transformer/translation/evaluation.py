@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional as F
 
-from annotated_transformer.config import ModelConfig, require
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TokenPair, token_batches
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.config import DecodeConfig, DecodeSettings, require
-from annotated_transformer.fast.cuda_graphs import GraphedModel
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.config import DecodeConfig, DecodeSettings
+from annotated_transformer.errors import require
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
@@ -79,14 +79,13 @@ class Translator:
         device: torch.device | str = "cpu",
         max_source: int = 1024,
         int8: bool = False,
-        graphs: bool = False,
         dtype: torch.dtype | str | None = None,
     ) -> Translator:
         """The translator in a checkpoint directory, which holds all it needs.
 
         It searches with a `FastDecoder` of `model`, whose weights on a CPU are stored column by
         column for few rows, with a copy in 16 bits where it is exact, or put into 8 bits with
-        `int8` (see `fast.int8`). On a GPU `graphs` records its steps (see `fast.cuda_graphs`).
+        `int8` (see `fast.int8`).
 
         `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32
         on a CPU and float16 on a GPU, whose products of any age are fastest in it. It is finer than
@@ -94,11 +93,10 @@ class Translator:
         largest number in that model's layers is 1,050, and float16 ends at 65,504. `model` itself
         stays in float32.
 
-        Raises ConfigError for another dtype, for int8 on another device than the CPU or together
-        with 16 bits, and for graphs without a GPU.
+        Raises ConfigError for another dtype, and for int8 on another device than the CPU or
+        together with 16 bits.
         """
         on_gpu = torch.device(device).type == "cuda"
-        require(on_gpu or not graphs, "graphs need a GPU: give device='cuda'")
         name = str(dtype or ("float16" if on_gpu else "float32")).removeprefix("torch.")
         require(
             name in ("float32", "float16", "bfloat16"),
@@ -110,10 +108,9 @@ class Translator:
         elif torch.device(device).type == "cpu":
             store_column_major(model)
         translator = cls(model, tokenizer, device, max_source)
-        decoder = FastDecoder(
+        translator.search_model = FastDecoder(
             translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
         )
-        translator.search_model = GraphedModel(decoder) if graphs else decoder
         translator.dtype = name
         return translator
 

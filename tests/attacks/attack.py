@@ -27,13 +27,14 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "text")]
 
 import torch  # noqa: E402
-from toys import small_model, text_pairs, toy_run_config, toy_tokenizer  # noqa: E402
 
-from annotated_transformer import checkpoint  # noqa: E402
-from annotated_transformer.config import ConfigError  # noqa: E402
+from annotated_transformer.checkpoint import directory as checkpoint  # noqa: E402
+from annotated_transformer.checkpoint.weights import save_weights  # noqa: E402
+from annotated_transformer.errors import ConfigError  # noqa: E402
 from annotated_transformer.text import corpus  # noqa: E402
 from annotated_transformer.training import loop  # noqa: E402
 from annotated_transformer.translation.translator import Translator  # noqa: E402
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer  # noqa: E402
 
 MODEL, TRAINING = toy_run_config(train_steps=1)
 MOST_MEMORY = 200 * 2**20
@@ -52,9 +53,7 @@ class Outcome(NamedTuple):
 
 def good_checkpoint(folder: Path) -> Path:
     checkpoint.write_directory(folder, MODEL, toy_tokenizer(), {"train": TRAINING.to_dict()})
-    checkpoint.save_weights(
-        folder / "model.safetensors", small_model(dtype=torch.float32, **MODEL.to_dict())
-    )
+    save_weights(folder / "model.safetensors", small_model(dtype=torch.float32, **MODEL.to_dict()))
     return folder
 
 

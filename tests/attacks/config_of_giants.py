@@ -5,7 +5,7 @@ import json
 import attack
 import torch
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

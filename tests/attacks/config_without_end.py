@@ -4,7 +4,7 @@ import json
 
 import attack
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

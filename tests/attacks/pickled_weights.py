@@ -3,7 +3,7 @@
 import attack
 import torch
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 class Program:

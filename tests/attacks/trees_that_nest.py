@@ -2,7 +2,7 @@
 
 import attack
 
-from annotated_transformer.trees import read_trees
+from annotated_transformer.parsing.trees import read_trees
 
 
 def make(folder):

@@ -3,7 +3,7 @@
 import attack
 from test_vocabulary_file import GOOD, piece
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

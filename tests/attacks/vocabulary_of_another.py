@@ -1,10 +1,11 @@
 """Another model's vocabulary of the same size: the weights know other words by its numbers."""
 
 import attack
-from toys import text_pairs
 
-from annotated_transformer.checkpoint import load_model, save_weights
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.text.tokenizer import Tokenizer
+from toys import text_pairs
 
 
 def make(folder):

@@ -4,7 +4,7 @@ import attack
 import numpy as np
 from test_vocabulary_file import GOOD, LEADS_OUT, table
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

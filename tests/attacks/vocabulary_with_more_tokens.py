@@ -2,10 +2,10 @@
 
 import attack
 import torch
-from toys import text_pairs
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.text.tokenizer import Tokenizer
+from toys import text_pairs
 
 
 def make(folder):

@@ -6,7 +6,7 @@ import math
 import attack
 import torch
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.model.transformer import Transformer
 

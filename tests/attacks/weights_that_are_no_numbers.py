@@ -4,7 +4,7 @@ import attack
 import torch
 from safetensors.torch import load_file, save_file
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

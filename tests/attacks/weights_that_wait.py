@@ -4,7 +4,7 @@ import os
 
 import attack
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 PATIENCE = 2
 

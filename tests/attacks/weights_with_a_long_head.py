@@ -5,7 +5,7 @@ import json
 import attack
 from safetensors import safe_open
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

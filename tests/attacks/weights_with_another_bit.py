@@ -3,7 +3,7 @@
 import attack
 from safetensors.torch import load_file
 
-from annotated_transformer.checkpoint import load_model
+from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):

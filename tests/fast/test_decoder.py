@@ -9,18 +9,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer, walk
 
-from annotated_transformer import checkpoint
-from annotated_transformer.cli import main
-from annotated_transformer.config import ConfigError
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.command_line.entry_point import main
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast import decoder as inference, int8 as quantization, linear
-from annotated_transformer.fast.cuda_graphs import GraphedModel
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import Int8Linear, quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.translation.search import beam_search, greedy_search
 from annotated_transformer.translation.translator import Translator
+from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer, walk
 
 
 def test_laying_out_changes_strides_and_no_number():
@@ -35,8 +35,8 @@ def test_laying_out_changes_strides_and_no_number():
 
 def test_a_model_that_was_laid_out_is_saved_as_it_was(tmp_path):
     model = small_model()
-    checkpoint.save_weights(tmp_path / "a", model)
-    checkpoint.save_weights(tmp_path / "b", store_column_major(model))
+    save_weights(tmp_path / "a", model)
+    save_weights(tmp_path / "b", store_column_major(model))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -70,12 +70,8 @@ def test_many_sentences_have_attention_as_two_products():
 
 @pytest.mark.parametrize(
     "ready",
-    [
-        FastDecoder,
-        lambda model: FastDecoder(quantize(model)),
-        lambda model: GraphedModel(FastDecoder(model)),
-    ],
-    ids=["float", "int8", "graphs"],
+    [FastDecoder, lambda model: FastDecoder(quantize(model))],
+    ids=["float", "int8"],
 )
 def test_no_sentences_have_no_outputs(ready):
     decoder, none = ready(small_model(dtype=torch.float32)), torch.zeros(0, 3, dtype=torch.long)
@@ -397,7 +393,7 @@ def test_a_checkpoint_is_read_into_8_bits(tmp_path):
     tokenizer = toy_tokenizer()
     model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
     checkpoint.write_directory(tmp_path, model.config, tokenizer)
-    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    save_weights(tmp_path / "model.safetensors", model)
     sources = [source for source, _ in text_pairs(1, 3)]
     laid = Translator.from_checkpoint(tmp_path)
     assert isinstance(laid.search_model, FastDecoder)
@@ -421,7 +417,7 @@ def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
     tokenizer = toy_tokenizer()
     model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
     checkpoint.write_directory(tmp_path, model.config, tokenizer)
-    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    save_weights(tmp_path / "model.safetensors", model)
     for asked, dtype in (
         (None, torch.float32),
         (torch.float16, torch.float16),
@@ -440,7 +436,7 @@ def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
 def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
     model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size)
     checkpoint.write_directory(tmp_path, model.config, toy_tokenizer())
-    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    save_weights(tmp_path / "model.safetensors", model)
     (tmp_path / "in").write_text("tea\n")
     types, start = [], FastDecoder.start
     monkeypatch.setattr(
@@ -468,7 +464,7 @@ def test_a_model_is_not_put_into_8_bits_twice_and_not_saved(tmp_path):
     with pytest.raises(ConfigError, match="already"):
         quantize(model)
     with pytest.raises(ConfigError, match="cannot be saved"):
-        checkpoint.save_weights(tmp_path / "weights", model)
+        save_weights(tmp_path / "weights", model)
 
 
 def test_a_pytorch_without_the_kernels_is_named(monkeypatch):

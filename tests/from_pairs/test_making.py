@@ -9,9 +9,10 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from annotated_transformer import cli
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.config import ConfigError
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.weights import load_tensors
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.from_pairs import making
 from annotated_transformer.from_pairs.making import make
 from annotated_transformer.from_pairs.plan import (
@@ -25,7 +26,6 @@ from annotated_transformer.from_pairs.report import curves, report_page
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.translator import Translator
-from annotated_transformer.weights import load_tensors
 
 ENGLISH = "one two three red blue green small big cat dog bird house"
 GERMAN = "eins zwei drei rot blau grün klein groß Katze Hund Vogel Haus"

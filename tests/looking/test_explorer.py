@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 from playwright.sync_api import ConsoleMessage, Page as Tab
-from toys import small_model, toy_tokenizer
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking.explorer import (
     AttentionExplorer,
     AttentionMaps,
     explore_attention,
 )
-from annotated_transformer.looking.visualization import record_attention
+from annotated_transformer.looking.record import record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.translation.search import beam_search
 from tools.browser import CHROMIUM, chromium_page, open_page
+from toys import small_model, toy_tokenizer
 
 N, H, L, S = 2, 3, 4, 5
 NAMES = [

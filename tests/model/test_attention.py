@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.attention import (
     MultiHeadAttention,
     attention_weights,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.embedding import (
     LearnedPositions,
     SharedEmbedding,

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from toys import random_tokens, small_model
 
 from annotated_transformer.config import PAD_ID
 from annotated_transformer.model.embedding import positional_encoding
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
+from toys import random_tokens, small_model
 
 B, S, T = 3, 7, 6
 

@@ -3,7 +3,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
-from toys import SMALL, random_tokens, small_model
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.model.attention import MultiHeadAttention
@@ -12,6 +11,7 @@ from annotated_transformer.model.dropout import Dropout
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 from annotated_transformer.model.stacks import AddNorm, Decoder, DecoderLayer, Encoder
 from annotated_transformer.model.transformer import Transformer
+from toys import SMALL, random_tokens, small_model
 
 B, S, T, D = 2, 7, 6, 8
 

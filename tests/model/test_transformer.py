@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
-from toys import SHAPES, SMALL, random_tokens, small_model
 
-from annotated_transformer.config import BOS_ID, PAD_ID, ConfigError, ModelConfig
+from annotated_transformer.config import BOS_ID, PAD_ID, ModelConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.embedding import (
     concatenated_positional_encoding,
@@ -12,6 +12,7 @@ from annotated_transformer.model.embedding import (
 )
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
+from toys import SHAPES, SMALL, random_tokens, small_model
 
 B, S, T, V = 2, 7, 6, 11
 shapes = pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES.keys())

@@ -5,9 +5,9 @@ from collections import Counter, deque
 
 import pytest
 import torch
-from toys import random_pairs, text_pairs, toy_tokenizer
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError, SpecialIds
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, SpecialIds
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import (
     Batch,
     concatenated,
@@ -18,6 +18,7 @@ from annotated_transformer.text.batching import (
     pad_source,
     token_batches,
 )
+from toys import random_pairs, text_pairs, toy_tokenizer
 
 PAIRS = random_pairs(0, 300)
 TEXTS = text_pairs(1, 60)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import corpus, corpus_sources, downloads
 from annotated_transformer.text.downloads import find
 from annotated_transformer.text.parallel_text import Pair, fold

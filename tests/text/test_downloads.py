@@ -11,10 +11,10 @@ import sys
 import tarfile
 
 import pytest
-from toys import PEAK
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import downloads
+from toys import PEAK
 
 
 def test_web_file_is_checked_and_kept(tmp_path, capsys):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import package_index
 from annotated_transformer.text.package_index import download_sdist
 

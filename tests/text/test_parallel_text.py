@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.parallel_text import (
     BOMB_BYTES,
     LONGEST_LINE,

@@ -7,9 +7,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from toys import random_pairs
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import group_by_length, token_batches
 from annotated_transformer.text.planning import (
     JoinedPairs,
@@ -18,6 +17,7 @@ from annotated_transformer.text.planning import (
     plan,
     planned_batches,
 )
+from toys import random_pairs
 
 PAIRS = random_pairs(0, 300)
 STORE = PairsInMemory(PAIRS)

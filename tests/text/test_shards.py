@@ -13,15 +13,15 @@ import time
 
 import numpy as np
 import pytest
-from toys import pipe_in_place_of, text_pairs, toy_tokenizer
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import shard_writing
 from annotated_transformer.text.batching import encode_pairs, fingerprint
 from annotated_transformer.text.planning import planned_batches
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import LONGEST, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
+from toys import pipe_in_place_of, text_pairs, toy_tokenizer
 
 HUNG = 3600  # seconds, which no machine that works needs, however busy it is
 PAIRS = [*text_pairs(1, 50), ("", "tea"), ("tea", " "), ("x" * LONGEST, "tea"), ("tea", "aet")]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID, ConfigError
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import Tokenizer
 
 SENTENCES = [

@@ -6,11 +6,11 @@ import struct
 import numpy as np
 import pytest
 import sentencepiece
-from toys import text_pairs, toy_tokenizer
 
-from annotated_transformer.config import ConfigError
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.text.vocabulary_file import require_sound
+from toys import text_pairs, toy_tokenizer
 
 SENTENCES = [side for pair in text_pairs(1, 300) for side in pair]
 

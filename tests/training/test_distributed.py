@@ -4,7 +4,6 @@
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,25 +19,22 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from torch.distributed.tensor import DTensor
-from toys import text_pairs, toy_run_config, toy_tokenizer
 
 import annotated_transformer
-from annotated_transformer.checkpoint import load_model, save_tensors, state_files, step_checkpoints
-from annotated_transformer.cli import main
-from annotated_transformer.errors import ConfigError, DamagedFileError
+from annotated_transformer.command_line.entry_point import main
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.text.planning import PairsInMemory
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
-from annotated_transformer.training.distributed import sharded_checkpoint
 from annotated_transformer.training.distributed.processes import Processes, require_parallel
 from annotated_transformer.training.distributed.rendezvous import fresh_store
 from annotated_transformer.training.distributed.wrapping import let_go_of_gradients
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
+from toys import text_pairs, toy_run_config, toy_tokenizer
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 TESTS = Path(__file__).parents[1]
@@ -111,104 +107,16 @@ def test_many_processes_make_the_run_of_one(runs, name, n):
     assert_alike(runs / "one", runs / name)
 
 
-def test_weights_in_parts_change_nothing(runs):
-    assert ended(runs)["fsdp"] == [0, 0]
-    assert_alike(runs / "two", runs / "fsdp")
-
-
 def test_a_run_goes_on_with_another_number_of_processes(runs):
     assert [ended(runs)[n] for n in ("2", "4", "1")] == [[0] * 2, [0] * 4, [0]]
     assert_alike(runs / "one", runs / "2-4-1")
-
-
-def test_a_state_in_parts_is_read_by_any_number_of_processes(runs):
-    """Two, four, and one whose weights are whole. Each writes the weights that others read."""
-    assert [ended(runs)[f"parts of {n}"] for n in (2, 4, 1)] == [[0] * 2, [0] * 4, [0]]
-    assert_alike(runs / "one", runs / "parts")
-    names = [path.name for path in step_checkpoints(runs / "parts")]
-    assert names == [path.name for path in step_checkpoints(runs / "one")][-len(names) :]
-    model, _ = load_model(runs / "fsdp")
-    weights = load_file(runs / "fsdp" / "model.safetensors")
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
-
-
-def test_a_state_in_parts_is_no_pickle_and_no_process_writes_all(runs):
-    written = sorted((runs / "fsdp" / "sharded" / "step-00000008").iterdir())
-    assert [path.suffix for path in written] == [".safetensors"] * 2
-    held = [sum(t.numel() for t in load_file(path).values()) for path in written]
-    whole = 3 * sum(t.numel() for t in load_file(runs / "fsdp" / "model.safetensors").values())
-    assert sum(held) == whole and max(held) < 0.6 * whole
-    left = load_file(runs / "fsdp" / "training.safetensors")
-    assert not [name for name in left if name.startswith(("model.", "adam.exp_avg"))]
-    assert len(list((runs / "fsdp" / "sharded").iterdir())) == 2  # and the one before
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 4
-    path.write_bytes(content)
-
-
-def rename(path):
-    path.rename(path.with_name("shard-00009-model-00001-of-00001.safetensors"))
-
-
-SPOILT = {"whole": None, "cut": cut, "changed": flip, "gone": Path.unlink, "another's": rename}
-
-
-@pytest.mark.parametrize("how", SPOILT)
-def test_a_damaged_shard_sends_a_run_back_to_the_state_before(runs, tmp_path, how):
-    """Step 8 has two shards; the one of step 6 is read by a single process, which goes on."""
-    out = tmp_path / "run"
-    shutil.copytree(runs / "fsdp", out)
-    shard = max((out / "sharded" / "step-00000008").iterdir())
-    if SPOILT[how]:
-        SPOILT[how](shard)
-    model_config, config = toy_run_config(
-        train_steps=8, accumulate=4, clip_norm=0.5, log_every=1, lr_factor=0.1
-    )
-    model_config = model_config.replace(p_drop=0.0)
-    found = state.newest_state(model_config, out).name
-    assert found == ("training.safetensors" if how == "whole" else "training.previous.safetensors")
-    train(model_config, config, toy_tokenizer(), PAIRS, [], out, resume=True, progress=False)
-    ours, theirs = (load_file(run / "model.safetensors") for run in (out, runs / "fsdp"))
-    assert max((ours[k] - theirs[k]).abs().max() for k in ours) < 1e-4
-    kept = sorted(path.name for path in (out / "sharded").iterdir())
-    assert kept == ["step-00000006", "step-00000008"][: 2 if how == "whole" else 1]
-
-
-def test_a_state_whose_shards_are_nowhere_is_refused_in_one_line(runs, tmp_path):
-    for name in ("config.json", "training.safetensors"):
-        (tmp_path / name).write_bytes((runs / "fsdp" / name).read_bytes())
-    config = toy_run_config()[0].replace(p_drop=0.0)
-    with pytest.raises(DamagedFileError, match="does not hold the shards of") as refused:
-        state.newest_state(config, tmp_path)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("said", ["step-00000008", "[]", '{"folder": "step-00000008"}', "[" * 9999])
-def test_a_stranger_cannot_say_where_shards_are(tmp_path, said):
-    save_tensors(tmp_path / "training.safetensors", {}, {"sharded": said})
-    with pytest.raises(DamagedFileError, match="it names no shards"):
-        sharded_checkpoint.require_whole_shards(tmp_path / "training.safetensors")
-
-
-def test_a_shard_that_cannot_be_written_ends_all_in_one_line(runs):
-    assert ended(runs)["full"] == [2, 2]
-    lines = [line for line in (runs / "said").read_text().splitlines() if "cannot write" in line]
-    assert len(lines) == 2
-    assert all("sharded/step-00000001: " in line and "oo large" in line for line in lines)
 
 
 def test_who_has_lost_another_process_says_so_in_one_line(runs):
     assert ended(runs)["lost"] == [2, -signal.SIGKILL]
     said = (runs / "said").read_text().splitlines()
     found = [line for line in said if "process 0 of 2 has lost another one: " in line]
-    assert len(found) == 2  # here, and where the other one is killed in the middle of a shard
+    assert len(found) == 1
     assert all("gloo" in line and ". " not in line for line in found)
 
 
@@ -244,9 +152,8 @@ def test_each_process_drops_what_it_likes_and_goes_on_with_it(runs):
     assert not torch.equal(saved["random.cpu"], saved["random.cpu.1"])
 
 
-@pytest.mark.parametrize(("name", "n"), [("two", 2), ("fsdp", 2), ("shard", 2)])
-def test_what_is_no_number_in_one_process_is_skipped_by_all(runs, name, n):
-    """By DDP and by FSDP; and where a single number in the shard of one process is none."""
+def test_what_is_no_number_in_one_process_is_skipped_by_all(runs):
+    name, n = "two", 2
     assert ended(runs)["poisoned"] == [0] and ended(runs)[f"poisoned {name}"] == [0] * n
     (alone,) = notes(runs, "poisoned", 1)
     assert alone["skipped"] == [0, 0, 0, *[1] * 6]  # before the first step, and after each of 8
@@ -256,31 +163,10 @@ def test_what_is_no_number_in_one_process_is_skipped_by_all(runs, name, n):
     assert max((one[k] - two[k]).abs().max() for k in one) < 1e-4
 
 
-@pytest.mark.parametrize(("where", "dies"), [("shards", 1), ("state", 0), ("removal", 0)])
-def test_a_run_killed_in_a_save_in_parts_ends_as_without(runs, where, dies):
-    """In the middle of a shard, between shards and the state that names them, and where old shards
-    are removed: nothing is left of it."""
-    exits = [2, 2]  # of who has lost the other one
-    exits[dies] = -signal.SIGKILL
-    assert ended(runs)[f"killed in {where}"] == exits
-    assert ended(runs)[f"killed in {where}, resumed"] == [0, 0]
-    whole, killed = runs / "fsdp", runs / f"killed in {where}"
-    assert_alike(whole, killed, of_weights=1e-9)
-    assert sorted(p.name for p in (killed / "sharded").iterdir()) == [
-        "step-00000006", "step-00000008",
-    ]  # fmt: skip
-    for path in state_files(killed):
-        sharded_checkpoint.require_whole_shards(path)
-
-
 def test_gradients_are_exchanged_once_a_step(runs):
     """Each process has two batches in the step, and the model has one bucket."""
     assert ended(runs)["exchanges"] == [0, 0]
     assert [n["times"] for n in notes(runs, "exchanges", 2)] == [[0], [0]]
-
-
-def test_a_process_that_is_alone_imports_nothing_of_this(runs):
-    assert notes(runs, "one", 1) == [{"heavy": []}]
 
 
 def test_a_number_of_processes_that_does_not_divide_a_step_is_refused(runs):
@@ -293,18 +179,16 @@ def test_a_number_of_processes_that_does_not_divide_a_step_is_refused(runs):
 
 
 @pytest.mark.parametrize(
-    ("n", "fsdp", "changes", "message"),
+    ("n", "changes", "message"),
     [
-        (4, False, {"accumulate": 6}, "got 6 and 4"),
-        (2, False, {"accumulate": 2, "bpe_dropout": 0.1}, "bpe_dropout .* got 0.1"),
-        (1, True, {}, "start them with torchrun"),
-        (2, True, {"accumulate": 2, "compile": True}, "do not go together"),
+        (4, {"accumulate": 6}, "got 6 and 4"),
+        (2, {"accumulate": 2, "bpe_dropout": 0.1}, "bpe_dropout .* got 0.1"),
     ],
 )
-def test_what_many_processes_cannot_do_is_refused(n, fsdp, changes, message):
+def test_what_many_processes_cannot_do_is_refused(n, changes, message):
     _, config = toy_run_config(**changes)
     with pytest.raises(ConfigError, match=message):
-        require_parallel(config, Processes(0, n), fsdp)
+        require_parallel(config, Processes(0, n))
 
 
 def under_torchrun(monkeypatch, local_rank):
@@ -319,10 +203,10 @@ def under_torchrun(monkeypatch, local_rank):
 @pytest.mark.parametrize("local_rank", ["0", "1"])
 def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypatch, local_rank):
     under_torchrun(monkeypatch, local_rank)
-    assert main(["train", "--corpus", "reverse", "--fsdp", "--out", str(tmp_path / "run")]) == 2
+    assert main(["train", "--corpus", "nosuch", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if local_rank == "0" else 0)
-    assert not said or "start them with torchrun" in said
+    assert not said or "nosuch" in said
 
 
 @pytest.mark.parametrize("local_rank", ["0", "1"])
@@ -404,55 +288,19 @@ def test_64_processes_share_out_a_step_without_a_word(window):
     )
 
 
-def test_64_processes_hold_the_weights_once():
-    model_config, config = toy_run_config(accumulate=64)
-    pairs = encode_pairs(toy_tokenizer(), PAIRS, config.max_length)
-    held, whole = 0, {}
-    for rank in range(64):
-        with pretended(rank, 64) as processes:
-            run = TrainingRun(model_config, config, processes=processes, fsdp=True)
-            named = dict(run.model.named_parameters())
-            held += sum(p.to_local().numel() for p in named.values())
-            whole = {name: tuple(p.shape) for name, p in named.items()}
-            if rank in (0, 63):  # which take a step, too
-                batches = run.batches(lambda _: pairs)
-                drawn = [next(batches) for _ in range(64)]
-                assert run.step(drawn)[2] == sum(batch.n_tokens for batch in drawn)
-    expected = TrainingRun(*toy_run_config()).model
-    assert whole == {name: tuple(p.shape) for name, p in expected.named_parameters()}
-    assert held == sum(p.numel() for p in expected.parameters())
+def test_each_process_draws_its_own_dropout_and_the_first_that_of_one():
+    """Equal masks in all of them would make a step of n batches drop the same units n times."""
 
+    def draws(run):
+        return torch.rand(4).tolist()
 
-def test_a_save_puts_the_model_together_in_the_first_process_alone(tmp_path, monkeypatch):
-    """Tensor after tensor: the others let go of each before the next."""
     model_config, config = toy_run_config(accumulate=2)
-    whole, gathered, most = sharded_checkpoint.whole, [], []
-
-    def noted(tensor):
-        gathered.append(weakref.ref(found := whole(tensor)))
-        most.append(sum(tensor() is not None for tensor in gathered))
-        return found
-
-    monkeypatch.setattr(sharded_checkpoint, "whole", noted)
-    monkeypatch.setattr(sharded_checkpoint, "save_shards", lambda *_: {})
-    with pretended(1, 2) as processes:
-        run = TrainingRun(model_config, config, processes=processes, fsdp=True)
-        state.save(run, tmp_path)
-        assert len(gathered) == len(run.model.state_dict()) and max(most) == 1
-        model = sharded_checkpoint.whole_model(run.model)
-        assert max(most) == len(model.state_dict()) and not model.embedding.weight.is_meta
-
-
-def test_64_processes_put_a_layer_together_when_it_is_its_turn():
-    """So that no process ever has to hold all layers whole."""
-    model_config, config = toy_run_config(accumulate=64)
-    with pretended(5, 64) as processes:
-        model = TrainingRun(model_config, config, processes=processes, fsdp=True).model
-        layers = [*model.encoder.layers, *model.decoder.layers]
-        assert all(hasattr(layer, "unshard") for layer in layers)
-        layers[0].unshard()
-        whole = [isinstance(next(layer.parameters()), DTensor) for layer in layers]
-        assert whole == [False, True]
+    alone = draws(TrainingRun(model_config, config))
+    of_rank = []
+    for rank in range(2):
+        with pretended(rank, 2) as processes:
+            of_rank.append(draws(TrainingRun(model_config, config, processes=processes)))
+    assert of_rank[0] == alone != of_rank[1]
 
 
 def test_nothing_holds_the_group_when_it_ends():
@@ -497,18 +345,6 @@ def test_other_pairs_in_one_process_are_noticed(tmp_path, monkeypatch):
                 model_config, config, toy_tokenizer(), PAIRS, [], tmp_path / "run",
                 progress=False, processes=processes,
             )  # fmt: skip
-
-
-def test_shards_stay_as_long_as_a_state_names_them(tmp_path):
-    """Whichever step that was: a run that went back has a state that is older than what it left."""
-    for step in (2, 4, 6, 9):
-        (tmp_path / "sharded" / f"step-{step:08d}").mkdir(parents=True)
-    for name, step in (("training", 6), ("training.previous", 2)):
-        about = json.dumps({"folder": f"step-{step:08d}", "sha256": {}})
-        save_tensors(tmp_path / f"{name}.safetensors", {}, {"sharded": about})
-    sharded_checkpoint.remove_old_shards(tmp_path)
-    left = sorted(path.name for path in (tmp_path / "sharded").iterdir())
-    assert left == ["step-00000002", "step-00000006"]
 
 
 def test_one_process_of_a_machine_verifies_the_data(tmp_path, monkeypatch):

@@ -6,11 +6,11 @@ import random
 import pytest
 import torch
 from safetensors.torch import load_file
-from same_run import assert_same_run
-from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer.checkpoint import load_tensors, read_config
-from annotated_transformer.config import ConfigError, TrainConfig
+from annotated_transformer.checkpoint.directory import read_config
+from annotated_transformer.checkpoint.weights import load_tensors
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import concatenated, encode_pairs, token_batches
 from annotated_transformer.text.planning import WINDOW, planned_batches
 from annotated_transformer.text.shard_writing import encode
@@ -19,6 +19,8 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
+from same_run import assert_same_run
+from toys import text_pairs, toy_run_config, toy_tokenizer
 
 PAIRS = [*text_pairs(1, 60), ("", "tea"), ("tea " * 50, "aet " * 50)]
 

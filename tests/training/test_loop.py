@@ -10,17 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_cuda import fake_cuda
 from safetensors.torch import load_file
-from same_run import assert_same_run
-from survival import untimed
 from torch.nn import functional as F
 from torch.testing import assert_close
-from toys import random_pairs, small_model, text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer import checkpoint, weights
-from annotated_transformer.checkpoint import load_model, load_tensors, read_config
-from annotated_transformer.config import ConfigError
+from annotated_transformer.checkpoint import directory as checkpoint, weights
+from annotated_transformer.checkpoint.directory import load_model, read_config
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast import packing
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
@@ -41,8 +38,12 @@ from annotated_transformer.training import (
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.precision import product_type
 from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.validation import Validation
 from annotated_transformer.translation.search import beam_search, greedy_search
-from annotated_transformer.translation.validation import Validation
+from fake_cuda import fake_cuda
+from same_run import assert_same_run
+from survival import untimed
+from toys import random_pairs, small_model, text_pairs, toy_run_config, toy_tokenizer
 
 PAIRS = text_pairs(1, 60)
 
@@ -386,7 +387,7 @@ def test_a_stopped_run_in_float16_resumes_bit_for_bit(tmp_path, monkeypatch):
 def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypatch, at):
     """The disk is full at the first, second or third file of the checkpoint of step 6."""
     run(tmp_path / "whole", log_every=5)
-    save_tensors, calls = checkpoint.save_tensors, []
+    save_tensors, calls = weights.save_tensors, []
 
     def full_disk(path, *rest):
         calls.append(path)
@@ -407,7 +408,7 @@ def test_a_first_save_before_a_validation_that_fails_leaves_no_dead_end(tmp_path
     """Either there is nothing yet, and the run begins again, or there is a state to go on from."""
     settings = dict(validate_every=2, checkpoint_every=100, valid=PAIRS[:5])
     run(tmp_path / "whole", **settings)
-    save_tensors, calls = checkpoint.save_tensors, []
+    save_tensors, calls = weights.save_tensors, []
 
     def full_disk(path, *rest):
         calls.append(path.name)
@@ -599,7 +600,7 @@ def test_valid_bleu_is_that_of_greedy_search(monkeypatch):
         scored.append((hypotheses, references))
         return SimpleNamespace(score=12.5)
 
-    monkeypatch.setattr("annotated_transformer.translation.validation.bleu", bleu)
+    monkeypatch.setattr("annotated_transformer.training.validation.bleu", bleu)
     valid = text_pairs(2, 20)
     assert Validation(model.config, tokenizer, valid)(model)["valid_bleu"] == 12.5
     ids = pad_source(tokenizer.encode_batch([source for source, _ in valid]))
@@ -636,7 +637,7 @@ def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
         def translate(self, sources, beam_size):
             return [""] * len(sources)
 
-    monkeypatch.setattr("annotated_transformer.translation.validation.Translator", Translator)
+    monkeypatch.setattr("annotated_transformer.training.validation.Translator", Translator)
     model = small_model(vocab_size=280).train()
     for device in ("cuda", "cpu"):
         Validation(model.config, toy_tokenizer(), text_pairs(2, 5), torch.device(device))(model)
@@ -767,7 +768,7 @@ def test_a_run_begins_with_no_weights_that_would_not_be_loaded(tmp_path, change,
     else:
         tensors, metadata = load_tensors(first / "model.safetensors")
         tensors["embedding.weight"][5, 2] = float("nan")
-        checkpoint.save_tensors(first / "model.safetensors", tensors, metadata)
+        save_tensors(first / "model.safetensors", tensors, metadata)
     out, configs = tmp_path / "second", toy_run_config(train_steps=2)
     with pytest.raises(ConfigError, match=line):
         checkpoint.load_model(first)

@@ -6,15 +6,15 @@ import signal
 
 import pytest
 import torch
-from same_run import assert_same_run
 from test_loop import log, run, saved_step
-from toys import text_pairs, toy_run_config
 
-from annotated_transformer import checkpoint, cli, commands
-from annotated_transformer.config import ConfigError
-from annotated_transformer.errors import Terminated
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.command_line import entry_point as cli, verbs as commands
+from annotated_transformer.errors import ConfigError, Terminated
 from annotated_transformer.training import mishaps, state
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
+from same_run import assert_same_run
+from toys import text_pairs, toy_run_config
 
 # Gradients that are no numbers
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from annotated_transformer.config import ConfigError, TrainConfig
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
 
 

@@ -6,13 +6,15 @@ from subprocess import PIPE
 
 import pytest
 import torch
-from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer import checkpoint
-from annotated_transformer.config import ConfigError, TrainConfig
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_tensors, save_weights
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.training.distributed.processes import ALONE
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run_directory import begin_run, kept_from_others
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
 MODEL, _ = toy_run_config()
 
@@ -23,7 +25,7 @@ def run(tmp_path):
     directory = checkpoint.write_directory(tmp_path / "run", MODEL, toy_tokenizer())
     model = small_model(vocab_size=280, dtype=torch.float32)
     for name in ("checkpoints/step-00000005", "checkpoints/step-00000010", "model"):
-        checkpoint.save_weights(directory / f"{name}.safetensors", model)
+        save_weights(directory / f"{name}.safetensors", model)
     return directory
 
 
@@ -66,7 +68,7 @@ def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_
         *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps),
     ]
     for path in weights:
-        checkpoint.save_tensors(path, {"a": torch.zeros(1)})
+        save_tensors(path, {"a": torch.zeros(1)})
     with pytest.raises(ConfigError, match="already holds a model"):
         begin_run(tmp_path)
     assert all(path.exists() for path in weights)
@@ -80,11 +82,11 @@ def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     written = [
-        "log.jsonl", "sharded/step-00000010/shard-00001-model-00001-of-00001.safetensors",
+        "log.jsonl",
         f"checkpoints/.step-00000010.safetensors.{dead.pid}",
         "checkpoints/step-00000010.safetensors", "model.safetensors",
     ][: n_written + 1]  # fmt: skip
-    own = "checkpoints/step-best.safetensors", "sharded/step-up/notes", "sharded/notes"
+    own = ("checkpoints/step-best.safetensors",)
     for name in (*written, *own):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")

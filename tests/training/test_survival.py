@@ -1,6 +1,5 @@
 """A run that is killed, stopped or damaged; `tests/survival.py` counts more of each."""
 
-import hashlib
 import json
 import platform
 import re
@@ -13,18 +12,19 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from same_run import assert_same_run
 from test_loop import eager_scaler, run, saved_step
-from toys import text_pairs, toy_run_config, toy_tokenizer
 
-from annotated_transformer import checkpoint, weights
-from annotated_transformer.config import ConfigError
-from annotated_transformer.errors import DamagedFileError
+from annotated_transformer import files
+from annotated_transformer.checkpoint import directory as checkpoint, weights
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
+from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import run as training_run
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state import newest_state
+from same_run import assert_same_run
+from toys import text_pairs, toy_run_config, toy_tokenizer
 
 STATE, PREVIOUS = checkpoint.STATE_FILES
 
@@ -57,12 +57,12 @@ def test_a_run_survives(arguments, line, monkeypatch):
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "weights.safetensors"
-    checkpoint.save_tensors(path, {"a": torch.arange(40.0), "b": torch.ones(3, 2)}, {"of": "me"})
+    save_tensors(path, {"a": torch.arange(40.0), "b": torch.ones(3, 2)}, {"of": "me"})
     return path
 
 
 def test_a_file_says_nothing_of_its_checksum(saved):
-    tensors, metadata = checkpoint.load_tensors(saved)
+    tensors, metadata = load_tensors(saved)
     assert metadata == {"of": "me"} and torch.equal(tensors["a"], torch.arange(40.0))
     weights.require_whole(saved)
 
@@ -75,7 +75,7 @@ def test_every_byte_that_changes_is_noticed(saved):
         spoilt[at] ^= (1, 0x20, 0x80)[at % 3]
         saved.write_bytes(spoilt)
         with pytest.raises(DamagedFileError):
-            checkpoint.load_tensors(saved)
+            load_tensors(saved)
 
 
 def test_every_cut_is_noticed(saved):
@@ -83,15 +83,15 @@ def test_every_cut_is_noticed(saved):
     for length in (*range(0, len(content), 7), len(content) - 1):
         saved.write_bytes(content[:length])
         with pytest.raises(DamagedFileError):
-            checkpoint.load_tensors(saved)
+            load_tensors(saved)
     saved.write_bytes(content + b"\0")
     with pytest.raises(DamagedFileError):
-        checkpoint.load_tensors(saved)
+        load_tensors(saved)
 
 
 def test_a_file_without_a_checksum_is_read(tmp_path):
     save_file({"a": torch.ones(2)}, tmp_path / "old", {"format": "pt"})
-    assert checkpoint.load_tensors(tmp_path / "old")[1] == {"format": "pt"}
+    assert load_tensors(tmp_path / "old")[1] == {"format": "pt"}
 
 
 # The state before
@@ -205,9 +205,9 @@ def test_a_state_that_a_stranger_wrote_is_one_line(tmp_path, name, value):
 
 def damaged_state(out, tensors=(), **metadata):
     """Put these into the newest state of a run, as a stranger can: with a digest that fits."""
-    stored, said = checkpoint.load_tensors(out / STATE)
+    stored, said = load_tensors(out / STATE)
     (out / STATE).unlink()  # it may be one file with another name
-    checkpoint.save_tensors(out / STATE, {**stored, **dict(tensors)}, {**said, **metadata})
+    save_tensors(out / STATE, {**stored, **dict(tensors)}, {**said, **metadata})
 
 
 NAN = torch.full((280, 8), float("nan"))
@@ -238,7 +238,7 @@ def test_a_scaler_that_is_none_is_one_line(tmp_path, monkeypatch, scaler):
     monkeypatch.setattr(training_run, "gradient_scaler", eager_scaler)
     run(tmp_path, train_steps=3, precision="fp16")
     if scaler == "whole":
-        said = json.loads(checkpoint.load_tensors(tmp_path / STATE)[1]["scaler"])
+        said = json.loads(load_tensors(tmp_path / STATE)[1]["scaler"])
         scaler = json.dumps({**said, "scale": "x"})
     damaged_state(tmp_path, scaler=scaler)
     with pytest.raises(DamagedFileError, match="is damaged: its scaler are no numbers"):
@@ -251,7 +251,7 @@ def test_a_scaler_that_is_none_is_one_line(tmp_path, monkeypatch, scaler):
 def test_counters_that_no_run_has_are_one_line(tmp_path, change):
     """Training would look for batch 2**62, or pad every sentence to as much."""
     run(tmp_path, train_steps=3)
-    counters = json.loads(checkpoint.load_tensors(tmp_path / STATE)[1]["counters"])
+    counters = json.loads(load_tensors(tmp_path / STATE)[1]["counters"])
     damaged_state(tmp_path, counters=json.dumps({**counters, **change}))
     with pytest.raises(DamagedFileError, match="is damaged: its counters are no run's"):
         run(tmp_path, resume=True)
@@ -313,7 +313,7 @@ def test_temporary_files_of_dead_processes_go_when_a_run_goes_on(tmp_path):
 
 def test_a_state_is_never_older_than_its_log(tmp_path, monkeypatch):
     """The log is on disk before the state, or a power cut could take its lines."""
-    order, flush = [], checkpoint.write_atomically
+    order, flush = [], files.write_atomically
     monkeypatch.setattr(
         "annotated_transformer.training.state.flush_to_disk", lambda path: order.append(path.name)
     )
@@ -326,53 +326,3 @@ def test_a_state_is_never_older_than_its_log(tmp_path, monkeypatch):
     assert order == ["log.jsonl", "step-N.safetensors", "model.safetensors", STATE]
     assert saved_step(tmp_path / "run") == 3
     assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["step"] == 3
-
-
-def in_one_shard(out, said):
-    """Let the newest state of a run have its weights and moments in one shard, with that head."""
-    tensors, metadata = checkpoint.load_tensors(out / STATE)
-    sharded = {name: t for name, t in tensors.items() if name.startswith(SHARDED)}
-    folder = out / "sharded" / "step-00000003"
-    folder.mkdir(parents=True)
-    if said == "right":
-        offsets = {name: {"saved_offsets": [0] * t.dim()} for name, t in sharded.items()}
-        said = json.dumps(offsets)
-    save_file(sharded, folder / "one.safetensors", {"DCP_SHARDING_INFO": said})
-    digest = hashlib.sha256((folder / "one.safetensors").read_bytes()).hexdigest()
-    for name in sharded:
-        del tensors[name]
-    named = {"folder": folder.name, "sha256": {"one.safetensors": digest}}
-    (out / STATE).unlink()
-    checkpoint.save_tensors(out / STATE, tensors, {**metadata, "sharded": json.dumps(named)})
-
-
-SHARDED = "model.", "adam.exp_avg.", "adam.exp_avg_sq."
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "{", "[" * 9**5, "[]", "{}", '{"model.embedding.weight": 3}', "7",
-        "right", "a word", "null", "-1", "9",
-    ],
-    ids=lambda said: said[:9],
-)  # fmt: skip
-def test_a_shard_that_a_stranger_wrote_is_one_line(tmp_path, said):
-    run(tmp_path, train_steps=3)
-    names = dict(checkpoint.load_model(tmp_path)[0].named_parameters())
-    if said in ("a word", "null", "-1", "9"):
-        value = {"a word": "x", "null": None}.get(said, said)
-        value = int(value) if value in ("-1", "9") else value
-        offsets = {
-            f"{prefix}{name}": {"saved_offsets": [value] * parameter.dim()}
-            for prefix in SHARDED
-            for name, parameter in names.items()
-        }
-        said = json.dumps(offsets)
-    in_one_shard(tmp_path, said)
-    if said == "right":
-        run(tmp_path, resume=True)
-        return
-    with pytest.raises(DamagedFileError, match="damaged: it (does not say|lacks a part)") as error:
-        run(tmp_path, resume=True)
-    assert "\n" not in str(error.value)

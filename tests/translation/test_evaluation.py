@@ -7,13 +7,15 @@ from collections import Counter
 
 import pytest
 import torch
-import toys
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_transformer import checkpoint
-from annotated_transformer.cli import main
-from annotated_transformer.config import ConfigError, ModelConfig
+import toys
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.command_line.entry_point import main
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.translation.evaluation import (
@@ -183,7 +185,7 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
     and left out of the perplexity."""
     model = toys.small_model(vocab_size=280, dtype=torch.float32, positions="learned", max_len=30)
     checkpoint.write_directory(tmp_path, model.config, toys.toy_tokenizer())
-    checkpoint.save_weights(tmp_path / "model.safetensors", model)
+    save_weights(tmp_path / "model.safetensors", model)
     pairs = [*toys.text_pairs(1, 3), ("tea " * 40, "aet")]
     files = [tmp_path / name for name in ("source", "reference")]
     arguments = ["--source", str(files[0]), "--reference", str(files[1])]

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.testing import assert_close
-from toys import random_tokens, small_model
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, ConfigError
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import (
     beam_search,
     greedy_search,
     length_penalty,
 )
+from toys import random_tokens, small_model
 
 ALPHAS = [-0.5, 0.0, 0.6, 1.0, 2.0]
 V, LIMIT = 4, 5

@@ -5,13 +5,15 @@ import itertools
 import logging
 
 import pytest
-from toys import small_model, text_pairs, toy_tokenizer
 
-from annotated_transformer import checkpoint
-from annotated_transformer.config import ConfigError, DecodeConfig
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.config import DecodeConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.translation import translator as translation
 from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translator
+from toys import small_model, text_pairs, toy_tokenizer
 
 HOSTILE = [
     "", "   ", "tea", "\t\u3000", "a\x00b", "\r", "bad\u2028cab", "😀👩‍👩‍👧", "\ufeff",
@@ -173,7 +175,7 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
     t = translator()
     t.model.float()
     checkpoint.write_directory(tmp_path / "run", t.model.config, t.tokenizer)
-    checkpoint.save_weights(tmp_path / "run" / "model.safetensors", t.model)
+    save_weights(tmp_path / "run" / "model.safetensors", t.model)
     sources = [source for source, _ in text_pairs(6, 4)]
     assert Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST) == t.translate(
         sources, **FAST

@@ -25,12 +25,12 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from annotated_transformer.checkpoint import load_model
-from annotated_transformer.experiments.reversal import write_page_beside_pytorch
-from annotated_transformer.interop.page import write_page
-from annotated_transformer.looking.inspection import heads_of, knocked_out
-from annotated_transformer.looking.visualization import record_attention
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.looking.knock_out import heads_of, knocked_out
+from annotated_transformer.looking.record import record_attention
+from annotated_transformer.page.writing import write_page
 from annotated_transformer.translation.translator import Translator
+from lab.training_page.reversal import write_page_beside_pytorch
 
 MODEL, PAGE, TRAINING, CHAPTERS = "book/model", "translator", "training", "book"
 TITLES = {

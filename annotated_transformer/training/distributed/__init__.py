@@ -1,1 +1,1 @@
-"""Many processes that make one run: torchrun's processes, DDP and FSDP2, sharded checkpoints."""
+"""Many processes that make one run: torchrun's processes, and DDP."""

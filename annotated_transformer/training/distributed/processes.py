@@ -69,8 +69,7 @@ class Processes:
     def share_of_step(self, batches: Sequence[T], loss: nn.Module) -> Iterator[T]:
         """The same of the batches of a step, of which the last one exchanges the gradients.
 
-        What `data_parallel` and `fully_sharded` give is then the mean over the processes of what
-        each has added up.
+        What `data_parallel` gives is then the mean over the processes of what each has added up.
         """
         self.require_divides(len(batches))
         mine = self.share(batches)
@@ -168,7 +167,7 @@ class Processes:
 ALONE = Processes()
 
 
-def require_parallel(config: TrainConfig, processes: Processes, fsdp: bool) -> None:
+def require_parallel(config: TrainConfig, processes: Processes) -> None:
     """Raise ConfigError for settings that a run of many processes cannot have."""
     processes.require_divides(config.accumulate)
     require(
@@ -176,11 +175,6 @@ def require_parallel(config: TrainConfig, processes: Processes, fsdp: bool) -> N
         "bpe_dropout gives every process another text to share out: it must be 0 for "
         f"{processes.n} processes, got {config.bpe_dropout}",
     )
-    require(
-        not fsdp or processes.n > 1,
-        "--fsdp shards a model over several processes: start them with torchrun",
-    )
-    require(not (fsdp and config.compile), "--fsdp and compile do not go together")
 
 
 @contextmanager

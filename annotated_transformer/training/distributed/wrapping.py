@@ -1,4 +1,4 @@
-"""The modules that exchange gradients (section 5.2): DDP, and FSDP2 for models that need it."""
+"""The module that exchanges gradients (section 5.2): DDP."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import weakref
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-from annotated_transformer.model.transformer import Transformer
 
 _wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 
@@ -29,20 +26,6 @@ def data_parallel(loss: nn.Module) -> nn.Module:
     return module
 
 
-def fully_sharded(loss: nn.Module, model: Transformer, device: torch.device, n: int) -> nn.Module:
-    """The same for a model that one device cannot hold with its gradients and moments (FSDP2).
-
-    Each process keeps a shard of every weight. A layer is put together when it is its turn.
-    """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(device.type, (n,))
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        fully_shard(layer, mesh=mesh)
-    return fully_shard(loss, mesh=mesh)  # type: ignore[return-value]
-
-
 def exchanging(loss: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
     """Within the block gradients are exchanged if this is the last batch of a process in a step.
 
@@ -50,9 +33,6 @@ def exchanging(loss: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
     """
     if isinstance(loss, DistributedDataParallel):
         return nullcontext() if is_last else loss.no_sync()
-    choose: Any = getattr(loss, "set_requires_gradient_sync", None)
-    if choose:
-        choose(is_last)
     return nullcontext()
 
 

@@ -1,0 +1,188 @@
+"""Checkpoints and their average (section 6.1): one directory holds all that other verbs need.
+
+    config.json                 {"model": ..., "train": ..., "corpus": ...}
+    tokenizer.model             the SentencePiece model
+    model.safetensors           the weights that are used
+    training.safetensors        weights, Adam's moments, random state and counters, to resume from
+    training.previous.safetensors   the one before, should that be damaged
+    training.damaged.safetensors    one that was, until the next save
+    checkpoints/                step-00001000.safetensors and others: weights to average
+    log.jsonl                   what was measured
+
+`translate DIR` and `train --resume` need nothing else. Every file is written beside its place and
+moved there, so a crash leaves the old one or the new one. Nothing is pickled: weights from a
+stranger cannot run code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from annotated_transformer.checkpoint.weights import (
+    load_tensors,
+    require_belongs,
+    tensor_shapes,
+    without_weights,
+)
+from annotated_transformer.config import SPECIAL_IDS, ModelConfig
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.files import read_bounded, write_atomically
+from annotated_transformer.model.embedding import positions_of
+from annotated_transformer.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+STATE_FILES = "training.safetensors", "training.previous.safetensors"
+MOST_CONFIG = 2**20  # bytes
+
+
+def write_directory(
+    directory: str | Path,
+    model_config: ModelConfig,
+    tokenizer: Tokenizer,
+    extra: Mapping[str, Any] | None = None,
+) -> Path:
+    """Start a checkpoint directory: config.json (the model's, then `extra`) and the tokenizer."""
+    directory = Path(directory)
+    config = json.dumps({"model": model_config.to_dict(), **(extra or {})}, indent=2) + "\n"
+    write_atomically(
+        directory / "config.json", lambda temporary: temporary.write_text(config, encoding="utf-8")
+    )
+    write_atomically(
+        directory / "tokenizer.model",
+        lambda temporary: temporary.write_bytes(tokenizer.model_bytes),
+    )
+    return directory
+
+
+def read_config(directory: str | Path) -> dict[str, Any]:
+    """config.json as a dictionary. Raises ConfigError when the directory is not a checkpoint."""
+    path = Path(directory) / "config.json"
+    try:
+        config = json.loads(read_bounded(path, MOST_CONFIG).decode("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(
+            f"{directory} is not a checkpoint directory: it has no config.json"
+        ) from None
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    require(
+        isinstance(config, dict) and "model" in config,
+        f"{path} does not describe a model: it has no entry model",
+    )
+    require(isinstance(config.get("corpus", ""), str), f"{path}: corpus must be a name")
+    return config
+
+
+def read_model_config(directory: str | Path) -> ModelConfig:
+    """The configuration of the model in a checkpoint directory.
+
+    Raises ConfigError, with the file's name.
+    """
+    settings = read_config(directory)["model"]
+    try:
+        return ModelConfig.from_dict(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{Path(directory) / 'config.json'}: {error}") from None
+
+
+def require_vocabulary(
+    tokenizer: Tokenizer, config: ModelConfig, where: str | Path | None = None
+) -> None:
+    """Raise ConfigError unless the tokenizer has as many tokens as the model has rows for them.
+
+    Its special ids must be the model's as well.
+    """
+    prefix = f"{where}: " if where else ""
+    require(
+        tokenizer.vocab_size == config.vocab_size,
+        f"{prefix}the tokenizer has {tokenizer.vocab_size} tokens and the model's vocab_size is "
+        f"{config.vocab_size}: they do not belong together",
+    )
+    require(
+        config.special_ids == SPECIAL_IDS,
+        f"{prefix}pad_id, bos_id and eos_id must be the tokenizer's, {tuple(SPECIAL_IDS)}, got "
+        f"{tuple(config.special_ids)}",
+    )
+
+
+def require_same_vocabulary(
+    tokenizer: Tokenizer, config: ModelConfig, directory: str | Path | None
+) -> None:
+    """Raise ConfigError unless the tokenizer fits the model and `directory`.
+
+    If a directory is given and has a tokenizer, it must be the same one.
+    """
+    require_vocabulary(tokenizer, config)
+    from annotated_transformer.text.vocabulary_file import MOST_BYTES
+
+    stored, ours = Path(directory or "") / "tokenizer.model", tokenizer.model_bytes
+    require(
+        directory is None or not stored.exists() or read_bounded(stored, MOST_BYTES) == ours,
+        f"{directory} has another tokenizer: its weights belong to that vocabulary",
+    )
+
+
+def load_model(
+    directory: str | Path, device: torch.device | str = "cpu"
+) -> tuple[Transformer, Tokenizer]:
+    """The model (float32, ready to decode) and the tokenizer of a checkpoint directory.
+
+    Raises ConfigError when config.json, weights and tokenizer do not belong together, before there
+    is memory for the weights.
+    """
+    from annotated_transformer.text.tokenizer import Tokenizer
+
+    directory = Path(directory)
+    config, path = read_model_config(directory), directory / "model.safetensors"
+    model = without_weights(config, tensor_shapes(path), path)
+    tokenizer = Tokenizer.load(directory / "tokenizer.model")
+    require_vocabulary(tokenizer, config, directory)
+    model.load_state_dict(trained_weights(directory, config, tokenizer), assign=True)
+    if config.positions != "learned":
+        model.positions = positions_of(config)  # a table that is computed and in no file
+    return model.to(device).eval(), tokenizer
+
+
+def trained_weights(
+    directory: str | Path, config: ModelConfig, tokenizer: Tokenizer
+) -> dict[str, Tensor]:
+    """The weights in a checkpoint directory by their names, in float32.
+
+    Raises ConfigError when they were trained with other settings or another tokenizer, and when a
+    value is no number.
+    """
+    path = Path(directory) / "model.safetensors"
+    stored, metadata = load_tensors(path)
+    require_belongs(metadata, config, tokenizer.digest, path)
+    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
+    wrong = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    require(not wrong, f"{path} has values that are no numbers, in {', '.join(wrong[:3])}")
+    return weights
+
+
+def step_checkpoints(directory: str | Path) -> list[Path]:
+    """The saved weights of a run, oldest first. A file of another name is somebody's own."""
+    found = (Path(directory) / "checkpoints").glob("step-*.safetensors")
+    return sorted(path for path in found if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
+
+
+def state_files(directory: str | Path) -> list[Path]:
+    """The states that a run could be resumed from, newest first."""
+    return [path for name in STATE_FILES if (path := Path(directory) / name).exists()]
+
+
+def require_no_run(directory: str | Path) -> None:
+    """Raise ConfigError when `directory` holds a training run, which nothing else may overwrite."""
+    holds = state_files(directory) or step_checkpoints(directory)
+    require(not holds, f"{directory} holds a training run: name another directory")

@@ -1,0 +1,1 @@
+"""The command line: a verb for each step, from a corpus to a page that translates."""

@@ -1,0 +1,267 @@
+"""Which arguments each verb of the command line takes: their names, defaults and help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from annotated_transformer.command_line import verbs as commands
+from annotated_transformer.command_line.encode_verb import add_encode
+from annotated_transformer.command_line.new_verb import add_new
+from annotated_transformer.config import PRESETS, DecodeConfig
+from annotated_transformer.errors import PROGRAM
+
+CHECKPOINT = "checkpoint directory, as train, average or export write it"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{PROGRAM}: error: {message} (see {self.prog} --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; `run` of what it finds is the verb."""
+    top = _Parser(
+        prog=PROGRAM,
+        description="The Transformer: prepare a corpus, train a model, translate with it.",
+        epilog=f"{PROGRAM} VERB --help tells more.",
+    )
+    verbs = top.add_subparsers(required=True, metavar="VERB")
+    learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
+    for add in (*learning, _export, _export_page, add_new):
+        add(verbs)
+    return top
+
+
+def _verb(
+    verbs: Any, run: Callable[..., None], summary: str, example: str, directory: str = ""
+) -> argparse.ArgumentParser:
+    name = run.__name__.replace("_", "-")
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example: {PROGRAM} {name} {example}",
+    )
+    verb.set_defaults(run=run)
+    if directory:
+        verb.add_argument("directory", help=directory)
+    return verb
+
+
+def _prepare(verbs: Any) -> None:
+    summary = "fetch and verify a corpus and print its card, or encode it into shards"
+    verb = _verb(verbs, commands.prepare, summary, "multi30k-en-de")
+    add = verb.add_argument
+    add("corpus", nargs="?", help="default: tatoeba-en-de")
+    add("--list", action="store_true", help="print the names of all corpora")
+    _add_data_directory(verb)
+    add_encode(verb)
+
+
+def _train(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        commands.train,
+        "train a model",
+        "--corpus multi30k-en-de --preset small --out runs/de --set train_steps=2000",
+    )
+    add = verb.add_argument
+    files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
+    add("--out", required=True, metavar="DIR", help="checkpoint directory to write")
+    add("--corpus", metavar="NAME", help="a corpus that prepare knows")
+    add("--train", **files, help="one's own parallel files, plain or .gz")
+    add("--valid", **files, help="the same, to validate on")
+    add("--shards", metavar="DIR", help="what prepare --encode wrote, for more than memory holds")
+    add("--preset", choices=PRESETS, help="the model's size (default tiny)")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any setting of ModelConfig or TrainConfig; may be repeated",
+    )
+    add(
+        "--vocab-size", type=int, metavar="V", help="tokens of the shared vocabulary (default 8000)"
+    )
+    add(
+        "--model-type",
+        choices=("bpe", "unigram"),
+        default="bpe",
+        help="kind of vocabulary (default bpe)",
+    )
+    add("--seed", type=int, help="the same as --set seed=N")
+    add("--resume", action="store_true", help="go on with the run in --out")
+    add(
+        "--init",
+        metavar="DIR",
+        help="start from the weights and vocabulary of a checkpoint (fine-tuning)",
+    )
+    add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
+    _add_data_directory(verb)
+    _add_device(verb)
+    _add_quiet(verb)
+
+
+def _average(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        commands.average,
+        "average a run's last checkpoints into a new directory",
+        "runs/de --last 5",
+        "a run's checkpoint directory",
+    )
+    add = verb.add_argument
+    add("others", nargs="*", help="runs that began with the same weights, to count as well")
+    add("--last", type=int, default=5, help="how many of each (default 5)")
+    add("--out", metavar="DIR", help="default: the run's name with -averaged")
+
+
+def _translate(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        commands.translate,
+        "translate standard input, a line for each line",
+        "runs/de < input.en > output.de",
+        CHECKPOINT,
+    )
+    add = verb.add_argument
+    add("--input", metavar="FILE", help="read this file instead")
+    add("--output", metavar="FILE", help="write this file instead")
+    add(
+        "--n-best",
+        type=int,
+        default=1,
+        help="more than 1: lines of number, score and text, by tabs",
+    )
+    add(
+        "--max-source",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="cut longer lines after N tokens, with a warning (default 1024)",
+    )
+    add("--window", type=int, help="lines to hold at a time (default 512; 1 at a terminal)")
+    _add_device(verb)
+    _add_decoding(verb)
+
+
+def _evaluate(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        commands.evaluate,
+        "translate and score: BLEU, chrF, perplexity",
+        "runs/de --corpus multi30k-en-de --split test",
+        CHECKPOINT,
+    )
+    add = verb.add_argument
+    _add_corpus(verb)
+    add("--source", metavar="FILE", help="one's own file to translate, plain or .gz")
+    add("--reference", metavar="FILE", help="its translations")
+    add("--output", metavar="FILE", help="also write the translations")
+    add("--json", action="store_true", help="print one JSON object")
+    _add_data_directory(verb)
+    _add_device(verb)
+    _add_quiet(verb)
+    _add_decoding(verb)
+
+
+def _inspect(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        commands.inspect,
+        "is attention at work? entropy of each layer, and what is lost without it",
+        "runs/de --corpus multi30k-en-de",
+        CHECKPOINT,
+    )
+    add = verb.add_argument
+    _add_corpus(verb)
+    add("--sentences", type=int, metavar="N", help="the first N pairs alone (default all)")
+    add("--beam-size", type=int, default=1, help="of the search for BLEU (default 1)")
+    add("--alpha", type=float, default=DecodeConfig.alpha, help="its length penalty (default 0.6)")
+    add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
+    add("--json", action="store_true", help="print one JSON object")
+    _add_data_directory(verb)
+    _add_device(verb)
+
+
+def _variations(verbs: Any) -> None:
+    summary = "Table 3's rows and their parameters"
+    verb = _verb(verbs, commands.variations, summary, "--vocab-size 37000")
+    add = verb.add_argument
+    what = "tokens of the vocabulary (default: what the printed parameters imply)"
+    add("--vocab-size", type=int, metavar="V", help=what)
+
+
+def _export(verbs: Any) -> None:
+    verb = _verb(
+        verbs,
+        commands.export,
+        "write the weights alone, with a card, to give away",
+        "runs/de-averaged --out model --dtype float16",
+        CHECKPOINT,
+    )
+    add = verb.add_argument
+    add("--out", required=True, metavar="DIR", help="directory to write")
+    add(
+        "--dtype", choices=("float32", "float16"), default="float32", help="float16 halves the file"
+    )
+    add("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
+
+
+def _export_page(verbs: Any) -> None:
+    summary = "write a page that translates, for any web server or none"
+    verb = _verb(verbs, commands.export_page, summary, "book/model --out page", CHECKPOINT)
+    add = verb.add_argument
+    add("--out", required=True, metavar="DIR", help="directory to write")
+    add("--book", default="", metavar="URL", help="link views to the chapters here")
+
+
+def _add_corpus(verb: argparse.ArgumentParser) -> None:
+    add = verb.add_argument
+    add("--corpus", metavar="NAME", help="default: the corpus it was trained on")
+    add("--split", choices=("train", "valid", "test"), default="test", help="default test")
+
+
+def _add_data_directory(verb: argparse.ArgumentParser) -> None:
+    add = verb.add_argument
+    add("--data-dir", metavar="DIR", help="search here for corpora before any download")
+
+
+def _add_device(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="default auto: a GPU where there is one",
+    )
+
+
+def _add_quiet(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_decoding(verb: argparse.ArgumentParser) -> None:
+    add = verb.add_argument
+    add(
+        "--int8",
+        action="store_true",
+        help="linear layers in 8 bits, on the CPU: faster there, almost the same translations",
+    )
+    add(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        help="what the search computes in (default float32 on a CPU, float16 on a GPU)",
+    )
+    default = DecodeConfig()
+    add("--beam-size", type=int, default=default.beam_size, help="1 is greedy search (default 4)")
+    add("--alpha", type=float, default=default.alpha, help="length penalty (default 0.6)")
+    add(
+        "--max-extra",
+        type=int,
+        default=default.max_extra,
+        help="most tokens beyond the source's length (default 50)",
+    )

@@ -1,0 +1,45 @@
+"""The command line: a verb for each step, from a corpus to a page that translates.
+
+Results go to standard output, progress and messages to standard error. A user's mistake is one line
+on standard error and exit status 2; Ctrl-C gives 130, a reader that has gone 141, SIGTERM in
+training 143. Which arguments a verb takes stands in `arguments`, what it does in `commands`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from annotated_transformer.command_line.arguments import parser
+from annotated_transformer.errors import ConfigError, LocalError, Terminated, say
+
+__all__ = ["main", "parser"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    args = parser().parse_args(arguments)
+    try:
+        args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone, as with `| head`: nothing to say, and nothing more to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt as stop:
+        return 143 if isinstance(stop, Terminated) else 130
+    except OSError as error:
+        is_about_a_file = error.filename is not None
+        say(f"error: {error.filename}: {error.strerror}" if is_about_a_file else f"error: {error}")
+        return 2
+    except ConfigError as error:
+        if isinstance(error, LocalError) or _speaks_for_its_machine():
+            say(f"error: {error}")
+        return 2
+    return 0
+
+
+def _speaks_for_its_machine() -> bool:
+    """Of the processes that torchrun starts, one on each machine says what is wrong with all."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK") == "0"

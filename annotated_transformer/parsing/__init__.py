@@ -1,0 +1,1 @@
+"""Constituency parsing (section 6.3): trees as sequences, and how they are scored."""

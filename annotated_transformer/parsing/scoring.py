@@ -1,0 +1,121 @@
+"""Labelled brackets and their F1, as EVALB counts them (section 6.3)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.parsing.trees import (
+    TOP,
+    Tree,
+    is_tag,
+    read_tree as read_tree,
+    tree_words,
+    walk,
+    write_tree as write_tree,
+)
+
+PUNCTUATION = frozenset({",", ":", "``", "''", "."})
+
+
+def uncounted_words(tree: Tree) -> frozenset[int]:
+    """The positions of the words that EVALB takes out: punctuation, by its tag, and traces."""
+    found, position, tag = set(), 0, ""
+    for kind, node in walk(tree):
+        if kind == "word":
+            found |= {position} if tag in (*PUNCTUATION, "-NONE-") else set()
+            position += 1
+        tag = node[0] if kind == "(" and is_tag(node) else ""
+    return frozenset(found)
+
+
+def brackets(tree: Tree, without: frozenset[int] | None = None) -> Counter[tuple[str, int, int]]:
+    """How often each (label, start, end) occurs among the phrases, as EVALB counts.
+
+    The counting is that of EVALB with its file COLLINS.prm. Tags are no phrases. The words at the
+    positions `without` (default: `uncounted_words`) are taken out before words are numbered, and a
+    phrase that has no others goes with them. A label ends before - or = (NP-SBJ is NP), PRT is
+    ADVP, and TOP (elsewhere ROOT or S1) does not count.
+    """
+    without = uncounted_words(tree) if without is None else without
+    found: Counter[tuple[str, int, int]] = Counter()
+    starts: list[int] = []
+    position = end = 0
+    for kind, node in walk(tree):
+        if kind == "word":
+            end += position not in without
+            position += 1
+        elif kind == "(" and not is_tag(node):
+            starts.append(end)
+        elif not is_tag(node):
+            label, start = re.split("[-=]", node[0])[0], starts.pop()
+            if label not in (TOP, "ROOT", "S1") and start < end:
+                found["ADVP" if label == "PRT" else label, start, end] += 1
+    return found
+
+
+class BracketScores(NamedTuple):
+    """In percent; `complete` is the share of sentences with all brackets right and none missing."""
+
+    precision: float
+    recall: float
+    f1: float
+    complete: float
+
+
+class BracketCounts(NamedTuple):
+    """Of a pair of trees, or of many: brackets of both, of the gold, of the predicted tree."""
+
+    matched: int
+    gold: int
+    predicted: int
+
+
+def bracket_counts(right: Tree, guess: Tree) -> BracketCounts:
+    """What EVALB counts of a gold tree and a predicted one.
+
+    A bracket that occurs twice must be predicted twice. The gold tags say which words are
+    punctuation, so that a wrong tag moves no bracket (EVALB asks the tags of each tree, and may
+    then refuse the pair). Raises ConfigError when the words of the two differ.
+    """
+    same_words = tree_words(right) == tree_words(guess)
+    require(same_words, "gold and predicted tree must have the same words")
+    ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
+    return BracketCounts((ours & theirs).total(), ours.total(), theirs.total())
+
+
+def f1_of_counts(counts: Sequence[BracketCounts]) -> BracketScores:
+    """F1 = 2 matched / (gold + predicted), all brackets counted together: labelled PARSEVAL.
+
+    Raises ConfigError when there is no bracket at all.
+    """
+    n_matched = sum(count.matched for count in counts)
+    n_gold = sum(count.gold for count in counts)
+    n_guessed = sum(count.predicted for count in counts)
+    require(n_gold + n_guessed > 0, "there are no brackets to score")
+    n_complete = sum(count.matched == count.gold == count.predicted for count in counts)
+    precision, recall = (100 * n_matched / max(n, 1) for n in (n_guessed, n_gold))
+    f1 = 200 * n_matched / (n_gold + n_guessed)
+    return BracketScores(precision, recall, f1, complete=100 * n_complete / len(counts))
+
+
+def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
+    """Labelled bracket F1 of a corpus: `f1_of_counts` of all pairs' `bracket_counts`.
+
+    Raises ConfigError when the numbers of trees or the words of a pair differ, or there is nothing
+    to score.
+    """
+    require(
+        len(gold) == len(predicted),
+        f"each gold tree needs one predicted, got {len(gold)} and {len(predicted)}",
+    )
+    counts = []
+    for number, pair in enumerate(zip(gold, predicted, strict=True), start=1):
+        try:
+            counts.append(bracket_counts(*pair))
+        except ConfigError:
+            raise ConfigError(f"the trees of pair {number} must have the same words") from None
+    return f1_of_counts(counts)

@@ -1,0 +1,1 @@
+"""The book's lab: experiments, exercises, a page in which a model learns, what chapters show."""

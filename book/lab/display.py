@@ -1,0 +1,66 @@
+"""How the book shows things: the source of a symbol, and the style of its figures."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from typing import Any
+
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.looking.record import HEAT_MAP
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Line colours that colour-blind readers can tell apart (Okabe and Ito 2008).
+
+`use_style` makes them the default.
+"""
+SOURCES = "https://github.com/annotated-transformer/annotated-transformer/blob/main/"
+"""Where the files of the package can be read."""
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults to the book's: palette, small light figures, no needless frame."""
+    import matplotlib
+    from cycler import cycler
+
+    matplotlib.rcParams.update(
+        {
+            "axes.prop_cycle": cycler(color=list(PALETTE)),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "figure.figsize": (5.5, 3.2),
+            "figure.dpi": 100,
+            "savefig.dpi": 100,
+            "font.size": 9,
+            "image.cmap": HEAT_MAP,
+        }
+    )
+
+
+def show(*symbols: Any) -> None:
+    """Show the source of functions, classes, methods or modules as the installed package has it.
+
+    A notebook shows one highlighted listing under a link to the file, or to each file; a terminal
+    prints the source. Raises ConfigError for what has no source of its own, such as a number.
+    """
+    listings = [_listing(symbol) for symbol in symbols]
+    plain = "\n\n\n".join(source for _, source in listings)
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        files = dict.fromkeys(f"[`{file}`]({SOURCES}{file})" for file, _ in listings if file)
+        markdown = "\n\n".join((*files, f"```python\n{plain}\n```"))
+        shell.display_pub.publish({"text/markdown": markdown, "text/plain": plain})
+    else:
+        print(plain)
+
+
+def _listing(symbol: Any) -> tuple[str, str]:
+    """The file of a symbol, from the package's folder on ("" for another's), and its source."""
+    try:
+        source = textwrap.dedent(inspect.getsource(symbol)).rstrip()
+        module = inspect.getmodule(symbol)
+    except (TypeError, OSError):
+        needed = "a function, class, method or module with source"
+        raise ConfigError(f"show needs {needed}, got {symbol!r}") from None
+    ours = module is not None and module.__name__.startswith("annotated_transformer.")
+    return (module.__name__.replace(".", "/") + ".py" if module and ours else "", source)

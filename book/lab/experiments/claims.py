@@ -1,0 +1,223 @@
+"""What the paper claims, and what the results in book/results say about it.
+
+A verdict is that a claim holds, that it does not, or that we cannot tell. It is computed from
+numbers by a rule of `verdicts`. How far a rule was written without knowledge of the results is said
+on the page of claims in the book.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.experiments.result_file import read_result
+from lab.experiments.trained_models import (
+    CANNOT_TELL,
+    MINIATURES,
+    Compared,
+    Comparison,
+    Corrected,
+    Finding,
+    Results,
+    better,
+    comparisons,
+    correct,
+    nearly_the_same,
+    worse,
+)
+from lab.experiments.verdicts import (
+    a_head_looks_there,
+    a_head_tells_the_antecedent,
+    big_has_the_same_vocabulary,
+    costs_as_printed,
+    counted_as,
+    faster_while_n_is_below_d,
+    grows_as,
+    learns_to_parse,
+    one_head_costs_the_same,
+    parameters_with,
+    without_it_words_go_wrong,
+)
+
+
+class Claim(NamedTuple):
+    """A claim, choice or check, in our words and where the paper has it, its rule, what came out.
+
+    `role` is one of the three; `kind` what it rests on: arithmetic, a theorem, or trained models.
+    """
+
+    role: str
+    kind: str
+    section: str
+    statement: str
+    rule: str
+    verdict: str
+    evidence: str
+
+
+def load_results(folder: str | Path) -> Results:
+    """Every result file of `folder` by its name without .json."""
+    return {path.stem: read_result(path) for path in sorted(Path(folder).glob("*.json"))}
+
+
+CLAIM, CHOICE, CHECK = "claim", "choice", "check"
+ARITHMETIC, THEOREM, TRAINED = "arithmetic", "theorem", "trained models"
+KINDS = (ARITHMETIC, THEOREM, TRAINED)
+Rule = Callable[[Results], Finding]
+# fmt: off
+RULES: list[tuple[str, str, str, str, str, Rule]] = [
+    (CLAIM, TRAINED, "3.2.1",
+     "Without the factor 1/sqrt(d_k), attention with large keys learns worse.",
+     "h=1 (here d_k = 128): perplexity without the factor is higher",
+     worse("unscaled-A1")),
+    (CLAIM, ARITHMETIC, "3.2.2", "Many narrow heads cost about as much as one wide head.",
+     "operations of an attention over 50 tokens, softmax included, within 5 %",
+     one_head_costs_the_same),
+    (CLAIM, THEOREM, "4", "A self-attention layer costs O(n^2 d).",
+     "fitted exponents of time within 0.15 of 2 and 1", grows_as("self-attention")),
+    (CLAIM, THEOREM, "4", "A recurrent layer costs O(n d^2).",
+     "fitted exponents of time within 0.15 of 1 and 2", grows_as("recurrent")),
+    (CLAIM, THEOREM, "4", "A convolution costs O(k n d^2).",
+     "fitted exponents of time within 0.15 of 1 and 2", grows_as("convolutional")),
+    (CLAIM, THEOREM, "4", "Self-attention restricted to r neighbours costs O(r n d).",
+     "fitted exponents of time within 0.15 of 1 and 1", grows_as("restricted self-attention")),
+    (CLAIM, THEOREM, "4", "A separable convolution costs O(k n d + n d^2).",
+     "for large d: exponents within 0.15 of 1 and 2", grows_as("separable convolutional")),
+    (CLAIM, THEOREM, "4",
+     "Self-attention needs a constant number of sequential operations, recurrence O(n).",
+     "the longest chain of products has the formula's length",
+     counted_as("sequential", "chains", "self-attention", "recurrent")),
+    (CLAIM, THEOREM, "4",
+     "Any two positions are one self-attention layer apart, and O(n) steps of a recurrence.",
+     "gradients reach the other end after the formula's number of steps",
+     counted_as("path", "steps", "self-attention", "recurrent")),
+    (CLAIM, THEOREM, "4",
+     "Convolutions need O(n/k) layers, dilated ones O(log_k n), restricted attention O(n/r).",
+     "gradients reach the other end after the formula's number of layers",
+     counted_as("path", "steps", "convolutional", "convolutional, dilated",
+                "restricted self-attention")),
+    (CLAIM, THEOREM, "4", "Self-attention is faster than recurrence while n is smaller than d.",
+     "less time at every measured n below d (one thread of a processor)",
+     faster_while_n_is_below_d),
+    (CLAIM, TRAINED, "3.5",
+     "Without positions the model is worse.",
+     "no positions at all: perplexity is higher", worse("no-positions")),
+    (CLAIM, TRAINED, "3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
+     "row E: perplexity within a factor of 1.05 of base's", nearly_the_same("E1")),
+    (CLAIM, TRAINED, "3.5", "Sinusoids may extend to sentences longer than those seen in training.",
+     "trained on short sentences: perplexity on longer ones is higher with learned positions",
+     worse("short-learned", measure="ppl_beyond")),
+    (CHOICE, TRAINED, "5.3", "Training is better with the warm-up of the rate.",
+     "at the peak rate from step 1: perplexity is higher", worse("no-warm-up")),
+    (CHOICE, TRAINED, "3.1", "Pre-norm, which the paper does not use, is worse.",
+     "under the same schedule: perplexity is higher", worse("pre-norm")),
+    (CLAIM, TRAINED, "5.4", "Label smoothing hurts perplexity.",
+     "eps_ls = 0: perplexity is lower", better("D3")),
+    (CLAIM, TRAINED, "5.4", "Label smoothing improves BLEU.",
+     "eps_ls = 0: BLEU is lower", worse("D3", measure="bleu")),
+    (CHOICE, TRAINED, "6.1", "Averaging the last checkpoints helps.",
+     "base with its last 5 averaged: perplexity is lower", better("averaged")),
+    (CHOICE, TRAINED, "6.1", "A beam of 4 is better than greedy search.",
+     "beam 1: BLEU is lower", worse("beam-1", measure="bleu")),
+    (CHOICE, TRAINED, "6.1", "A length penalty with alpha 0.6 is better than none.",
+     "alpha 0: BLEU is lower", worse("alpha-0", measure="bleu")),
+    (CLAIM, ARITHMETIC, "6.1",
+     "Training cost 3.3e18 (base) and 2.3e19 (big) floating-point operations.",
+     "hours x GPUs x rate", costs_as_printed),
+    (CLAIM, TRAINED, "6.2 A", "A single head is worse than eight.",
+     "h=1: perplexity is higher", worse("A1")),
+    (CLAIM, TRAINED, "6.2 A", "Sixteen heads do as well as eight.",
+     "h=16: perplexity within a factor of 1.05 of base's", nearly_the_same("A3")),
+    (CLAIM, TRAINED, "6.2 B", "Narrower keys hurt.",
+     "d_k=16 (here 4): perplexity is higher", worse("B1")),
+    (CLAIM, TRAINED, "6.2 C", "Fewer layers are worse.",
+     "N=2 (here 1): perplexity is higher", worse("C1")),
+    (CLAIM, TRAINED, "6.2 C", "A narrower model is worse.",
+     "d_model=256 (here 64): perplexity is higher", worse("C4")),
+    (CLAIM, TRAINED, "6.2 C", "A narrower feed-forward network is worse.",
+     "d_ff=1024 (here 256): perplexity is higher", worse("C6")),
+    (CLAIM, TRAINED, "6.2 D", "Dropout is very helpful against overfitting.",
+     "p_drop=0: perplexity is higher", worse("D1")),
+    (CLAIM, TRAINED, "6.2", "The big model is better than base.",
+     "big: perplexity is lower", better("big")),
+    (CLAIM, TRAINED, "6.3", "The same model learns to parse.",
+     "held-out files: F1 above flat and right-branching trees, and most outputs are trees as "
+     "written",
+     learns_to_parse),
+    (CLAIM, TRAINED, "figure 4", "Some head finds what a pronoun refers to.",
+     "controlled corpus: in every seed the best encoder head gives the antecedent more than its "
+     "rival, by an interval, where the antecedent comes first and where it comes second",
+     a_head_tells_the_antecedent),
+    (CHOICE, TRAINED, "figure 4",
+     "A head that looks at the antecedent is needed for pronouns (paper: 'apparently involved').",
+     "controlled corpus: without it pronouns go wrong",
+     without_it_words_go_wrong("pronoun to antecedent, encoder")),
+    (CLAIM, TRAINED, "figure 3", "Some head links the distant parts of one verb.",
+     "controlled corpus: the best encoder head gives the particle three times what an untrained "
+     "model's gives it",
+     a_head_looks_there("verb to particle, encoder")),
+    (CLAIM, TRAINED, "figure 5", "Some head follows the structure of the sentence.",
+     "controlled corpus: the best encoder head gives an article's noun three times what an "
+     "untrained model's gives it",
+     a_head_looks_there("article to noun two on, encoder")),
+    (CHECK, ARITHMETIC, "6.2",
+     "The parameters of base and of rows (A) to (C) fit one number of rows of width d_model.",
+     "some number of rows gives all ten printed numbers", parameters_with(None)),
+    (CHECK, ARITHMETIC, "5.1",
+     "Those rows are a vocabulary of about 37,000 tokens, and nothing else.",
+     "37,000 rows give all ten printed numbers", parameters_with(37_000)),
+    (CHECK, ARITHMETIC, "6.2", "The parameters of big fit the same number of rows.",
+     "some number of rows gives big's as well", big_has_the_same_vocabulary),
+]
+# fmt: on
+"""What it is, what it rests on, section, statement in our words, rule in words, rule in code.
+
+A claim is what the paper says or prints; a choice is what it uses and reports no comparison of, so
+that a verdict on it says nothing of the paper; a check holds two of its numbers against each other,
+which it never does itself. Theorems are those on operations and path lengths,
+which are counted and timed.
+"""
+
+
+def compared_models(results: Results) -> list[Comparison]:
+    """Every comparison of trained models, once.
+
+    They are the perplexities of every row of the miniature, and what the rules read besides:
+    margins, BLEU where the claim is about BLEU, perplexity beyond a length. Controls are not among
+    them: they say what the miniature can show at all.
+    """
+    rows = [
+        row["id"]
+        for row in results.get(MINIATURES, {}).get("summary", [])
+        if row.get("group") not in ("search", "controls") or row["id"] == "averaged"
+    ]
+    family = comparisons(results, rows, "ppl")
+    for *_, rule in RULES:
+        family += rule.comparisons(results) if isinstance(rule, Compared) else []
+    return list({one.key: one for one in family}.values())
+
+
+def corrected(results: Results) -> Corrected:
+    """The p-value of every comparison of trained models, corrected for all of them."""
+    return correct(compared_models(results))
+
+
+def untold(results: Results) -> list[str]:
+    """The comparisons that cannot tell, each with the difference that it could have seen."""
+    p_of, said = corrected(results), []
+    for one in compared_models(results):
+        rule = Compared((one.row,), one.measure, 0 if one.margin else one.direction)
+        if rule.verdict(one, p_of) == CANNOT_TELL:
+            said.append(rule.said(one, p_of))
+    return said
+
+
+def judge_claims(results: Results) -> list[Claim]:
+    """Every claim and choice with its verdict and the numbers behind it."""
+    p_of = corrected(results)
+    found = []
+    for role, kind, section, statement, rule, judge in RULES:
+        finding = judge(results, p_of) if isinstance(judge, Compared) else judge(results)
+        found.append(Claim(role, kind, section, statement, rule, *finding))
+    return found

@@ -1,0 +1,5 @@
+"""`python -m lab.experiments.table_1`."""
+
+from lab.experiments.table_1.measurement import main
+
+main()

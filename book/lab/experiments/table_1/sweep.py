@@ -1,0 +1,36 @@
+"""A sweep of Table 1: the sizes along it, and the exponent of what was measured over them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lab.experiments.distributions import STUDENT_95
+
+K, R = 3, 33  # kernel width and neighbourhood
+
+
+def geometric(low: int, high: int, multiple: int = 16) -> list[int]:
+    """low, ..., high by steps of the square root of 2, each but the ends rounded to a multiple."""
+    steps = round(2 * math.log2(high / low))
+    between = [multiple * round(low * 2 ** (i / 2) / multiple) for i in range(1, steps)]
+    return [low, *between, high]
+
+
+def fit(sizes: list[int], values: list[float]) -> dict[str, float]:
+    """The slope of log value over log size by least squares, with its 95 percent interval.
+
+    The interval is that of Student's t.
+    """
+    x, y = np.log(sizes), np.log(values)
+    (slope, intercept), degrees = np.polyfit(x, y, deg=1), len(sizes) - 2
+    residuals, spread = y - slope * x - intercept, x - x.mean()
+    error = math.sqrt((residuals**2).sum() / degrees / (spread**2).sum())
+    half = STUDENT_95[degrees - 1] * error
+    return {"exponent": float(slope), "low": float(slope - half), "high": float(slope + half)}
+
+
+def shape(over: str, size: int, other: int) -> tuple[int, int]:
+    """(n, d) of a sweep's point."""
+    return (size, other) if over == "n" else (other, size)

@@ -1,0 +1,356 @@
+"""Table 3 in miniature (section 6.2): each row scaled down, trained with several seeds, scored.
+
+The rule of the scale: every width (d_model, d_ff, d_k, d_v) is divided by 4 and every number of
+layers by 2; heads, dropout and smoothing stay; initial values are Glorot's. Every row takes `STEPS`
+steps, big as well, to which the paper gives three times as many, on batches of 512 tokens a side in
+place of 25,000, with warm-up in the first 400, and a vocabulary of 2,000. At the rate of equation 3
+itself three seeds of an earlier base ended 4 BLEU apart; hence the factor of 0.3 before it. Corpus,
+width, rate and number of steps were chosen on base alone, with a seed of its own, for the controls
+that follow and for the hours that a row takes; that flatters base, in its scores and in its spread.
+The rest is the paper's: Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this
+table.
+
+`STEPS` are two epochs, in which much of what Table 3 compares has no time to show. So there is a
+second table, *to the end*: the same rule and rows, `STEPS_TO_THE_END` steps, in which base's
+validation perplexity has all but stopped to fall. Its runs record their curve and score the average
+of their last checkpoints beside the last one. They take their batches from `text.planning`.
+
+Before any row is read, `CONTROLS` must show what is in use: parts that are taken out of base's own
+trained weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from annotated_transformer.checkpoint.averaging import average_checkpoints
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import require
+from annotated_transformer.files import write_atomically
+from annotated_transformer.looking.knock_out import heads_of, knocked_out
+from annotated_transformer.model.embedding import NoPositions
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.tables.table_3 import TABLE_3
+from annotated_transformer.text import corpus
+from annotated_transformer.text.batching import encode_pairs
+from annotated_transformer.text.planning import WINDOW, PairsInMemory, plan
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.loop import train
+from annotated_transformer.translation.evaluation import bleu, mean_nll
+from annotated_transformer.translation.translator import Translator
+from lab.experiments.result_file import commit
+from lab.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
+
+WIDTH, DEPTH = 4, 2
+CORPUS = "multi30k-en-de"
+STEPS, MAX_TOKENS, MAX_LENGTH, VOCAB_SIZE = 2000, 512, 64, 2000
+WARMUP_STEPS, LR_FACTOR = 400, 0.3
+N_SEEDS = 6
+STEPS_TO_THE_END = 15_000
+"""A little over 15 epochs; to be fixed on base's first seed, by the rule of `enough_steps`."""
+TO_THE_END: dict[str, Any] = {
+    "window": WINDOW,
+    "precision": "fp32",
+    "log_every": 500,
+    "validate_every": 500,
+}
+"""The settings in which runs to the end differ from the others, besides their steps."""
+SHORT = 20  # the longest sentence, in tokens with eos, of the two variations that look beyond it
+SCORES = "scores.json"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A configuration to train: how it changes the scaled row `of`, compared with `against`."""
+
+    id: str
+    about: str
+    of: str = "base"
+    against: str = "base"
+    model: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+
+    def configs(
+        self,
+        seed: int,
+        steps: int = STEPS,
+        vocab_size: int = VOCAB_SIZE,
+        to_the_end: bool = False,
+    ) -> tuple[ModelConfig, TrainConfig]:
+        """The scaled-down model and training.
+
+        Raises ConfigError where a width or depth does not divide.
+        """
+        row = next(row for row in TABLE_3 if row.id == self.of)
+        full = row.model_config(vocab_size)
+        odd = [name for name in ("d_model", "d_ff", "d_k", "d_v") if getattr(full, name) % WIDTH]
+        divides = not odd and full.N % DEPTH == 0
+        require(divides, f"{row.id} cannot be scaled down: {', '.join(odd) or 'N'}")
+        sizes = {name: getattr(full, name) // WIDTH for name in ("d_model", "d_ff", "d_k", "d_v")}
+        sizes |= {"N": full.N // DEPTH, "initialization": "glorot"}
+        small = ModelConfig(**{**full.to_dict(), **sizes, **self.model})
+        settings = {
+            "max_tokens": MAX_TOKENS,
+            "max_length": MAX_LENGTH,
+            "warmup_steps": min(WARMUP_STEPS, max(1, steps // 5)),
+            "lr_factor": LR_FACTOR,
+            "seed": seed,
+            "validate_every": 10**9,
+            "checkpoint_every": max(1, steps // 70),
+            **(TO_THE_END if to_the_end else {}),
+            **row.train,
+            "train_steps": steps,
+            **self.train,
+        }
+        return small, TrainConfig(**settings)
+
+
+def _table_3() -> Iterator[Variation]:
+    for row in TABLE_3:
+        yield Variation(row.id, f"Table 3: {row.name}", of=row.id)
+
+
+TEN = ("A1", "A3", "B1", "C1", "C4", "C6", "D1", "D3", "E1", "big")
+"""The rows that are run: for each kind of change the one that the paper moves most, and h=16."""
+
+_SHORT, _ABOUT_SHORT = {"max_length": SHORT}, f"trained on sentences of at most {SHORT} tokens"
+_UNSCALED = {"scaled_attention": False}
+CLAIMS = (
+    Variation("unscaled", "no 1/sqrt(d_k)", model=_UNSCALED),
+    Variation("unscaled-A1", "no 1/sqrt(d_k), h=1", of="A1", against="A1", model=_UNSCALED),
+    Variation("no-positions", "no positional encoding", model={"positions": "none"}),
+    Variation("no-warm-up", "the peak rate from step 1", train={"warm_up": False}),
+    Variation("pre-norm", "LayerNorm before each sub-layer", model={"norm": "pre"}),
+    Variation("short", f"base, {_ABOUT_SHORT}", train=_SHORT),
+    Variation("short-learned", "the same with learned positions", "E1", "short", train=_SHORT),
+)
+"""What the paper claims, or takes for granted, without a row in Table 3."""
+VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS)}
+
+DECODINGS: dict[str, dict[str, Any]] = {
+    "beam-1": {"beam_size": 1},
+    "beam-2": {"beam_size": 2},
+    "beam-8": {"beam_size": 8},
+    "beam-16": {"beam_size": 16},
+    "alpha-0": {"alpha": 0.0},
+    "alpha-1": {"alpha": 1.0},
+    "averaged": {},
+}
+"""Other ways to search with base's weights (else beam 4, alpha 0.6).
+
+"averaged" takes its last 5 checkpoints.
+"""
+
+CONTROLS = {
+    "without-encoder": "without the encoder's self-attention",
+    "without-decoder": "without the decoder's self-attention",
+    "without-cross": "without the cross-attention",
+    "without-positions": "with the positions switched off",
+}
+"""What is taken out of base's trained weights: of an attention, what every layer adds."""
+
+
+class Task(NamedTuple):
+    """One run: a variation, a seed, and where and on what.
+
+    It is scored on all validation sentences, or the first `n_sentences`.
+    """
+
+    id: str
+    seed: int
+    corpus: str
+    out: Path
+    steps: int = STEPS
+    vocab_size: int = VOCAB_SIZE
+    data_dir: str | None = None
+    n_sentences: int | None = None
+    to_the_end: bool = False
+
+    @property
+    def directory(self) -> Path:
+        return self.out / table_name(self.corpus, self.to_the_end) / f"{self.id}-{self.seed}"
+
+
+def table_name(corpus_name: str, to_the_end: bool = False) -> str:
+    """The folder of a table's runs, or of their scores."""
+    return corpus_name + "-to-the-end" * to_the_end
+
+
+def find_variations(names: Iterable[str]) -> list[Variation]:
+    """The variations of these ids.
+
+    "ten" stands for base and `TEN`, "table" for all of Table 3's rows, "claims" for the others,
+    "all" for ten and claims. Raises ConfigError for an unknown id.
+    """
+    ten, claims = ["base", *TEN], [claim.id for claim in CLAIMS]
+    table = [name for name in VARIATIONS if name not in claims]
+    groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims]}
+    ids = [one for name in names for one in groups.get(name, [name])]
+    unknown = ", ".join(name for name in ids if name not in VARIATIONS)
+    known = ", ".join([*groups, *VARIATIONS])
+    require(not unknown, f"there is no variation {unknown}; there are {known}")
+    return [VARIATIONS[name] for name in dict.fromkeys(ids)]
+
+
+def tasks_of(
+    names: Iterable[str], n_seeds: int, corpus_name: str, out: Path, **sizes: Any
+) -> list[Task]:
+    """Seed 1 of every row first.
+
+    If a run is missing, the corpus is fetched here, once, before processes would each try.
+    """
+    runs = itertools.product(range(1, n_seeds + 1), names)
+    tasks = [Task(name, seed, corpus_name, out, **sizes) for seed, name in runs]
+    if not all((task.directory / SCORES).exists() for task in tasks):
+        corpus.prepare(corpus_name, sizes.get("data_dir"))
+    return tasks
+
+
+def run_task(task: Task) -> Path:
+    """Train (or go on training), translate the validation split, score, and write scores.json.
+
+    Returns that file. A finished run is left as it is. On the CPU one thread is used, so that a run
+    does not depend on the machine's number of cores. Raises ConfigError when the run in the
+    directory was begun with other settings.
+    """
+    scores_file = task.directory / SCORES
+    variation, sizes = VARIATIONS[task.id], (task.steps, task.vocab_size, task.to_the_end)
+    model_config, train_config = variation.configs(task.seed, *sizes)
+    if scores_file.exists():
+        found = json.loads(scores_file.read_text(encoding="utf-8"))
+        same = (found["model"], found["train"]) == (model_config.to_dict(), train_config.to_dict())
+        require(
+            same and found.get("n_sentences") == task.n_sentences,
+            f"{task.directory} holds a run with other settings: name another --out, or remove it",
+        )
+        return scores_file
+    torch.set_num_threads(1)
+    began, code = time.perf_counter(), commit()
+    pairs = list(corpus.load(task.corpus, "train", task.data_dir))
+    sentences = (sentence for pair in pairs for sentence in pair)
+    tokenizer = Tokenizer.train(sentences, model_config.vocab_size)
+    resume = (task.directory / "training.safetensors").exists()
+    more: dict[str, Any] = {"resume": resume, "progress": False, "corpus": task.corpus}
+    valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
+    encoded = encode_pairs(tokenizer, valid, 10**9)
+    if task.to_the_end:
+        more["validate"] = lambda model: {"valid_nll": mean_nll(model, encoded)}
+    train(model_config, train_config, tokenizer, pairs, [], task.directory, **more)
+    scores = {"": scored_sentences(*load_model(task.directory), valid)}
+    scores |= _more_scores(task, valid)
+    log = [json.loads(line) for line in (task.directory / "log.jsonl").open(encoding="utf-8")]
+    store = PairsInMemory(encode_pairs(tokenizer, pairs, train_config.max_length))
+    n_batches = len(list(plan(store, MAX_TOKENS)))
+    record = {
+        "id": task.id,
+        "seed": task.seed,
+        "corpus": task.corpus,
+        "steps": train_config.train_steps,
+        "model": model_config.to_dict(),
+        "train": train_config.to_dict(),
+        "epochs": round(train_config.train_steps / n_batches, 2),
+        "curve": curve(log),
+        "train_loss": next(line["loss"] for line in reversed(log) if "loss" in line),
+        "commit": code,
+        "n_sentences": task.n_sentences,
+        "seconds_of_this_call": round(time.perf_counter() - began, 1),
+        "scores": scores,
+    }
+    write_atomically(scores_file, lambda new: new.write_text(json.dumps(record), encoding="utf-8"))
+    return scores_file
+
+
+def _more_scores(task: Task, valid: list[tuple[str, str]]) -> dict[str, Any]:
+    """The scores of a run's weights by the names of `DECODINGS` and `CONTROLS`.
+
+    Base has all of them. A run to the end has "averaged", whatever its row.
+    """
+    is_base = task.id == "base"
+    names = [name for name in DECODINGS if is_base or name == "averaged" and task.to_the_end]
+    scores = {}
+    for name in names:
+        averaged = name == "averaged"
+        directory = task.directory / name if averaged else task.directory
+        if averaged:
+            average_checkpoints(task.directory, 5, directory)
+        scores[name] = scored_sentences(*load_model(directory), valid, **DECODINGS[name])
+    model, tokenizer = load_model(task.directory)
+    for name in CONTROLS if is_base else ():
+        with taken_out(model, name):
+            scores[name] = scored_sentences(model, tokenizer, valid)
+    return scores
+
+
+def curve(log: Iterable[dict[str, Any]]) -> list[list[float]]:
+    """Steps, training nll since the line before, validation nll (nats per token), from a log."""
+    losses = {line["step"]: line["nll"] for line in log if "nll" in line}
+    validated = {line["step"]: line["valid_nll"] for line in log if "valid_nll" in line}
+    return [[step, round(losses[step], 4), round(nll, 4)] for step, nll in validated.items()]
+
+
+def enough_steps(points: Iterable[Sequence[float]], n_steps_an_epoch: int) -> int | None:
+    """The steps of ten epochs or more after which a curve has all but stopped to fall.
+
+    The rule: the first step, in whole epochs of `n_steps_an_epoch`, at which validation perplexity
+    has fallen by less than 1 % in the last fifth of the run; None where the curve ends before.
+    Between its points, the curve's nll is taken to be linear.
+    """
+    steps, _, nll = zip(*points, strict=True)
+    for epochs in range(10, int(steps[-1]) // n_steps_an_epoch + 1):
+        n = epochs * n_steps_an_epoch
+        before, after = np.interp([0.8 * n, n], steps, nll)
+        if before - after < -math.log(0.99):
+            return n
+    return None
+
+
+@contextmanager
+def taken_out(model: Transformer, control: str) -> Iterator[None]:
+    """The model as one of `CONTROLS` names it, for the length of the `with` block."""
+    part = control.removeprefix("without-")
+    if part != "positions":
+        with knocked_out(*(head for layer in heads_of(model, part) for head in layer)):
+            yield
+        return
+    kept, model.positions = model.positions, NoPositions()
+    try:
+        yield
+    finally:
+        model.positions = kept
+
+
+def scored_sentences(
+    model: Transformer, tokenizer: Tokenizer, pairs: list[tuple[str, str]], **search: Any
+) -> dict[str, Any]:
+    """BLEU with its signature, and what each sentence adds to perplexity and BLEU.
+
+    Whole numbers are kept as such.
+    """
+    sources, references = map(list, zip(*pairs, strict=True))
+    hypotheses = Translator(model, tokenizer).translate(sources, **search)
+    sides = (tokenizer.encode_batch(texts) for texts in (sources, references))
+    encoded = list(zip(*sides, strict=True))
+    nll = [[round(nats, 4), int(n)] for nats, n in sentence_nll(model, encoded).tolist()]
+    counts = sentence_bleu_statistics(hypotheses, references).long().tolist()
+    return {"signature": bleu(hypotheses, references).signature, "nll": nll, "bleu_counts": counts}
+
+
+def read_scores(record: dict[str, Any], decoding: str = "") -> SentenceScores:
+    """The sentences' scores in the content of a scores.json."""
+    scores = record["scores"][decoding]
+    nll, bleu_counts = (
+        torch.tensor(scores[key], dtype=torch.float64) for key in ("nll", "bleu_counts")
+    )
+    return SentenceScores(nll, bleu_counts)

@@ -1,0 +1,117 @@
+"""Table 3 in miniature and the claims without a row: what is missing is run, and the table written.
+
+    python -m lab.experiments.table_3
+    python -m lab.experiments.table_3 --rows ten
+    python -m lab.experiments.table_3 --to-the-end
+
+The runs lie in a folder of their own and take hours. What a finished run was scored with, a number
+or ten for each sentence, goes into a small file beside the program, benchmarks/table_3_scores: a
+run that is found there is not trained again, so that a checkout with all of them computes the
+table, its intervals and its tests in a minute. `--scores` names another folder, to begin from
+nothing. With --small: two rows, two seeds, five steps of the corpus that reverses letters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated_transformer.files import write_atomically
+from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS
+from lab.experiments.table_3.miniature import (
+    CORPUS,
+    N_SEEDS,
+    SCORES,
+    STEPS,
+    STEPS_TO_THE_END,
+    find_variations,
+    table_name,
+    tasks_of,
+)
+from lab.experiments.table_3.miniature_summary import summarize
+from lab.experiments.table_3.miniature_table import as_text, collect, run_tasks, write_table
+
+COMMAND = "python -m lab.experiments.table_3"
+KEPT = CHECKOUT / "benchmarks" / "table_3_scores"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is missing and write table_3.json."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
+    parser.add_argument("--small", action="store_true", help="toy size, in seconds")
+    to_the_end = f"{STEPS_TO_THE_END:,} steps a run instead of {STEPS:,}, with a table of its own"
+    parser.add_argument("--to-the-end", action="store_true", help=to_the_end)
+    parser.add_argument("--steps", type=int, help="another number of steps")
+    parser.add_argument("--seeds", type=int, help="seeds of each row (default: 6, or 3 to the end)")
+    rows = "rows, or groups of rows: ten, claims, all (default)"
+    parser.add_argument("--rows", nargs="+", default=["all"], help=rows)
+    for name, what, default in (
+        ("--out", "the table's file", "book/results"),
+        ("--runs", "the runs", "runs/variations"),
+        ("--scores", "the scores of finished runs", "benchmarks/table_3_scores"),
+    ):
+        where = f"folder of {what} (default: {default}, or a temporary one)"
+        parser.add_argument(name, type=Path, help=where)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = args.runs or (Path(scratch) if args.small else RUNS / "variations")
+        kept = args.scores or (Path(scratch) / "kept" if args.small else KEPT)
+        out = args.out or (Path(tempfile.mkdtemp()) if args.small else RESULTS)
+        variations = find_variations(["base", "A1"] if args.small else args.rows)
+        names = [variation.id for variation in variations]
+        name = "reverse" if args.small else CORPUS
+        n_seeds = args.seeds or (2 if args.small else 3 if args.to_the_end else N_SEEDS)
+        steps = 5 if args.small else STEPS_TO_THE_END if args.to_the_end else STEPS
+        sizes: dict[str, Any] = {"steps": args.steps or steps, "to_the_end": args.to_the_end}
+        if args.small:
+            sizes |= {"vocab_size": 300, "n_sentences": 20}
+        table = table_name(name, args.to_the_end)
+        take(kept / table, runs / table)
+        tasks = tasks_of(names, n_seeds, name, runs, **sizes)
+        for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
+            keep(path, kept / table)
+            print(f"{number} of {len(tasks)}: {path.parent.name}", flush=True)
+        records = collect(runs, table)
+        command = COMMAND + " --small" * args.small + " --to-the-end" * args.to_the_end
+        if not args.small and args.rows != ["all"]:
+            command += f" --rows {' '.join(args.rows)}"
+        if args.seeds:
+            command += f" --seeds {args.seeds}"
+        if args.steps:
+            command += f" --steps {args.steps}"
+        out = out / ("table_3_to_the_end.json" if args.to_the_end else "table_3.json")
+        summary = summarize(records)
+        write_table(out, command, records, summary)
+    print(as_text(summary))
+    print(out)
+
+
+def keep(scores: Path, folder: Path) -> None:
+    """Pack the scores of a finished run into `folder`, as ROW-SEED.json.gz."""
+    packed = gzip.compress(scores.read_bytes(), mtime=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    to = folder / f"{scores.parent.name}.json.gz"
+    write_atomically(to, partial(Path.write_bytes, data=packed))
+
+
+def take(folder: Path, runs: Path) -> None:
+    """Unpack what `keep` packed for runs that are not finished in `runs`."""
+    for path in sorted(folder.glob("*.json.gz")):
+        scores = runs / path.name.removesuffix(".json.gz") / SCORES
+        if not scores.exists():
+            scores.parent.mkdir(parents=True, exist_ok=True)
+            content = gzip.decompress(path.read_bytes())
+            write_atomically(scores, partial(Path.write_bytes, data=content))
+
+
+if __name__ == "__main__":
+    main()

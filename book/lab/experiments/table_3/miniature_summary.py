@@ -1,0 +1,170 @@
+"""Table 3 in miniature, summarized: intervals and paired tests, beside the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.tables.table_3 import TABLE_3, count_parameters
+from lab.experiments.significance import (
+    Metric,
+    SentenceScores,
+    Spread,
+    bleu_of_sums,
+    block_spread,
+    estimate,
+    ppl_of_sums,
+    ratio_of_sums,
+)
+from lab.experiments.table_3.miniature import (
+    CLAIMS,
+    CONTROLS,
+    DECODINGS,
+    SHORT,
+    TEN,
+    VARIATIONS,
+    read_scores,
+)
+
+Records = dict[str, dict[int, dict[str, Any]]]
+PAPER = {row.id: row for row in TABLE_3}
+
+
+class Measure(NamedTuple):
+    """What is estimated of one configuration, and of a difference: of which sums over sentences.
+
+    `by_length`: only the variations of `OF_LENGTHS` have it, as they were trained.
+    """
+
+    metric: Metric
+    difference: str
+    metric_of_difference: Metric
+    sums: Callable[[SentenceScores], Tensor]
+    by_length: bool = False
+
+
+def _perplexity(
+    name: str, sums: Callable[[SentenceScores], Tensor], by_length: bool = False
+) -> Measure:
+    """Its differences are those of its logarithm, so that they are ratios of perplexities."""
+    return Measure(ppl_of_sums, f"log_{name}_difference", ratio_of_sums, sums, by_length)
+
+
+MEASURES = {
+    "ppl": _perplexity("ppl", lambda scores: scores.nll),
+    "bleu": Measure(bleu_of_sums, "bleu_difference", bleu_of_sums, lambda scores: scores.bleu),
+    "ppl_within": _perplexity("ppl_within", lambda one: one.nll[one.nll[:, 1] <= SHORT], True),
+    "ppl_beyond": _perplexity("ppl_beyond", lambda one: one.nll[one.nll[:, 1] > SHORT], True),
+}
+OF_LENGTHS = ("base", "short", "short-learned")
+"""The variations whose perplexity is divided by length."""
+Spreads = Mapping[str, Spread]
+
+
+def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
+    """A row for each variation, each way to search with base, and each of base's controls.
+
+    Each row has estimates, differences, and the paper's numbers. `ppl` and `bleu` are estimates
+    (`significance.Estimate`), `log_ppl_difference` (nats per token: the logarithm of a ratio of
+    perplexities) and `bleu_difference` those of the paired differences to `against`, over the seeds
+    that both have. The noise of seeds is that of `spreads`, unless a row has its own; a control's
+    is its own, from its differences alone. Those that were trained on short sentences, and base,
+    have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens,
+    whatever their source, and of the longer ones.
+    """
+    rows, shared = [], spreads(records)
+    for name, seeds in records.items():
+        variation = VARIATIONS[name]
+        first = next(iter(seeds.values()))
+        row = {
+            "id": name,
+            "about": variation.about,
+            "against": variation.against,
+            "group": _group(name),
+            "parameters": count_parameters(ModelConfig.from_dict(first["model"])),
+            "n_seeds": len(seeds),
+            "steps": first["steps"],
+            "train_loss": sum(r["train_loss"] for r in seeds.values()) / len(seeds),
+        }
+        if name in PAPER:
+            printed = ("name", "ppl", "bleu", "parameters")
+            row["paper"] = {key: getattr(PAPER[name], key) for key in printed}
+        scored = _estimates(records, name, "", variation.against, n_samples, shared["trained"])
+        rows.append({**row, **scored})
+    others = {name: ("search", f"base, {name.replace('-', ' ')}") for name in DECODINGS}
+    others |= {name: ("controls", f"base {about}") for name, about in CONTROLS.items()}
+    for name, (group, about) in others.items() if "base" in records else ():
+        rows.append(
+            {
+                "id": name,
+                "about": about,
+                "against": "base",
+                "group": group,
+                "n_seeds": len(records["base"]),
+                **_estimates(records, "base", name, "base", n_samples, shared.get(group, {})),
+            }
+        )
+    return rows
+
+
+def _group(name: str) -> str:
+    return "claims" if name in {claim.id for claim in CLAIMS} else "table"
+
+
+def spreads(records: Records) -> dict[str, dict[str, Spread]]:
+    """The noise of a difference that seeds make, by group of rows and measure (`block_spread`).
+
+    "trained", for every pair of trained models, is that of base and the ten rows, or what there is
+    of them; perplexity by length has only the three models of `OF_LENGTHS`. "search" is that of
+    base and the other ways to search with its weights. A group of which fewer than two rows have
+    all of base's seeds, two at least, has none. Each is sqrt(2) times the noise of one model.
+    """
+    found: dict[str, dict[str, Spread]] = {"trained": {}, "search": {}}
+    base = records.get("base", {})
+    for label, measure in MEASURES.items():
+        rows = OF_LENGTHS if measure.by_length else ("base", *TEN)
+        complete = [records[row] for row in rows if base and set(records.get(row, ())) == set(base)]
+        trained = [[_value(measure, one[seed]) for seed in sorted(base)] for one in complete]
+        searched = [
+            [_value(measure, base[seed], name) for seed in sorted(base)]
+            for name in ("", *DECODINGS)
+            if not measure.by_length
+        ]
+        # A beam leaves perplexity as it is, which says nothing of noise.
+        searched = [row for i, row in enumerate(searched) if i == 0 or row != searched[0]]
+        for group, table in (("trained", trained), ("search", searched)):
+            if len(base) > 1 and len(table) > 1:
+                spread = block_spread(table)
+                found[group][label] = spread._replace(sd=2**0.5 * spread.sd)
+    return found
+
+
+def _value(measure: Measure, record: dict[str, Any], decoding: str = "") -> float:
+    return measure.metric_of_difference(measure.sums(read_scores(record, decoding)).sum(0))
+
+
+def _estimates(
+    records: Records, name: str, decoding: str, against: str, n_samples: int, shared: Spreads
+) -> dict[str, Any]:
+    seeds = records[name]
+    common = [seed for seed in seeds if seed in records.get(against, {})]
+    compared = bool(common) and (name, decoding) != (against, "")
+    found: dict[str, Any] = {}
+    for label, measure in MEASURES.items():
+        if measure.by_length and (name not in OF_LENGTHS or decoding):
+            continue
+        ours = {seed: measure.sums(read_scores(record, decoding)) for seed, record in seeds.items()}
+        if not all(map(len, ours.values())):
+            continue  # no sentence is so long
+        found[label] = estimate(measure.metric, list(ours.values()), n_samples=n_samples)._asdict()
+        if compared:
+            theirs = [measure.sums(read_scores(records[against][seed])) for seed in common]
+            mine = [ours[seed] for seed in common]
+            alike = all(one.equal(other) for one, other in zip(mine, theirs, strict=True))
+            spread = None if alike else shared.get(label)
+            difference = estimate(measure.metric_of_difference, mine, theirs, n_samples, spread)
+            found[measure.difference] = {**difference._asdict(), "sign": difference.sign}
+    return found

@@ -1,0 +1,171 @@
+"""Table 4 on real trees (section 6.3): the parser trained on two treebanks, scored on unseen files.
+
+    python -m lab.experiments.table_4 --data-dir DIR    everything
+    python -m lab.experiments.table_4 --small           the toy grammar, seconds
+
+What is finished is kept. Each run lies in runs/parsing/NAME (weights, log, record.json);
+book/results/parsing.json holds all records. The runs "craft-1/8" to "craft-1" have the same number
+of steps and differ in their number of sentences. "craft-long" goes on from where "craft-1" stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from annotated_transformer.checkpoint.averaging import average_checkpoints
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import require
+from annotated_transformer.files import write_atomically
+from annotated_transformer.parsing.scoring import bracket_counts
+from annotated_transformer.parsing.trees import tree_words
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.loop import train
+from annotated_transformer.translation.translator import Translator
+from lab.experiments.result_file import RESULTS, RUNS, write_result
+from lab.experiments.table_4 import treebank
+from lab.experiments.table_4.plan import (
+    FULL,
+    PAPER,
+    SMALL,
+    Plan,
+    Run,
+    folder_of,
+    settings_of,
+    training_trees,
+    trees_of,
+)
+from lab.experiments.table_4.scoring import baselines, by_length, parse
+
+COMMAND = "python -m lab.experiments.table_4"
+BEAM_SIZES = (1, 4, 21)
+
+
+def train_run(run: Run, plan: Plan, runs: Path, data_dir: str | None) -> float:
+    """Train, or go on with it; the processor seconds that it has taken in all, of one thread."""
+    folder = folder_of(run, runs)
+    if run.after and not folder.exists():
+        before = next(other for other in plan.runs if other.name == run.after)
+        copy = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(copy, ignore_errors=True)
+        made_later = shutil.ignore_patterns("record.json", "averaged")
+        shutil.copytree(folder_of(before, runs), copy, ignore=made_later)
+        copy.rename(folder)
+    state, clock = folder / "training.safetensors", folder / "seconds.json"
+    trees = training_trees(run, data_dir)
+    pairs = [treebank.to_pair(tree) for tree in trees]
+    valid = [treebank.to_pair(tree) for tree in trees_of(run.corpus, "valid", data_dir)[:100]]
+    if state.exists():
+        tokenizer = Tokenizer.load(folder / "tokenizer.model")
+    else:
+        texts = (side for pair in pairs for side in pair)
+        tokenizer = Tokenizer.train(texts, plan.vocab_size, symbols=treebank.symbols(trees))
+    model = ModelConfig(tokenizer.vocab_size, p_drop=run.p_drop, **plan.model)
+    settings = TrainConfig(**settings_of(run, plan))
+    more: dict[str, Any] = {
+        "resume": state.exists(),
+        "progress": False,
+        "corpus": f"{run.corpus} trees",
+    }
+    before_now = json.loads(clock.read_text()) if clock.exists() else 0.0
+    began = time.process_time()
+    try:
+        train(model, settings, tokenizer, pairs, valid, folder, **more)
+    finally:
+        seconds = before_now + time.process_time() - began
+        clock.write_text(json.dumps(seconds))
+    return seconds
+
+
+def evaluate(
+    run: Run, plan: Plan, runs: Path, data_dir: str | None, seconds: float
+) -> dict[str, Any]:
+    """The run's record: settings, sizes, seconds, and scores on validation and held-out files."""
+    folder = folder_of(run, runs)
+    average_checkpoints(folder, plan.average, folder / "averaged")
+    model, tokenizer = load_model(folder / "averaged")
+    translator = Translator(model, tokenizer)
+    training = training_trees(run, data_dir)
+    valid, test = (trees_of(run.corpus, split, data_dir) for split in ("valid", "test"))
+    beams = random.Random(0).sample(valid, min(plan.n_beam, len(valid)))
+    parses = [parse(translator, test, beam_size) for beam_size in run.test_beams]
+    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    log = [json.loads(line) for line in lines]
+    bank = treebank.TREEBANKS.get(run.corpus)  # none for the toy grammar
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {
+        "run": run.name,
+        "corpus": run.corpus,
+        "share": run.share,
+        "seed": run.seed,
+        "train_seconds": round(seconds),
+        "training": {
+            "sentences": len(training),
+            "words": sum(len(tree_words(tree)) for tree in training),
+            "files": len(bank.split_files("train")) if bank else 0,
+        },
+        "model": config["model"],
+        "train": config["train"],
+        "averaged": plan.average,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "log": [line for line in log if "valid_nll" in line],
+        "valid": [parse(translator, beams, beam_size)[1] for beam_size in BEAM_SIZES],
+        "test": [test_score for _, test_score in parses],
+        "baselines": baselines(test, training),
+        "by_length": by_length(test, list(map(bracket_counts, test, parses[0][0]))),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what is missing and write parsing.json."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Parsing (Table 4) on real trees.")
+    parser.add_argument("--small", action="store_true", help="the toy grammar, in seconds")
+    for name, what, default in (
+        ("--out", "folder of parsing.json", "book/results"),
+        ("--runs", "folder of the runs", "runs/parsing"),
+    ):
+        parser.add_argument(name, help=f"{what} (default: {default}; with --small a temporary one)")
+    parser.add_argument("--data-dir", help="where the treebanks lie")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = SMALL if args.small else FULL
+        command = COMMAND + " --small" * args.small
+        folder = Path(args.out or (tempfile.mkdtemp() if args.small else RESULTS))
+        out = Path(folder) / "parsing.json"
+        runs = Path(args.runs or (scratch if args.small else RUNS / "parsing"))
+        records, planned = [], [run.name for run in plan.runs]
+        for run in plan.runs:
+            path = folder_of(run, runs) / "record.json"
+            if not path.exists():
+                seconds = train_run(run, plan, runs, args.data_dir)
+                text = json.dumps(evaluate(run, plan, runs, args.data_dir, seconds))
+                write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+            records.append(json.loads(path.read_text(encoding="utf-8")))
+            now = settings_of(run, plan)
+            require(
+                {**records[-1]["train"], **now} == records[-1]["train"],
+                f"{path.parent} holds a run with other settings: remove it, or name other --runs",
+            )
+            write_result(out, command, records, paper=PAPER, runs_planned=planned)
+            n_sentences, scores = records[-1]["training"]["sentences"], records[-1]["test"][-1]
+            print(
+                f"{run.name:12} {n_sentences:6,} sentences  F1 {scores['f1']:.2f}  "
+                f"well formed {scores['well_formed']:.1f} %",
+                flush=True,
+            )
+        print(out)
+
+
+if __name__ == "__main__":
+    main()

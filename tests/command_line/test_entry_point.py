@@ -1,0 +1,782 @@
+"""The command line says what it did on standard output, and what the user got wrong in one line."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.command_line import entry_point as cli, verbs as commands
+from annotated_transformer.command_line.train_verb import assigned_settings
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.tables.table_3 import TABLE_3
+from annotated_transformer.text import corpus
+from annotated_transformer.training.loop import train
+from annotated_transformer.translation import evaluation, translator
+from annotated_transformer.translation.translator import Translator
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
+
+VERBS = [
+    "prepare",
+    "train",
+    "average",
+    "translate",
+    "evaluate",
+    "inspect",
+    "variations",
+    "export",
+    "export-page",
+    "new",
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """An untrained model as a checkpoint directory."""
+    path = tmp_path_factory.mktemp("cli") / "model"
+    tokenizer = toy_tokenizer()
+    model = small_model(vocab_size=tokenizer.vocab_size).float()
+    checkpoint.write_directory(path, model.config, tokenizer, {"corpus": "reverse"})
+    save_weights(path / "model.safetensors", model)
+    return path
+
+
+@pytest.fixture
+def run_directory(directory, tmp_path):
+    """A directory that looks like a training run's."""
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.json", "tokenizer.model", "model.safetensors"):
+        (run / name).write_bytes((directory / name).read_bytes())
+    (run / "training.safetensors").write_bytes(b"precious")
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two parallel files."""
+    sources, targets = zip(*text_pairs(4, 5), strict=True)
+    for name, lines in (("source", sources), ("reference", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path / "source", tmp_path / "reference"
+
+
+def run(capsys, *arguments):
+    """Exit status, standard output, standard error."""
+    try:
+        status = cli.main([str(argument) for argument in arguments])
+    except SystemExit as leaving:
+        status = leaving.code
+    return status, *capsys.readouterr()
+
+
+def refused(capsys, *arguments):
+    """The one line that a mistake gets."""
+    status, out, err = run(capsys, *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("annotated-transformer: error: ")
+    return err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_an_example(capsys, verb):
+    status, out, _ = run(capsys, verb, "--help")
+    assert status == 0
+    assert f"example: annotated-transformer {verb} " in " ".join(out.split())
+
+
+def test_the_example_command_lines_are_understood(capsys):
+    for verb in VERBS:
+        example = run(capsys, verb, "--help")[1].rpartition("example: annotated-transformer ")[2]
+        arguments = example.partition("<")[0].split()
+        assert cli.parser().parse_args(arguments).run is getattr(commands, verb.replace("-", "_"))
+
+
+def test_help_needs_neither_torch_nor_a_corpus():
+    code = (
+        "import sys; from annotated_transformer.command_line.entry_point import parser; "
+        "parser().format_help();sys.exit(bool({'torch', 'numpy', 'sentencepiece', "
+        "'annotated_transformer.text.corpus'} & {*sys.modules}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: VERB"),
+        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        (["train", "--corpus", "copy"], "required: --out"),
+        (["train", "--out", "new"], "there is nothing to train on"),
+        (["train", "--out", "new", "--corpus", "nope"], "there is no corpus nope"),
+        (["train", "--out", "new", "--train", "a", "b"], "--train and --valid go together"),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--train", "a", "b", "--valid", "c", "d"],
+            "not both",
+        ),
+        (["train", "--out", "new", "--train", "a", "b", "--valid", "c", "d"], "No such file"),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_model"],
+            "--set takes name=value, got d_model",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_modle=8"],
+            "there is no setting d_modle",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "pad_id=3"],
+            "there is no setting pad_id",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "N=six"],
+            "N must be int, got 'six'",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_model=7"],
+            "d_model must be a multiple of h",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--vocab-size", "270"],
+            "vocab_size must be at least",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--init", "nowhere"],
+            "nowhere is not a checkpoint directory",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--init", "x", "--preset", "tiny"],
+            "--init brings its vocabulary",
+        ),
+        (
+            ["train", "--out", "new", "--resume", "--init", "nowhere"],
+            "--resume goes on with a run and --init begins one",
+        ),
+        (["train", "--out", "new", "--resume"], "new is not a checkpoint directory"),
+        (["translate", "nowhere"], "nowhere is not a checkpoint directory"),
+        (["translate", "nowhere", "--beam-size", "0"], "beam_size must be at least 1, got 0"),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "concatenate=inf"],
+            "concatenate must be a finite number",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", f"seed={2**70}"],
+            "seed must fit into 64 bits, got 11805",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--seed", f"{2**70}"],
+            "seed must fit into 64 bits, got 11805",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--set", "d_ff=10000000000"],
+            "d_ff must be at most 268,435,456",
+        ),
+        (
+            ["train", "--out", "new", "--corpus", "copy", "--init", "new"],
+            "--init and --out must be two directories",
+        ),
+        (
+            ["translate", "nowhere", "--alpha", "1000"],
+            "alpha must be between -10 and 10, got 1000.0",
+        ),
+        (["translate", "nowhere", "--alpha=-900"], "alpha must be between -10 and 10, got -900.0"),
+        (["translate", "nowhere", "--alpha", "nan"], "alpha must be a finite number, got nan"),
+        (
+            ["translate", "nowhere", "--beam-size", "100000"],
+            "beam_size must be at most 1,024, got 100000",
+        ),
+        (["translate", "nowhere", "--max-extra", f"{10**20}"], "max_extra must fit into 64 bits"),
+        (
+            ["translate", "nowhere", "--output", "absent/out"],
+            "--output needs a directory that exists, got absent/out",
+        ),
+        (["average", "/"], "/ is not a checkpoint directory"),
+        (["average", "."], "is not a checkpoint directory"),
+        (["average", ".."], "is not a checkpoint directory"),
+        (
+            ["translate", "nowhere", "--n-best", "5"],
+            "n_best must be between 1 and beam_size, got 5 and 4",
+        ),
+        (["translate", "nowhere", "--window", "0"], "--window must be at least 1, got 0"),
+        (["translate", "nowhere", "--input", "absent"], "absent: No such file or directory"),
+        (["evaluate", "nowhere", "--corpus", "copy"], "nowhere is not a checkpoint directory"),
+        (["average", "nowhere"], "nowhere is not a checkpoint directory"),
+        (["export", "nowhere", "--out", "new"], "nowhere is not a checkpoint directory"),
+        (["prepare", "nope"], "there is no corpus nope"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    err = (
+        refused(capsys, *arguments)
+        if "--vocab-size" not in arguments
+        else run(capsys, *arguments)[2]
+    )
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "PyTorch sees no GPU" in refused(capsys, "translate", directory, "--device", "cuda")
+    assert commands.device_of("auto") == "cpu"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert (commands.device_of("auto"), commands.device_of("cpu")) == ("cuda", "cpu")
+
+
+def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
+    assert "already holds a run: add --resume" in refused(
+        capsys, "train", "--corpus", "copy", "--out", run_directory
+    )
+    assert "already holds a model" in refused(
+        capsys, "train", "--corpus", "copy", "--out", directory
+    )
+    assert "holds a training run" in refused(capsys, "export", directory, "--out", run_directory)
+    assert "holds a training run" in refused(capsys, "average", directory, "--out", run_directory)
+    assert "a directory of its own" in refused(capsys, "export", directory, "--out", directory)
+    assert (run_directory / "training.safetensors").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "d_ff=64"], "has another d_ff"),
+        (["--preset", "tiny"], "has another N, d_model, d_ff, h"),
+        (["--vocab-size", "300"], "has another vocab_size"),
+        (["--corpus", "copy"], "was trained on reverse, it cannot be resumed on copy"),
+    ],
+)
+def test_a_run_is_resumed_as_what_it_was(capsys, run_directory, arguments, message):
+    path = run_directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "train": {}}))
+    assert message in refused(capsys, "train", "--resume", "--out", run_directory, *arguments)
+
+
+def test_settings_go_to_the_model_or_to_the_training():
+    model, training = assigned_settings(
+        ["N=2", "train_steps=7", "norm=pre", "bias=true", "eps_ls=0.2"]
+    )
+    assert (model, training) == (
+        {"N": 2, "norm": "pre", "bias": True},
+        {"train_steps": 7, "eps_ls": 0.2},
+    )
+
+
+def test_translate_keeps_lines_whatever_the_bytes(capsys, caplog, directory, tmp_path):
+    content = b"tea bad\r\n\n  \nfee\x00\xff\xfe\nbad\xe2\x80\xa8cab\rtea\n\xf0\x9f\x98\x80\n"
+    content += b"tea " * 10_000 + b"\ncab"
+    (tmp_path / "in").write_bytes(content)
+    status, _, err = run(
+        capsys, "translate", directory, "--input", tmp_path / "in", "--output", tmp_path / "out",
+        "--beam-size", 1, "--max-extra", 0, "--window", 3, "--max-source", 30,
+    )  # fmt: skip
+    out = (tmp_path / "out").read_bytes()
+    assert status == 0, err
+    assert out.count(b"\n") == content.count(b"\n") + 1
+    lines = out.decode("utf-8").split("\n")
+    assert (lines[1], lines[2], lines[-1]) == ("", "", "")
+    assert not {character for line in lines for character in line} & {
+        *"\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+    }
+    assert [message.split(" has")[0] for message in caplog.messages] == ["line 7"]
+
+
+def test_n_best_lists_number_score_and_text(capsys, directory, files, tmp_path):
+    status, _, _ = run(
+        capsys, "translate", directory, "--input", files[0], "--output", tmp_path / "out",
+        "--n-best", 2, "--beam-size", 3, "--max-extra", 2,
+    )  # fmt: skip
+    rows = [
+        line.split("\t") for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    ]
+    sources = files[0].read_text(encoding="utf-8").splitlines()
+    expected = Translator.from_checkpoint(directory).n_best(
+        sources, n_best=2, beam_size=3, max_extra=2
+    )
+    assert status == 0
+    assert [row[0] for row in rows] == [str(i) for i in range(1, 6) for _ in range(2)]
+    assert [row[2] for row in rows] == [best.text for found in expected for best in found]
+
+
+def test_the_input_is_not_overwritten(capsys, directory, files):
+    before = files[0].read_bytes()
+    assert "would overwrite" in refused(
+        capsys, "translate", directory, "--input", files[0], "--output", files[0]
+    )
+    assert files[0].read_bytes() == before
+
+
+def test_a_reference_is_not_overwritten_by_the_translations(capsys, directory, files):
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        err = refused(
+            capsys, "evaluate", directory, "--source", files[0], "--reference", files[1],
+            "--output", path,
+        )  # fmt: skip
+        assert f"--output would overwrite the input {path}" in err
+    assert [path.read_bytes() for path in files] == before
+
+
+@pytest.mark.slow
+def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(
+    capsys, directory, files, tmp_path
+):
+    """What Windows put before the first line changes neither the translation nor the scores."""
+    marked = [tmp_path / f"marked {path.name}" for path in files]
+    for path, copy in zip(files, marked, strict=True):
+        copy.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    printed = []
+    for source, reference in (files, marked):
+        _, scores, _ = run(
+            capsys, "evaluate", directory, "--source", source, "--reference", reference, "--json",
+            "--quiet", "--max-extra", 2, "--output", tmp_path / "evaluated",
+        )  # fmt: skip
+        _, translated, _ = run(capsys, "translate", directory, "--input", source, "--max-extra", 2)
+        assert (tmp_path / "evaluated").read_text(encoding="utf-8") == translated
+        printed.append((scores, translated))
+    assert printed[0] == printed[1]
+
+
+@pytest.mark.slow
+def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(
+    capsys, caplog, directory, tmp_path
+):
+    (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 300_000 + b"\ncab\n")
+    status, out, _ = run(
+        capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
+        0, "--max-source", 10,
+    )  # fmt: skip
+    (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 30 + b"\ncab\n")
+    assert (status, out) == run(
+        capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
+        0, "--max-source", 10,
+    )[:2]  # fmt: skip
+    assert caplog.messages[0] == "line 2 has more than 1048576 bytes, only those are read"
+
+
+@pytest.fixture
+def mismatched(directory, tmp_path):
+    """A copy of the model with the tokenizer of another, of more tokens."""
+    copy = tmp_path / "mismatched"
+    shutil.copytree(directory, copy)
+    sides = [side for pair in text_pairs(7, 200) for side in pair]
+    toy_tokenizer().train(sides, 290, copy / "tokenizer.model")
+    return copy
+
+
+@pytest.mark.parametrize(
+    "verb", [["translate"], ["evaluate", "--corpus", "copy", "--quiet"], ["export", "--out", "x"]]
+)
+def test_weights_and_a_tokenizer_that_do_not_belong_together_are_one_line(
+    capsys, mismatched, files, verb
+):
+    arguments = [
+        verb[0],
+        mismatched,
+        *verb[1:],
+        *(["--input", files[0]] if verb == ["translate"] else []),
+    ]
+    assert "290 tokens and the model's vocab_size is 280: they do not belong together" in refused(
+        capsys, *arguments
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", ['{"N": "6"}', '{"vocab_size": 280, "p_drop": null}', "[1, 2]", "{}"]
+)
+def test_a_config_that_is_none_is_one_line(capsys, run_directory, files, settings):
+    (run_directory / "config.json").write_text(f'{{"model": {settings}, "train": {{}}}}')
+    for arguments in (
+        ["translate", run_directory, "--input", files[0]],
+        ["train", "--resume", "--out", run_directory],
+        ["average", run_directory],
+        ["train", "--out", "new", "--corpus", "copy", "--init", run_directory],
+    ):
+        assert "run/config.json: " in refused(capsys, *arguments)
+
+
+def run_with_checkpoints(path, **changes):
+    """What the review's shell lines make: a directory with one checkpoint to average."""
+    model = small_model(vocab_size=280, **changes).float()
+    checkpoint.write_directory(path, model.config, toy_tokenizer())
+    save_weights(path / "checkpoints" / "step-00000001.safetensors", model)
+    return path
+
+
+def test_average_without_out_does_not_overwrite_a_run_of_that_name(capsys, tmp_path):
+    precious = run_with_checkpoints(tmp_path / "x-averaged")
+    (precious / "training.safetensors").write_bytes(b"days")
+    (precious / "model.safetensors").write_bytes(b"mine")
+    run_with_checkpoints(tmp_path / "x")
+    assert "holds a training run: name another" in refused(
+        capsys, "average", tmp_path / "x", "--last", 1
+    )
+    assert (precious / "model.safetensors").read_bytes() == b"mine"
+
+
+def test_unlike_models_are_not_averaged(capsys, tmp_path):
+    two, four = (run_with_checkpoints(tmp_path / f"h{h}", h=h) for h in (2, 4))
+    err = refused(capsys, "average", two, four, "--last", 1, "--out", tmp_path / "soup")
+    assert "h4 has another h, d_k, d_v than" in err
+    assert not (tmp_path / "soup").exists()
+
+
+@pytest.mark.parametrize(("here", "name"), [(".", "."), ("checkpoints", "..")])
+def test_a_run_is_averaged_from_within(capsys, tmp_path, monkeypatch, here, name):
+    monkeypatch.chdir(run_with_checkpoints(tmp_path / "x") / here)
+    assert run(capsys, "average", name, "--last", 1)[:2] == (0, f"{tmp_path / 'x-averaged'}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, files, tmp_path):
+    """Killed between the weights and the state: it cannot be resumed, says so,
+    and begins again in the same place."""
+    out = tmp_path / "killed"
+    configs, tokenizer, pairs = (
+        toy_run_config(train_steps=4, checkpoint_every=3),
+        toy_tokenizer(),
+        text_pairs(1, 60),
+    )
+    if os.fork() == 0:
+        flush = os.fsync
+
+        def deadly(descriptor):
+            if (out / "model.safetensors").exists() and [*out.glob(".training.safetensors.*")]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return flush(descriptor)
+
+        os.fsync = deadly
+        train(*configs, tokenizer, pairs, [], out, progress=False)
+        os._exit(1)
+    assert os.WTERMSIG(os.wait()[1]) == signal.SIGKILL
+    assert {path.name for path in out.iterdir()} > {
+        "config.json",
+        "model.safetensors",
+        "checkpoints",
+    }
+    assert not (out / "training.safetensors").exists()
+    arguments = [
+        "train", "--train", *files, "--valid", *files, "--out", out, "--quiet", "--vocab-size", 280,
+    ]  # fmt: skip
+    for setting in (
+        "N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=2", "max_length=40",
+        "checkpoint_every=2",
+    ):  # fmt: skip
+        arguments += ["--set", setting]
+    err = refused(capsys, *arguments, "--resume")
+    assert "no checkpoint was finished there; to begin the run again, leave out --resume" in err
+    status, _, err = run(capsys, *arguments)
+    assert status == 0, err
+    kept = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert kept == {
+        "config.json", "tokenizer.model", "model.safetensors", "training.safetensors", "log.jsonl",
+        "checkpoints/step-00000002.safetensors",
+    }  # fmt: skip
+
+
+def test_a_run_on_own_files_asks_for_them_again(capsys, run_directory):
+    path = run_directory / "config.json"
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "train": {}, "corpus": "a.en a.de"})
+    )
+    err = refused(capsys, "train", "--resume", "--out", run_directory)
+    assert (
+        "was trained on files of one's own, a.en a.de: give --train S T and --valid S T again, "
+        "or --shards DIR" in err
+    )
+
+
+TINY = [
+    word
+    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "max_length=40", "checkpoint_every=2")
+    for word in ("--set", setting)
+]
+
+
+def test_a_corpus_is_encoded_once_and_trained_on(capsys, tmp_path):
+    """From the command line alone, with a vocabulary of a sample, and on again after a stop."""
+    shards, out = tmp_path / "shards", tmp_path / "run"
+    encode = ["prepare", "reverse", "--encode", "--out", shards, "--split", "valid", "--jobs", 1]
+    status, printed, err = run(
+        capsys, *encode, "--vocab-size", 300, "--sample", 200, "--model-type", "unigram", "--quiet"
+    )
+    assert status == 0 and err.endswith("learning a vocabulary of 300 from 200 pairs\n")
+    summary = json.loads(printed)
+    assert (summary["pairs"], summary["left_out"], summary["shards"]) == (500, 0, 1)
+    assert (summary["corpus"], summary["vocab_size"]) == ("reverse", 300)
+    assert run(capsys, *encode)[0] == 0  # nothing is left to do
+    train = ["train", "--shards", shards, "--out", out, "--quiet", *TINY]
+    for n, more in ((1, ()), (2, ("--resume",))):
+        status, printed, err = run(capsys, *train, "--set", f"train_steps={n}", *more)
+        assert status == 0, err
+        assert json.loads(printed)["step"] == n and json.loads(printed)["valid_nll"] > 0
+    stored = checkpoint.read_config(out)
+    assert stored["corpus"] == "reverse" and stored["model"]["vocab_size"] == 300
+    assert (out / "tokenizer.model").read_bytes() == (shards / "tokenizer.model").read_bytes()
+
+
+def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
+    capsys, directory, files, tmp_path
+):
+    for name, where in (("a", directory), ("b", directory / "tokenizer.model")):
+        out, named = tmp_path / name, ["--tokenizer", where, "--jobs", 1]
+        status, printed, err = run(
+            capsys, "prepare", "--encode", "--train", *files, "--out", out, *named
+        )
+        assert status == 0, err
+        assert json.loads(printed)["corpus"] == " ".join(map(str, files))
+    one, other = (
+        [path.read_bytes() for path in sorted((tmp_path / name).iterdir())] for name in "ab"
+    )
+    assert one == other
+    err = refused(capsys, "train", "--shards", out, "--out", tmp_path / "run")
+    assert "was encoded from files of one's own" in err and err.endswith("give --valid S T\n")
+    train = ["train", "--shards", out, "--valid", *files, "--out", tmp_path / "run", *TINY]
+    assert run(capsys, *train, "--quiet", "--set", "train_steps=1")[0] == 0
+    err = refused(capsys, *train[: -len(TINY)], "--resume", "--shards", directory)
+    assert "model is not a directory of shards: it has no shards.json" in err
+
+
+def test_a_corpus_that_ends_before_its_time_is_told_of(capsys, tmp_path, monkeypatch):
+    encode = ["prepare", "copy", "--encode", "--split", "test", "--jobs", 1, "--quiet"]
+    more = ["--vocab-size", 300, "--sample", 200]
+    n, whole = corpus.get("copy").pairs["test"], corpus.stream
+    status, _, err = run(capsys, *encode, *more, "--out", tmp_path / "whole")
+    assert status == 0 and "were read" not in err
+    monkeypatch.setattr(corpus, "stream", lambda *names: itertools.islice(whole(*names), n - 3))
+    status, _, err = run(capsys, *encode, *more, "--out", tmp_path / "short")
+    assert status == 0 and f"copy has {n:,} pairs in test, and {n - 3:,} were read\n" in err
+
+
+def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, directory, tmp_path):
+    """Without shards, tokenizer.model is a run's, or of a command that learned another one."""
+    for_copy = ["prepare", "copy", "--encode", "--split", "test", "--jobs", 1, "--quiet"]
+    encode = [*for_copy, "--out", tmp_path, "--vocab-size", 300]
+    left = (directory / "tokenizer.model").read_bytes()
+    (tmp_path / "tokenizer.model").write_bytes(left)
+    status, _, err = run(capsys, *encode)
+    assert status == 2 and "tokenizer.model is another vocabulary, without shards: name" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.model"]
+    assert (tmp_path / "tokenizer.model").read_bytes() == left
+    (tmp_path / "tokenizer.model").unlink()
+    assert run(capsys, *encode)[0] == 0
+    (tmp_path / "shards.json").unlink()  # as after a kill before the first shard
+    assert run(capsys, *encode)[0] == 0
+    status, _, err = run(capsys, *encode, "--model-type", "unigram", "--sample", "7")
+    assert status == 0 and "going on with the vocabulary of" in err
+    assert err.endswith("--model-type and --sample cannot change it\n")
+    named = ["--tokenizer", directory, "--sample", "7", "--out", tmp_path / "more"]
+    err = refused(capsys, *for_copy, *named)
+    assert "--sample would learn a vocabulary, and --tokenizer names one" in err
+
+
+def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
+    """What a run has left that was killed in its first save goes only when another begins."""
+    shards, out = tmp_path / "shards", tmp_path / "run"
+    encode = ["prepare", "copy", "--encode", "--out", shards, "--split", "test", "--jobs", 1]
+    assert run(capsys, *encode, "--vocab-size", 300, "--quiet")[0] == 0
+    train = ["train", "--shards", shards, "--out", out, "--quiet", *TINY, "--set", "train_steps=2"]
+    assert run(capsys, *train)[0] == 0
+    for path in (out / "training.safetensors", out / "training.previous.safetensors"):
+        path.unlink(missing_ok=True)
+    before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    assert len(before) == 5
+    content = (shards / "00000.ids.npy").read_bytes()
+    (shards / "00000.ids.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "00000.ids.npy is damaged: its SHA-256 is not" in refused(capsys, *train)
+    assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    (shards / "00000.ids.npy").write_bytes(content)
+    assert run(capsys, *train)[0] == 0  # so the place was free
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["prepare", "--encode"], "--encode needs --out DIR"),
+        (["prepare", "--out", "x"], "--out and --train go with --encode"),
+        (["prepare", "copy", "--encode", "--out", "x", "--train", "a", "b"], "not both"),
+        (["prepare", "nope", "--encode", "--out", "x"], "there is no corpus nope"),
+        (["prepare", "--encode", "--out", "x", "--train", "a", "b"], "cannot read a: No such"),
+        (["prepare", "copy", "--encode", "--out", "x", "--sample", "0"], "--sample must be at"),
+        (["prepare", "copy", "--encode", "--out", "x", "--tokenizer", "y"], "cannot read the tok"),
+        (["train", "--shards", "x", "--out", "y"], "x is not a directory of shards"),
+        (["train", "--shards", "x", "--corpus", "copy", "--out", "y"], "x is not a directory"),
+    ],
+)
+def test_a_mistake_with_shards_is_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_go_with_no_other_training_text_and_with_their_vocabulary(capsys, tmp_path):
+    shards = tmp_path / "shards"
+    encode = ["prepare", "copy", "--encode", "--out", shards, "--split", "test", "--jobs", 1]
+    assert run(capsys, *encode, "--vocab-size", 300, "--quiet")[0] == 0
+    err = refused(capsys, *encode, "--vocab-size", 301)
+    assert "has 300 tokens, --vocab-size says 301" in err
+    train = ["train", "--shards", shards, "--out", tmp_path / "run", *TINY]
+    err = refused(capsys, *train, "--corpus", "copy")
+    assert "--shards is what to train on: give no --corpus and no --train" in err
+    err = refused(capsys, *train, "--vocab-size", 299)
+    assert "the tokenizer has 300 tokens and the model's vocab_size is 299" in err
+
+
+@pytest.mark.slow
+def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_path):
+    arguments = [
+        "evaluate", directory, "--source", files[0], "--reference", files[1], "--max-extra", 2,
+        "--quiet",
+    ]  # fmt: skip
+    status, out, _ = run(capsys, *arguments, "--json", "--output", tmp_path / "out")
+    scores = json.loads(out)
+    hypotheses, references = (
+        (path.read_text(encoding="utf-8").splitlines()) for path in (tmp_path / "out", files[1])
+    )
+    assert status == 0
+    assert scores["BLEU"] == evaluation.bleu(hypotheses, references)._asdict()
+    assert scores["chrF2"] == evaluation.chrf(hypotheses, references)._asdict()
+    assert scores["perplexity"] > 1
+    assert (scores["sentences"], scores["beam_size"], scores["alpha"]) == (5, 4, 0.6)
+    _, text, _ = run(capsys, *arguments)
+    assert all(str(scores[name]["signature"]) in text for name in ("BLEU", "chrF2"))
+    assert f"{scores['perplexity']:.2f}" in text
+
+
+@pytest.mark.slow
+def test_translate_and_evaluate_in_8_bits(capsys, directory, files, monkeypatch):
+    from annotated_transformer.fast.int8 import quantize
+
+    made = []
+    monkeypatch.setattr(translator, "quantize", lambda m: made.append(m) or quantize(m))
+    arguments = ["--max-extra", 2, "--int8"]
+    status, out, _ = run(capsys, "translate", directory, "--input", files[0], *arguments)
+    assert (
+        status == 0
+        and len(out.splitlines()) == len(files[0].read_text().splitlines())
+        and len(made) == 1
+    )
+    status, out, _ = run(
+        capsys, "evaluate", directory, "--source", files[0], "--reference", files[1], "--json",
+        "--quiet", *arguments,
+    )  # fmt: skip
+    assert status == 0 and json.loads(out)["int8"] is True and len(made) == 2
+
+
+def test_evaluate_says_in_what_type_it_searched_and_in_what_it_scored(capsys, directory, files):
+    arguments = ["evaluate", directory, "--source", files[0], "--reference", files[1], "--quiet"]
+    arguments += ["--max-extra", 1, "--dtype", "bfloat16"]
+    status, out, _ = run(capsys, *arguments, "--json")
+    assert status == 0 and json.loads(out)["dtype"] == "bfloat16"
+    assert run(capsys, *arguments)[1].rstrip().endswith("sentences, in float32")
+    assert "float32" not in run(capsys, *arguments[:-2])[1]
+
+
+def test_evaluate_defaults_to_the_corpus_of_the_training(capsys, directory, monkeypatch):
+    asked = []
+
+    def load(name, split, data_dir=None):
+        asked.append((name, split))
+        return text_pairs(1, 3)
+
+    monkeypatch.setattr(corpus, "load", load)
+    status, _, err = run(
+        capsys, "evaluate", directory, "--max-extra", 1, "--quiet", "--beam-size", 1
+    )
+    assert status == 0, err
+    assert asked == [("reverse", "test")]
+
+
+def test_export_gives_weights_config_and_card(capsys, directory, tmp_path):
+    out = tmp_path / "given away"
+    status, printed, _ = run(
+        capsys, "export", directory, "--out", out, "--dtype", "float16", "--notes", "BLEU 7."
+    )
+    assert (status, printed) == (0, f"{out}\n")
+    assert {path.name for path in out.iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.model",
+    }
+    assert {str(tensor.dtype) for tensor in load_file(out / "model.safetensors").values()} == {
+        "torch.float16"
+    }
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "BLEU 7." in card
+    assert corpus.card("reverse") in card
+    before, after = (dict(checkpoint.load_model(path)[0].state_dict()) for path in (directory, out))
+    assert all(float((after[name] - before[name]).abs().max()) < 1e-3 for name in before)
+
+
+def test_a_directory_may_have_a_name_that_is_no_text(capsys, directory, tmp_path):
+    """As file systems allow it: what is printed is text all the same."""
+    out = tmp_path / "caf\udce9"
+    status, printed, err = run(capsys, "export", directory, "--out", out)
+    assert (status, printed) == (0, f"{tmp_path / 'caf'}\ufffd\n"), err
+    assert "# caf\ufffd\n" in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_variations_prints_every_row_and_the_vocabulary_it_implies(capsys):
+    status, out, _ = run(capsys, "variations")
+    assert status == 0
+    assert all(row.name in out for row in TABLE_3)
+    assert "41,004 to 41,208" in out
+    assert f"{TABLE_3[0].count(37_000):,}" in run(capsys, "variations", "--vocab-size", 37_000)[1]
+
+
+@pytest.mark.slow
+def test_prepare_prints_the_card_and_the_counts(capsys):
+    status, out, _ = run(capsys, "prepare", "reverse")
+    assert status == 0
+    assert out.startswith(corpus.card("reverse"))
+    assert json.loads(out.splitlines()[-1])["train"] == len(corpus.load("reverse", "train"))
+    assert run(capsys, "prepare", "--list")[1].split() == corpus.names()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (ConfigError("one and two"), 2, "annotated-transformer: error: one and two\n"),
+        (
+            PermissionError(13, "Denied", "/there"),
+            2,
+            "annotated-transformer: error: /there: Denied\n",
+        ),
+        (OSError("no name"), 2, "annotated-transformer: error: no name\n"),
+    ],
+)
+def test_what_stops_a_verb_has_a_status(capsys, monkeypatch, error, status, line):
+    def fail(args):
+        raise error
+
+    fail.__name__ = "variations"
+    monkeypatch.setattr(commands, "variations", fail)
+    assert run(capsys, "variations") == (status, "", line)
+
+
+def test_a_bug_is_not_hidden(capsys, monkeypatch):
+    def fail(args):
+        raise KeyError("a bug of ours")
+
+    fail.__name__ = "variations"
+    monkeypatch.setattr(commands, "variations", fail)
+    with pytest.raises(KeyError):
+        cli.main(["variations"])
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "base", "big"])
+def test_every_preset_can_be_asked_for(name):
+    assert cli.parser().parse_args(["train", "--out", "x", "--preset", name]).preset == name
+    assert getattr(ModelConfig, name)(300)

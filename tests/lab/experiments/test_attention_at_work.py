@@ -1,0 +1,140 @@
+"""The experiment on sleeping attention: the rate that it asks for, and who is missed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.looking.knock_out import heads_of, knocked_out
+from annotated_transformer.text import corpus
+from annotated_transformer.training.optimizer import noam_learning_rate
+from lab.experiments import attention_at_work
+from lab.experiments.result_file import read_result
+from toys import small_model, text_pairs, toy_tokenizer
+
+
+@pytest.mark.parametrize("name", attention_at_work.WAYS)
+def test_the_peak_of_the_rate_is_the_one_asked_for(name):
+    way = attention_at_work.WAYS[name]
+    model, train = way.configs(attention_at_work.STEPS, 3000)
+    rates = [
+        noam_learning_rate(step, model.d_model, train.warmup_steps, train.lr_factor)
+        for step in range(1, train.train_steps + 1)
+    ]
+    assert max(rates) == pytest.approx(way.peak, rel=1e-3)
+    assert train.warmup_steps < train.train_steps
+
+
+def test_ways_differ_in_one_or_two_settings_from_the_first():
+    settings = [way.configs(3000, 3000) for way in attention_at_work.WAYS.values()]
+    first = {**settings[0][0].to_dict(), **settings[0][1].to_dict()}
+    for model, train in settings[1:]:
+        now = {**model.to_dict(), **train.to_dict()}
+        changed = {key for key, value in now.items() if value != first[key]}
+        assert 1 <= len(changed - {"lr_factor"}) <= 2 or changed == {"lr_factor"}
+
+
+def model_that_ignores_its_encoders_attention():
+    model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
+    with torch.no_grad():
+        for layer in heads_of(model, "encoder"):
+            for module, _ in layer:
+                module.W_O.weight.zero_()
+    return model
+
+
+def test_what_is_not_used_is_not_missed():
+    pairs = text_pairs(1, 12)
+    asleep = attention_at_work.at_work(
+        model_that_ignores_its_encoders_attention(), toy_tokenizer(), pairs
+    )
+    model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
+    awake = attention_at_work.at_work(model, toy_tokenizer(), pairs)
+    for name in ("nats_without", "nats_1", "nats_2"):
+        assert asleep[name] == 0 != awake[name]
+    assert (
+        asleep.keys()
+        == awake.keys()
+        >= {"valid_nll", "entropy_1", "entropy_2", "spread_1", "spread_2"}
+    )
+
+
+def test_bins_of_length_together_are_all_sentences_and_their_loss():
+    pairs = text_pairs(1, 40)
+    model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
+    bins = attention_at_work.by_kind(model, tokenizer, pairs)["by_length"]
+    assert sum(found["sentences"] for found in bins) == 40 and len(bins) > 1
+    for found in bins:
+        first, last = found["words"]
+        chosen = [pair for pair in pairs if first <= len(pair[0].split()) <= last]
+        whole = attention_at_work.at_work(model, tokenizer, chosen)
+        assert found["nats"] == pytest.approx(whole["nats_without"], rel=1e-4)
+        assert found["low"] < found["nats"] < found["high"]
+    heads = [head for layer in heads_of(model, "encoder") for head in layer]
+    with knocked_out(*heads):
+        for found in attention_at_work.by_kind(model, tokenizer, pairs).values():
+            assert all(part["nats"] == 0 for part in found)
+
+
+def test_a_construction_is_known_by_its_words():
+    kinds = attention_at_work.constructions
+    assert kinds("It rains.") == ["none of these"]
+    assert kinds("Tom sold his car because it was old.") == ["pronoun", "clause", "agreement"]
+    assert kinds("Can you help me?") == ["verb at the end", "question"]
+
+
+def test_every_sentence_is_of_some_construction():
+    pairs = [("It rains.", "a"), ("I saw it.", "b"), ("Who has it?", "c"), ("I must go.", "d")]
+    model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
+    found = attention_at_work.by_kind(model, tokenizer, pairs)["by_construction"]
+    counts = {part["construction"]: part["sentences"] for part in found}
+    assert counts == {"pronoun": 2, "verb at the end": 2, "question": 1, "none of these": 1}
+
+
+def test_a_finished_model_is_divided_without_attention_and_with_even_weights(
+    tmp_path, monkeypatch, capsys
+):
+    """Heads without an output lose nothing, whatever their weights; else the two ways differ."""
+    monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 30))
+    models = {
+        "asleep": model_that_ignores_its_encoders_attention(),
+        "awake": small_model(vocab_size=toy_tokenizer().vocab_size).float(),
+    }
+    for name, model in models.items():
+        of = {Path("book/model"): (model, toy_tokenizer())}
+        monkeypatch.setattr(attention_at_work, "load_model", of.__getitem__)
+        out = tmp_path / f"{name}.json"
+        attention_at_work.main(["--checkpoint", "book/model", "--out", str(out)])
+        nothing, even = read_result(out)["records"]
+        assert (nothing["instead"], even["instead"], even["pairs"]) == (
+            "nothing", "even weights", 30,
+        )  # fmt: skip
+        lost = [[part["nats"] for part in one["by_length"]] for one in (nothing, even)]
+        assert (lost[0] == lost[1] == [0.0] * len(lost[0])) == (name == "asleep")
+    assert lost[0] != lost[1]
+
+
+@pytest.mark.slow
+def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 60))
+    monkeypatch.setattr(attention_at_work, "VOCAB_SIZE", 280)
+    monkeypatch.setattr(
+        attention_at_work.Way,
+        "configs",
+        lambda way, steps, vocab_size: (
+            small_model(vocab_size=vocab_size).config,
+            TrainConfig(
+                train_steps=4, validate_every=2, checkpoint_every=2, max_tokens=256, warmup_steps=2
+            ),
+        ),
+    )
+    out = str(tmp_path / "out.json")
+    arguments = ["--only", "glorot, low", "--quiet", "--runs", str(tmp_path / "runs"), "--out", out]
+    attention_at_work.main(arguments)
+    (record,) = read_result(tmp_path / "out.json")["records"]
+    assert [point["step"] for point in record["points"]] == [2, 4]
+    monkeypatch.setattr(attention_at_work, "train", None)
+    attention_at_work.main(arguments)
+    assert json.dumps(read_result(tmp_path / "out.json")["records"]) == json.dumps([record])

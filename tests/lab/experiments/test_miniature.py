@@ -1,0 +1,385 @@
+"""Table 3 in miniature: one rule for every row, runs that are done once,
+and a table beside the paper's."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.tables.table_3 import TABLE_3
+from annotated_transformer.text import corpus
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.translation.evaluation import perplexity
+from lab.experiments.significance import ppl_of_sums
+from lab.experiments.table_3 import miniature, miniature_summary
+from lab.experiments.table_3.miniature import (
+    CLAIMS,
+    CONTROLS,
+    DECODINGS,
+    VARIATIONS,
+    Task,
+    find_variations,
+    read_scores,
+    run_task,
+    taken_out,
+)
+from lab.experiments.table_3.miniature_run import keep, take
+from lab.experiments.table_3.miniature_summary import spreads, summarize
+from lab.experiments.table_3.miniature_table import as_text, collect, result_records, run_tasks
+
+VOCAB_SIZE = 300
+REAL_LOAD, REAL_TRAIN = corpus.load, miniature.train
+
+
+def task(name, out, seed=1, steps=5):
+    return Task(name, seed, "reverse", out, steps, VOCAB_SIZE)
+
+
+def few(name, split, data_dir=None):
+    """The corpus `name` with few sentences, so that a run takes a second."""
+    return REAL_LOAD(name, split, data_dir)[: {"train": 400}.get(split, 20)]
+
+
+@pytest.fixture(autouse=True)
+def small_corpus(monkeypatch):
+    monkeypatch.setattr(miniature.corpus, "load", few)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """Two variations, two seeds each, hardly trained."""
+    path = tmp_path_factory.mktemp("variations")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(miniature.corpus, "load", few)
+        run_all(path)
+    return path
+
+
+def run_all(path):
+    for name in ("base", "A1"):
+        for seed in (1, 2):
+            run_task(task(name, path, seed))
+
+
+@pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.id)
+def test_the_rule_divides_widths_by_four_and_layers_by_two_and_keeps_the_rest(row):
+    full, (small, training) = row.model_config(2000), VARIATIONS[row.id].configs(seed=7)
+    for name in ("d_model", "d_ff", "d_k", "d_v"):
+        assert 4 * getattr(small, name) == getattr(full, name)
+    assert 2 * small.N == full.N
+    kept = (
+        "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
+    )  # fmt: skip
+    assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
+    assert small.initialization == "glorot"
+    assert training.train_steps == miniature.STEPS
+    assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)
+    assert (training.warmup_steps, training.lr_factor) == (400, 0.3)
+
+
+def test_rows_that_keep_the_number_of_parameters_still_do():
+    sizes = {name: VARIATIONS[name].configs(1)[0] for name in ("base", "A1", "A2", "A3", "A4")}
+    assert {config.h * config.d_k for config in sizes.values()} == {128}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
+    (model, training), (other, other_training) = (
+        VARIATIONS[name].configs(1) for name in (claim.id, claim.against)
+    )
+    ours, theirs = (
+        {**one.to_dict(), **two.to_dict()}
+        for one, two in ((model, training), (other, other_training))
+    )
+    changed = {name for name in ours if ours[name] != theirs[name]}
+    assert (
+        changed
+        == {
+            "unscaled": {"scaled_attention"},
+            "unscaled-A1": {"scaled_attention"},
+            "no-positions": {"positions"},
+            "no-warm-up": {"warm_up"},
+            "pre-norm": {"norm"},
+            "short": {"max_length"},
+            "short-learned": {"positions"},
+        }[claim.id]
+    )
+
+
+def test_groups_and_ids_name_variations():
+    assert [v.id for v in find_variations(["table"])] == [row.id for row in TABLE_3]
+    assert len(VARIATIONS) == 20 + 7
+    ten = [v.id for v in find_variations(["ten"])]
+    assert ten == ["base", *miniature.TEN] and len(ten) == 11
+    assert {v.id for v in find_variations(["all", "A1"])} == {*ten, *(v.id for v in CLAIMS)}
+    assert [v.id for v in find_variations(["B2", "B2", "pre-norm"])] == ["B2", "pre-norm"]
+    with pytest.raises(ConfigError, match="no variation A9"):
+        find_variations(["A1", "A9"])
+
+
+@pytest.mark.slow
+def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
+    record = collect(out, "reverse")["A1"][2]
+    assert ModelConfig.from_dict(record["model"]) == VARIATIONS["A1"].configs(2, 5, VOCAB_SIZE)[0]
+    assert TrainConfig.from_dict(record["train"]).seed == record["seed"] == 2
+    scores = read_scores(record)
+    assert scores.nll.shape == (20, 2)
+    assert scores.bleu.shape == (20, 10)
+
+
+@pytest.mark.slow
+def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
+    model, tokenizer = load_model(out / "reverse" / "base-1")
+    pairs = [
+        (tokenizer.encode(source), tokenizer.encode(target))
+        for source, target in few("reverse", "valid")
+    ]
+    record = collect(out, "reverse")["base"][1]
+    assert ppl_of_sums(read_scores(record).nll.sum(0)) == pytest.approx(
+        perplexity(model, pairs), rel=1e-5
+    )
+    assert (
+        read_scores(record, "averaged").nll[:, 0].tolist() != read_scores(record).nll[:, 0].tolist()
+    )
+    assert read_scores(record, "beam-1").nll.tolist() == read_scores(record).nll.tolist()
+
+
+@pytest.mark.slow
+def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_are_averaged(out):
+    base = out / "reverse" / "base-1"
+    texts = (side for pair in few("reverse", "train") for side in pair)
+    assert (
+        Tokenizer.load(base / "tokenizer.model").model_bytes
+        == Tokenizer.train(texts, VOCAB_SIZE).model_bytes
+    )
+    assert len(json.loads((base / "averaged" / "config.json").read_text())["averaged"]) == 5
+
+
+@pytest.mark.slow
+def test_a_finished_run_with_other_settings_is_refused(out):
+    for other in (
+        task("A1", out, steps=6),
+        task("A1", out)._replace(vocab_size=280),
+        task("A1", out)._replace(n_sentences=3),
+    ):
+        with pytest.raises(ConfigError, match="other settings"):
+            run_task(other)
+
+
+def test_a_width_that_does_not_divide_is_refused(monkeypatch):
+    monkeypatch.setattr(miniature, "WIDTH", 24)
+    with pytest.raises(ConfigError, match="base cannot be scaled down: d_model, d_ff, d_k, d_v"):
+        VARIATIONS["base"].configs(1)
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_run_again(out, monkeypatch):
+    monkeypatch.setattr(miniature, "train", None)
+    assert run_task(task("A1", out)).name == "scores.json"
+
+
+@pytest.mark.slow
+def test_a_run_whose_scores_were_kept_is_not_run_again(out, tmp_path, monkeypatch):
+    (scores,) = (out / "reverse").glob("A1-2/scores.json")
+    keep(scores, tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["A1-2.json.gz"]
+    take(tmp_path / "kept", tmp_path / "runs" / "reverse")
+    monkeypatch.setattr(miniature, "train", None)
+    again = run_task(task("A1", tmp_path / "runs", seed=2))
+    assert again.read_bytes() == scores.read_bytes()
+    again.write_text("newer")  # what lies in the runs is not written over
+    take(tmp_path / "kept", tmp_path / "runs" / "reverse")
+    assert again.read_text() == "newer"
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    whole = run_task(task("A2", tmp_path / "whole", steps=6))
+    with monkeypatch.context() as patched:
+        patched.setattr(miniature, "scored_sentences", stop)
+        patched.setattr(
+            miniature,
+            "train",
+            lambda model, config, *args, **kwargs: REAL_TRAIN(
+                model, config.replace(train_steps=3), *args, **kwargs
+            ),
+        )
+        with pytest.raises(KeyboardInterrupt):
+            run_task(task("A2", tmp_path / "stopped", steps=6))
+    resumed = run_task(task("A2", tmp_path / "stopped", steps=6))
+    ours, theirs = (load_file(path.parent / "model.safetensors") for path in (whole, resumed))
+    assert all((ours[name] == theirs[name]).all() for name in ours)
+    assert json.loads(whole.read_text())["scores"] == json.loads(resumed.read_text())["scores"]
+
+
+@pytest.mark.slow
+def test_the_summary_compares_every_row_with_its_own(out):
+    rows = {row["id"]: row for row in summarize(collect(out, "reverse"), n_samples=20)}
+    assert list(rows) == ["base", "A1", *DECODINGS, *CONTROLS]
+    assert "bleu_difference" not in rows["base"]
+    ppl = {record["row"]: [] for record in result_records(collect(out, "reverse"))}
+    for record in result_records(collect(out, "reverse")):
+        ppl[record["row"]].append(record["ppl"])
+    assert rows["A1"]["ppl"]["seeds"] == pytest.approx(ppl["A1"])
+    ratios = [math.log(one / other) for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
+    assert rows["A1"]["log_ppl_difference"]["seeds"] == pytest.approx(ratios)
+    assert rows["A1"]["paper"] == {"name": "h=1", "ppl": 5.29, "bleu": 24.9, "parameters": None}
+    assert rows["beam-1"]["log_ppl_difference"]["mean"] == 0
+    assert as_text(rows.values()).count("\n") == len(rows)
+
+
+def made_up_record(name, seed, matched, nats, train_loss):
+    """A run whose sentences of ten words have `matched` right words each (in a row),
+    at `nats` a token."""
+    counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
+
+    def scores(nats):
+        return {
+            "signature": "none",
+            "nll": [[nats * n, n] for n in (5, 9, 14, 24)],
+            "bleu_counts": [counts] * 4,
+        }
+
+    found = {"": scores(nats)}
+    if name == "base":
+        more = (*DECODINGS, *CONTROLS)
+        found |= {name: scores(nats + i) for i, name in enumerate(more, 1)}
+    return {
+        "id": name,
+        "seed": seed,
+        "steps": 5,
+        "train_loss": train_loss,
+        "scores": found,
+        "model": VARIATIONS[name].configs(seed)[0].to_dict(),
+    }
+
+
+def made_up_runs():
+    return {
+        name: {seed: made_up_record(name, seed, matched, nats, 2.0 * seed) for seed in (1, 2)}
+        for name, matched, nats in (("base", 8, 1.0), ("A1", 6, 0.5), ("unscaled-A1", 7, 0.25))
+    }
+
+
+def test_each_way_to_search_and_each_control_has_its_own_scores():
+    rows = {row["id"]: row for row in summarize(made_up_runs(), n_samples=20)}
+    for i, name in enumerate((*DECODINGS, *CONTROLS), 1):
+        assert rows[name]["group"] == ("controls" if name in CONTROLS else "search")
+        assert rows[name]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
+        assert rows[name]["log_ppl_difference"]["mean"] == pytest.approx(i)
+
+
+def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
+    """Base's seeds lie 0.2 apart in nats a token, A1's 0.4: what is left of a row and a seed is
+    0.05 each, the sum of squares 0.01, and a difference has twice that."""
+    apart = {"base": 0.2, "A1": 0.4, "unscaled-A1": 13.4}
+    records = {
+        name: {seed: made_up_record(name, seed, 8, 1.0 + seed * more, 1.0) for seed in (1, 2)}
+        for name, more in apart.items()
+    }
+    found = spreads(records)
+    assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(0.02)), 1)
+    assert found["search"]["ppl"].sd == pytest.approx(0)  # each way changes both seeds alike
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    own = {"A1": 0.2 / math.sqrt(2), "unscaled-A1": 13 / math.sqrt(2)}
+    for name, sd in (("A1", math.sqrt(0.02)), ("unscaled-A1", own["unscaled-A1"])):
+        difference = rows[name]["log_ppl_difference"]
+        assert difference["degrees"] == 1
+        assert difference["seed_error"] == pytest.approx(sd / math.sqrt(2))
+    assert own["unscaled-A1"] ** 2 > 4052 * 0.02  # the 1 % point of F: it has its own noise
+
+
+def test_where_no_sentence_is_beyond_the_length_nothing_is_said_of_it():
+    records = {"base": {1: made_up_record("base", 1, 8, 1.0, 1.0)}}
+    for scores in records["base"][1]["scores"].values():
+        scores["nll"] = scores["nll"][:3]
+        scores["bleu_counts"] = scores["bleu_counts"][:3]
+    (base, *_) = summarize(records, n_samples=20)
+    assert "ppl_within" in base and "ppl_beyond" not in base
+
+
+def test_where_a_way_to_search_changes_nothing_the_interval_is_a_point():
+    """A beam leaves perplexity as it is, whatever averaging does to it."""
+    records = {"base": {seed: made_up_record("base", seed, 8, 1.0, 1.0) for seed in (1, 2, 3)}}
+    for seed, record in records["base"].items():
+        scores = record["scores"]
+        scores["beam-1"]["nll"] = scores[""]["nll"]
+        scores["averaged"]["nll"] = [[nats * (1 + 0.1 * seed), n] for nats, n in scores[""]["nll"]]
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    beam, averaged = (rows[name]["log_ppl_difference"] for name in ("beam-1", "averaged"))
+    assert beam["low"] == beam["mean"] == beam["high"] == 0
+    assert averaged["low"] < averaged["mean"] < averaged["high"]
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_takes_its_part_out_of_the_trained_weights_and_puts_it_back(name):
+    model = Transformer(VARIATIONS["base"].configs(1, vocab_size=VOCAB_SIZE)[0]).eval()
+    tokens = torch.randint(4, VOCAB_SIZE, (2, 9), generator=torch.Generator().manual_seed(3))
+    turned = tokens.flip(1)
+    other_first, other_last = (tokens.index_fill(1, torch.tensor(i), 7) for i in (0, 8))
+    whole = model(tokens, tokens)
+    with taken_out(model, name):
+        damaged = model(tokens, tokens)
+        same = {
+            "without-encoder": (model.encode(tokens)[:, :8], model.encode(other_last)[:, :8]),
+            "without-decoder": (damaged[:, 8], model(tokens, other_first)[:, 8]),
+            "without-cross": (damaged, model(turned, tokens)),
+            "without-positions": (damaged, model(turned, tokens)),
+        }[name]
+        assert torch.allclose(*same, atol=1e-5)
+    assert not torch.allclose(whole, damaged, atol=1e-3)
+    assert torch.equal(model(tokens, tokens), whole)
+
+
+def test_the_text_says_which_way_bleu_goes_and_what_it_is_compared_with():
+    rows = summarize(made_up_runs(), n_samples=20)
+    assert [row["train_loss"] for row in rows[:3]] == [3.0, 3.0, 3.0]
+    lines = {line.split()[0]: line for line in as_text(rows).splitlines()[1:]}
+    # A1 has fewer words right than base.
+    assert "below" in lines["A1"] and "above" in lines["unscaled-A1"]
+    assert f"{rows[1]['bleu_difference']['mean']:+.2f}" in lines["A1"]
+    difference = rows[1]["log_ppl_difference"]
+    mean, low, high = (100 * (math.exp(difference[key]) - 1) for key in ("mean", "low", "high"))
+    assert mean and f" {mean:+.1f} % ({low:+.1f} to {high:+.1f}) " in lines["A1"]
+
+
+@pytest.mark.slow
+def test_perplexity_beyond_a_length_is_that_of_the_longer_sentences(tmp_path, monkeypatch):
+    monkeypatch.setattr(miniature_summary, "SHORT", 10)  # the corpus has 4 to 13 tokens
+    for name in ("short", "short-learned"):
+        run_task(task(name, tmp_path))
+    records = collect(tmp_path, "reverse")
+    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    nll = {name: read_scores(records[name][1]).nll for name in rows}
+    beyond = nll["short"][:, 1] > 10
+    assert 0 < beyond.sum() < len(beyond)
+    assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(
+        ppl_of_sums(nll["short"][beyond].sum(0))
+    )
+    difference = rows["short-learned"]["log_ppl_within_difference"]["mean"]
+    within = [ppl_of_sums(nll[name][~beyond].sum(0)) for name in ("short-learned", "short")]
+    assert difference == pytest.approx(math.log(within[0] / within[1]))
+
+
+@pytest.mark.slow
+def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
+    """Other processes know nothing of the small corpus, so this one takes the whole."""
+    monkeypatch.setattr(miniature.corpus, "load", REAL_LOAD)
+    files = list(
+        run_tasks(
+            [task("C1", tmp_path / "both", 1, 1), task("C1", tmp_path / "both", 2, 1)], jobs=2
+        )
+    )
+    assert len(files) == 2
+    alone = run_task(task("C1", tmp_path / "alone", 2, 1))
+    together = tmp_path / "both" / "reverse" / "C1-2" / "scores.json"
+    assert json.loads(alone.read_text())["scores"] == json.loads(together.read_text())["scores"]

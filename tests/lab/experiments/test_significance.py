@@ -1,0 +1,244 @@
+"""Sentence scores add up to the corpus scores,
+and the intervals are those of textbook statistics."""
+
+import math
+import statistics
+
+import pytest
+import torch
+
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.translation.evaluation import bleu, perplexity
+from lab.experiments.distributions import student_95
+from lab.experiments.significance import (
+    Estimate,
+    Spread,
+    bleu_of_sums,
+    block_spread,
+    estimate,
+    half_width,
+    holm,
+    p_value,
+    ppl_of_sums,
+    sentence_bleu_statistics,
+    sentence_nll,
+)
+from toys import random_pairs, small_model
+
+HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table", "", "no"]
+REFERENCES = [
+    "the cat sat on the red mat",
+    "a dog is asleep under the old table today",
+    "yes",
+    "no",
+]
+
+
+def mean(sums):
+    """A metric of rows (value, 1): the mean value."""
+    return float(sums[0] / sums[1])
+
+
+def rows(*values):
+    return torch.tensor([[value, 1.0] for value in values], dtype=torch.float64)
+
+
+def normal(seed, n=400, shift=0.0, spread=1.0):
+    return rows(
+        *(shift + spread * torch.randn(n, generator=torch.Generator().manual_seed(seed))).tolist()
+    )
+
+
+def test_nats_of_sentences_add_up_to_perplexity():
+    model, pairs = small_model(), random_pairs(3, 17)
+    nll = sentence_nll(model, pairs, max_tokens=40)
+    assert nll[:, 1].tolist() == [len(target) + 1 for _, target in pairs]
+    assert ppl_of_sums(nll.sum(0)) == pytest.approx(perplexity(model, pairs), rel=1e-9)
+    assert ppl_of_sums(nll[4]) == pytest.approx(perplexity(model, pairs[4:5]), rel=1e-9)
+
+
+def test_a_model_that_drops_out_is_refused():
+    with pytest.raises(ConfigError, match="eval mode"):
+        sentence_nll(small_model().train(), random_pairs(3, 2))
+
+
+def test_no_pairs_are_refused():
+    with pytest.raises(ConfigError, match="no pairs"):
+        sentence_nll(small_model(), [])
+
+
+@pytest.mark.parametrize("of", [[0, 1, 2, 3], [1, 0], [2], [3, 3, 1]])
+def test_counts_of_sentences_add_up_to_bleu(of):
+    counts = sentence_bleu_statistics(HYPOTHESES, REFERENCES)[of].sum(0)
+    assert bleu_of_sums(counts) == pytest.approx(
+        bleu([HYPOTHESES[i] for i in of], [REFERENCES[i] for i in of]).score
+    )
+
+
+def test_the_interval_of_a_mean_is_the_textbooks():
+    sample = normal(1)
+    found = estimate(mean, [sample], n_samples=4000)
+    error = sample[:, 0].std().item() / math.sqrt(len(sample))
+    assert found.mean == pytest.approx(sample[:, 0].mean().item())
+    assert found.low == pytest.approx(found.mean - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx(found.mean + 1.96 * error, abs=0.15 * error)
+
+
+def test_pairing_takes_out_what_both_sides_share():
+    """A small constant gain on very different sentences: invisible side by side,
+    certain pair by pair."""
+    base = normal(2, spread=10)
+    better = base + torch.tensor([0.1, 0.0])
+    one, other = estimate(mean, [better]), estimate(mean, [base])
+    assert one.low < other.high
+    found = estimate(mean, [better], [base])
+    assert found.low == pytest.approx(0.1)
+    assert found.high == pytest.approx(0.1)
+    assert found.sign == 1
+
+
+def test_the_same_seeds_are_compared():
+    base = [normal(2) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
+    found = estimate(mean, [run + torch.tensor([0.1, 0.0]) for run in base], base)
+    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_seeds_that_differ_widen_the_interval_by_students_t():
+    same, apart = (
+        [normal(3)] * 3,
+        [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)],
+    )
+    narrow, wide = estimate(mean, same), estimate(mean, apart)
+    assert wide.mean == pytest.approx(narrow.mean)
+    of_sentences = (narrow.high - narrow.low) / 2
+    of_seeds = 4.303 * 1 / math.sqrt(3)  # the standard deviation of -1, 0, 1 is 1
+    assert (wide.high - wide.low) / 2 == pytest.approx(math.hypot(of_sentences, of_seeds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_seeds", [2, 3, 5, 12])
+def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_cases(n_seeds):
+    """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""
+    generator = torch.Generator().manual_seed(n_seeds)
+    draws = torch.randn(1000, n_seeds, generator=generator).tolist()
+    found = [
+        estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws
+    ]
+    held = sum(one.low <= 0 <= one.high for one in found) / len(found)
+    # Beyond ten seeds the factor is that of ten, a bit wide.
+    assert 0.935 < held < (0.965 if n_seeds < 12 else 0.98)
+
+
+def test_a_sign_needs_the_interval_and_every_seed():
+    assert Estimate(1.0, 0.2, 1.8, [1.5, 0.5]).sign == 1
+    assert Estimate(-1.0, -1.8, -0.2, [-1.5, -0.5]).sign == -1
+    assert Estimate(1.0, -0.1, 2.1, [1.5, 0.5]).sign == 0
+    assert Estimate(1.0, 0.2, 1.8, [2.5, -0.5]).sign == 0
+
+
+def test_what_cannot_be_compared_is_refused():
+    with pytest.raises(ConfigError, match="no runs"):
+        estimate(mean, [])
+    with pytest.raises(ConfigError, match="as many runs"):
+        estimate(mean, [normal(1)], [normal(1), normal(2)])
+    with pytest.raises(ConfigError, match="same sentences"):
+        estimate(mean, [normal(1, 5)], [normal(1, 6)])
+
+
+def test_p_values_are_those_worked_out_by_hand():
+    """One standard error away, by sentences alone: 0.3173. Seeds 1, 2, 3 alone: t is
+    2 / (1 / sqrt(3)) with two degrees of freedom, and p = 1 - t / sqrt(2 + t^2) = 0.0742."""
+    assert p_value(Estimate(1.0, 1 - 1.96, 1 + 1.96, [1.0] * 3)) == pytest.approx(0.3173, abs=1e-4)
+    half = 4.303 / math.sqrt(3)
+    found = Estimate(2.0, 2 - half, 2 + half, [1.0, 2.0, 3.0])
+    t = 2 * math.sqrt(3)
+    assert p_value(found) == pytest.approx(1 - t / math.sqrt(2 + t**2), abs=1e-4)
+    assert p_value(found) == pytest.approx(0.0742, abs=1e-4)
+    two = Estimate(1.5, 1.5 - 12.706 / 2, 1.5 + 12.706 / 2, [1.0, 2.0])  # t = 3, Cauchy's law
+    assert p_value(two) == pytest.approx(1 - 2 / math.pi * math.atan(3), abs=1e-4)
+    assert p_value(found, 2.0) == 1.0
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2, 3, 4, 5, 8, 12])
+def test_p_is_five_percent_where_the_interval_ends(n_seeds):
+    """Whatever share sentences and seeds have in it."""
+    runs = [normal(3, n=30) + torch.tensor([0.1 * i**2, 0.0]) for i in range(n_seeds)]
+    found = estimate(mean, runs)
+    assert p_value(found, found.low) == pytest.approx(0.05, abs=1e-4)
+    assert p_value(found, found.high) == pytest.approx(0.05, abs=1e-4)
+    assert half_width(found, 0.05) == pytest.approx((found.high - found.low) / 2, rel=1e-3)
+    assert half_width(found, 0.01) > half_width(found, 0.05)
+    assert p_value(found, found.high + 0.1) < 0.05 < p_value(found, found.high - 0.1)
+
+
+def test_what_a_seed_does_to_all_rows_is_not_noise():
+    """By hand: rows 1, 2, 6 and 3, 2, 4 have means 3 and 3, seeds 2, 2 and 5; what is left is
+    -1, 0, 1 and 1, 0, -1, and 4 / ((2 - 1) (3 - 1)) = 2."""
+    table = [[1.0, 2.0, 6.0], [3.0, 2.0, 4.0]]
+    assert block_spread(table) == Spread(pytest.approx(math.sqrt(2)), 2)
+    for effects in ([0.0, 0.0, 0.0], [5.0, -7.0, 90.0]):
+        changed = [[x + e for x, e in zip(row, effects, strict=True)] for row in table]
+        assert block_spread(changed).sd == pytest.approx(math.sqrt(2))
+    for odd in ([[1.0, 2.0]], [[1.0], [2.0]], [[1.0, 2.0], [1.0, 2.0, 3.0]]):
+        with pytest.raises(ConfigError, match="two rows or more of as many seeds"):
+            block_spread(odd)
+
+
+def test_a_common_spread_replaces_a_rows_own_unless_that_is_far_larger():
+    """Sentences alike: the interval is t s / sqrt(3); a variance beyond the 1 % point of F, 5.85
+    times the common one, counts as its own."""
+    spread, t = Spread(0.5, 20), 2.086
+    near, wide, wider = (
+        estimate(mean, [rows(x, x) for x in seeds], n_samples=2, spread=spread)
+        for seeds in ([0.9, 1.0, 1.1], [-0.2, 1.0, 2.2], [-0.3, 1.0, 2.3])
+    )
+    assert student_95(20) == pytest.approx(t, abs=1e-3)
+    for one in (near, wide):
+        assert one.high - one.mean == pytest.approx(t * 0.5 / math.sqrt(3), rel=1e-3)
+        assert (one.degrees, one.seed_error) == (20, pytest.approx(0.5 / math.sqrt(3)))
+    assert wider.high - wider.mean == pytest.approx(4.303 * 1.3 / math.sqrt(3), rel=1e-3)
+    assert p_value(near, near.low) == pytest.approx(0.05, abs=1e-4)
+    alone = estimate(mean, [rows(x, x) for x in (0.9, 1.0, 1.1)], n_samples=2)
+    same = alone._replace(degrees=20)  # twenty degrees see what two cannot
+    assert half_width(same, 0.001) < half_width(alone, 0.001) / 4
+
+
+@pytest.mark.parametrize(
+    ("n_seeds", "degrees", "point"), [(3, 20, 5.849), (6, 50, 3.408), (2, 1, 4052.2), (4, 9, 6.992)]
+)
+def test_a_variance_is_ones_own_beyond_the_one_percent_point_of_f(n_seeds, degrees, point):
+    """Points of Fisher's table."""
+    seeds = [math.sqrt(point) * (i - (n_seeds - 1) / 2) for i in range(n_seeds)]
+    variance = statistics.variance(seeds)
+    for more, expected in ((1.002, degrees), (0.998, n_seeds - 1)):
+        spread = Spread(math.sqrt(more * variance / point), degrees)
+        runs = [rows(x, x) for x in seeds]
+        assert estimate(mean, runs, n_samples=2, spread=spread).degrees == expected
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_block_design_holds_the_truth_in_95_percent_of_cases():
+    """Eleven configurations, three seeds that move all of them alike, and equal noise: the
+    difference of each to the first, whose true value is 0."""
+    generator = torch.Generator().manual_seed(5)
+    held = []
+    for noise, seeds in zip(
+        torch.randn(300, 11, 3, generator=generator).tolist(),
+        (5 * torch.randn(300, 3, generator=generator)).tolist(),
+        strict=True,
+    ):
+        table = [[x + s for x, s in zip(row, seeds, strict=True)] for row in noise]
+        spread = block_spread(table)
+        spread = spread._replace(sd=math.sqrt(2) * spread.sd)
+        for row in table[1:]:
+            apart = [rows(x - y) for x, y in zip(row, table[0], strict=True)]
+            one = estimate(mean, apart, n_samples=2, spread=spread)
+            held.append(one.low <= 0 <= one.high)
+    assert 0.93 < sum(held) / len(held) < 0.97
+
+
+def test_holms_correction_is_that_of_the_textbook():
+    """Sorted: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 1 x 0.04 raised to the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []

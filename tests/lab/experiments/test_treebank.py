@@ -1,0 +1,314 @@
+"""Treebanks load in splits by file that share no sentence,
+cleaned of nothing that a score would count."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import os
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.parsing.linearization import delinearize, linearize
+from annotated_transformer.parsing.scoring import bracket_counts, brackets
+from annotated_transformer.parsing.toy_grammar import sample_trees
+from annotated_transformer.parsing.trees import Tree, read_tree, read_trees, tree_words, write_tree
+from annotated_transformer.text.tokenizer import Tokenizer
+from lab.experiments.table_4 import treebank
+
+REAL_DATA = os.environ.get("ANNOTATED_TRANSFORMER_DATA")
+TREES = [tree for tree in sample_trees(400, seed=4) if len(tree_words(tree)) > 6]
+FILES = tuple(f"{number:02}.tree" for number in range(10))
+
+
+def content(number: int) -> bytes:
+    """A file of twelve trees in the form of treebanks, the first with the last sentence
+    of the file before, shouted."""
+    trees = TREES[12 * number : 12 * number + 12]
+    if number:
+        before = TREES[12 * number - 1]
+        trees = [
+            delinearize(linearize(before, "tags"), [word.upper() for word in tree_words(before)]),
+            *trees,
+        ]
+    return "\n".join(f"( {write_tree(tree)} )" for tree in trees).encode()
+
+
+CONTENTS = [content(number) for number in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch) -> Path:
+    """Nothing of the machine's own is seen, and nothing comes from the network."""
+    monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ANNOTATED_TRANSFORMER_DATA", raising=False)
+    treebank.splits.cache_clear()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def web(tmp_path) -> Path:
+    """A place that stands in for the two web addresses."""
+    (tmp_path / "web").mkdir()
+    for file, text in zip(FILES, CONTENTS, strict=True):
+        (tmp_path / "web" / file).write_bytes(text)
+    with zipfile.ZipFile(tmp_path / "web" / "treebank.zip", "w") as archive:
+        for file, text in zip(FILES, CONTENTS, strict=True):
+            archive.writestr(f"treebank/combined/{file}", text)
+    return tmp_path / "web"
+
+
+def stand_in(monkeypatch, name: str, web: Path) -> None:
+    """Let `name` be a small treebank that is fetched as the real one is."""
+    url = (web / "treebank.zip" if name == "ptb-sample" else web).as_uri()
+    digest = hashlib.sha256(b"".join(CONTENTS)).hexdigest()
+    entry = dataclasses.replace(
+        treebank.TREEBANKS[name], files=FILES, step=5, sha256=digest, url=url
+    )
+    monkeypatch.setattr(treebank, "TREEBANKS", {**treebank.TREEBANKS, name: entry})
+
+
+# Cleaning
+
+
+@pytest.mark.parametrize(
+    ("tree", "cleaned"),
+    [
+        ("( (S (NP-SBJ (NNP Ann)) (VP (VBD slept))))", "(S (NP (NNP Ann)) (VP (VBD slept)))"),
+        ("(S (NP-SBJ-1 (-NONE- *)) (VP (VB go)))", "(S (VP (VB go)))"),
+        ("(S (SBAR (-NONE- 0) (S (NP (-NONE- *T*-1)))) (VP=2 (VB go)))", "(S (VP (VB go)))"),
+        ("(NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
+        ("(NP (PRP$ her) (NN dog))", "(NP (PRP$ her) (NN dog))"),
+        ("(VP (VB go) (ADVP|PRT (RB|RP on)))", "(VP (VB go) (ADVP (RB on)))"),
+        ("( (NN dog))", "(NN dog)"),
+        ("( (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
+        ("(NP (NN Xpd TTD) (NN b))", "(NP (NN Xpd) (NN TTD) (NN b))"),
+        ("(NP a (NN b))", "(NP (XX a) (NN b))"),
+    ],
+)
+def test_cleaning_by_hand(tree, cleaned):
+    assert write_tree(treebank.clean(read_tree(tree))) == cleaned
+
+
+def test_a_tree_of_traces_is_none():
+    assert treebank.clean(Tree("S", (Tree("NP", (Tree("-NONE-", ("*", "T")),)),))) is None
+    assert treebank.clean(read_tree("( (S (NP-SBJ (-NONE- *)) (VP (-NONE- *))))")) is None
+
+
+def with_functions_and_traces(tree: Tree, chance: random.Random) -> Tree:
+    """The tree with what cleaning takes away. It shares no code with the cleaning."""
+    children: list[Tree | str] = []
+    for child in tree.children:
+        if isinstance(child, str):
+            return tree
+        children.append(with_functions_and_traces(child, chance))
+        if chance.random() < 0.2:
+            trace = Tree("-NONE-", ("*",))
+            children.append(
+                chance.choice([trace, Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))])
+            )
+    return Tree(tree.label + chance.choice(["", "", "-SBJ", "=2", "-TMP-1"]), tuple(children))
+
+
+@pytest.mark.slow
+def test_cleaning_takes_away_what_was_added_and_nothing_that_counts():
+    chance = random.Random(3)
+    for tree in TREES:
+        dressed = with_functions_and_traces(tree, chance)
+        assert treebank.clean(Tree("TOP", (dressed,))) == tree == treebank.clean(tree)
+        assert brackets(dressed) == brackets(tree)
+    assert dressed != tree
+
+
+# Splits
+
+
+def test_files_are_split_by_their_place():
+    for entry in treebank.TREEBANKS.values():
+        splits = {split: entry.split_files(split) for split in entry.n_trees}
+        assert sorted(file for files in splits.values() for file in files) == sorted(entry.files)
+        assert len(set(entry.files)) == len(entry.files)
+    assert treebank.TREEBANKS["ptb-sample"].split_files("test")[:2] == (
+        "wsj_0005.mrg",
+        "wsj_0015.mrg",
+    )
+    assert treebank.TREEBANKS["ptb-sample"].split_files("valid")[-1] == "wsj_0180.mrg"
+    assert [
+        len(treebank.TREEBANKS["craft"].split_files(split)) for split in ("train", "valid", "test")
+    ] == [80, 3, 4]
+
+
+def folded(trees):
+    return {" ".join(tree_words(tree)).casefold() for tree in trees}
+
+
+@pytest.mark.slow
+def test_no_held_out_sentence_is_trained_on(tmp_path, monkeypatch, web):
+    stand_in(monkeypatch, "craft", web)
+    splits = {split: treebank.load("craft", split, web) for split in ("train", "valid", "test")}
+    everything = [treebank.clean(tree) for text in CONTENTS for tree in read_trees(text.decode())]
+    assert folded(everything) == folded(splits["train"]) | folded(splits["valid"]) | folded(
+        splits["test"]
+    )
+    assert not folded(splits["train"]) & folded(splits["valid"])
+    assert not folded(splits["train"] + splits["valid"]) & folded(splits["test"])
+    for place in (1, 6):  # the test files are whole, with the sentence that another file has too
+        texts = read_trees(CONTENTS[place].decode())
+        assert all(treebank.clean(tree) in splits["test"] for tree in texts)
+    assert len(splits["test"]) == 26
+    assert len(splits["train"]) + len(splits["valid"]) < len(everything) - 26
+
+
+def test_a_caller_cannot_spoil_the_next_ones_trees(monkeypatch, web):
+    stand_in(monkeypatch, "craft", web)
+    first = treebank.load("craft", "test", web)
+    first.clear()
+    assert treebank.load("craft", "test", web)
+
+
+# Finding and fetching
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ptb-sample", "craft"])
+def test_a_treebank_is_downloaded_once(name, monkeypatch, web, empty_cache, capsys):
+    stand_in(monkeypatch, name, web)
+    trees = treebank.load(name, "train")
+    assert "downloading" in capsys.readouterr().err
+    for path in web.iterdir():
+        path.unlink()
+    treebank.splits.cache_clear()
+    assert treebank.load(name, "train") == trees
+    assert capsys.readouterr().err == ""
+    folder = empty_cache / treebank.TREEBANKS[name].folder
+    assert [gzip.decompress((folder / f"{file}.gz").read_bytes()) for file in FILES] == CONTENTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_treebank_is_read_from_a_directory(packed, tmp_path, monkeypatch, web):
+    stand_in(monkeypatch, "craft", web / "nowhere")
+    folder = tmp_path / "data" / "craft"
+    folder.mkdir(parents=True)
+    for file, text in zip(FILES, CONTENTS, strict=True):
+        (folder / (file + ".gz" * packed)).write_bytes(gzip.compress(text) if packed else text)
+    monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(tmp_path / "data"))
+    assert len(treebank.load("craft", "test")) == 26
+
+
+@pytest.mark.parametrize("name", ["ptb-sample", "craft"])
+def test_a_changed_byte_is_refused_and_not_kept(name, monkeypatch, web, empty_cache):
+    stand_in(monkeypatch, name, web)
+    wrong = [*CONTENTS[:3], CONTENTS[3].replace(b"S", b"T", 1), *CONTENTS[4:]]
+    for file, text in zip(FILES, wrong, strict=True):
+        (web / file).write_bytes(text)
+    with zipfile.ZipFile(web / "treebank.zip", "w") as archive:
+        for file, text in zip(FILES, wrong, strict=True):
+            archive.writestr(f"treebank/combined/{file}", text)
+    for data_dir in (None, web):
+        with pytest.raises(ConfigError, match="it is damaged, or of another edition"):
+            treebank.load(name, "test", data_dir)
+    assert not empty_cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("ptb-sample", lambda web: (web / "treebank.zip").unlink(), "cannot download"),
+        ("craft", lambda web: (web / "03.tree").unlink(), "cannot download"),
+        (
+            "ptb-sample",
+            lambda web: (web / "treebank.zip").write_bytes(b"PK"),
+            "is not the archive expected",
+        ),
+        (
+            "ptb-sample",
+            lambda web: zipfile.ZipFile(web / "treebank.zip", "w").close(),
+            "is not the archive expected",
+        ),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line(name, damage, words, monkeypatch, web):
+    stand_in(monkeypatch, name, web)
+    damage(web)
+    with pytest.raises(ConfigError, match=words) as error:
+        treebank.load(name, "test")
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_file_is_one_line(monkeypatch, web):
+    stand_in(monkeypatch, "craft", web)
+    (web / FILES[2]).write_bytes(gzip.compress(CONTENTS[2])[:-9])
+    with pytest.raises(ConfigError, match="cannot read"):
+        treebank.load("craft", "test", web)
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "data_dir", "words"),
+    [
+        ("penn", "train", None, "^there is no treebank penn; there are ptb-sample, craft$"),
+        ("craft", "dev", None, "^split must be one of train, valid, test, got dev$"),
+        ("craft", "train", "nowhere", "^the data directory nowhere does not exist$"),
+    ],
+)
+def test_what_does_not_exist_is_refused(name, split, data_dir, words):
+    with pytest.raises(ConfigError, match=words):
+        treebank.load(name, split, data_dir)
+
+
+# Pairs
+
+
+@pytest.mark.slow
+def test_a_pair_is_text_that_a_tokenizer_keeps_whole():
+    pairs = [treebank.to_pair(tree) for tree in TREES]
+    tokenizer = Tokenizer.train(
+        (side for pair in pairs for side in pair), 400, symbols=treebank.symbols(TREES)
+    )
+    for tree, (sentence, target) in zip(TREES, pairs, strict=True):
+        assert len(tokenizer.encode(target)) == len(linearize(tree, "tags"))
+        written = tokenizer.decode(tokenizer.encode(target)).split()
+        assert delinearize(written, sentence.split()) == tree
+
+
+def test_symbols_are_all_tokens():
+    tree = read_tree("(S (NP (NNP Ann)) (VP (VBD slept)) (. .))")
+    assert treebank.symbols([tree]) == ["(NP", "(S", "(VP", ")NP", ")S", ")VP", ".", "NNP", "VBD"]
+    assert treebank.symbols([tree], "XX") == ["(NP", "(S", "(VP", ")NP", ")S", ")VP", ".", "XX"]
+    assert treebank.to_pair(tree, "XX") == ("Ann slept .", "(S (NP XX )NP (VP XX )VP . )S")
+
+
+def test_trees_that_nobody_has_learned():
+    tree = read_tree("(S (NP (NNP Ann)) (VP (VBD saw) (NP (DT the) (NN dog))) (. .))")
+    assert write_tree(treebank.flat(tree)) == "(S (XX Ann) (XX saw) (XX the) (XX dog) (XX .))"
+    branching = treebank.right_branching(tree, "NP")
+    assert write_tree(branching) == "(S (XX Ann) (NP (XX saw) (NP (XX the) (NP (XX dog)))) (XX .))"
+    assert bracket_counts(tree, branching) == (2, 4, 4)  # S and (NP the dog), by hand
+    assert (
+        write_tree(treebank.right_branching(read_tree("(NP (NN a) (NN b))"), "NP"))
+        == "(S (XX a) (NP (XX b)))"
+    )
+    for one in ("(NP (NN a))", "(. .)"):
+        word = tree_words(read_tree(one))[0]
+        assert write_tree(treebank.right_branching(read_tree(one), "NP")) == f"(S (XX {word}))"
+    for other in TREES:
+        assert tree_words(treebank.right_branching(other, "VP")) == tree_words(other)
+
+
+@pytest.mark.skipif(not REAL_DATA, reason="ANNOTATED_TRANSFORMER_DATA names no directory")
+@pytest.mark.parametrize("name", treebank.TREEBANKS)
+def test_real_treebanks_are_as_their_entry_says(name):
+    entry = treebank.TREEBANKS[name]
+    splits = {split: treebank.load(name, split, REAL_DATA) for split in entry.n_trees}
+    assert {split: len(trees) for split, trees in splits.items()} == entry.n_trees
+    assert not folded(splits["train"] + splits["valid"]) & folded(splits["test"])
+    for tree in splits["test"]:
+        words = tree_words(tree)
+        again = delinearize(linearize(tree, "tags"), words)
+        n = brackets(tree).total()
+        assert bracket_counts(tree, again) == (n, n, n)
