@@ -11,9 +11,9 @@ The rest is the paper's: Adam, schedule, beam 4, alpha 0.6, and no averaging of 
 table.
 
 `STEPS` are two epochs, in which much of what Table 3 compares has no time to show. So there is a
-second table, *to the end*: the same rule and rows, `STEPS_TO_THE_END` steps, in which base's
-validation perplexity has all but stopped to fall. Its runs record their curve and score the average
-of their last checkpoints beside the last one. They take their batches from `text.planning`.
+second table, *to the end*: the same rule, `STEPS_TO_THE_END` steps, the rows `END`. Its runs record
+their curve and score the average of their last checkpoints beside the last one. They take their
+batches from `text.planning`.
 
 Before any row is read, `CONTROLS` must show what is in use: parts that are taken out of base's own
 trained weights.
@@ -58,8 +58,10 @@ CORPUS = "multi30k-en-de"
 STEPS, MAX_TOKENS, MAX_LENGTH, VOCAB_SIZE = 2000, 512, 64, 2000
 WARMUP_STEPS, LR_FACTOR = 400, 0.3
 N_SEEDS = 6
-STEPS_TO_THE_END = 15_000
-"""A little over 15 epochs; to be fixed on base's first seed, by the rule of `enough_steps`."""
+STEPS_TO_THE_END = 12_500
+"""Ten epochs. Base's first seed was to set it, by the rule of `enough_steps`, and does not: its
+perplexity still falls by 7 % in the last fifth of 16 epochs (LOG.md). So this is
+what the budget allows, and a verdict asks each row's own curve whether it tells."""
 TO_THE_END: dict[str, Any] = {
     "window": WINDOW,
     "precision": "fp32",
@@ -137,6 +139,8 @@ CLAIMS = (
     Variation("short-learned", "the same with learned positions", "E1", "short", train=_SHORT),
 )
 """What the paper claims, or takes for granted, without a row in Table 3."""
+END = ("base", *TEN, "no-positions", "no-warm-up", "pre-norm", "unscaled", "unscaled-A1")
+"""The rows that are run to the end."""
 VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS)}
 
 DECODINGS: dict[str, dict[str, Any]] = {
@@ -192,11 +196,12 @@ def find_variations(names: Iterable[str]) -> list[Variation]:
     """The variations of these ids.
 
     "ten" stands for base and `TEN`, "table" for all of Table 3's rows, "claims" for the others,
-    "all" for ten and claims. Raises ConfigError for an unknown id.
+    "all" for ten and claims, "end" for those that run to the end. Raises ConfigError for an unknown
+    id.
     """
     ten, claims = ["base", *TEN], [claim.id for claim in CLAIMS]
     table = [name for name in VARIATIONS if name not in claims]
-    groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims]}
+    groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims], "end": [*END]}
     ids = [one for name in names for one in groups.get(name, [name])]
     unknown = ", ".join(name for name in ids if name not in VARIATIONS)
     known = ", ".join([*groups, *VARIATIONS])

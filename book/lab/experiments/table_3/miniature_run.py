@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--to-the-end", action="store_true", help=to_the_end)
     parser.add_argument("--steps", type=int, help="another number of steps")
     parser.add_argument("--seeds", type=int, help="seeds of each row (default: 6, or 3 to the end)")
-    rows = "rows, or groups of rows: ten, claims, all (default)"
-    parser.add_argument("--rows", nargs="+", default=["all"], help=rows)
+    rows = "rows, or groups of rows: ten, claims, all (default), end (default with --to-the-end)"
+    parser.add_argument("--rows", nargs="+", help=rows)
     for name, what, default in (
         ("--out", "the table's file", "book/results"),
         ("--runs", "the runs", "runs/variations"),
@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs = args.runs or (Path(scratch) if args.small else RUNS / "variations")
         kept = args.scores or (Path(scratch) / "kept" if args.small else KEPT)
         out = args.out or (Path(tempfile.mkdtemp()) if args.small else RESULTS)
-        variations = find_variations(["base", "A1"] if args.small else args.rows)
+        default = ["base", "A1"] if args.small else ["end" if args.to_the_end else "all"]
+        variations = find_variations(args.rows or default)
         names = [variation.id for variation in variations]
         name = "reverse" if args.small else CORPUS
         n_seeds = args.seeds or (2 if args.small else 3 if args.to_the_end else N_SEEDS)
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{number} of {len(tasks)}: {path.parent.name}", flush=True)
         records = collect(runs, table)
         command = COMMAND + " --small" * args.small + " --to-the-end" * args.to_the_end
-        if not args.small and args.rows != ["all"]:
+        if args.rows:
             command += f" --rows {' '.join(args.rows)}"
         if args.seeds:
             command += f" --seeds {args.seeds}"
