@@ -32,6 +32,13 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether the error says that memory ran out, on a GPU or here."""
+    if type(error) is RuntimeError:  # PyTorch has no class for it on a CPU
+        return "t allocate memory" in str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
 def say(message: str) -> None:
     """One line of progress on standard error."""
     print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from annotated_transformer.model.attention import MultiHeadAttention, Way
+from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
 
 
@@ -135,8 +136,8 @@ def packed_decode(
 ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
     """The decoder's output with little computed on padding, and the positions of its rows.
 
-    The positions are among the B x T of `target_in`. Rows are what `model.decode` gives there, by
-    the same layers, in another `Way`; a test holds values and gradients equal. Each side is packed
+    The positions are among the B x T of `target_in`. The rows are those of `model.decode`, computed
+    by the same layers; a test holds values and gradients equal. Each side is packed
     where it pays, so that a few rows may be padding, or as `packings` says.
     """
     mask = model.source_mask(source)
@@ -145,56 +146,57 @@ def packed_decode(
     memory = source_packing.pack(memory) if source_packing else memory
     x = packing.pack(x) if packing else x
 
-    in_source = Packed(source_packing, source_packing, mask)
-    past, from_target = Packed(packing, packing), Packed(packing, source_packing, mask)
+    attend_source = partial(
+        attend_packed, packing=source_packing, memory_packing=source_packing, mask=mask
+    )
     for encoder_layer in model.encoder.layers:
-        memory = encoder_layer(memory, in_source)
+        memory = encoder_layer(memory, None, attend_source)
     memory = model.encoder.norm(memory)
+    attend_memory = partial(
+        attend_packed, packing=packing, memory_packing=source_packing, memory=memory, mask=mask
+    )
+    attend_past = partial(attend_packed, packing=packing, memory_packing=packing, causal=True)
     for decoder_layer in model.decoder.layers:
-        x = decoder_layer(x, memory, from_target, past)
+        x = decoder_layer(x, attend_memory, attend_past=attend_past)
     x = model.decoder.norm(x)
     if packing:
         return x, packing.positions
     return x.flatten(0, 1), torch.arange(target_in.numel(), device=x.device)
 
 
-class Packed(Way):
+def attend_packed(
+    attention: MultiHeadAttention,
+    x: Tensor,
+    packing: Packing | None,
+    memory_packing: Packing | None,
+    memory: Tensor | None = None,
+    mask: Bool[Tensor, "B 1 1 S"] | None = None,
+    causal: bool = False,
+) -> Tensor:
     """What `attention(x, memory, mask, causal)` gives where x is packed, memory is, or both.
 
-    Out come rows as in x. Where both are, and a GPU has a kernel for sentences of different
-    lengths, neither padding nor mask is made for it.
+    The output has the rows of x; without `memory` its keys are those of x. Where both are packed,
+    and a GPU has a kernel for sentences of different lengths, no padding and no mask is made.
     """
-
-    def __init__(
-        self,
-        packing: Packing | None,
-        memory_packing: Packing | None,
-        mask: Bool[Tensor, "B 1 1 S"] | None = None,
-    ) -> None:
-        self.packing, self.memory_packing, self.mask = packing, memory_packing, mask
-
-    def __call__(
-        self, attention: MultiHeadAttention, x: Tensor, memory: Tensor, causal: bool = False
-    ) -> Tensor:
-        packing, of_memory = self.packing, self.memory_packing
-        rows = attention.W_Q(x), attention.W_K(memory), attention.W_V(memory)
-        if packing and of_memory and fits_kernel(attention, rows[0]):
-            heads = varlen_attn(
-                *(each.unflatten(-1, (attention.h, -1)) for each in rows),
-                packing.starts,
-                of_memory.starts,
-                packing.longest,
-                of_memory.longest,
-                scale=attention.scale,
-                window_size=(-1, 0) if causal else (-1, -1),
-            )
-            return attention.W_O(heads.flatten(-2))
-        queries, keys, values = (
-            attention.split_heads(side.unpack(each) if side else each)
-            for each, side in zip(rows, (packing, of_memory, of_memory), strict=True)
+    memory = x if memory is None else memory
+    rows = attention.W_Q(x), attention.W_K(memory), attention.W_V(memory)
+    if packing and memory_packing and fits_kernel(attention, rows[0]):
+        heads = varlen_attn(
+            *(each.unflatten(-1, (attention.h, -1)) for each in rows),
+            packing.starts,
+            memory_packing.starts,
+            packing.longest,
+            memory_packing.longest,
+            scale=attention.scale,
+            window_size=(-1, 0) if causal else (-1, -1),
         )
-        heads = attention.heads(queries, keys, values, self.mask, causal)
-        return attention.W_O(packing.pack(heads) if packing else heads)
+        return attention.W_O(heads.flatten(-2))
+    queries, keys, values = (
+        attention.split_heads(side.unpack(each) if side else each)
+        for each, side in zip(rows, (packing, memory_packing, memory_packing), strict=True)
+    )
+    heads = attention.heads(queries, keys, values, mask, causal)
+    return attention.W_O(packing.pack(heads) if packing else heads)
 
 
 def has_kernel(device: torch.device) -> bool:

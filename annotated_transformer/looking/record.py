@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from annotated_transformer.errors import require
 from annotated_transformer.model.attention import (
     MultiHeadAttention,
-    Way,
     attention_weights,
     causal_mask,
 )
@@ -58,8 +57,8 @@ def _recorder(name: str, found: dict[str, Tensor]) -> Callable[..., None]:
         call = inspect.signature(module.forward).bind(*args, **kwargs)
         call.apply_defaults()
         x, memory, mask, causal = (call.arguments[key] for key in ("x", "memory", "mask", "causal"))
-        if isinstance(mask, Way):
-            return
+        if not isinstance(memory, Tensor):
+            return  # packed or cached keys
         with torch.no_grad():
             keys, _ = module.keys_and_values(memory)
             if causal:

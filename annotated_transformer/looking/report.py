@@ -19,7 +19,7 @@ from torch import Tensor
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import require
 from annotated_transformer.looking.knock_out import ATTENTION_MODULES, Head, heads_of, knocked_out
-from annotated_transformer.model.attention import MultiHeadAttention, Way, causal_mask
+from annotated_transformer.model.attention import MultiHeadAttention, causal_mask
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -56,7 +56,6 @@ def head_statistics(model: Transformer, batches: Sequence[Batch]) -> dict[str, H
 
     def note(name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x, memory, mask = (args + (kwargs.get("mask"),))[:3]
-        assert not isinstance(mask, Way)
         source, target = (side != model.config.pad_id for side in (batch.source, batch.target_out))
         asks, answers = target if "decoder" in name else source, source
         if kwargs.get("causal"):

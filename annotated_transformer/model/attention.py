@@ -7,7 +7,7 @@ are queries and keys.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -59,6 +59,14 @@ def scaled_dot_product_attention(
     instead, and a test holds the two equal.
     """
     return attention_weights(q, k, mask) @ v
+
+
+Attend = Callable[["MultiHeadAttention", Tensor], Tensor]
+"""Attention of the queries of a tensor over keys that no mask over a padded batch can describe.
+
+Packed rows (`fast.packing`) and cached keys (`decoding_state`) are such. The function gets the
+attention and its input x, and uses the parts `W_Q`, `heads` and `attend`.
+"""
 
 
 class MultiHeadAttention(nn.Module):
@@ -140,39 +148,18 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*B D"],
-        memory: Float[Tensor, "*M D"],
-        mask: Bool[Tensor, "..."] | Way | None = None,
+        memory: Float[Tensor, "*M D"] | Attend,
+        mask: Bool[Tensor, "..."] | None = None,
         causal: bool = False,
     ) -> Float[Tensor, "*B D"]:
         """Queries from `x`, keys and values from `memory` (the same tensor for self-attention).
 
         `mask` is broadcast to (B, h, L, S). `causal` stands for `causal_mask(L)` without building
-        it, which lets the fused kernel skip the upper triangle; use one of the two. Rows that are
-        not a padded batch bring the `Way` in which they see one another instead of a mask.
+        it, which lets the fused kernel skip the upper triangle; use one of the two. Where keys and
+        values are not those of a padded batch, `memory` is the function that reaches them
+        (`Attend`).
         """
-        if isinstance(mask, Way):
-            return mask(self, x, memory, causal)
+        if not isinstance(memory, Tensor):
+            return memory(self, x)  # called here, so that hooks on this module see every call
         keys, values = self.keys_and_values(memory)
         return self.attend(x, keys, values, mask, causal)
-
-
-class Way(ABC):
-    """Who sees whom, where no mask can say it.
-
-    Two kinds of rows need one: rows without padding (`fast.packing`), and rows whose keys a cache
-    has kept (`decoding_state`).
-
-    A layer's arithmetic is the same for all of them; they differ in how a query reaches its keys. A
-    way says how, and stands where a layer takes a mask. It uses the parts of an attention (`W_Q`,
-    `heads`, `attend`), not the attention itself, which calls it.
-    """
-
-    @abstractmethod
-    def __call__(
-        self,
-        attention: MultiHeadAttention,
-        x: Float[Tensor, "*B D"],
-        memory: Float[Tensor, "*M D"],
-        causal: bool = False,
-    ) -> Float[Tensor, "*B D"]:
-        """What the queries of `x` find in `memory`, or in what the way has kept of it."""

@@ -9,21 +9,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from annotated_transformer.errors import require
-from annotated_transformer.model.attention import MultiHeadAttention, Way
+from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.stacks import DecoderLayer
 
 
 class LayerCache:
-    """What one decoder layer keeps between steps: B sentences, W hypotheses each.
+    """The KV cache of one decoder layer: B sentences, W hypotheses each.
 
-    There is one row for each *sentence*, not for each hypothesis. `keys` and `values` hold the
-    tokens decoded so far: T of them in all, W more with each step. Hypotheses that have a beginning
-    in common share its tokens, so together they are a prefix tree, and nothing moves when one of
-    them branches or ends; `DecodingState.target_mask` says which tokens are in which. A query meets
-    all T, so this is cheap for beams, which share most of what they have; W hypotheses with nothing
-    in common cost W times the scores. Both are the filled part of buffers that are written in place
-    (so not for gradients through several steps), and made anew when full. `memory_keys` and
-    `memory_values` hold the source.
+    All hypotheses of a sentence share one row. `keys` and `values` hold the T tokens decoded so
+    far, W more with each step. A common prefix is stored once, as in a prefix tree, and
+    `DecodingState.target_mask` says which tokens belong to which hypothesis, so branching copies
+    nothing. Each query scores all T tokens. That is cheap for beams, which share most of their
+    tokens; W hypotheses without a common prefix cost W times the scores.
+
+    Both are the filled part of buffers that are written in place (so there are no gradients through
+    several steps) and reallocated when full. `memory_keys` and `memory_values` hold the source.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class LayerCache:
         """From no positions (keys and values of length 0) and the source's keys and values."""
         self.length = 0
         self.buffers = [keys, values]
-        self.memory_keys, self.memory_values = memory_keys, memory_values
+        self.memory_keys = memory_keys
+        self.memory_values = memory_values
 
     @classmethod
     def of_memory(cls, layer: DecoderLayer, memory: Float[Tensor, "B S D"]) -> LayerCache:
@@ -65,6 +66,25 @@ class LayerCache:
             buffer.narrow(2, self.length, n_new).copy_(new)
         self.length += n_new
 
+    def attend_past(
+        self,
+        attention: MultiHeadAttention,
+        x: Float[Tensor, "B W D"],
+        mask: Float[Tensor, "B 1 W T"] | None,
+    ) -> Float[Tensor, "B W D"]:
+        """Append the new keys and values, then attend to each cached token that `mask` allows."""
+        self.append(*attention.keys_and_values(x))
+        return attention.attend(x, self.keys, self.values, mask)
+
+    def attend_memory(
+        self,
+        attention: MultiHeadAttention,
+        x: Float[Tensor, "B W D"],
+        mask: Float[Tensor, "B 1 1 S"] | None,
+    ) -> Float[Tensor, "B W D"]:
+        """Attend to the source, whose keys and values were computed before the first step."""
+        return attention.attend(x, self.memory_keys, self.memory_values, mask)
+
     def _set(self, *filled: Tensor, n_more: int = 0) -> None:
         """Hold these keys and values, in new buffers.
 
@@ -88,37 +108,11 @@ class LayerCache:
         self.memory_values = self.memory_values.index_select(0, sentences)
 
 
-class CachedPast(Way):
-    """New positions' keys and values join the cached ones; all that are not masked are met."""
-
-    def __init__(self, cache: LayerCache, target_mask: Float[Tensor, "B 1 W T"] | None) -> None:
-        self.cache, self.target_mask = cache, target_mask
-
-    def __call__(
-        self, attention: MultiHeadAttention, x: Tensor, memory: Tensor, causal: bool = False
-    ) -> Tensor:
-        self.cache.append(*attention.keys_and_values(x))
-        return attention.attend(x, self.cache.keys, self.cache.values, self.target_mask)
-
-
-class CachedMemory(Way):
-    """The source's keys and values, which were computed once, before the first step."""
-
-    def __init__(self, cache: LayerCache, memory_mask: Float[Tensor, "B 1 1 S"] | None) -> None:
-        self.cache, self.memory_mask = cache, memory_mask
-
-    def __call__(
-        self, attention: MultiHeadAttention, x: Tensor, memory: Tensor, causal: bool = False
-    ) -> Tensor:
-        keys, values = self.cache.memory_keys, self.cache.memory_values
-        return attention.attend(x, keys, values, self.memory_mask)
-
-
 @dataclass
 class DecodingState:
     """B sentences with W hypotheses each, all decoded up to the same position.
 
-    The caches hold T tokens of each sentence, those of all its hypotheses, as a prefix tree.
+    The caches hold T tokens per sentence, those of all its hypotheses, as a prefix tree.
     `target_mask` is 0 where token t is in hypothesis w (an ancestor, or its newest) and minus
     infinity elsewhere; it is None as long as a sentence has only ever had one hypothesis.
     `memory_mask` is minus infinity at padding and 0 elsewhere; it is None without padding.

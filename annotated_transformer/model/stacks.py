@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.model.attention import MultiHeadAttention, Way
+from annotated_transformer.model.attention import Attend, MultiHeadAttention
 from annotated_transformer.model.dropout import Dropout
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 
@@ -69,9 +69,13 @@ class EncoderLayer(nn.Module):
         self.add_norm_2 = AddNorm(config.d_model, config.p_drop, config.norm)
 
     def forward(
-        self, x: Float[Tensor, "*B D"], mask: Bool[Tensor, "B 1 1 S"] | Way | None
+        self,
+        x: Float[Tensor, "*B D"],
+        mask: Bool[Tensor, "B 1 1 S"] | None,
+        attend: Attend | None = None,
     ) -> Float[Tensor, "*B D"]:
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, mask))
+        """Each position sees all those that `mask` allows, or reaches its keys by `attend`."""
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, attend or y, mask))
         return self.add_norm_2(x, self.feed_forward)
 
 
@@ -113,16 +117,16 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*B D"],
-        memory: Float[Tensor, "*M D"],
-        memory_mask: Bool[Tensor, "B 1 1 S"] | Way | None,
-        past: Way | None = None,
+        memory: Float[Tensor, "*M D"] | Attend,
+        memory_mask: Bool[Tensor, "B 1 1 S"] | None = None,
+        attend_past: Attend | None = None,
     ) -> Float[Tensor, "*B D"]:
         """Each target position sees itself, the earlier ones, and all of the source.
 
-        Where the earlier ones are not in `x`, `past` has them. `memory` is empty where
-        `memory_mask` is a `Way` that has its keys and values already.
+        In training the earlier ones are in `x`. In a step of decoding a cache holds them, and
+        `attend_past` reaches them there, as `memory` then does the source's keys.
         """
-        x = self.add_norm_1(x, lambda y: self.self_attention(y, y, past, causal=True))
+        x = self.add_norm_1(x, lambda y: self.self_attention(y, attend_past or y, causal=True))
         x = self.add_norm_2(x, lambda y: self.cross_attention(y, memory, memory_mask))
         return self.add_norm_3(x, self.feed_forward)
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.model.attention import padding_mask
-from annotated_transformer.model.decoding_state import (
-    CachedMemory,
-    CachedPast,
-    DecodingState,
-    LayerCache,
-    added_mask,
-)
+from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask
 from annotated_transformer.model.dropout import Dropout
 from annotated_transformer.model.embedding import SharedEmbedding, positions_of
 from annotated_transformer.model.stacks import Decoder, Encoder
@@ -125,7 +121,7 @@ class Transformer(nn.Module):
         x = x.view(-1, n_hypotheses, self.config.d_model)
         state.advance(n_hypotheses)
         for layer, cache in zip(self.decoder.layers, state.caches, strict=True):
-            memory = CachedMemory(cache, state.memory_mask)
-            past = CachedPast(cache, state.target_mask)
-            x = layer(x, x[:, :0], memory, past)
+            attend_memory = partial(cache.attend_memory, mask=state.memory_mask)
+            attend_past = partial(cache.attend_past, mask=state.target_mask)
+            x = layer(x, attend_memory, attend_past=attend_past)
         return self.logits(self.decoder.norm(x))

@@ -6,8 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,15 @@ import torch
 from torch import Tensor
 
 from annotated_transformer import files
+from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.files import read_bounded
-from annotated_transformer.training.mishaps import require_progress
+from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.run import TrainingRun
 
-MOST_BYTES = 2**30  # of a log: a run of millions of steps, each with a line
+MAX_LOG_BYTES = 2**30  # a run of millions of steps, each with a line
+MAX_SKIPPED = 50
+"""So many steps in a row may be skipped: float16 finds its scale in fewer."""
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -59,7 +62,7 @@ class TrainingLog:
         A line that a full disk has cut, or a power cut has left as zeros, goes as well.
         """
         kept: dict[tuple[int, bool], str] = {}
-        for line in read_bounded(self.path, MOST_BYTES).splitlines(keepends=True):
+        for line in read_bounded(self.path, MAX_LOG_BYTES).splitlines(keepends=True):
             record = _record(line)
             if record is not None and record["step"] <= steps:
                 kept.setdefault((record["step"], "loss" in record), line.decode())
@@ -101,11 +104,10 @@ class TrainingLog:
         self.run.n_tokens += n_tokens
         self.bar.update()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Seconds within the block do not count as training."""
+    def write_validation(self, validate: Callable[[Transformer], dict[str, float]]) -> None:
+        """A line with what `validate` measures, whose time does not count as training."""
         began = time.perf_counter()
-        yield
+        self.write(validate(self.run.model))
         self.since += time.perf_counter() - began
 
     def write_means(self) -> None:
@@ -129,7 +131,7 @@ class TrainingLog:
         self.since, self.tokens_before = time.perf_counter(), 0
         if adam_steps > self.adam_steps:
             self.adam_steps, self.moved = adam_steps, run.steps
-        require_progress(run.steps - self.moved, run.config)
+        _require_progress(run.steps - self.moved, run.config)
 
     def write(self, record: dict[str, float]) -> None:
         """A line of JSON, which knows no NaN and no infinity: they are null."""
@@ -140,3 +142,14 @@ class TrainingLog:
             file.write(json.dumps({"step": self.run.steps, **finite}, allow_nan=False) + "\n")
         for name, value in record.items() if self.writer else ():
             self.writer.add_scalar(name, value, self.run.steps)  # type: ignore[union-attr]
+
+
+def _require_progress(skipped: int, config: TrainConfig) -> None:
+    """Raise ConfigError when the last `skipped` steps, all skipped, are too many."""
+    if skipped >= MAX_SKIPPED:
+        raise ConfigError(
+            f"the last {skipped} steps were skipped, because gradients overflowed or were NaN: "
+            f"begin again with a smaller lr_factor (now {config.lr_factor}), more "
+            f"warmup_steps (now {config.warmup_steps:,}) or clip_norm=1, or from weights of before "
+            "with --init"
+        )

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import Terminated, require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
 from annotated_transformer.training.distributed.processes import ALONE, Processes
 from annotated_transformer.training.epochs import TrainingPairs
-from annotated_transformer.training.interrupts import Interrupts
 from annotated_transformer.training.log import TrainingLog
-from annotated_transformer.training.mishaps import out_of_memory, out_of_memory_in_a_save
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.training.run_directory import (
-    begin_run,
-    kept_from_others,
-    remove_temporaries,
-)
+from annotated_transformer.training.run_directory import begin_run, kept_from_others
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -69,14 +66,14 @@ def train(
     raised. Pairs longer than `max_length` tokens, or with an empty side, are left out of the
     training data. Raises ConfigError when nothing is left, when `out` already holds a run and
     `resume` is not set, when there is nothing to resume, and when the tokenizer, the pairs or the
-    settings are not those of the run; where another process trains in `out`; where memory is out;
-    and where `MOST_SKIPPED` steps in a row had to be skipped. A state that is damaged, of another
-    model or not to be read is passed over, aloud, for the one before.
+    settings are not those of the run; where another process trains in `out`; where memory runs out;
+    and where `log.MAX_SKIPPED` steps in a row had to be skipped. A state that is damaged,
+    unreadable or of another model is skipped with a message, and the one before it is used.
 
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
-    stop together, whichever gets a signal; the first one writes; each validates a part of the
-    pairs, and calls a `validate` of one's own.
+    stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs, and
+    calls a `validate` of one's own.
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)
@@ -99,10 +96,15 @@ def train(
     run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
+    if validate is None and valid_pairs:
+        validate = _validation(model_config, tokenizer, valid_pairs, processes)
+
+    def is_due(every: int) -> bool:
+        return run.steps == train_config.train_steps or run.steps % every == 0
+
+    agree = processes.any if processes.n > 1 else None
     with kept_from_others(out, processes):
         if resume:
-            if processes.is_first:
-                remove_temporaries(out)
             state.restore(run, out, saved)
             corpus = corpus or checkpoint.read_config(out).get("corpus", "")
         else:
@@ -110,49 +112,90 @@ def train(
                 begin_run(out)
             if init:
                 load_weights(run.model, initial, path)
-        extra = {"train": train_config.to_dict(), "corpus": corpus}
         if processes.is_first:
+            extra = {"train": train_config.to_dict(), "corpus": corpus}
             checkpoint.write_directory(out, model_config, tokenizer, extra)
-
-        def is_due(every: int) -> bool:
-            return run.steps == train_config.train_steps or run.steps % every == 0
-
-        def save(to_average: bool = False) -> None:
-            with out_of_memory_in_a_save(out, run):
-                state.save(run, out, to_average)
-
-        if validate is None and valid_pairs:
-            from annotated_transformer.training.validation import Validation
-
-            add_up = processes.total if processes.n > 1 else None
-            validate = Validation(
-                model_config, tokenizer, processes.share(valid_pairs), add_up=add_up
-            )
-        agree = processes.any if processes.n > 1 else None
         with TrainingLog(run, out, tensorboard, progress) as log, Interrupts(agree) as signals:
             batches = run.batches(pairs)
             try:
                 while True:
                     due = run.steps > log.validated and is_due(train_config.validate_every)
                     if validate is not None and due:
-                        with log.paused():
-                            log.write(validate(run.model))
+                        log.write_validation(validate)
                     if run.steps == train_config.train_steps:
                         break
                     drawn = [next(batches) for _ in range(train_config.accumulate)]
                     with signals.held():
-                        with out_of_memory(drawn, train_config):
-                            sums = run.step(drawn)
-                        log.add(*sums)
+                        log.add(*run.step(drawn))
                         if is_due(train_config.log_every):
                             log.write_means()
                         if is_due(train_config.checkpoint_every):
-                            save(to_average=True)
+                            state.save(run, out)
                         elif validate is not None and is_due(train_config.validate_every):
-                            save()
+                            state.save(run, out, to_average=False)
             except KeyboardInterrupt:
                 if run.saved_steps < run.steps and not signals.broke_in:
                     with signals.held():
-                        save()
+                        state.save(run, out, to_average=False)
                 raise
         return run.model.eval()
+
+
+def _validation(
+    config: ModelConfig, tokenizer: Tokenizer, pairs: TextPairs, processes: Processes
+) -> Validate:
+    """The default `validate`, for which each process takes its share of the pairs."""
+    from annotated_transformer.training.validation import Validation
+
+    add_up = processes.total if processes.n > 1 else None
+    return Validation(config, tokenizer, processes.share(pairs), add_up=add_up)
+
+
+class Interrupts:
+    """Inside `with Interrupts() as signals:` Ctrl-C and SIGTERM raise KeyboardInterrupt.
+
+    For SIGTERM it is the subclass `errors.Terminated`. Inside `with signals.held():` the first
+    signal is deferred to the end of the block. A second one interrupts the block; `broke_in` is
+    then true. Only the main thread of a process gets signals; in other threads nothing changes.
+
+    With several processes, `agree` says whether one of them got a signal. Then every signal is
+    deferred to the end of a held block, and the processes stop together: torchrun, which sends
+    each a Ctrl-C of its own, kills those that do not end.
+    """
+
+    def __init__(self, agree: Callable[[bool], bool] | None = None) -> None:
+        self.agree = agree
+        self.holding = self.waiting = self.broke_in = False
+        self.stop: type[KeyboardInterrupt] = KeyboardInterrupt
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.stop = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        if self.agree or self.holding and not self.waiting:
+            self.waiting = True
+            return
+        self.broke_in = self.holding
+        raise self.stop
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self.holding = True
+        try:
+            yield
+        finally:
+            self.holding = False
+        if self.agree:
+            self.waiting = self.agree(self.waiting)
+        if self.waiting:
+            self.waiting = False
+            raise self.stop

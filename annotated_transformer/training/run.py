@@ -6,6 +6,7 @@ That is what a run has to get back when it goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import count
 from typing import Literal
 
@@ -13,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import LocalError, is_lack_of_memory, require
 from annotated_transformer.fast.attention_kernels import without_cudnn_attention
-from annotated_transformer.fast.blockwise_loss import linear_cross_entropy
+from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
     Packing,
     Packings,
@@ -24,12 +25,19 @@ from annotated_transformer.fast.packing import (
 )
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch
-from annotated_transformer.training.distributed.processes import ALONE, Processes, require_parallel
-from annotated_transformer.training.distributed.wrapping import data_parallel
+from annotated_transformer.training.distributed.processes import (
+    ALONE,
+    Processes,
+    data_parallel,
+    require_parallel,
+)
 from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
-from annotated_transformer.training.loss import label_smoothed_cross_entropy
-from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
-from annotated_transformer.training.precision import gradient_scaler, product_type
+from annotated_transformer.training.optimizer import (
+    gradient_scaler,
+    make_adam,
+    noam_learning_rate,
+    product_dtype,
+)
 
 PackingChoice = Literal["auto", "on", "off"]
 
@@ -53,12 +61,12 @@ class TrainingLoss(nn.Module):
         model, pad_id = self.model, self.model.config.pad_id
         if packings is None:
             logits, target_out = model(batch.source, batch.target_in), batch.target_out
-            return label_smoothed_cross_entropy(logits, target_out, self.eps_ls, pad_id)
+            return smoothed_cross_entropy(logits, target_out, self.eps_ls, pad_id)
         x_RD, positions_R = packed_decode(model, batch.source, batch.target_in, packings)
         target_R = batch.target_out.flatten()[positions_R]
         if self.blockwise:
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, self.eps_ls, pad_id)
-        return label_smoothed_cross_entropy(model.logits(x_RD), target_R, self.eps_ls, pad_id)
+        return smoothed_cross_entropy(model.logits(x_RD), target_R, self.eps_ls, pad_id)
 
 
 class TrainingRun:
@@ -70,13 +78,13 @@ class TrainingRun:
         loss, nll, n_tokens = run.step([batch])
 
     `packing` says whether padding is left out of what is computed: "auto" does so where it pays, on
-    a CPU without `compile`; "on" and "off" decide it. The values are the same. `steps` counts what
-    was tried: the rate, the log, checkpoints and the end of a run go by it, so that nobody has to
-    ask a GPU whether float16 overflowed. Adam counts the steps that it made, for its own means; the
-    difference is the number of skipped ones.
+    a CPU without `compile`; "on" and "off" decide it. The values are the same, save for what
+    dropout draws. `steps` counts attempted steps: the rate, the log, checkpoints and the end of a
+    run go by it, so that the host never waits for a GPU to say whether float16 overflowed. Adam
+    counts the steps that it made; the difference is the number of skipped ones.
 
-    With `processes` of `distributed.processes` this is one of several that make the same run: all
-    are given the same batches, and each takes its share.
+    With `processes` of `distributed.processes` this is one of several processes of the same run:
+    all are given the same batches, and each takes its share.
     """
 
     def __init__(
@@ -96,9 +104,10 @@ class TrainingRun:
         require_parallel(config, processes)
         torch.manual_seed(config.seed)
         self.processes = processes
-        self.config, self.device = config, torch.device(device)
-        self.dtype = product_type(config.precision, self.device)
-        self.model = Transformer(model_config).to(self.device).train()
+        self.config = config
+        self.device = torch.device(device)
+        self.dtype = product_dtype(config.precision, self.device)
+        self.model = _new_model(model_config, self.device)
         processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
@@ -156,17 +165,27 @@ class TrainingRun:
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         """One Adam step on the mean loss over all real target tokens of `batches`.
 
-        Gives their summed loss, nll, and number of tokens. The rate is set before the step, and the
-        first step is step 1 (section 5.3). In float16 the loss is scaled, and a step whose
-        gradients overflow changes neither weights nor Adam's state.
+        Returns their summed loss, nll, and number of tokens. The rate is set before the step, and
+        the first step is step 1 (section 5.3). In float16 the loss is scaled, and a step whose
+        gradients overflow changes neither weights nor Adam's state. Raises ConfigError where memory
+        runs out, with the largest batch and what to lower.
         """
+        try:
+            return self._step(batches)
+        except (MemoryError, RuntimeError) as error:
+            if is_lack_of_memory(error):
+                raise LocalError(f"out of memory on {self._largest(batches)}") from None
+            raise
+
+    def _step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         n_tokens = sum(batch.n_tokens for batch in batches)
         sums = torch.zeros(2, device=self.device)
         half = self.dtype != torch.float32
-        with without_cudnn_attention():
+        with without_cudnn_attention() if self.device.type == "cuda" else nullcontext():
             for batch in self.processes.share_of_step(batches, self.loss):
                 with torch.autocast(self.device.type, dtype=self.dtype, enabled=half):
                     loss, nll = self.loss(batch.to(self.device), self.packings_of(batch))
+                # DDP averages gradients over the processes: the factor n makes that the sum.
                 self.scaler.scale(loss * self.processes.n / n_tokens).backward()
                 sums += torch.stack([loss.detach(), nll.detach()])
         self.processes.total(sums)
@@ -181,6 +200,15 @@ class TrainingRun:
         self.optimizer.zero_grad()
         self.position = self.epoch, self.n_batches
         return sums[0], sums[1], n_tokens
+
+    def _largest(self, batches: list[Batch]) -> str:
+        sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
+        rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
+        return (
+            f"a batch of {rows} sentences of up to {source} source and {target} target tokens: "
+            f"lower max_tokens, now {self.config.max_tokens:,} (with a higher accumulate a step is "
+            f"as large), or max_length, now {self.config.max_length:,}"
+        )
 
     def packings_of(self, batch: Batch) -> Packings | None:
         """The packings of a batch, or None for one that stays padded.
@@ -200,3 +228,15 @@ class TrainingRun:
         """How many steps Adam has made, on the device: each parameter has the same count."""
         states = self.optimizer.state.values()
         return next((state["step"] for state in states), torch.zeros((), device=self.device))
+
+
+def _new_model(config: ModelConfig, device: torch.device) -> Transformer:
+    """A model in training mode. Raises ConfigError where memory does not suffice for it."""
+    try:
+        return Transformer(config).to(device).train()
+    except (MemoryError, RuntimeError) as error:
+        if is_lack_of_memory(error):
+            sizes = f"d_model {config.d_model:,}, d_ff {config.d_ff:,}, N {config.N}"
+            vocabulary = f"vocab_size {config.vocab_size:,}"
+            raise LocalError(f"out of memory for a model of {sizes}, {vocabulary}") from None
+        raise

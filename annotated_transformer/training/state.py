@@ -1,6 +1,6 @@
 """A training run on disk: what is saved, what is restored, what may change when a run goes on.
 
-The last two states are kept. A run goes on from the newest that is whole. One that is not is set
+The last two states are kept. A run goes on from the newest undamaged one. A damaged state is set
 aside as `training.damaged.safetensors`, until the next save makes two good ones again.
 """
 
@@ -14,10 +14,18 @@ from torch import Tensor
 
 from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import ConfigError, DamagedFileError, require, say
+from annotated_transformer.errors import (
+    ConfigError,
+    DamagedFileError,
+    LocalError,
+    is_lack_of_memory,
+    require,
+    say,
+)
 from annotated_transformer.files import flush_to_disk
 from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.run_directory import remove_temporaries
 from annotated_transformer.training.state_checks import (
     ADAM,
     from_json,
@@ -44,23 +52,32 @@ DAMAGED_FILE = "training.damaged.safetensors"
 def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
     """Save the weights to average, the weights to use, and the state to resume from.
 
-    Each file is written atomically. The state comes last: a run that is killed in between goes back
+    Each file is written atomically. The state is written last: a run killed in between goes back
     one checkpoint and writes the others again. Without `to_average` nothing is added to
-    `checkpoints`, and the state comes first, so that not even a first save can leave weights alone.
-    The state before is kept, for the case that the new one is damaged later.
+    `checkpoints`, and the state is written first, so that a run killed in its first save leaves no
+    weights without a state. The previous state is kept in case the new one is damaged later.
 
-    Of many processes all have to call this, and the first one writes.
+    All processes of a run must call this; rank 0 writes.
     """
-    tensors = _tensors(run)
-    if run.processes.is_first:
-        _write(run, out, to_average, tensors)
+    try:
+        tensors = _tensors(run)
+        if run.processes.is_first:
+            _write(run, out, to_average, tensors)
+    except (MemoryError, RuntimeError) as error:
+        if is_lack_of_memory(error):
+            saved = f"step {run.saved_steps} is, and --resume goes on from there"
+            raise LocalError(
+                f"out of memory while step {run.steps} was saved in {out}: "
+                f"{saved if run.saved_steps else 'nothing is'}; other programs may have taken it"
+            ) from None
+        raise
     run.saved_steps = run.steps
 
 
 def _write(run: TrainingRun, out: Path, to_average: bool, tensors: dict[str, Tensor]) -> None:
     about = weights.belongs_to(run.model.config, run.vocabulary)
     if (out / "log.jsonl").exists():
-        flush_to_disk(out / "log.jsonl")  # no state is older than the lines before it
+        flush_to_disk(out / "log.jsonl")  # after a power cut the log must reach as far as the state
     if to_average:
         name = f"step-{run.steps:08d}.safetensors"
         weights.save_weights(out / "checkpoints" / name, run.model, metadata=about)
@@ -90,7 +107,7 @@ def _tensors(run: TrainingRun) -> dict[str, Tensor]:
 
 
 def _of_process(name: str, rank: int) -> str:
-    """The name of a random state: that of the first process has no number."""
+    """The name of a process's random state; that of rank 0 has no number."""
     return f"{name}.{rank}" if rank else name
 
 
@@ -114,11 +131,11 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
 
 
 def newest_state(config: ModelConfig, out: Path) -> Path:
-    """The file to go on from: the newest state that is whole and has the shapes of this model.
+    """The file to go on from: the newest undamaged state with the shapes of this model.
 
-    That is known before there is memory for a model of any size that a config.json may promise.
-    Raises ConfigError where there is none, with what is wrong with each: damaged, of another model,
-    or not to be read.
+    It is found from headers alone, before memory is taken for a model whose size a config.json may
+    exaggerate. Raises ConfigError where there is none, with what is wrong with each: damaged, of
+    another model, or unreadable.
     """
     paths, failures = checkpoint.state_files(out), []
     require(bool(paths), f"nothing to resume in {out}: it has no {STATE_FILE}")
@@ -137,16 +154,18 @@ def newest_state(config: ModelConfig, out: Path) -> Path:
 
 
 def agreed_state(config: ModelConfig, out: Path, processes: Processes) -> Path:
-    """`newest_state` as the first process finds it: all of them go on from the same one."""
+    """`newest_state` as rank 0 finds it, so that all processes go on from the same one."""
     return out / processes.from_first(lambda: newest_state(config, out).name.encode()).decode()
 
 
 def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
-    """What `save` wrote, from `path` if `newest_state` gave it.
+    """Put the run where `save` left it, from `path` (by default `newest_state`).
 
-    Raises ConfigError where there is nothing, and for other settings, other training pairs or
-    another vocabulary. A damaged state that is newer is set aside, aloud.
+    Raises ConfigError where there is no state, and for other settings, other training pairs or
+    another vocabulary. A newer state that is damaged is set aside with a message.
     """
+    if run.processes.is_first:
+        remove_temporaries(out)
     path = path or newest_state(run.model.config, out)
     tensors, metadata = weights.load_tensors(path)
     model_config = checkpoint.read_model_config(out)
@@ -206,7 +225,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
 
 
 def _set_aside(out: Path, path: Path, step: int) -> None:
-    """After a fall-back: the good state is the one to go on from for whoever looks next."""
+    """After falling back, make the good state the newest file, so that the next resume finds it."""
     newest = out / STATE_FILE
     if path == newest:
         return

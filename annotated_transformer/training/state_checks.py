@@ -19,7 +19,7 @@ ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def require_state(config: ModelConfig, path: Path) -> None:
-    """Raise DamagedFileError unless the file is a state, ConfigError unless it is this model's."""
+    """Raise DamagedFileError for a file that is no state, ConfigError for another model's."""
     weights.require_whole(path)
     metadata = weights.read_metadata(path)
     shapes = weights.tensor_shapes(path)
@@ -46,7 +46,7 @@ def require_state(config: ModelConfig, path: Path) -> None:
 
 
 def with_prefix(prefix: str, named: Any) -> dict[str, Any]:
-    """The entries whose names begin so, without that beginning."""
+    """The entries whose names begin with `prefix`, without it."""
     return {
         name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)
     }
@@ -59,24 +59,27 @@ def from_json(path: Path, metadata: dict[str, str], name: str) -> dict[str, Any]
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise DamagedFileError(f"{path} is damaged: its {name} are no JSON")
+        raise DamagedFileError(f"{path} is damaged: its {name} entry is not JSON")
     return value
 
 
 def require_counters(path: Path, metadata: dict[str, str], config: TrainConfig) -> dict[str, int]:
-    """The counters of a state. Raises DamagedFileError for those that no run can have."""
+    """The counters of a state. Raises DamagedFileError for counters that no run can produce."""
     counters = from_json(path, metadata, "counters")
     numbers = all(type(value) is int and 0 <= value < 2**63 for value in counters.values())
     if not numbers or not counters.keys() >= {"step", "epoch", "n_batches"}:
-        raise DamagedFileError(f"{path} is damaged: its counters are no numbers")
-    drawn = counters["epoch"] + counters["n_batches"]  # at the least: no epoch is empty
+        raise DamagedFileError(f"{path} is damaged: its counters are not whole numbers")
+    drawn = counters["epoch"] + counters["n_batches"]  # at least: every epoch has a batch
     if drawn > counters["step"] * config.accumulate or counters.get("multiple_of", 1) not in (1, 8):
-        raise DamagedFileError(f"{path} is damaged: its counters are no run's")
+        raise DamagedFileError(f"{path} is damaged: its counters contradict each other")
     return counters
 
 
 def require_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Raise DamagedFileError for values that no run has: of another type, no numbers, below 0."""
+    """Raise DamagedFileError for values that no run can produce.
+
+    Those are a wrong dtype, not finite, or negative where a square or a count must be.
+    """
     for name, tensor in tensors.items():
         is_random = name.startswith("random.")
         wrong = tensor.dtype != (torch.uint8 if is_random else torch.float32)
@@ -84,11 +87,11 @@ def require_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
             is_below = name.startswith(("adam.step.", "adam.exp_avg_sq.")) and (tensor < 0).any()
             wrong = bool(is_below or not tensor.isfinite().all())
         if wrong:
-            raise DamagedFileError(f"{path} is damaged: {name} has values that no run has")
+            raise DamagedFileError(f"{path} is damaged: {name} has values that no run can produce")
 
 
 def require_scaler(path: Path, scaler: Mapping[str, Any], like: Mapping[str, Any]) -> None:
-    """Raise DamagedFileError unless it is the state of a gradient scaler as another one is."""
+    """Raise DamagedFileError unless `scaler` has the keys of `like`, and numbers."""
     numbers = all(type(n) in (int, float) and math.isfinite(n) for n in scaler.values())
     if not numbers or scaler.keys() != like.keys():
-        raise DamagedFileError(f"{path} is damaged: its scaler are no numbers")
+        raise DamagedFileError(f"{path} is damaged: its scaler state is not numeric")

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -6,7 +8,7 @@ from torch.testing import assert_close
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.model.attention import MultiHeadAttention
-from annotated_transformer.model.decoding_state import CachedMemory, CachedPast, LayerCache
+from annotated_transformer.model.decoding_state import LayerCache
 from annotated_transformer.model.dropout import Dropout
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 from annotated_transformer.model.stacks import AddNorm, Decoder, DecoderLayer, Encoder
@@ -140,9 +142,8 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
     steps = [
         layer(
             x[:, t][None],
-            memory[:, :0],
-            CachedMemory(cache, minus_infinities(mask)),
-            CachedPast(cache, minus_infinities(own[..., : 2 * (t + 1)])),
+            partial(cache.attend_memory, mask=minus_infinities(mask)),
+            attend_past=partial(cache.attend_past, mask=minus_infinities(own[..., : 2 * (t + 1)])),
         )
         for t in range(T)
     ]

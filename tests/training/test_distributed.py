@@ -28,9 +28,12 @@ from annotated_transformer.text.planning import PairsInMemory
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
-from annotated_transformer.training.distributed.processes import Processes, require_parallel
+from annotated_transformer.training.distributed.processes import (
+    Processes,
+    let_go_of_gradients,
+    require_parallel,
+)
 from annotated_transformer.training.distributed.rendezvous import fresh_store
-from annotated_transformer.training.distributed.wrapping import let_go_of_gradients
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
@@ -213,8 +216,8 @@ def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypat
 @pytest.mark.parametrize(
     ("where", "what", "line"),
     [
-        ((TrainingRun, "step"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
-        ((state, "save"), MemoryError(), "out of memory while step 1 was saved"),
+        ((TrainingRun, "_step"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
+        ((state, "_tensors"), MemoryError(), "out of memory while step 1 was saved"),
         ((os, "pread"), None, "00000.offsets.npy was cut while it was being read"),
     ],
     ids=["in a step", "in a save", "a cut shard"],
@@ -321,7 +324,7 @@ import weakref
 import torch.distributed as dist
 from torch import nn
 from annotated_transformer.training.distributed.rendezvous import make_group
-from annotated_transformer.training.distributed.wrapping import data_parallel, let_go_of_gradients
+from annotated_transformer.training.distributed.processes import data_parallel, let_go_of_gradients
 make_group("gloo", dist.HashStore())
 group, module = weakref.ref(dist.group.WORLD), data_parallel(nn.Linear(1, 1))
 assert group() is not None

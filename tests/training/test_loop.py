@@ -36,7 +36,7 @@ from annotated_transformer.training import (
     state as training_state,
 )
 from annotated_transformer.training.loop import train
-from annotated_transformer.training.precision import product_type
+from annotated_transformer.training.optimizer import product_dtype
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.validation import Validation
 from annotated_transformer.translation.search import beam_search, greedy_search
@@ -311,7 +311,7 @@ def test_an_epoch_has_every_pair_and_as_many_joined_ones_drawn_anew(
 
     monkeypatch.setattr(TrainingRun, "step", update)
     monkeypatch.setattr(training_state, "save", lambda *_, **__: None)
-    monkeypatch.setattr(training_log, "require_progress", lambda *_: None)  # Adam makes no step
+    monkeypatch.setattr(training_log, "_require_progress", lambda *_: None)  # Adam makes no step
     run(tmp_path / "run", train_steps=200, concatenate=1.0, max_length=max_length)
     sources = Counter(tuple(x) for x, _ in encode_pairs(toy_tokenizer(), PAIRS, max_length))
     joined = [seen[epoch] - sources for epoch in (0, 1)]
@@ -396,8 +396,7 @@ def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypa
         save_tensors(path, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        for module in (checkpoint, weights):
-            patch.setattr(module, "save_tensors", full_disk)
+        patch.setattr(weights, "save_tensors", full_disk)
         run(tmp_path / "run", log_every=5)
     run(tmp_path / "run", log_every=5, resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
@@ -417,8 +416,7 @@ def test_a_first_save_before_a_validation_that_fails_leaves_no_dead_end(tmp_path
         save_tensors(path, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-        for module in (checkpoint, weights):
-            patch.setattr(module, "save_tensors", full_disk)
+        patch.setattr(weights, "save_tensors", full_disk)
         run(tmp_path / "run", **settings)
     assert (tmp_path / "run" / "training.safetensors").exists() == (at == 2)
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -813,14 +811,14 @@ def test_auto_is_the_half_precision_that_the_gpu_has(monkeypatch, precision, cap
     gpus = {torch.device("cuda", 1): capability}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: gpus[device])
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
-    assert product_type(precision, torch.device("cuda", 1)) == dtype
+    assert product_dtype(precision, torch.device("cuda", 1)) == dtype
 
 
 def test_emulated_bf16_is_refused_and_a_cpu_has_what_is_asked_for(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     with pytest.raises(ConfigError, match="bf16 needs a GPU of compute capability 8.0.* has 7.5"):
-        product_type("bf16", torch.device("cuda"))
-    types = [product_type(name, torch.device("cpu")) for name in ("auto", "fp32", "bf16", "fp16")]
+        product_dtype("bf16", torch.device("cuda"))
+    types = [product_dtype(name, torch.device("cpu")) for name in ("auto", "fp32", "bf16", "fp16")]
     assert types == [torch.float32, torch.float32, torch.bfloat16, torch.float16]
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from annotated_transformer.fast.blockwise_loss import linear_cross_entropy
+from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 
 B, T, V = 2, 6, 9
@@ -24,61 +24,68 @@ def random_logits(dtype=torch.float32):
     )
 
 
-@pytest.mark.parametrize("pad_id", [0, 4])
+BOTH = pytest.mark.parametrize("loss_of", [label_smoothed_cross_entropy, smoothed_cross_entropy])
+
+
+@pytest.mark.parametrize("pad_id", [0, 4, -100])
 @pytest.mark.parametrize("eps_ls", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
-def test_value_and_gradient_equal_pytorchs_cross_entropy(dtype, tolerance, eps_ls, pad_id):
+@BOTH
+def test_value_and_gradient_equal_pytorchs_cross_entropy(loss_of, dtype, tolerance, eps_ls, pad_id):
     ours, theirs = random_logits(dtype), random_logits(dtype)
-    loss, nll = label_smoothed_cross_entropy(ours, TARGET, eps_ls, pad_id)
-    arguments = {"ignore_index": pad_id, "reduction": "sum"}
-    expected = F.cross_entropy(
-        theirs.flatten(0, 1), TARGET.flatten(), label_smoothing=eps_ls, **arguments
-    )
+    target = TARGET.masked_fill(TARGET == 0, pad_id)
+    loss, nll = loss_of(ours, target, eps_ls, pad_id)
+    arguments = {"target": target.flatten(), "ignore_index": pad_id, "reduction": "sum"}
+    expected = F.cross_entropy(theirs.flatten(0, 1), label_smoothing=eps_ls, **arguments)
     assert_close(loss, expected, rtol=tolerance, atol=tolerance)
-    assert_close(
-        nll,
-        F.cross_entropy(theirs.flatten(0, 1), TARGET.flatten(), **arguments),
-        rtol=tolerance,
-        atol=0,
-    )
+    assert_close(nll, F.cross_entropy(theirs.detach().flatten(0, 1), **arguments))
     loss.backward()
     expected.backward()
     assert_close(ours.grad, theirs.grad, rtol=tolerance, atol=tolerance)
 
 
-def test_cross_entropy_against_the_smoothed_distribution_by_hand():
+@BOTH
+def test_cross_entropy_against_the_smoothed_distribution_by_hand(loss_of):
     logits = random_logits(torch.float64)
     loss = 0.0
     for b, t in (TARGET != 0).nonzero().tolist():
         q = [0.1 / V + (0.9 if v == TARGET[b, t] else 0.0) for v in range(V)]
         assert sum(q) == pytest.approx(1)
         loss -= sum(q[v] * logits[b, t].softmax(-1)[v].log().item() for v in range(V))
-    assert label_smoothed_cross_entropy(logits, TARGET)[0].item() == pytest.approx(loss, rel=1e-12)
+    assert loss_of(logits, TARGET)[0].item() == pytest.approx(loss, rel=1e-12)
 
 
-def test_the_gradient_passes_gradcheck():
+@BOTH
+def test_the_gradient_passes_gradcheck(loss_of):
     logits = random_logits(torch.float64)
-    assert torch.autograd.gradcheck(lambda x: label_smoothed_cross_entropy(x, TARGET)[0], logits)
+    assert torch.autograd.gradcheck(lambda x: loss_of(x, TARGET)[0], logits)
 
 
-def test_padding_adds_nothing_and_has_no_gradient():
+def test_the_taught_loss_has_a_second_derivative():
+    loss = lambda x: label_smoothed_cross_entropy(x, TARGET)[0]  # noqa: E731
+    assert torch.autograd.gradgradcheck(loss, random_logits(torch.float64))
+
+
+@BOTH
+def test_padding_adds_nothing_and_has_no_gradient(loss_of):
     logits = random_logits()
-    loss, nll = label_smoothed_cross_entropy(logits, TARGET)
+    loss, nll = loss_of(logits, TARGET)
     (7 * loss).backward()
     assert torch.equal((logits.grad != 0).any(-1), TARGET != 0)
     elsewhere = logits.detach().masked_fill((TARGET == 0)[..., None], 99.0)
     assert torch.equal(
-        torch.stack(label_smoothed_cross_entropy(elsewhere, TARGET)),
+        torch.stack(loss_of(elsewhere, TARGET)),
         torch.stack([loss, nll]).detach(),
     )
-    all_padding = label_smoothed_cross_entropy(logits, torch.zeros_like(TARGET))
+    all_padding = loss_of(logits, torch.zeros_like(TARGET))
     assert [part.item() for part in all_padding] == [0.0, 0.0]
 
 
-def test_bfloat16_logits_are_summed_in_float32():
+@BOTH
+def test_bfloat16_logits_are_summed_in_float32(loss_of):
     logits = random_logits(torch.bfloat16)
-    loss, nll = label_smoothed_cross_entropy(logits, TARGET)
-    in_float32 = label_smoothed_cross_entropy(logits.detach().float(), TARGET)
+    loss, nll = loss_of(logits, TARGET)
+    in_float32 = loss_of(logits.detach().float(), TARGET)
     assert loss.dtype == nll.dtype == torch.float32
     assert torch.equal(torch.stack([loss, nll]).detach(), torch.stack(in_float32))
     loss.backward()
@@ -104,8 +111,9 @@ def test_smoothing_is_best_served_by_the_smoothed_distribution():
     assert_close(gradient, torch.zeros(1, V, dtype=torch.float64), atol=1e-15, rtol=0)
 
 
-def test_only_the_loss_has_a_gradient():
-    _, nll = label_smoothed_cross_entropy(random_logits(), TARGET)
+@BOTH
+def test_only_the_loss_has_a_gradient(loss_of):
+    _, nll = loss_of(random_logits(), TARGET)
     assert not nll.requires_grad
 
 
@@ -195,11 +203,11 @@ def test_the_loss_in_blocks_adds_up_in_float32(dtype):
 KEPT = """
 import torch
 from torch.nn import functional as F
-from annotated_transformer.training.loss import label_smoothed_cross_entropy
+from annotated_transformer.fast.loss import smoothed_cross_entropy
 
 def loss(x, weight, target):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        return label_smoothed_cross_entropy(F.linear(x, weight), target)[0]
+        return smoothed_cross_entropy(F.linear(x, weight), target)[0]
 
 x, weight = torch.randn(30, 8, requires_grad=True), torch.randn(50, 8, requires_grad=True)
 for function in (loss, torch.compile(loss, backend="aot_eager_decomp_partition")):

@@ -10,8 +10,9 @@ from test_loop import log, run, saved_step
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.command_line import entry_point as cli, verbs as commands
+from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, Terminated
-from annotated_transformer.training import mishaps, state
+from annotated_transformer.training import state
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from same_run import assert_same_run
 from toys import text_pairs, toy_run_config
@@ -94,7 +95,7 @@ def test_a_run_that_is_skipped_now_and_then_is_not_stopped(tmp_path, poisoned):
     ids=lambda error: type(error).__name__,
 )
 def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, error):
-    step, shapes = TrainingRun.step, []
+    step, shapes = TrainingRun._step, []
 
     def update(self, batches):
         if self.steps == 7:
@@ -103,7 +104,7 @@ def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatc
         return step(self, batches)
 
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as refused:
-        patch.setattr(TrainingRun, "step", update)
+        patch.setattr(TrainingRun, "_step", update)
         run(tmp_path / "run", accumulate=2)
     rows, source, target = max(shapes, key=lambda size: size[0] * (size[1] + size[2]))
     assert str(refused.value) == (
@@ -118,15 +119,15 @@ def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("n_saved", [0, 2])
 def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_saved):
-    save, saved = state.save, []
+    tensors, saved = state._tensors, []
 
-    def fails(run, *rest):
+    def fails(run):
         if len(saved) == n_saved:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
         saved.append(run.steps)
-        save(run, *rest)
+        return tensors(run)
 
-    monkeypatch.setattr(state, "save", fails)
+    monkeypatch.setattr(state, "_tensors", fails)
     with pytest.raises(ConfigError) as refused:
         run(tmp_path / "run")
     left = "nothing is" if n_saved == 0 else "step 6 is, and --resume goes on from there"
@@ -137,9 +138,23 @@ def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_sav
     )
 
 
-def test_another_error_stays_what_it_is():
-    with pytest.raises(RuntimeError, match="shapes differ"), mishaps.out_of_memory([], None):
+def test_another_error_stays_what_it_is(tmp_path, monkeypatch):
+    def differs(self, batches):
         raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(TrainingRun, "_step", differs)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        run(tmp_path / "run")
+
+
+def test_a_model_that_memory_cannot_hold_is_one_line():
+    """Sizes in no allocator's reach: 2^28 rows of 2^20 numbers."""
+    config = ModelConfig(2**28, N=1, d_model=2**20, d_ff=8, h=1)
+    with pytest.raises(
+        ConfigError, match="out of memory for a model of d_model 1,048,576"
+    ) as error:
+        TrainingRun(config, TrainConfig())
+    assert "\n" not in str(error.value)
 
 
 # Disk

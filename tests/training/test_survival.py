@@ -198,7 +198,7 @@ def test_a_state_that_a_stranger_wrote_is_one_line(tmp_path, name, value):
         metadata = file.metadata()
     del metadata[weights.SEAL]
     save_file(load_file(path), path, {**metadata, name: value})
-    with pytest.raises(ConfigError, match=f"its {name} are no") as error:
+    with pytest.raises(ConfigError, match=f"is damaged: its {name} ") as error:
         run(tmp_path / "run", resume=True)
     assert "\n" not in str(error.value)
 
@@ -217,13 +217,17 @@ SHAPE = torch.get_rng_state().shape
 @pytest.mark.parametrize(
     ("name", "values", "line"),
     [
-        ("random.cpu", torch.zeros(SHAPE), "random.cpu has values that no run has"),
+        ("random.cpu", torch.zeros(SHAPE), "random.cpu has values that no run can produce"),
         ("random.cpu", torch.full(SHAPE, 255, dtype=torch.uint8), "is no state of a generator"),
-        ("model.embedding.weight", NAN, "model.embedding.weight has values that no run has"),
+        (
+            "model.embedding.weight",
+            NAN,
+            "model.embedding.weight has values that no run can produce",
+        ),
         ("adam.exp_avg.embedding.weight", NAN, "exp_avg.embedding.weight has values"),
         ("adam.exp_avg_sq.embedding.weight", torch.full((280, 8), -1.0), "has values that no run"),
-        ("adam.step.embedding.weight", torch.tensor(-1.0), "has values that no run has"),
-        ("model.embedding.weight", torch.ones(280, 8).half(), "has values that no run has"),
+        ("adam.step.embedding.weight", torch.tensor(-1.0), "has values that no run can produce"),
+        ("model.embedding.weight", torch.ones(280, 8).half(), "has values that no run can produce"),
     ],
 )
 def test_values_that_no_run_has_are_one_line(tmp_path, name, values, line):
@@ -241,7 +245,7 @@ def test_a_scaler_that_is_none_is_one_line(tmp_path, monkeypatch, scaler):
         said = json.loads(load_tensors(tmp_path / STATE)[1]["scaler"])
         scaler = json.dumps({**said, "scale": "x"})
     damaged_state(tmp_path, scaler=scaler)
-    with pytest.raises(DamagedFileError, match="is damaged: its scaler are no numbers"):
+    with pytest.raises(DamagedFileError, match="is damaged: its scaler state is not numeric"):
         run(tmp_path, resume=True, precision="fp16")
 
 
@@ -253,7 +257,7 @@ def test_counters_that_no_run_has_are_one_line(tmp_path, change):
     run(tmp_path, train_steps=3)
     counters = json.loads(load_tensors(tmp_path / STATE)[1]["counters"])
     damaged_state(tmp_path, counters=json.dumps({**counters, **change}))
-    with pytest.raises(DamagedFileError, match="is damaged: its counters are no run's"):
+    with pytest.raises(DamagedFileError, match="is damaged: its counters contradict each other"):
         run(tmp_path, resume=True)
 
 

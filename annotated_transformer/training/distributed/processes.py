@@ -8,25 +8,28 @@ run can go on with another number of them.
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.training.distributed.rendezvous import fresh_store, make_group
-from annotated_transformer.training.distributed.wrapping import exchanging, let_go_of_gradients
 
 T = TypeVar("T")
+_wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 LONGEST_WAIT = timedelta(hours=1)
 """For the others, where one has something to do alone, such as learning a vocabulary."""
 
@@ -35,9 +38,9 @@ LONGEST_WAIT = timedelta(hours=1)
 class Processes:
     """The processes of a run as one of them sees them: number `rank` of `n`.
 
-    Alone, the default, nothing is exchanged, and every method gives what it is given. The others
-    have to call the same methods in the same order. `restarted` says that torchrun has started the
-    processes again, after one of them had failed.
+    With one process, the default, nothing is communicated and every method returns its argument.
+    With more, all of them must call the same methods in the same order. `restarted` says that
+    torchrun started the processes again after one of them had failed.
     """
 
     rank: int = 0
@@ -156,9 +159,9 @@ class Processes:
         return f"cuda:{self.local_rank}" if name == "cuda" and self.n > 1 else name
 
     def seed(self, *numbers: int) -> None:
-        """Random numbers of its own for each process, such as dropout's.
+        """Give each process random numbers of its own, for dropout above all.
 
-        The first one goes on with those that it has, as a process that is alone does.
+        Rank 0 keeps its generator, as a single process does.
         """
         if not self.is_first:
             torch.manual_seed(random.Random(f"{numbers} {self.rank}").getrandbits(63))
@@ -175,6 +178,40 @@ def require_parallel(config: TrainConfig, processes: Processes) -> None:
         "bpe_dropout gives every process another text to share out: it must be 0 for "
         f"{processes.n} processes, got {config.bpe_dropout}",
     )
+
+
+def data_parallel(loss: nn.Module) -> nn.Module:
+    """The module whose backward pass gives every process the mean of all gradients (DDP).
+
+    The table of positions is no weight: it grows on its own, so that buffers are left alone.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    options: dict[str, bool] = {name: False, "gradient_as_bucket_view": True}
+    module = DistributedDataParallel(loss, **options)  # type: ignore[arg-type]
+    _wrapped.add(module)
+    return module
+
+
+def exchanging(loss: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
+    """Within the block gradients are exchanged if this is the last batch of a process in a step.
+
+    Before that they are only added up (`no_sync`).
+    """
+    if isinstance(loss, DistributedDataParallel):
+        return nullcontext() if is_last else loss.no_sync()
+    return nullcontext()
+
+
+def let_go_of_gradients() -> None:
+    """Drop DDP's reducer and logger, which hold the group, before the group is destroyed.
+
+    If theirs were the last reference, the group's destructor would wait, holding the GIL, for a
+    gloo thread that needs the GIL: a deadlock.
+    """
+    for module in _wrapped:
+        vars(module).pop("logger", None)
+        vars(module).pop("reducer", None)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The loss of section 5.4 in blocks of rows: equal values, and never the whole array of logits."""
+"""The loss of section 5.4 with backward passes of its own: equal values, fewer arrays of logits.
+
+PyTorch's cross-entropy with label smoothing keeps three (tokens x V) arrays.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,64 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """Per-token loss from logits, keeping one (tokens x V) array for the backward pass.
+
+    With q = (1 - eps) onehot(y) + eps / V and z the logits, the
+    loss is logsumexp(z) - sum_v q_v z_v and its gradient softmax(z) - q.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits_NV: Tensor, target_N: Tensor, eps_ls: float
+    ) -> tuple[Tensor, Tensor]:
+        log_z_N = logits_NV.logsumexp(dim=-1)
+        nll_N = log_z_N - logits_NV.gather(-1, target_N[:, None])[:, 0]
+        loss_N = nll_N.clone()
+        if eps_ls:
+            loss_N = (1 - eps_ls) * nll_N + eps_ls * (log_z_N - logits_NV.mean(dim=-1))
+        ctx.save_for_backward(logits_NV, log_z_N, target_N)
+        ctx.eps_ls = eps_ls
+        ctx.mark_non_differentiable(nll_N)
+        return loss_N, nll_N
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss_N: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        logits_NV, log_z_N, target_N = ctx.saved_tensors
+        grad_NV = (logits_NV - log_z_N[:, None]).exp_()
+        if ctx.eps_ls:
+            grad_NV -= ctx.eps_ls / logits_NV.size(-1)
+        at_target_N = torch.full_like(log_z_N, ctx.eps_ls - 1)
+        grad_NV.scatter_add_(-1, target_N[:, None], at_target_N[:, None])
+        return grad_NV.mul_(grad_loss_N[:, None]), None, None
+
+
+def smoothed_cross_entropy(
+    logits: Float[Tensor, "*B V"],
+    target_out: Int[Tensor, "*B"],
+    eps_ls: float = 0.1,
+    pad_id: int = 0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """`training.loss.label_smoothed_cross_entropy`, with one (tokens x V) array kept for backward.
+
+    The same sums and units. It has no second derivative.
+    """
+    logits_NV = logits.flatten(0, -2)
+    if logits_NV.dtype in (torch.float16, torch.bfloat16):
+        logits_NV = logits_NV.float()
+    padding_N = target_out.flatten() == pad_id
+    target_N = target_out.flatten().masked_fill(padding_N, 0)  # a pad_id of -100 is no row
+    loss_N, nll_N = _SmoothedCrossEntropy.apply(logits_NV, target_N, eps_ls)
+    return loss_N.masked_fill(padding_N, 0.0).sum(), nll_N.masked_fill(padding_N, 0.0).sum()
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """Summed loss and nll of logits x E^T at the real positions, a block at a time.
 
-    The gradient is made on the way. With p = softmax(z), the gradient of the loss by z is
-    p - (1 - eps) onehot(y) - eps / V. Its last term is the same number everywhere, so that it never
-    meets the (rows x V) array: it adds eps / V times a sum of rows of E to the gradient of x, and
-    of x to that of E. The mean of z is x times the mean of the rows of E.
+    The forward pass computes the gradient as well. With p = softmax(z), the gradient of the loss by
+    z is p - (1 - eps) onehot(y) - eps / V. The last term is a constant, so it is never materialised
+    as a (rows x V) array: it adds eps / V times a sum of rows of E to the gradient of x, and of x
+    to that of E. The mean of z is x times the mean of the rows of E.
     """
 
     @staticmethod
