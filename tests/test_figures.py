@@ -35,7 +35,7 @@ def contrast(one: str, two: str) -> float:
 
 def test_the_folder_holds_these_drawings_and_no_others() -> None:
     stored = {path.name: path.read_text(encoding="utf-8") for path in figures.FIGURES.iterdir()}
-    assert stored == FILES, "run: make reference"
+    assert stored == FILES, "run: make drawings"
 
 
 @in_figures

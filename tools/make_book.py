@@ -144,11 +144,11 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
             reuse.files_below(source / name) if (source / name).is_dir() else [source / name]
         )
     ]
-    page_files = reuse.files_below(root / "annotated_transformer" / "page")
+    package = reuse.files_below(root / "annotated_transformer")  # the reference, the translator
     made_from = json.dumps(
         {
             "site": reuse.digest_of(files, source),
-            "page": reuse.digest_of(page_files, root),
+            "package": reuse.digest_of(package, root),
             "versions": reuse.versions(root),
         }
     )

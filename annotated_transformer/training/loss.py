@@ -54,6 +54,10 @@ def label_smoothed_cross_entropy(
     Only `loss` has a gradient; `nll` is what perplexity is made of. Smoothing spreads eps_ls over
     the whole vocabulary, the true token included (Szegedy et al. 2016, section 7), which the paper
     leaves open. Computed in float32 or better, whatever the type of the logits.
+
+    >>> logits, target_out = torch.zeros(1, 2, 4), torch.tensor([[3, 0]])  # the second is padding
+    >>> label_smoothed_cross_entropy(logits, target_out, eps_ls=0.1, pad_id=0)  # log 4, twice
+    (tensor(1.3863), tensor(1.3863))
     """
     target_N = target_out.flatten()
     logits_NV = logits.flatten(0, -2)

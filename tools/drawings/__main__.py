@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         stale += 1
         if check:
-            print(f"book/figures/{name} is not up to date; run: make reference", file=sys.stderr)
+            print(f"book/figures/{name} is not up to date; run: make drawings", file=sys.stderr)
         else:
             path.write_text(text, encoding="utf-8")
     return int(check and stale > 0)
