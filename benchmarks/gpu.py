@@ -234,8 +234,9 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
         run.loss = TrainingLoss(run.model, run.config.eps_ls)
         run.loss.compile(dynamic=True, backend=backend)
         torch.compiler.reset()
-        torch._dynamo.utils.counters.clear()
-        graphs = torch._dynamo.utils.counters["stats"]
+        counters = torch._dynamo.utils.counters  # noqa: SLF001  PyTorch counts graphs nowhere else
+        counters.clear()
+        graphs = counters["stats"]
         steps(run, batches[:3], "bf16")()
         before = graphs["unique_graphs"]
         with warnings.catch_warnings(record=True) as caught:
