@@ -127,8 +127,7 @@ def execute(root: Path, folder: Path) -> list[execution.Failure]:
     book = folder / "book"
     to_run = plan(sources, book, reuse.shared_inputs(root, book))
     print(describe(len(sources), to_run), flush=True)
-    expected = {source.stem: seconds_of(source, book) for source in to_run}
-    progress = Progress(expected, len(sources) - len(to_run), execution.n_slots())
+    progress = Progress(len(sources), len(sources) - len(to_run))
     return asyncio.run(run_chapters(root, book, list(to_run), progress))
 
 

@@ -1,5 +1,11 @@
 """What an executed chapter depends on, and what may be kept of an earlier run.
 
+jupyter-cache 1.0.1 was tried in its place. Its key is the code and the kernel's specification, so a
+digest of the package put there does make it run again. It lacks: a process pool that ends when its
+parent is killed (a worker and its kernel went on), the longest chapters first, a dead kernel's or a
+failing cell's name, partial outputs, and no limit on waiting for outputs (4 s: a busy machine loses
+some).
+
 The executed copy of a chapter carries digests of all that it was made from: its code, the package,
 the corpus, the model, the results, and the versions of Python and of the pinned packages. It is
 kept as long as these are what they were; where only words have changed, they are taken over. Copy
