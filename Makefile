@@ -40,7 +40,6 @@ experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/resul
 	cd book && ../$(BIN)/python -m lab.experiments --jobs 2
 
 drawings: $(INSTALLED)  ## draw the book's diagrams, book/figures/*.svg
-	$(BIN)/python tools/figures.py
 	$(BIN)/python -m tools.drawings
 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there

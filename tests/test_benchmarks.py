@@ -42,8 +42,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
-    "half_precision", "multi30k", "page", "recipes", "shards", "soak",
-    "special_cases", "training", "training_page", "wmt_slice", "wmt_slice_training",
+    "multi30k", "page", "recipes", "shards", "soak",
+    "training", "training_page", "wmt_slice", "wmt_slice_training",
 )  # fmt: skip
 
 
