@@ -174,6 +174,7 @@ def test_a_second_run_runs_nothing(finished: Path, capsys: pytest.CaptureFixture
     [
         ("annotated_transformer/__init__.py", "package changed"),
         ("annotated_transformer/folder/new.html", "package changed"),
+        ("book/lab/new.py", "lab changed"),
         (f"cache/{tables()[0]}", "corpus changed"),
         ("book/model/config.json", "model changed"),
         ("book/results/figures.json", "results changed"),

@@ -15,7 +15,6 @@ suite's run has its own; hypothesis works in the process that a signal or a hang
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import multiprocessing
@@ -30,6 +29,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple
 
+from tools.arguments import parser_of
 from tools.fuzz_targets import TARGETS, Target, prepare
 
 PACKAGE = "annotated_transformer"
@@ -148,7 +148,7 @@ def by_atheris(target: Target, folder: Path, inputs: int | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--inputs", type=int, help="over all targets together (default 1000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", choices=TARGETS, help="this one alone")

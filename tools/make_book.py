@@ -11,7 +11,6 @@ where it stopped. A chapter that fails is named, the others are finished, the pa
 and the exit status is 1.
 """
 
-import argparse
 import asyncio
 import contextlib
 import fcntl
@@ -27,6 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from tools import execution, reuse
+from tools.arguments import parser_of
 from tools.notebooks import ROOT, read_source
 from tools.progress import Progress, expected_seconds
 
@@ -174,9 +174,7 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--stored", action="store_true", help="run nothing: build from the stored outputs"
     )

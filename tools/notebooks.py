@@ -13,7 +13,6 @@ stable cell ids, no times, no versions. What a cell writes to standard error is 
 shown here while the cell runs, and not stored.
 """
 
-import argparse
 import asyncio
 import hashlib
 import sys
@@ -26,6 +25,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from tools import colab, execution
+from tools.arguments import parser_of
 from tools.progress import Progress, expected_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -143,9 +143,7 @@ async def run_all(sources: list[Path], folder: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("verb", choices=["refresh", "words"])
     parser.add_argument("chapters", nargs="*", type=Path, help="book/x.py; all if none is named")
     parser.add_argument("--check", action="store_true", help="refresh nothing, exit 1 if stale")

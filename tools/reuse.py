@@ -7,10 +7,10 @@ failing cell's name, partial outputs, and no limit on waiting for outputs (4 s: 
 some).
 
 The executed copy of a chapter carries digests of all that it was made from: its code, the package,
-the corpus, the model, the results, and the versions of Python and of the pinned packages. It is
-kept as long as these are what they were; where only words have changed, they are taken over. Copy
-and digests are one file, written whole or not at all, so a process that is killed at any moment
-leaves a chapter either done or to do.
+the lab, the corpus, the model, the results, and the versions of Python and of the pinned packages.
+It is kept as long as these are what they were; where only words have changed, they are taken over.
+Copy and digests are one file, written whole or not at all, so a process that is killed at any
+moment leaves a chapter either done or to do.
 """
 
 import hashlib
@@ -35,6 +35,7 @@ RUN_TAGS = {"raises-exception", "skip-execution"}  # the tags that change how a 
 REASONS = {
     "code": "code changed",
     "package": "package changed",
+    "lab": "lab changed",
     "corpus": "corpus changed",
     "model": "model changed",
     "results": "results changed",
@@ -80,6 +81,7 @@ def shared_inputs(root: Path, book: Path) -> dict[str, str]:
     tables = [cache / name for name in corpus.get(corpus.names()[0]).sha256]
     return {
         "package": digest_of(files_below(root / "annotated_transformer"), root),
+        "lab": digest_of(files_below(root / "book" / "lab"), root),
         "corpus": digest_of((path for path in tables if path.is_file()), cache),
         "model": digest_of(files_below(book / "model"), book),
         "results": digest_of([*files_below(book / "results"), *book.glob("*.tsv")], book),
