@@ -198,12 +198,12 @@ def n_slots() -> int:
 
 
 def kernel_environment(root: Path) -> None:
-    """What kernels inherit: `root` first on the path, and one thread each,
-    as in the tests: same digits."""
+    """What kernels and the builder inherit: `root` and the lab's folder first on the path, and one
+    thread each, as in the tests: same digits."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(root), os.environ.get("PYTHONPATH")))
+        filter(None, (str(root), str(root / "book"), os.environ.get("PYTHONPATH")))
     )
 
 
