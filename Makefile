@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words colab experiments reference corpus lint workflows check floor test clean
+.PHONY: help book html pdf refresh words colab experiments drawings corpus lint workflows check floor test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -39,10 +39,8 @@ colab: $(INSTALLED)  ## run every chapter, or CHAPTER=book/x.py, under Colab's v
 experiments: $(INSTALLED) corpus  ## run the paper's experiments into book/results (hours; goes on where it stopped)
 	cd book && ../$(BIN)/python -m lab.experiments --jobs 2
 
-reference: $(INSTALLED)  ## draw the diagrams and write the pages that are made from the code (package, settings)
-	$(BIN)/python tools/figures.py
+drawings: $(INSTALLED)  ## draw the book's diagrams, book/figures/*.svg
 	$(BIN)/python -m tools.drawings
-	$(BIN)/python -m tools.reference
 
 corpus: $(INSTALLED)  ## fetch the default corpus, unless it is there
 	$(BIN)/annotated-transformer prepare tatoeba-en-de

@@ -121,7 +121,8 @@ def _wait_as_long_as_the_kernel_lives() -> None:
             when = "while this cell ran" if isinstance(error, DeadKernel) else "before this cell"
             self.raise_cell_error(f"The kernel died {when}; did memory run out?")
 
-    RunningKernel.get_message, RunningKernel._ensure_iopub_up = get_message, ensure_iopub_up
+    RunningKernel.get_message = get_message
+    RunningKernel._ensure_iopub_up = ensure_iopub_up  # noqa: SLF001  nbval sets a limit there
     IPyNbCell.runtest = runtest
 
 

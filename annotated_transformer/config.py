@@ -71,6 +71,9 @@ class ModelConfig(Settings):
     paper leaves open ("glorot" is its authors' code's; the presets tiny and small have "scaled",
     which learns sooner: `Transformer.initialize`), the ids, and `max_len`, the number of positions
     that `positions="learned"` has (the sinusoids have no end).
+
+    >>> ModelConfig.tiny(vocab_size=8000, norm="pre").d_model
+    128
     """
 
     vocab_size: int
@@ -185,6 +188,9 @@ class TrainConfig(Settings):
     stays there for the first `warmup_steps`, to show what they do. `window` is how many pairs are
     planned at a time (`planning`); 0 is all of an epoch, or the usual window where they are in
     shards.
+
+    >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
+    0.98
     """
 
     train_steps: int = 100_000
@@ -262,6 +268,9 @@ class DecodeConfig(Settings):
 
     Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no
     number.
+
+    >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
+    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50)
     """
 
     beam_size: int = 4

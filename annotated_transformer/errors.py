@@ -11,7 +11,13 @@ PROGRAM = "annotated-transformer"
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be: one line that names the value and the rule."""
+    """A setting that cannot be: one line that names the value and the rule.
+
+    >>> ModelConfig.base(vocab_size=8000, h=7)
+    Traceback (most recent call last):
+    ...
+    annotated_transformer.errors.ConfigError: d_model must be a multiple of h, got 512 and 7
+    """
 
 
 class DamagedFileError(ConfigError):

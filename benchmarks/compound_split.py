@@ -19,7 +19,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.compound_split", *sys.argv[1:]])
 
-import argparse
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from annotated_transformer.errors import require
 from annotated_transformer.text import corpus
 from annotated_transformer.text.parallel_text import read_lines
 from annotated_transformer.translation.evaluation import Score, bleu
+from tools.arguments import parser_of
 
 Tokenize = Callable[[str], str]
 
@@ -70,9 +70,7 @@ def compound_split_bleu(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("translations", type=Path)
     parser.add_argument("--corpus", help="whose split is the reference")
     parser.add_argument("--split", default="test")

@@ -36,7 +36,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.decoding", *sys.argv[1:]])
 
-import argparse
 import importlib.util
 import time
 import warnings
@@ -65,6 +64,7 @@ from benchmarks.decoders import (
 from benchmarks.timing import Bench, command_line, or_out_of_memory, summary, times_faster
 from lab.experiments.result_file import write_result
 from lab.experiments.table_1.memory import keep_freed_memory
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "book" / "results"
@@ -217,9 +217,7 @@ def as_text(record: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, small=True)
     parser.add_argument(
         "--model",
         choices=("base", "book/model"),
@@ -228,9 +226,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, help="this batch size only")
     parser.add_argument("--rounds", type=int, help="default 7")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--small", action="store_true", help="toy sizes, to see that the script runs"
-    )
     parser.add_argument(
         "--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json"
     )

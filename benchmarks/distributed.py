@@ -32,6 +32,7 @@ from annotated_transformer.training.distributed.processes import joined
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import command_line, sentences
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "distributed.json"
@@ -69,8 +70,7 @@ def tokens_a_second(n: int, arguments: Sequence[str]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--small", action="store_true", help="toy size")
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="of each process in a round (default 20)")
     parser.add_argument(WORKER, action="store_true", help=argparse.SUPPRESS)

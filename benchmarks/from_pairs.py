@@ -17,7 +17,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.from_pairs", *sys.argv[1:]])
 
-import argparse
 import json
 import random
 import tempfile
@@ -31,6 +30,7 @@ from annotated_transformer.from_pairs.making import make
 from annotated_transformer.from_pairs.plan import Plan
 from annotated_transformer.text import corpus
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 from tools.page_engine import NODE, run_engine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,8 +79,7 @@ def said_by_the_page(out: Path) -> dict[str, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the record; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--small", action="store_true", help="200 reversed words, 12 steps")
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new directory")
     parser.add_argument("--out", default=str(OUT), help="default: book/results/from_pairs.json")
     args = parser.parse_args(arguments)

@@ -26,7 +26,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:]])
 
-import argparse
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -53,6 +52,7 @@ from benchmarks.timing import (
     step_operations,
 )
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
 KERNELS = {
@@ -234,8 +234,9 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
         run.loss = TrainingLoss(run.model, run.config.eps_ls)
         run.loss.compile(dynamic=True, backend=backend)
         torch.compiler.reset()
-        torch._dynamo.utils.counters.clear()
-        graphs = torch._dynamo.utils.counters["stats"]
+        counters = torch._dynamo.utils.counters  # noqa: SLF001  PyTorch counts graphs nowhere else
+        counters.clear()
+        graphs = counters["stats"]
         steps(run, batches[:3], "bf16")()
         before = graphs["unique_graphs"]
         with warnings.catch_warnings(record=True) as caught:
@@ -386,13 +387,8 @@ def as_text(record: Record) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument(
-        "--small", action="store_true", help="toy sizes, to see that the script runs"
-    )
     parser.add_argument(
         "--max-tokens", type=int, help="tokens a batch and side (default 25000, the paper's)"
     )

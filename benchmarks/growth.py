@@ -44,6 +44,7 @@ from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import command_line, peak_megabytes
 from lab.experiments.result_file import write_result
 from lab.experiments.table_1.memory import keep_freed_memory
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "growth.json"
@@ -189,13 +190,8 @@ def as_text(record: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("--rounds", type=int, help="default 9")
-    parser.add_argument(
-        "--small", action="store_true", help="toy sizes, to see that the script runs"
-    )
     parser.add_argument("--lines", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/growth.json")
     args = parser.parse_args(arguments)

@@ -21,7 +21,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.multi30k", *sys.argv[1:]])
 
-import argparse
 import json
 import math
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from benchmarks.multi30k_runs import RUNS, Run
 from benchmarks.recipes import ROOT, command, described, train
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 
 def write_text(run: Run, folder: Path) -> None:
@@ -157,9 +157,7 @@ def scores(run: Run, averages: Sequence[Path], text: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("name", nargs="?", choices=RUNS)
     parser.add_argument(
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"

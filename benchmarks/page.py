@@ -19,7 +19,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.page", *sys.argv[1:]])
 
-import argparse
 import random
 import statistics
 import tempfile
@@ -39,6 +38,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.search import beam_search, greedy_search
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 from tools.page_engine import NODE, run_engine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -188,9 +188,8 @@ def times(page: Path, texts: list[str]) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the records; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("directory", nargs="?", default=str(ROOT / "book" / "model"))
-    parser.add_argument("--small", action="store_true", help="few lines, few sentences")
     parser.add_argument("--out", default=str(OUT), help="default: book/results/page.json")
     args = parser.parse_args(arguments)
     try:

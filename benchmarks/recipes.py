@@ -16,11 +16,14 @@ the stage is not trained again, and a machine that has only the repository can g
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
 import sys
+
+if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.recipes", *sys.argv[1:]])
+
+import json
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.experiments.result_file import commit, write_result
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES, KEPT = ROOT / "benchmarks" / "stages", "stage.json"
@@ -185,9 +189,7 @@ def chosen_alpha(scored: Sequence[str], alphas: Sequence[float]) -> dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("name", nargs="?", choices=RECIPES)
     parser.add_argument(
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"

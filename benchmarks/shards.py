@@ -50,6 +50,7 @@ from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
 from benchmarks.timing import command_line, peak_megabytes
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "shards.json"
@@ -222,16 +223,11 @@ def as_text(record: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("--pairs", type=int, help="to encode (default 1,000,000)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--sizes", type=int, nargs="*", help="to train from")
     parser.add_argument("--folder", type=Path, help="where to work (default a temporary one)")
-    parser.add_argument(
-        "--small", action="store_true", help="toy sizes, to see that the script runs"
-    )
     parser.add_argument("--from-shards", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--from-batches", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/shards.json")

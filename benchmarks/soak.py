@@ -26,7 +26,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.soak", *sys.argv[1:]])
 
-import argparse
 import json
 import mmap
 import random
@@ -50,6 +49,7 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
 from benchmarks.timing import command_line
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 RESULT = Path(__file__).parents[1] / "book" / "results" / "soak.json"
 FAULTS = ("killed", "asked to stop", "damaged", "cut", "full", "torn")
@@ -213,7 +213,7 @@ def runs(process: int) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--minutes", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=60.0, help="to a minute, for a trial")
     parser.add_argument("--seed", type=int, default=1)

@@ -56,6 +56,7 @@ from benchmarks.timing import (
 )
 from lab.experiments.result_file import write_result
 from lab.experiments.table_1.memory import keep_freed_memory
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "book" / "results" / "training_cpu.json"
@@ -197,18 +198,13 @@ def as_text(record: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, small=True)
     parser.add_argument(
         "--size", choices=SIZES, help="this size only; nothing is written without --out"
     )
     parser.add_argument("--peer", choices=PEERS, action="append", help="these peers only")
     parser.add_argument("--rounds", type=int, help="default 5 (base) and 15 (tiny)")
     parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
-    parser.add_argument(
-        "--small", action="store_true", help="toy sizes, to see that the script runs"
-    )
     parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="default book/results/training_cpu.json")
     args = parser.parse_args(arguments)

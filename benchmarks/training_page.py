@@ -15,7 +15,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.training_page", *sys.argv[1:]])
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from annotated_transformer.model.transformer import Transformer
 from lab.experiments.result_file import write_result
 from lab.training_page import reversal
 from lab.training_page.page import write_training_page
+from tools.arguments import parser_of
 from tools.page_engine import NODE, run_training_engine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,8 +84,7 @@ def solved(page: Path, n_steps: int, seed: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write the records; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--small", action="store_true", help="few steps")
+    parser = parser_of(__doc__, small=True)
     parser.add_argument(
         "--seeds", type=int, default=1, metavar="N", help="seeds 1 to N (default 1)"
     )

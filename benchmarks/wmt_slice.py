@@ -20,7 +20,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.wmt_slice", *sys.argv[1:]])
 
-import argparse
 import html
 import random
 from collections.abc import Iterable, Sequence
@@ -38,6 +37,7 @@ from annotated_transformer.text.batching import (
 from annotated_transformer.text.parallel_text import load_files
 from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "wmt_slice.json"
 MAX_TOKENS = (25_000, 25_000 // 8)  # a step of the paper's eight GPUs, and the share of one
@@ -78,9 +78,7 @@ def record(ids: list[TokenPair], max_tokens: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--vocab-size", type=int, default=32_000)

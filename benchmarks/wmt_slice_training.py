@@ -20,7 +20,6 @@ import sys
 if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.wmt_slice_training", *sys.argv[1:]])
 
-import argparse
 import gzip
 import html
 import json
@@ -33,6 +32,7 @@ from annotated_transformer.text.parallel_text import Pair, load_files, split_by_
 from benchmarks import compound_split
 from benchmarks.recipes import ROOT, command, described, train
 from lab.experiments.result_file import write_result
+from tools.arguments import parser_of
 
 OUT = ROOT / "book" / "results" / "wmt_slice_training.json"
 CORPUS = "wmt14-en-de"
@@ -85,12 +85,9 @@ def score(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, small=True)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--small", action="store_true", help="toy size, in a temporary folder")
     parser.add_argument("--runs", type=Path, help="where the run is kept (default runs/)")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args(arguments)

@@ -720,8 +720,7 @@ assert "CPU" not in result["hardware"] and file.exists() == bool(result["records
 # `training/distributed/` (many processes), `fast/cuda_graphs.py`, `MultiHeadAttention.attend`,
 # `tables/table_1.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
 # `test_a_step_on_a_gpu_waits_for_no_value`, `test_a_step_that_overflows_changes_nothing_but_the_scale`,
-# `test_the_taught_function_equals_pytorchs_kernel`, `test_two_half_batches_equal_one_whole_batch`;
-# `benchmarks/half_precision.py` trains in fp16 beside float32.
+# `test_the_taught_function_equals_pytorchs_kernel`, `test_two_half_batches_equal_one_whole_batch`.
 # :::
 
 # %% [markdown]

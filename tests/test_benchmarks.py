@@ -5,6 +5,7 @@ import importlib
 import inspect
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -42,15 +43,18 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
-    "half_precision", "multi30k", "page", "recipes", "shards", "soak",
-    "special_cases", "training", "training_page", "wmt_slice", "wmt_slice_training",
+    "multi30k", "page", "recipes", "shards", "soak",
+    "training", "training_page", "wmt_slice", "wmt_slice_training",
 )  # fmt: skip
 
 
 def rehearse(program, *arguments):
     """Run it at toy size, as it is typed at the repository's root; what it printed."""
     command = [sys.executable, f"benchmarks/{program}.py", "--small", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
+    ).stdout
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -62,12 +66,12 @@ def test_a_program_runs_nothing_when_it_is_imported_and_takes_its_arguments(name
     assert left.value.code == 2
 
 
-def test_every_program_is_told_of_and_no_module_touches_the_path():
+def test_every_program_is_told_of_and_the_path_is_touched_in_one_place():
     sources = {path.stem: path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
     said = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
     programs = {name for name, source in sources.items() if "def main(" in source}
     assert programs == set(PROGRAMS) == {name for name in sources if f"`{name}.py`" in said}
-    assert not [name for name, source in sources.items() if "sys.path" in source]
+    assert [name for name, source in sources.items() if "sys.path" in source] == ["__init__"]
 
 
 def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_path):

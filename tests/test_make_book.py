@@ -6,6 +6,7 @@ so that a run too many can be counted.
 """
 
 import asyncio
+import io
 import os
 import random
 import re
@@ -23,7 +24,7 @@ from nbformat import NotebookNode
 
 from annotated_transformer.text import corpus
 from tools import colab, execution, make_book, notebooks, reuse
-from tools.progress import EXPECTED_SECONDS, Progress
+from tools.progress import LONGEST_FIRST, Progress
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = ("one", "two", "three")
@@ -173,6 +174,7 @@ def test_a_second_run_runs_nothing(finished: Path, capsys: pytest.CaptureFixture
     [
         ("annotated_transformer/__init__.py", "package changed"),
         ("annotated_transformer/folder/new.html", "package changed"),
+        ("book/lab/new.py", "lab changed"),
         (f"cache/{tables()[0]}", "corpus changed"),
         ("book/model/config.json", "model changed"),
         ("book/results/figures.json", "results changed"),
@@ -532,89 +534,49 @@ def test_pages_are_built_again_only_if_something_changed(
 # Progress
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Lines(list):
-    """A stream that keeps what is written."""
-
-    def __init__(self, terminal: bool = False) -> None:
-        self.terminal = terminal
-
-    def write(self, text: str) -> None:
-        self.append(text)
-
-    def flush(self) -> None:
-        pass
-
+class Terminal(io.StringIO):
     def isatty(self) -> bool:
-        return self.terminal
+        return True
 
 
-def test_time_to_go_is_what_is_left_on_two_cores_at_the_pace_of_this_run() -> None:
-    clock = Clock()
-    progress = Progress(
-        {"a": 60, "b": 60, "c": 60, "d": 120}, n_done=3, slots=2, stream=Lines(), clock=clock
-    )
-    assert progress.seconds_to_go() == 180  # d and c, a and b
-    progress.begin("d", 5)
-    progress.begin("a", 5)
-    clock.now = 90.0
-    progress.end("a")  # which took 1.5 times as long as expected
-    assert progress.line() == "[4 of 7 chapters] 1:30 so far, about 3 min to go"
-    # D has 90 s left; b takes 90 on the other core, and then c.
-    assert progress.seconds_to_go() == 180
-    progress.begin("b", 5)
-    progress.begin("c", 5)
-    clock.now = 270.0
-    for name in ("d", "b", "c"):
-        progress.end(name, failure="it rained" if name == "c" else None)
-    assert progress.line() == "[6 of 7 chapters, 1 failed] 4:30 so far"
-
-
-def test_a_log_has_a_line_per_event_and_one_per_quiet_minute() -> None:
-    clock, lines = Clock(), Lines()
-    progress = Progress({"a": 300}, n_done=0, slots=1, stream=lines, clock=clock)
-    progress.begin("a", 2)
-    progress.reach("a", 1, "import torch")
-    for second in range(200):
-        clock.now = second
-        progress.tick()
-    assert lines == [
-        f"[0 of 1 chapters] {minutes}:00 so far, about {5 - minutes} min to go | "
-        "at a cell 1/2 import torch\n"
-        for minutes in (1, 2, 3)
-    ]
+def run_two(progress: Progress) -> None:
+    """One is done, one fails after a warning."""
+    for name in ("a", "b"):
+        progress.begin(name)
+        progress.reach(name, "cell 1/2 import torch")
     progress.note("a", "step 5\rstep 6\n")
-    progress.note("a", "x.py:1: UserWarning: old")
     progress.end("a")
-    assert lines[3:] == [
-        "a, cell 1: x.py:1: UserWarning: old\n",
-        "[1 of 1 chapters] 3:19 so far | a done in 3:19\n",
+    progress.note("b", "x.py:1: UserWarning: old")
+    progress.end("b", "it rained")
+    progress.close()
+
+
+def test_a_log_has_a_line_for_each_chapter_that_ends() -> None:
+    stream = io.StringIO()
+    run_two(Progress(5, 3, stream))
+    assert stream.getvalue().splitlines() == [
+        "[4 of 5 chapters] a done in 0:00",
+        "b: x.py:1: UserWarning: old",
+        "FAILED: it rained",
+        "[4 of 5 chapters] b FAILED after 0:00",
     ]
 
 
 def test_a_terminal_has_one_line_that_is_rewritten() -> None:
-    clock, lines = Clock(), Lines(terminal=True)
-    progress = Progress({"a": 300}, n_done=0, slots=1, stream=lines, clock=clock)
-    progress.begin("a", 2)
-    for clock.now in range(5):
-        progress.tick()
-    assert len(lines) == 6 and all(
-        line.startswith("\r\x1b[K[0 of 1 chapters]") and "\n" not in line for line in lines
-    )
+    stream = Terminal()
+    run_two(Progress(5, 3, stream))
+    assert "a step 6; b cell 1/2 import torch" in stream.getvalue()
+    assert "[4 of 5 chapters] a done in 0:00\n" in stream.getvalue()
+    assert stream.getvalue().count("\n") <= 5
 
 
-def test_the_expected_times_are_of_chapters_that_exist() -> None:
-    assert set(EXPECTED_SECONDS) <= {path.stem for path in (ROOT / "book").glob("*.py")}
+def test_the_long_chapters_are_chapters_that_exist() -> None:
+    assert set(LONGEST_FIRST) <= {path.stem for path in (ROOT / "book").glob("*.py")}
 
 
-def test_at_most_as_many_chapters_run_at_once_as_there_are_slots() -> None:
+def test_at_most_as_many_chapters_run_at_once_as_there_are_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     at_once, most = 0, 0
 
     async def job() -> None:
@@ -624,6 +586,6 @@ def test_at_most_as_many_chapters_run_at_once_as_there_are_slots() -> None:
         await asyncio.sleep(0.01)
         at_once -= 1
 
-    progress = Progress({}, n_done=0, slots=2, stream=Lines())
-    asyncio.run(execution.side_by_side([job] * 7, progress))
+    monkeypatch.setattr(execution, "n_slots", lambda: 2)
+    asyncio.run(execution.side_by_side([job] * 7, Progress(7, 0, io.StringIO())))
     assert most == 2

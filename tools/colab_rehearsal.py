@@ -10,7 +10,6 @@ with its first cell that fails, and where the first cell is slow, is not quick w
 or exchanges a package that was new enough.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -29,6 +28,7 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from packaging.requirements import Requirement
 
 from tools import colab
+from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "_build" / "colab"
@@ -277,9 +277,7 @@ async def run_all(names: list[str], environment: Path, repository: Path, jobs: i
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "chapters",
         nargs="*",

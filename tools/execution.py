@@ -110,13 +110,14 @@ async def run(
     what is said to be done can be relied on.
     """
     code = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
-    progress.begin(name, len(code))
+    progress.begin(name)
     reached = 0
 
     def count(cell_index: int, **_: object) -> None:
         nonlocal reached
         reached = code.index(cell_index) + 1
-        progress.reach(name, reached, _first_line(notebook.cells[cell_index]))
+        line = _first_line(notebook.cells[cell_index])
+        progress.reach(name, f"cell {reached}/{len(code)} {line}")
 
     def failed(message: str, details: str = "") -> Failure:
         line = _first_line(notebook.cells[code[reached - 1]]) if reached else ""
@@ -166,8 +167,8 @@ def _cause(exit_status: int | None) -> str:
 
 
 async def side_by_side(jobs: Iterable[Callable[[], Awaitable[None]]], progress: Progress) -> None:
-    """Run the jobs in their order, `progress.slots` at once. Ctrl-C and SIGTERM end all kernels."""
-    free = asyncio.Semaphore(progress.slots)
+    """Run the jobs in their order, one for each core. Ctrl-C and SIGTERM end all kernels."""
+    free = asyncio.Semaphore(n_slots())
 
     async def run_one(job: Callable[[], Awaitable[None]]) -> None:
         async with free:
@@ -197,12 +198,12 @@ def n_slots() -> int:
 
 
 def kernel_environment(root: Path) -> None:
-    """What kernels inherit: `root` first on the path, and one thread each,
-    as in the tests: same digits."""
+    """What kernels and the builder inherit: `root` and the lab's folder first on the path, and one
+    thread each, as in the tests: same digits."""
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(root), os.environ.get("PYTHONPATH")))
+        filter(None, (str(root), str(root / "book"), os.environ.get("PYTHONPATH")))
     )
 
 

@@ -2,26 +2,21 @@
 of our own and README's bars of speed, from the result files; and static/card.png, the sign on the
 cards that other sites show for a link to a page.
 
-    python tools/figures.py            write every figure
-    python tools/figures.py --check    change nothing; exit 1 if a file differs from what this
-                                       program draws
+    python -m tools.drawings    write every figure, those of tools/drawings too; a test compares
 
 Plain SVG without fonts, scripts or style sheets of its own, so that it looks the same in a page, in
 Colab and in print. A figure has a light card of its own behind it (dark pages show it unchanged),
 words in black on tints of the palette of Okabe and Ito, a title and a description. Colour never
 says what a word does not say as well. Widths are chosen so that letters stay about ten pixels high
-where a phone of 360 pixels shows the figure.
+where a phone of 360 pixels shows the figure. matplotlib was tried: its SVG has a
+style sheet, and letters as shapes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import struct
-import sys
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -680,54 +675,3 @@ def card_pixels() -> list[bytes]:
             row += bytes(round(low + share * (high - low)) for low, high in zip(ground, lit))
         rows.append(bytes(row))
     return rows
-
-
-def png(rows: Sequence[bytes]) -> bytes:
-    """A PNG file of `rows` of red, green and blue."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
-
-    header = struct.pack(">IIBBBBB", len(rows[0]) // 3, len(rows), 8, 2, 0, 0, 0)
-    body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
-    )
-
-
-def files() -> dict[str, str]:
-    """The text of every figure by the name of its file."""
-    return {f"{name}.svg": draw().svg() for name, draw in DRAWINGS.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing, exit 1 if a figure is out of date"
-    )
-    check = parser.parse_args(arguments).check
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    stale = [
-        name
-        for name, text in files().items()
-        if not (FIGURES / name).exists() or (FIGURES / name).read_text(encoding="utf-8") != text
-    ]
-    for name in stale:
-        if check:
-            print(
-                f"book/figures/{name} is not up to date; run: python tools/figures.py",
-                file=sys.stderr,
-            )
-        else:
-            (FIGURES / name).write_text(files()[name], encoding="utf-8")
-    if not check:
-        CARD_SIGN.write_bytes(png(card_pixels()))
-    return int(check and bool(stale))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,30 +9,30 @@ line. Whatever breaks it is printed with the command that repeats it, and the ex
 The inputs of a target are numbered, and each follows from its number and the seed alone. They are
 judged in forked processes, which may die. `--atheris TARGET` lets Google's fuzzer, where it is
 installed (pip install atheris), choose the inputs instead, for as long as it is left to run, or
-until it has made `--inputs`.
+until it has made `--inputs`. It stops at the first finding and has wheels for Linux alone, so the
+suite's run has its own; hypothesis works in the process that a signal or a hang would end.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import gc
-import mmap
-import os
+import multiprocessing
 import random
 import signal
-import struct
 import sys
 import tempfile
 import time
 import traceback
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FunctionType
 from typing import NamedTuple
 
+from tools.arguments import parser_of
 from tools.fuzz_targets import TARGETS, Target, prepare
 
 PACKAGE = "annotated_transformer"
-CHUNK = 500  # inputs to a process
 SLOWEST, PATIENCE = 20, 600  # seconds for one input: of the processor, and on the wall
 INTERESTING = (b"\0", b"\xff", b"\x80" * 10, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\n", b"\r")
 
@@ -83,63 +83,40 @@ def judge(target: Target, data: bytes) -> str:
         return traceback.format_exc()
 
 
-def work(target: Target, seed: int, numbers: range, at: mmap.mmap, report: int) -> None:
-    """Judge inputs in this process; the number of the present one stands in `at`."""
+def work(target: Target, seed: int, numbers: range, report: Connection) -> None:
+    """Judge inputs in this process: it sends the number of each, and then what is wrong."""
+    for stops in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(stops, signal.SIG_DFL)
     for number in numbers:
-        at[:8] = struct.pack("<q", number)
+        report.send(number)
         signal.setitimer(signal.ITIMER_PROF, SLOWEST)
         signal.alarm(PATIENCE)  # for what waits
-        wrong = judge(target, mutated(target, seed, number))
-        signal.alarm(0)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        if wrong:
-            os.write(report, f"{number}\0{wrong}\1".encode(errors="replace"))
+        report.send(judge(target, mutated(target, seed, number)))
 
 
-def run(target: Target, seed: int, numbers: range) -> tuple[list[Finding], int]:
-    """The findings among inputs of one target, and the peak of memory in bytes above the start."""
-    findings, peak = list[Finding](), 0
-    for good in target.good:  # here, so that what is loaded late is loaded once
-        wrong = judge(target, good)
-        findings += [Finding(target.name, -1, wrong)] if wrong else []
-    at = mmap.mmap(-1, 8)
+def run(target: Target, seed: int, numbers: range) -> list[Finding]:
+    """The findings among inputs of one target."""
+    wrongs = [(-1, judge(target, good)) for good in target.good]  # what is loaded late is loaded
+    processes = multiprocessing.get_context("fork")
     while numbers:
-        chunk, (reader, writer) = numbers[:CHUNK], os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            for stops in (signal.SIGALRM, signal.SIGPROF):
-                signal.signal(stops, signal.SIG_DFL)
-            before = memory()
-            work(target, seed, chunk, at, writer)
-            os.write(writer, f"{memory() - before}".encode())
-            os._exit(0)
-        os.close(writer)
-        with open(reader, "rb") as pipe:
-            said = pipe.read().decode(errors="replace")
-        status = os.waitpid(child, 0)[1]
-        *reports, last = said.split("\1")
-        for text in reports:
-            number, _, wrong = text.partition("\0")
-            findings.append(Finding(target.name, int(number), wrong))
-        if status:
-            (number_,) = struct.unpack("<q", at[:8])
-            name = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "exit"
+        receiver, sender = processes.Pipe(duplex=False)
+        worker = processes.Process(target=work, args=(target, seed, numbers, sender))
+        worker.start()
+        sender.close()
+        number = numbers[0]
+        with contextlib.suppress(EOFError):
+            while True:
+                number = receiver.recv()
+                wrongs.append((number, receiver.recv()))
+        worker.join()
+        if worker.exitcode:
+            name = signal.Signals(-worker.exitcode).name if worker.exitcode < 0 else "exit"
             hung = {"SIGPROF": f"computes for {SLOWEST} s", "SIGALRM": f"waits for {PATIENCE} s"}
-            findings.append(Finding(target.name, number_, hung.get(name, f"dies of {name}")))
-            numbers = numbers[number_ + 1 - numbers.start :]
+            wrongs.append((number, hung.get(name, f"dies of {name}")))
+            numbers = numbers[number + 1 - numbers.start :]
         else:
-            peak = max(peak, int(last))
-            numbers = numbers[CHUNK:]
-    return findings, peak
-
-
-def memory() -> int:
-    """The most bytes that this process has had in memory."""
-    import resource  # Windows has none, and no fork either: there `--only` alone can be run
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, others kB
+            numbers = range(0)
+    return [Finding(target.name, number, wrong) for number, wrong in wrongs if wrong]
 
 
 def command(target: str, seed: int, number: int) -> str:
@@ -171,7 +148,7 @@ def by_atheris(target: Target, folder: Path, inputs: int | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--inputs", type=int, help="over all targets together (default 1000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", choices=TARGETS, help="this one alone")
@@ -192,13 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
         n_inputs, findings = 0, list[Finding]()
         for target in chosen:
             n, began = -(-(args.inputs or 1000) * target.share // whole), time.perf_counter()
-            found, peak = run(target, args.seed, range(n))
+            found = run(target, args.seed, range(n))
             seconds = time.perf_counter() - began
-            print(
-                f"{target.name:10} {n:7,} inputs, {len(found)} findings, {seconds:6.1f} s, "
-                f"{peak / 2**20:4.0f} MiB above the start",
-                flush=True,
-            )
+            print(f"{target.name:10} {n:7,} inputs, {len(found)} findings, {seconds:6.1f} s")
             n_inputs, findings = n_inputs + n, findings + found
     kinds = {f.what.strip().splitlines()[-1][:40]: f for f in reversed(findings)}
     for finding in [*kinds.values()][:20]:  # one of each kind

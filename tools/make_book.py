@@ -11,7 +11,6 @@ where it stopped. A chapter that fails is named, the others are finished, the pa
 and the exit status is 1.
 """
 
-import argparse
 import asyncio
 import contextlib
 import fcntl
@@ -27,6 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from tools import execution, reuse
+from tools.arguments import parser_of
 from tools.notebooks import ROOT, read_source
 from tools.progress import Progress, expected_seconds
 
@@ -127,8 +127,7 @@ def execute(root: Path, folder: Path) -> list[execution.Failure]:
     book = folder / "book"
     to_run = plan(sources, book, reuse.shared_inputs(root, book))
     print(describe(len(sources), to_run), flush=True)
-    expected = {source.stem: seconds_of(source, book) for source in to_run}
-    progress = Progress(expected, len(sources) - len(to_run), execution.n_slots())
+    progress = Progress(len(sources), len(sources) - len(to_run))
     return asyncio.run(run_chapters(root, book, list(to_run), progress))
 
 
@@ -144,11 +143,11 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
             reuse.files_below(source / name) if (source / name).is_dir() else [source / name]
         )
     ]
-    page_files = reuse.files_below(root / "annotated_transformer" / "page")
+    package = reuse.files_below(root / "annotated_transformer")  # the reference, the translator
     made_from = json.dumps(
         {
             "site": reuse.digest_of(files, source),
-            "page": reuse.digest_of(page_files, root),
+            "package": reuse.digest_of(package, root),
             "versions": reuse.versions(root),
         }
     )
@@ -175,9 +174,7 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--stored", action="store_true", help="run nothing: build from the stored outputs"
     )

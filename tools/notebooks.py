@@ -13,7 +13,6 @@ stable cell ids, no times, no versions. What a cell writes to standard error is 
 shown here while the cell runs, and not stored.
 """
 
-import argparse
 import asyncio
 import hashlib
 import sys
@@ -26,6 +25,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from tools import colab, execution
+from tools.arguments import parser_of
 from tools.progress import Progress, expected_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,7 +121,7 @@ async def run(source: Path, target: Path, progress: Progress | None = None) -> b
     """Run the chapter `source` and write the notebook `target`; False, and nothing written,
     where a cell fails."""
     notebook = read_source(source)
-    progress = progress or Progress({source.stem: expected_seconds(source.stem)}, 0, slots=1)
+    progress = progress or Progress(1, 0)
     failure = await execution.run(source.stem, notebook, target.parent, progress)
     if failure is None:
         execution.write_whole(notebook, target)
@@ -133,8 +133,7 @@ async def run_all(sources: list[Path], folder: Path) -> bool:
     """Run chapters side by side, the ones that take longest first; False where one failed,
     after all have ended."""
     sources = sorted(dict.fromkeys(sources), key=lambda source: -expected_seconds(source.stem))
-    expected = {source.stem: expected_seconds(source.stem) for source in sources}
-    progress, done = Progress(expected, 0, execution.n_slots()), list[bool]()
+    progress, done = Progress(len(sources), 0), list[bool]()
 
     async def run_one(source: Path) -> None:
         done.append(await run(source, folder / f"{source.stem}.ipynb", progress))
@@ -144,29 +143,10 @@ async def run_all(sources: list[Path], folder: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    refresh = verbs.add_parser("refresh", help="run chapters and store their outputs beside them")
-    refresh.add_argument(
-        "chapters",
-        nargs="*",
-        type=Path,
-        help="book/x.py (or .ipynb); all chapters if none is named",
-    )
-    refresh.add_argument(
-        "--check", action="store_true", help="run nothing, exit 1 if a stored notebook is stale"
-    )
-    words = verbs.add_parser(
-        "words", help="where only words and tags have changed: store them, run nothing"
-    )
-    words.add_argument(
-        "chapters",
-        nargs="*",
-        type=Path,
-        help="book/x.py (or .ipynb); all chapters if none is named",
-    )
+    parser = parser_of(__doc__)
+    parser.add_argument("verb", choices=["refresh", "words"])
+    parser.add_argument("chapters", nargs="*", type=Path, help="book/x.py; all if none is named")
+    parser.add_argument("--check", action="store_true", help="refresh nothing, exit 1 if stale")
     arguments = parser.parse_args()
 
     execution.kernel_environment(ROOT)

@@ -10,7 +10,6 @@ needs chromium, and no TeX.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import posixpath
 import re
@@ -25,6 +24,7 @@ import yaml
 from bs4 import BeautifulSoup, Tag
 from bs4.filter import SoupStrainer
 
+from tools.arguments import parser_of
 from tools.browser import CHROMIUM, chromium_page, open_page, served
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -210,9 +210,7 @@ def print_pdf(address: str, target: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument(
         "--html", type=Path, default=ROOT / "_build" / "html", help="the built pages"
     )

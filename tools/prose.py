@@ -14,7 +14,6 @@ reading guide, the works cited) are not counted.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from dataclasses import dataclass, fields
@@ -23,6 +22,7 @@ from pathlib import Path
 import nbformat
 
 from tools import colab
+from tools.arguments import parser_of
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 LOOKED_UP = ("api", "hyperparameters", "notation", "paper_map", "reading_guide", "references")
@@ -166,9 +166,7 @@ def pages() -> list[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("chapters", nargs="*", type=Path)
     args = parser.parse_args()
     rows = {path.stem: count(path) for path in args.chapters or pages()}

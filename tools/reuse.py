@@ -1,10 +1,16 @@
 """What an executed chapter depends on, and what may be kept of an earlier run.
 
+jupyter-cache 1.0.1 was tried in its place. Its key is the code and the kernel's specification, so a
+digest of the package put there does make it run again. It lacks: a process pool that ends when its
+parent is killed (a worker and its kernel went on), the longest chapters first, a dead kernel's or a
+failing cell's name, partial outputs, and no limit on waiting for outputs (4 s: a busy machine loses
+some).
+
 The executed copy of a chapter carries digests of all that it was made from: its code, the package,
-the corpus, the model, the results, and the versions of Python and of the pinned packages. It is
-kept as long as these are what they were; where only words have changed, they are taken over. Copy
-and digests are one file, written whole or not at all, so a process that is killed at any moment
-leaves a chapter either done or to do.
+the lab, the corpus, the model, the results, and the versions of Python and of the pinned packages.
+It is kept as long as these are what they were; where only words have changed, they are taken over.
+Copy and digests are one file, written whole or not at all, so a process that is killed at any
+moment leaves a chapter either done or to do.
 """
 
 import hashlib
@@ -29,6 +35,7 @@ RUN_TAGS = {"raises-exception", "skip-execution"}  # the tags that change how a 
 REASONS = {
     "code": "code changed",
     "package": "package changed",
+    "lab": "lab changed",
     "corpus": "corpus changed",
     "model": "model changed",
     "results": "results changed",
@@ -74,6 +81,7 @@ def shared_inputs(root: Path, book: Path) -> dict[str, str]:
     tables = [cache / name for name in corpus.get(corpus.names()[0]).sha256]
     return {
         "package": digest_of(files_below(root / "annotated_transformer"), root),
+        "lab": digest_of(files_below(root / "book" / "lab"), root),
         "corpus": digest_of((path for path in tables if path.is_file()), cache),
         "model": digest_of(files_below(book / "model"), book),
         "results": digest_of([*files_below(book / "results"), *book.glob("*.tsv")], book),

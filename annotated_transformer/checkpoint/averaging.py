@@ -44,6 +44,9 @@ def average_checkpoints(
     from the same weights, with other seeds, have a good mean (Wortsman et al. 2022, "Model soups").
     Raises ConfigError when a run has fewer checkpoints, other settings (dropout aside) or another
     vocabulary, or its weights say so, and when `out` holds a run, or a model that is no average.
+
+    >>> average_checkpoints("runs/words", last=2).name
+    'words-averaged'
     """
     from annotated_transformer.text.tokenizer import Tokenizer
     from annotated_transformer.text.vocabulary_file import MOST_BYTES

@@ -140,6 +140,10 @@ def load_model(
 
     Raises ConfigError when config.json, weights and tokenizer do not belong together, before there
     is memory for the weights.
+
+    >>> model, tokenizer = load_model("book/model")
+    >>> model.config.vocab_size == tokenizer.vocab_size
+    True
     """
     from annotated_transformer.text.tokenizer import Tokenizer
 

@@ -73,7 +73,11 @@ class FastDecoder:
         else:
             self.logits = as_function(self.embedding_VD, None, self.keep_float16_copy)
         self.copies = functions.copies
-        self.parameter_versions = [parameter._version for parameter in self.weights]
+        self.parameter_versions = self._versions()
+
+    def _versions(self) -> list[int]:
+        # How often each parameter was changed in place: PyTorch has no other name for it.
+        return [parameter._version for parameter in self.weights]  # noqa: SLF001
 
     def _follow_the_model(self) -> None:
         """Copy its parameters again, to where they were: there a graph reads them."""
@@ -83,7 +87,7 @@ class FastDecoder:
         with torch.inference_mode(False), torch.no_grad():
             for copy, parameter in self.copies:
                 copy.copy_(parameter)
-        self.parameter_versions = [parameter._version for parameter in self.weights]
+        self.parameter_versions = self._versions()
 
     def __reduce__(self) -> tuple[type[FastDecoder], tuple[Transformer, bool, torch.dtype]]:
         """A copy belongs to a copy of the model."""
@@ -97,7 +101,7 @@ class FastDecoder:
         """
         is_ready = not self.model.training
         require(is_ready, "search needs a model in evaluation mode: call model.eval()")
-        if self.parameter_versions != [parameter._version for parameter in self.weights]:
+        if self.parameter_versions != self._versions():
             self._follow_the_model()
         if not source.numel():
             return self.model.start(source)

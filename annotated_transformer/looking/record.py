@@ -29,15 +29,17 @@ HEAT_MAP = "cividis"
 def record_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """A dictionary that fills with attention weights "B h L S" as the model runs in the block.
 
-        with record_attention(model) as weights:
-            model(source, target_in)
-        weights["encoder.layers.0.self_attention"]
-
     The keys are the names of the model's `MultiHeadAttention` modules. Each call of a module's
     `forward` computes the weights once more, from its own inputs, and replaces what an earlier call
     left; steps of a search and rows without padding are not recorded. Weights are before attention
     dropout and carry no gradient. Nothing is kept on the model: the hooks go when the block ends,
     also by an error.
+
+    >>> model = Transformer(ModelConfig.tiny(vocab_size=100))
+    >>> with record_attention(model) as weights:
+    ...     logits = model(torch.tensor([[5, 7, 2]]), torch.tensor([[1, 8]]))
+    >>> weights["decoder.layers.0.cross_attention"].shape
+    torch.Size([1, 4, 2, 3])
     """
     found: dict[str, Tensor] = {}
     hooks = []

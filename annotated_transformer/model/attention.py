@@ -18,7 +18,11 @@ from annotated_transformer.errors import require
 
 
 def padding_mask(tokens: Int[Tensor, "B L"], pad_id: int) -> Bool[Tensor, "B 1 1 L"]:
-    """Let every query see every key that is a real token."""
+    """Let every query see every key that is a real token.
+
+    >>> padding_mask(torch.tensor([[5, 7, 2, 0]]), pad_id=0)
+    tensor([[[[ True,  True,  True, False]]]])
+    """
     return (tokens != pad_id)[:, None, None, :]
 
 
@@ -28,6 +32,11 @@ def causal_mask(length: int, device: torch.device | str | None = None) -> Bool[T
     The diagonal stays visible, since the decoder's input is already shifted right by one; so every
     row keeps at least one key, also when a padding mask that hides only the end of a sentence is
     added by `&`.
+
+    >>> causal_mask(3).int()
+    tensor([[[[1, 0, 0],
+              [1, 1, 0],
+              [1, 1, 1]]]], dtype=torch.int32)
     """
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
 
@@ -40,6 +49,10 @@ def attention_weights(
     Scores where `mask` is False are set to minus infinity before the softmax. A query that may see
     no key at all has no distribution: its row is NaN, and none of the masks above makes one out of
     a sentence with a real token.
+
+    >>> q, k = torch.zeros(1, 2), torch.zeros(4, 2)
+    >>> attention_weights(q, k, mask=torch.tensor([True, True, False, False]))
+    tensor([[0.5000, 0.5000, 0.0000, 0.0000]])
     """
     scores_LS = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
     if mask is not None:
@@ -57,6 +70,10 @@ def scaled_dot_product_attention(
 
     The readable form, which the book teaches; `MultiHeadAttention` calls PyTorch's fused kernel
     instead, and a test holds the two equal.
+
+    >>> q, k, v = torch.zeros(1, 2), torch.zeros(2, 2), torch.tensor([[1.0], [3.0]])
+    >>> scaled_dot_product_attention(q, k, v)
+    tensor([[2.]])
     """
     return attention_weights(q, k, mask) @ v
 
@@ -76,6 +93,11 @@ class MultiHeadAttention(nn.Module):
     one matrix `W_Q` of h * d_k columns, and so do the others; d_k and d_v need not be d_model / h
     (Table 3, row B). The paper's projections have no bias, and it drops no attention weights:
     `bias` and `dropout` are options of later systems. `scaled=False` leaves the 1/sqrt(d_k) out.
+
+    >>> attention = MultiHeadAttention(d_model=8, h=2)
+    >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+    >>> attention(x, memory).shape
+    torch.Size([1, 3, 8])
     """
 
     def __init__(

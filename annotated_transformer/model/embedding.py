@@ -20,6 +20,11 @@ class SharedEmbedding(nn.Module):
     `forward` gives E[token] * sqrt(d_model); `logits` gives x E^T, with no bias and no factor
     (section 3.4). With rows drawn from N(0, 1 / d_model) both come out with a variance near 1; the
     paper leaves the initial values open.
+
+    >>> embedding = SharedEmbedding(vocab_size=100, d_model=8)
+    >>> x = embedding(torch.tensor([[5, 7, 2]]))
+    >>> x.shape, embedding.logits(x).shape
+    (torch.Size([1, 3, 8]), torch.Size([1, 3, 100]))
     """
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
@@ -38,6 +43,10 @@ def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d
 
     Columns are interleaved, as printed (section 3.5). Angles are computed in float64 and rounded
     once, so that far positions are as exact as near ones. Raises ConfigError for an odd d_model.
+
+    >>> positional_encoding(length=2, d_model=4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999]])
     """
     require(d_model % 2 == 0, f"sinusoidal positions need an even d_model, got {d_model}")
     pos = torch.arange(length, dtype=torch.float64)[:, None]

@@ -16,6 +16,9 @@ class PositionwiseFeedForward(nn.Module):
 
     The paper's activation is the ReLU and it drops nothing inside; the other activations and
     `dropout` are options.
+
+    >>> PositionwiseFeedForward(d_model=8, d_ff=32)(torch.randn(1, 3, 8)).shape
+    torch.Size([1, 3, 8])
     """
 
     def __init__(

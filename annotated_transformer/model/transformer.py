@@ -22,6 +22,11 @@ class Transformer(nn.Module):
     the softmax. Ids are padded on the right with `config.pad_id`; a sentence needs at least one
     real token. The target's own padding needs no mask: it comes after every real position, which
     causal attention cannot see.
+
+    >>> model = Transformer(ModelConfig.tiny(vocab_size=100))
+    >>> source, target_in = torch.tensor([[5, 7, 9, 2]]), torch.tensor([[1, 8, 6]])
+    >>> model(source, target_in).shape
+    torch.Size([1, 3, 100])
     """
 
     def __init__(self, config: ModelConfig) -> None:

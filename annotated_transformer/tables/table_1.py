@@ -73,21 +73,26 @@ def layer_operations(layer: str, n: int, d: int, k: int = 3, r: int = 3, gates: 
     }[layer]
 
 
+def _storage_key(tensor: Tensor) -> int:
+    # Not its address: tensors without memory (the meta device) all have the same.
+    return tensor.untyped_storage()._cdata  # noqa: SLF001
+
+
 class _Alive(TorchDispatchMode):
     """Sums, after each operation, the bytes of all storages that were made and still exist."""
 
     def __init__(self, *known: Tensor) -> None:
         super().__init__()
-        self.known = {tensor.untyped_storage()._cdata for tensor in known}
+        self.known = {_storage_key(tensor) for tensor in known}
         self.made: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(output):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self.known:
+            if isinstance(tensor, Tensor) and _storage_key(tensor) not in self.known:
                 storage = tensor.untyped_storage()
-                self.made[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+                self.made[_storage_key(tensor)] = StorageWeakRef(storage), storage.nbytes()
         self.made = {key: made for key, made in self.made.items() if not made[0].expired()}
         self.peak = max(self.peak, sum(size for _, size in self.made.values()))
         return output

@@ -31,6 +31,10 @@ class Batch(NamedTuple):
     The decoder reads `target_in` (bos y_1 ... y_n) and is to predict `target_out` (y_1 ... y_n
     eos): the outputs, shifted right by one (section 3.1). The source ends in eos, so that no
     sentence is empty.
+
+    >>> batch = make_batch([([5, 6], [7]), ([8], [9, 10])])
+    >>> batch.target_in.tolist(), batch.target_out.tolist(), batch.n_tokens
+    ([[1, 7, 0], [1, 9, 10]], [[7, 2, 0], [9, 10, 2]], 5)
     """
 
     source: Int[Tensor, "B S"]
@@ -124,7 +128,12 @@ def pad_source(
 def make_batch(
     pairs: Sequence[TokenPair], ids: SpecialIds = SPECIAL_IDS, multiple_of: int = 1
 ) -> Batch:
-    """The batch of these pairs of ids (given without bos and eos), at least one."""
+    """The batch of these pairs of ids (given without bos and eos), at least one.
+
+    >>> make_batch([([5, 6], [7]), ([8], [9])]).source
+    tensor([[5, 6, 2],
+            [8, 2, 0]])
+    """
     targets = [target for _, target in pairs]
     return Batch(
         source=pad_source([source for source, _ in pairs], ids, multiple_of),
@@ -203,6 +212,10 @@ def token_batches(
     its tensor cores take. Then a sentence that only the rounding makes too long is a batch of its
     own. `is_wanted` is asked before each batch; without it, it is an `unmade_batch`. Raises
     ConfigError when a sentence is longer than `max_tokens`.
+
+    >>> pairs = [([5] * n, [6] * n) for n in (1, 2, 3, 4)]
+    >>> [tuple(batch.source.shape) for batch in token_batches(pairs, 12, shuffle=False)]
+    [(3, 4), (1, 5)]
     """
 
     def padded(length: int) -> int:

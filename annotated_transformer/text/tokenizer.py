@@ -45,6 +45,10 @@ class Tokenizer:
 
     Make one with `train`, `load` or `from_bytes`. `encode` adds no special ids; batching puts bos
     and eos where they belong. Their numbers stand in `config`.
+
+    >>> tokenizer = Tokenizer.train(["a cab fed a bee", "a bad bee"] * 20, vocab_size=280)
+    >>> tokenizer.decode(tokenizer.encode("a bad cab"))
+    'a bad cab'
     """
 
     def __init__(self, model_bytes: bytes) -> None:

@@ -74,6 +74,12 @@ def train(
     with the same arguments, and the run is that of one process, save for what dropout drops. They
     stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs, and
     calls a `validate` of one's own.
+
+    >>> pairs = [("a cab fed a bee", "eeb a def bac a"), ("a bad bee", "eeb dab a")] * 20
+    >>> tokenizer = Tokenizer.train([text for pair in pairs for text in pair], vocab_size=280)
+    >>> model_config = ModelConfig.tiny(tokenizer.vocab_size, d_model=16, h=2)
+    >>> train_config = TrainConfig(train_steps=4, checkpoint_every=2, max_tokens=512)
+    >>> model = train(model_config, train_config, tokenizer, pairs, pairs[:2], "runs/words")
     """
     out = Path(out)
     checkpoint.require_same_vocabulary(tokenizer, model_config, out if resume else init)

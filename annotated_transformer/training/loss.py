@@ -24,6 +24,10 @@ def label_smoothed_cross_entropy(
     the whole vocabulary, the true token included (Szegedy et al. 2016, section 7), which the paper
     leaves open. Computed in float32 or better, whatever the dtype of the logits. `TrainingRun`
     takes the same from `fast.loss`, which keeps fewer arrays.
+
+    >>> logits, target_out = torch.zeros(1, 2, 4), torch.tensor([[3, 0]])  # the second is padding
+    >>> label_smoothed_cross_entropy(logits, target_out, eps_ls=0.1, pad_id=0)  # log 4, twice
+    (tensor(1.3863), tensor(1.3863))
     """
     logits_NV = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
     entropy = partial(F.cross_entropy, target=target_out.flatten(), ignore_index=pad_id)

@@ -74,9 +74,6 @@ class TrainingRun:
 
     `training.state` saves and restores it.
 
-        run = TrainingRun(ModelConfig.tiny(vocab_size=8000), TrainConfig(warmup_steps=400))
-        loss, nll, n_tokens = run.step([batch])
-
     `packing` says whether padding is left out of what is computed: "auto" does so where it pays, on
     a CPU without `compile`; "on" and "off" decide it. The values are the same, save for what
     dropout draws. `steps` counts attempted steps: the rate, the log, checkpoints and the end of a
@@ -85,6 +82,12 @@ class TrainingRun:
 
     With `processes` of `distributed.processes` this is one of several processes of the same run:
     all are given the same batches, and each takes its share.
+
+    >>> run = TrainingRun(ModelConfig.tiny(vocab_size=100), TrainConfig(warmup_steps=400))
+    >>> batch = make_batch([([5, 6], [7]), ([8], [9])])
+    >>> loss, nll, n_tokens = run.step([batch])
+    >>> n_tokens, run.steps
+    (4, 1)
     """
 
     def __init__(

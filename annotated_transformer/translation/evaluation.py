@@ -40,6 +40,9 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     come from tokenised text with compounds split, which gives about 0.7 to 1.5 more on
     English-German. Raises ConfigError when there is nothing to score or the numbers of lines
     differ.
+
+    >>> round(bleu(["The cat sat on the mat."], ["The cat sat on the mat."]).score, 1)
+    100.0
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -60,6 +63,9 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Corpus chrF2: the F-score of character n-grams (Popovic 2015).
 
     Raises ConfigError as `bleu` does.
+
+    >>> round(chrf(["The cat sat on the mat."], ["The cat sat on the mat."]).score, 1)
+    100.0
     """
     from sacrebleu.metrics.chrf import CHRF
 
@@ -170,6 +176,11 @@ def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int =
 
     A token is one of this model's vocabulary, so that perplexities compare only between models that
     share it ("per-wordpiece", says the paper under Table 3).
+
+    >>> model, tokenizer = load_model("book/model")
+    >>> pair = (tokenizer.encode("I am hungry."), tokenizer.encode("Ich habe Hunger."))
+    >>> 1 < perplexity(model, [pair]) < 2
+    True
     """
     return exp_of_nll(mean_nll(model, pairs, max_tokens))
 

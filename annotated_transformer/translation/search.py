@@ -41,7 +41,11 @@ class StepModel(Protocol):
 
 
 class Hypothesis(NamedTuple):
-    """Tokens without bos and eos, the score that ranks them, and log P in nats (eos included)."""
+    """Tokens without bos and eos, the score that ranks them, and log P in nats (eos included).
+
+    >>> Hypothesis(tokens=[7, 5], score=-0.3, log_p=-0.4).tokens
+    [7, 5]
+    """
 
     tokens: list[int]
     score: float
@@ -70,6 +74,11 @@ def greedy_search(
     """The most probable token at every step; for each sentence its ids without bos and eos.
 
     A sentence leaves the batch when it ends.
+
+    >>> model, tokenizer = load_model("book/model")
+    >>> source = torch.tensor([[*tokenizer.encode("I am hungry."), model.config.eos_id]])
+    >>> tokenizer.decode(greedy_search(model, source)[0])
+    'Ich habe Hunger.'
     """
     limits = _length_limits(model, source, max_extra)
     outputs: list[list[int]] = [[] for _ in limits]
@@ -162,6 +171,11 @@ def beam_search(
     result; a sentence leaves the batch when it ends. Fewer than `n_best` come back when there are
     no more. The host waits for a GPU once a step, for the best candidates, and once before the
     first. Raises ConfigError for a beam below 1 or an `n_best` outside 1 to beam_size.
+
+    >>> model, tokenizer = load_model("book/model")
+    >>> source = torch.tensor([[*tokenizer.encode("I am hungry."), model.config.eos_id]])
+    >>> [tokenizer.decode(h.tokens) for h in beam_search(model, source, n_best=2)[0]]
+    ['Ich habe Hunger.', 'Ich bin hungrig.']
     """
     config = DecodeConfig(beam_size, alpha, n_best, max_extra)
     return search_beams(model, source, config, early_stopping)

@@ -46,6 +46,10 @@ class Translator:
     model. A line of more than `max_source` tokens (eos included; learned positions may set a lower
     limit) is cut there, and a warning names it. An answer never contains a line break of any kind:
     where a model makes one, it becomes a space.
+
+    >>> translator = Translator.from_checkpoint("book/model")
+    >>> translator.translate(["I am hungry.", "Where is the station?"])
+    ['Ich habe Hunger.', 'Wo ist der Bahnhof?']
     """
 
     def __init__(

@@ -1,26 +1,14 @@
-"""Drawings of single chapters: a module for each, whose `DRAWINGS` names what it draws.
+"""The book's drawings: python -m tools.drawings writes book/figures/*.svg and static/card.png.
 
-    python -m tools.drawings            write them all to book/figures
-    python -m tools.drawings --check    change nothing; exit 1 if a file differs
-
-The shapes, colours and letters are those of tools/figures.py.
+Those of single chapters are in this folder, the others, shapes and colours in tools/figures.py.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
-
 
 def files() -> dict[str, str]:
-    """The text of every drawing of this folder's modules by the name of its file."""
-    modules = [
-        import_module(f"{__name__}.{found.name}")
-        for found in pkgutil.iter_modules(__path__)
-        if found.name != "__main__"
-    ]
-    return {
-        f"{name}.svg": draw().svg()
-        for module in modules
-        for name, draw in sorted(module.DRAWINGS.items())
-    }
+    """The text of every drawing by the name of its file."""
+    from tools.drawings import one_hour
+    from tools.figures import DRAWINGS
+
+    return {f"{name}.svg": draw().svg() for name, draw in (DRAWINGS | one_hour.DRAWINGS).items()}

@@ -1,0 +1,137 @@
+"""The page of hyper-parameters holds what the code has, and the code what the paper has."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
+from annotated_transformer.tables.table_3 import count_parameters
+
+PAGE = (Path(__file__).parents[1] / "book" / "hyperparameters.md").read_text(encoding="utf-8")
+PAPER_VOCABULARY = 37_000
+
+
+def tables() -> dict[str, dict[str, list[str]]]:
+    """By heading: the first cell of each row, and the others."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for section in PAGE.split("\n## ")[1:]:
+        table = [line for line in section.splitlines() if line.startswith("|")]
+        lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+        rows = found[section.partition("\n")[0]] = {}
+        for first, *others in lines[2:]:
+            assert first not in rows, first
+            rows[first] = others
+    return found
+
+
+TABLES = tables()
+
+
+def written(value: Any) -> str:
+    """A setting as the page shows it: 25,000 and 1e-9, words as code."""
+    if isinstance(value, bool | str):
+        return f"`{value}`"
+    if isinstance(value, int):
+        return f"{value:,}" if value >= 10_000 else str(value)
+    return re.sub(r"e-0(\d)", r"e-\1", f"{value:g}")
+
+
+def of(*settings: Any) -> dict[str, list[str]]:
+    """What the page has to say of each field of these settings, without the tokens."""
+    names = [field.name for field in dataclasses.fields(settings[0])]
+    return {
+        f"`{name}`": [written(getattr(each, name)) for each in settings]
+        for name in names
+        if name != "vocab_size"
+    }
+
+
+def test_the_presets_are_the_codes() -> None:
+    models = [getattr(ModelConfig, name)(PAPER_VOCABULARY) for name in PRESETS]
+    counted = [f"{count_parameters(model) / 1e6:.1f} million" for model in models]
+    rows = {name: cells[1:] for name, cells in TABLES["Our presets"].items()}
+    assert rows.pop("") == counted
+    assert rows == of(*models)
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"), [("Training", TrainConfig()), ("Decoding", DecodeConfig())]
+)
+def test_the_defaults_are_the_codes(heading: str, settings: Any) -> None:
+    assert {name: cells[1:2] for name, cells in TABLES[heading].items()} == of(settings)
+
+
+def test_the_choices_are_the_codes() -> None:
+    hints = {name: get_args(hint) for name, hint in get_type_hints(ModelConfig).items()}
+    choices = {
+        name: options
+        for name, options in hints.items()
+        if options and all(isinstance(option, str) for option in options)
+    }
+    line = "; ".join(
+        f"`{name}` is {', '.join(f'`{option}`' for option in options)}"
+        for name, options in choices.items()
+    )
+    assert f"The choices: {line}." in PAGE
+
+
+# The paper's numbers, written down from the paper
+
+
+def test_base_is_the_papers() -> None:
+    base, train = ModelConfig.base(37_000), TrainConfig()
+    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v) == (
+        6, 512, 2048, 8, 64, 64,
+    )  # fmt: skip
+    assert (base.p_drop, train.eps_ls, train.train_steps) == (0.1, 0.1, 100_000)
+    assert (base.norm, base.positions, base.activation, base.bias) == (
+        "post",
+        "sinusoidal",
+        "relu",
+        False,
+    )
+    assert (base.attention_dropout, base.ffn_dropout) == (0.0, 0.0)
+
+
+def test_big_is_the_papers() -> None:
+    big = ModelConfig.big(37_000)
+    assert (big.N, big.d_model, big.d_ff, big.h, big.d_k, big.d_v) == (6, 1024, 4096, 16, 64, 64)
+    assert big.p_drop == 0.3
+
+
+def test_adam_warmup_batch_and_search_are_the_papers() -> None:
+    train, decode = TrainConfig(), DecodeConfig()
+    assert (train.beta1, train.beta2, train.adam_eps, train.warmup_steps) == (0.9, 0.98, 1e-9, 4000)
+    assert (train.max_tokens, train.keep_checkpoints, train.lr_factor) == (25_000, 5, 1.0)
+    assert (decode.beam_size, decode.alpha, decode.max_extra) == (4, 0.6, 50)
+
+
+def test_the_parsing_model_can_be_configured() -> None:
+    parsing = ModelConfig.base(16_000, N=4, d_model=1024)
+    assert (parsing.N, parsing.d_model, parsing.d_ff, parsing.h) == (4, 1024, 2048, 8)
+    assert DecodeConfig(beam_size=21, alpha=0.3, max_extra=300).max_extra == 300
+
+
+def test_the_page_has_the_papers_rows() -> None:
+    """H1 to H8: base, big, parsing, Adam, data, averaging, decoding, hardware."""
+    rows = {label: cells[1:] for label, cells in TABLES["The paper's values"].items()}
+    assert rows["layers $N$"] == ["6", "6", "4"]
+    assert rows["width $d_{\\mathrm{model}}$"] == ["512", "1024", "1024"]
+    assert rows["updates"][:2] == ["100,000", "300,000"]
+    assert rows["beam, $\\alpha$"] == ["4, 0.6", "4, 0.6", "21, 0.3"]
+    assert rows["longest output"][2] == "input + 300"
+    averaged = rows["checkpoints averaged"]
+    assert "last 5" in averaged[0] and "last 20" in averaged[1]
+    assert "4.5 million" in rows["English-German data"][0]
+    assert "36 million" in rows["English-French data"][0]
+    assert rows["hardware"][0] == "8 NVIDIA P100"
+    assert rows["time"][:2] == ["0.4 s a step, 12 hours", "1.0 s a step, 3.5 days"]
+    assert "$10^{-9}$" in rows["Adam $\\beta_1$, $\\beta_2$, $\\epsilon$"][0]
+
+
+def test_where_the_page_says_that_the_paper_disagrees_it_does() -> None:
+    assert count_parameters(ModelConfig.base(37_000)) // 10**6 == 63
+    assert round(100_000 * 0.4 / 3600, 1) == 11.1
