@@ -21,13 +21,13 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 import annotated_transformer
+from annotated_transformer.checkpoint import weights
 from annotated_transformer.command_line.entry_point import main
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.text.planning import PairsInMemory
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import Shards
-from annotated_transformer.training import state
 from annotated_transformer.training.distributed.processes import (
     Processes,
     let_go_of_gradients,
@@ -216,8 +216,8 @@ def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypat
 @pytest.mark.parametrize(
     ("where", "what", "line"),
     [
-        ((TrainingRun, "_step"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
-        ((state, "_tensors"), MemoryError(), "out of memory while step 1 was saved"),
+        ((TrainingRun, "packings_of"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
+        ((weights, "belongs_to"), MemoryError(), "out of memory while step 1 was saved"),
         ((os, "pread"), None, "00000.offsets.npy was cut while it was being read"),
     ],
     ids=["in a step", "in a save", "a cut shard"],

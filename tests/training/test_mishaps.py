@@ -8,11 +8,10 @@ import pytest
 import torch
 from test_loop import log, run, saved_step
 
-from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.command_line import entry_point as cli, verbs as commands
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, Terminated
-from annotated_transformer.training import state
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from same_run import assert_same_run
 from toys import text_pairs, toy_run_config
@@ -95,16 +94,22 @@ def test_a_run_that_is_skipped_now_and_then_is_not_stopped(tmp_path, poisoned):
     ids=lambda error: type(error).__name__,
 )
 def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, error):
-    step, shapes = TrainingRun._step, []
+    step, shapes = TrainingRun.step, []
 
-    def update(self, batches):
-        if self.steps == 7:
-            shapes.extend((*batch.source.shape, batch.target_in.size(1)) for batch in batches)
-            raise error
+    def noted(self, batches):
+        shapes[:] = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
         return step(self, batches)
 
+    packings_of = TrainingRun.packings_of
+
+    def fails(self, batch):
+        if self.steps == 7:
+            raise error
+        return packings_of(self, batch)
+
     with monkeypatch.context() as patch, pytest.raises(ConfigError) as refused:
-        patch.setattr(TrainingRun, "_step", update)
+        patch.setattr(TrainingRun, "step", noted)
+        patch.setattr(TrainingRun, "packings_of", fails)
         run(tmp_path / "run", accumulate=2)
     rows, source, target = max(shapes, key=lambda size: size[0] * (size[1] + size[2]))
     assert str(refused.value) == (
@@ -119,15 +124,15 @@ def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("n_saved", [0, 2])
 def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_saved):
-    tensors, saved = state._tensors, []
+    belongs_to, saved = weights.belongs_to, []
 
-    def fails(run):
+    def fails(config, vocabulary):
         if len(saved) == n_saved:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")
-        saved.append(run.steps)
-        return tensors(run)
+        saved.append(config)
+        return belongs_to(config, vocabulary)
 
-    monkeypatch.setattr(state, "_tensors", fails)
+    monkeypatch.setattr(weights, "belongs_to", fails)
     with pytest.raises(ConfigError) as refused:
         run(tmp_path / "run")
     left = "nothing is" if n_saved == 0 else "step 6 is, and --resume goes on from there"
@@ -139,10 +144,10 @@ def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_sav
 
 
 def test_another_error_stays_what_it_is(tmp_path, monkeypatch):
-    def differs(self, batches):
+    def differs(self, batch):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(TrainingRun, "_step", differs)
+    monkeypatch.setattr(TrainingRun, "packings_of", differs)
     with pytest.raises(RuntimeError, match="shapes differ"):
         run(tmp_path / "run")
 
