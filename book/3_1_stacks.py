@@ -276,7 +276,7 @@ assert curves["with, scaled values"][-1] < 0.1 < 0.8 < curves["with, Glorot's va
 show(EncoderLayer, Encoder)
 
 # %% [markdown]
-# The mask hides padding from the attention. (A `Way` in its place lets the same layer serve packed rows, which
+# The mask hides padding from the attention. (A function `attend` lets the same layer serve packed rows, which
 # [5.1](5_1_data_and_batching.ipynb) shows, and rows whose keys a cache has kept, as in [6.1](6_1_translation.ipynb).)
 # In the folded cells we compute the layers again from the equation, head by head, and check that our second sentence,
 # which ends in padding, has the memory that it would have alone.

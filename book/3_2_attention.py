@@ -572,8 +572,8 @@ plt.show()
 # `attend` makes queries of `x` and multiplies the heads by $W^O$, and `split_heads` cuts the last axis into $h$ pieces,
 # which become one more batch axis. The attention itself is PyTorch's kernel for equation {eq}`attention`, which avoids
 # storing the weights where it can. In self-attention `x` and `memory` are the same tensor. `bias` and `dropout` are
-# options for later variants, and a `Way`, which you may skip for now, takes the place of the mask for rows without
-# padding ([5.1](5_1_data_and_batching.ipynb)) and for keys that a search has kept ([6.1](6_1_translation.ipynb)).
+# options for later variants. A function in the place of `memory`, which you may skip for now, reaches keys of rows
+# without padding ([5.1](5_1_data_and_batching.ipynb)) and keys that a search has kept ([6.1](6_1_translation.ipynb)).
 
 # %%
 from annotated_transformer import MultiHeadAttention

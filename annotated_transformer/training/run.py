@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import wraps
 from itertools import count
 from typing import Literal
 
@@ -40,6 +41,29 @@ from annotated_transformer.training.optimizer import (
 )
 
 PackingChoice = Literal["auto", "on", "off"]
+
+
+Step = Callable[["TrainingRun", list[Batch]], tuple[Tensor, Tensor, int]]
+
+
+def _naming_the_batch_that_memory_cannot_hold(step: Step) -> Step:
+    @wraps(step)
+    def step_or_advice(run: TrainingRun, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
+        try:
+            return step(run, batches)
+        except (MemoryError, RuntimeError) as error:
+            if not is_lack_of_memory(error):
+                raise
+            sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
+            rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
+            raise LocalError(
+                f"out of memory on a batch of {rows} sentences of up to {source} source and "
+                f"{target} target tokens: lower max_tokens, now {run.config.max_tokens:,} (with a "
+                "higher accumulate a step is as large), or max_length, now "
+                f"{run.config.max_length:,}"
+            ) from None
+
+    return step_or_advice
 
 
 class TrainingLoss(nn.Module):
@@ -165,6 +189,7 @@ class TrainingRun:
             require(self.n_batches > 0, nothing_to_train_on(config))
             self.epoch, self.n_batches = self.epoch + 1, 0
 
+    @_naming_the_batch_that_memory_cannot_hold
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         """One Adam step on the mean loss over all real target tokens of `batches`.
 
@@ -173,14 +198,6 @@ class TrainingRun:
         gradients overflow changes neither weights nor Adam's state. Raises ConfigError where memory
         runs out, with the largest batch and what to lower.
         """
-        try:
-            return self._step(batches)
-        except (MemoryError, RuntimeError) as error:
-            if is_lack_of_memory(error):
-                raise LocalError(f"out of memory on {self._largest(batches)}") from None
-            raise
-
-    def _step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         n_tokens = sum(batch.n_tokens for batch in batches)
         sums = torch.zeros(2, device=self.device)
         half = self.dtype != torch.float32
@@ -203,15 +220,6 @@ class TrainingRun:
         self.optimizer.zero_grad()
         self.position = self.epoch, self.n_batches
         return sums[0], sums[1], n_tokens
-
-    def _largest(self, batches: list[Batch]) -> str:
-        sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
-        rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
-        return (
-            f"a batch of {rows} sentences of up to {source} source and {target} target tokens: "
-            f"lower max_tokens, now {self.config.max_tokens:,} (with a higher accumulate a step is "
-            f"as large), or max_length, now {self.config.max_length:,}"
-        )
 
     def packings_of(self, batch: Batch) -> Packings | None:
         """The packings of a batch, or None for one that stays padded.
