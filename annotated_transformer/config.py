@@ -49,7 +49,9 @@ Positions = Literal["sinusoidal", "concatenated", "learned", "none"]
 Activation = Literal["relu", "gelu", "silu"]
 Initialization = Literal["scaled", "glorot"]
 MAX_SIZE = 2**28  # of any side of a matrix, so that no product of two overflows
-MAX_BEAM, MAX_ALPHA, MAX_EXTRA = 1024, 10, 100_000
+MAX_BEAM = 1024
+MAX_ALPHA = 10
+MAX_EXTRA = 100_000
 
 
 def _check_size(name: str, size: int) -> None:
@@ -117,7 +119,8 @@ class ModelConfig(Settings):
             ("activation", Activation),
             ("initialization", Initialization),
         ):
-            value, allowed = getattr(self, name), get_args(options)
+            value = getattr(self, name)
+            allowed = get_args(options)
             require(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value}")
         require(
             self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,

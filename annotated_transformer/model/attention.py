@@ -114,7 +114,8 @@ class MultiHeadAttention(nn.Module):
         require(h >= 1, f"h must be at least 1, got {h}")
         is_divisible = bool(d_k and d_v) or d_model % h == 0
         require(is_divisible, f"d_model must be a multiple of h, got {d_model} and {h}")
-        d_k, d_v = d_k or d_model // h, d_v or d_model // h
+        d_k = d_k or d_model // h
+        d_v = d_v or d_model // h
         self.h = h
         self.dropout = dropout
         self.scale = None if scaled else 1.0  # None is the kernel's default, 1/sqrt(d_k)

@@ -106,7 +106,8 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.randn(max_len, d_model) / math.sqrt(d_model))
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
-        end, max_len = start + length, self.weight.size(0)
+        end = start + length
+        max_len = self.weight.size(0)
         if end > max_len:
             raise ConfigError(f"learned positions end at max_len {max_len}, got length {end}")
         return self.weight[start:end]

@@ -34,13 +34,12 @@ EpochPairs = PairStore | Sequence[TokenPair]
 
 
 class TrainingPairs:
-    """Text pairs or shards as a run reads them: called with an epoch, they give its pairs.
+    """Text pairs or shards as a run reads them; a call with an epoch returns its pairs.
 
-    `config` is the run's, with `window` set where it must be: pairs in shards are planned in
-    windows, and a list of text pairs is as well if `window` says so. Then both give the same
-    batches. Raises ConfigError for shards of another vocabulary, damaged ones, and `bpe_dropout`
-    with shards, whose text is gone. Of many processes the first of each machine reads all shards,
-    to verify them.
+    `config` is the run's, with `window` filled in for shards, which are always planned in windows.
+    A list of text pairs with the same `window` gives the same batches. Raises ConfigError for
+    damaged shards, for those of another vocabulary, and for `bpe_dropout` with shards, which hold
+    no text. One process of each machine verifies all shards.
     """
 
     def __init__(
@@ -50,7 +49,8 @@ class TrainingPairs:
         pairs: TextPairs | Shards,
         processes: Processes = ALONE,
     ) -> None:
-        self.tokenizer, self.pairs = tokenizer, pairs
+        self.tokenizer = tokenizer
+        self.pairs = pairs
         self.encoded: PairStore | list[TokenPair] = []
         if isinstance(pairs, Shards):
             require(
@@ -77,7 +77,8 @@ class TrainingPairs:
             self.encoded = PairsInMemory(ids) if config.window else ids
         require(len(self.encoded) > 0, nothing_to_train_on(config))
         if isinstance(self.encoded, PairStore):
-            share, store = config.concatenate, self.encoded
+            share = config.concatenate
+            store = self.encoded
             return JoinedPairs(store, share, config.seed, epoch) if share else store
         joined = concatenated(
             self.encoded, config.concatenate, random.Random(f"{seed} concatenate")
@@ -87,7 +88,7 @@ class TrainingPairs:
 
 
 def nothing_to_train_on(config: TrainConfig) -> str:
-    """What is said where no pair can be trained on."""
+    """The message for an epoch without a pair to train on."""
     return f"no training pair has 1 to {config.max_length} tokens on each side"
 
 
@@ -100,7 +101,7 @@ def epoch_batches(
     multiple_of: int,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
-    """The batches of an epoch from the `start`-th on, planned at once or in windows."""
+    """The batches of an epoch from number `start` on, planned all at once or in windows."""
     if not config.window:
         require(not isinstance(pairs, PairStore), "window must be at least 1 for shards, got 0")
         return token_batches(

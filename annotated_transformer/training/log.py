@@ -20,53 +20,62 @@ from annotated_transformer.files import read_bounded
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.run import TrainingRun
 
+LOG_FILE = "log.jsonl"
 MAX_LOG_BYTES = 2**30  # a run of millions of steps, each with a line
 MAX_SKIPPED = 50
 """So many steps in a row may be skipped: float16 finds its scale in fewer."""
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
-    """What a whole line says, or None for one that `write` did not finish."""
-    try:
-        record = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    whole = line.endswith(b"\n") and isinstance(record, dict)
-    return record if whole and isinstance(record.get("step"), int) else None
+def read_log(directory: str | Path) -> list[dict[str, Any]]:
+    """The records in the log of a run, oldest first: each has `step`, and what was measured there.
+
+    A line that was not written to its end, as on a full disk, is left out.
+    """
+    records = []
+    for line in read_bounded(Path(directory) / LOG_FILE, MAX_LOG_BYTES).splitlines(keepends=True):
+        try:
+            record = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            continue
+        complete = line.endswith(b"\n") and isinstance(record, dict)
+        if complete and isinstance(record.get("step"), int):
+            records.append(record)
+    return records
 
 
 class TrainingLog:
-    """Writes the log. Sums stay on the device until a line is written: only then the host waits.
+    """Writes the log. Sums stay on the device until a line is written; only then the host waits.
 
-    Of many processes the first one writes.
+    Of several processes, rank 0 writes.
     """
 
     def __init__(
         self, run: TrainingRun, out: Path, tensorboard: str | Path | None, progress: bool
     ) -> None:
         self.writes = run.processes.is_first
-        self.run, self.progress = run, progress and self.writes
+        self.run = run
+        self.progress = progress and self.writes
         self.tensorboard = tensorboard if self.writes else None
-        self.path = out / "log.jsonl"
+        self.path = out / LOG_FILE
         self.validated = 0
         """The step of the last validation that the log holds."""
-        self.adam_steps, self.moved = run.adam_steps().item(), run.steps
+        self.adam_steps = run.adam_steps().item()
+        self.moved = run.steps
         """What Adam had made when it was last seen to move, and at which step that was."""
         if self.writes and self.path.exists():
             self._forget_what_comes_after(run.steps)
         self.validated = int(run.processes.total(torch.tensor(self.validated)))
 
     def _forget_what_comes_after(self, steps: int) -> None:
-        """A killed run may have logged steps that its last checkpoint does not have.
+        """Drop the lines of steps that a killed run logged and its last checkpoint does not have.
 
-        A line that a full disk has cut, or a power cut has left as zeros, goes as well.
+        Lines that a full disk cut short, or a power cut left as zeros, go as well.
         """
-        kept: dict[tuple[int, bool], str] = {}
-        for line in read_bounded(self.path, MAX_LOG_BYTES).splitlines(keepends=True):
-            record = _record(line)
-            if record is not None and record["step"] <= steps:
-                kept.setdefault((record["step"], "loss" in record), line.decode())
-        text = "".join(kept.values())
+        kept: dict[tuple[int, bool], dict[str, Any]] = {}
+        for record in read_log(self.path.parent):
+            if record["step"] <= steps:
+                kept.setdefault((record["step"], "loss" in record), record)
+        text = "".join(json.dumps(record) + "\n" for record in kept.values())
         files.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
         self.validated = max((step for step, is_loss in kept if not is_loss), default=0)
 
@@ -87,7 +96,8 @@ class TrainingLog:
             mininterval=1.0,
             dynamic_ncols=True,
         )
-        self.since, self.tokens_before = time.perf_counter(), self.run.n_tokens
+        self.since = time.perf_counter()
+        self.tokens_before = self.run.n_tokens
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -112,7 +122,8 @@ class TrainingLog:
 
     def write_means(self) -> None:
         """A line with the means since the last one; in float16 also with what the scaler did."""
-        run, seconds = self.run, time.perf_counter() - self.since
+        run = self.run
+        seconds = time.perf_counter() - self.since
         values = [*run.sums, run.adam_steps()]
         if run.dtype == torch.float16:
             values.append(run.scaler.scale(torch.ones((), device=run.device)))
@@ -127,10 +138,13 @@ class TrainingLog:
             shown["skipped"] = str(skipped)
         self.bar.set_postfix(shown)
         self.write(record)
-        run.sums, run.n_tokens = torch.zeros_like(run.sums), 0
-        self.since, self.tokens_before = time.perf_counter(), 0
+        run.sums = torch.zeros_like(run.sums)
+        run.n_tokens = 0
+        self.since = time.perf_counter()
+        self.tokens_before = 0
         if adam_steps > self.adam_steps:
-            self.adam_steps, self.moved = adam_steps, run.steps
+            self.adam_steps = adam_steps
+            self.moved = run.steps
         _require_progress(run.steps - self.moved, run.config)
 
     def write(self, record: dict[str, float]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 Validate = Callable[[Transformer], dict[str, float]]
-"""From a model in training to numbers about it, by name. It leaves the model as it was."""
+"""A function that measures a model in training: numbers by name. It leaves the model unchanged."""
 
 
 def train(
@@ -52,23 +52,23 @@ def train(
     """Train a model on text pairs, or on shards of them, and return it, ready to decode.
 
     The checkpoint directory `out` is written on the way. Every `log_every` steps a line goes to
-    `out`/log.jsonl: step, loss and nll (nats a real target token), rate, tokens_per_s (real target
-    tokens); in float16 also skipped, the number of steps that were left out so far because a
-    gradient overflowed, and the scale. With validation there is also a line with valid_nll,
-    valid_ppl and valid_bleu (greedy search), or with what `validate(model)` gives. What is not
-    finite is null. `progress` shows the same on standard error. `resume` continues a run from its
-    last checkpoint, on the same pairs with the same tokenizer, and, on the CPU, ends with the
-    weights that an uninterrupted run would have (unless `bpe_dropout` is on, whose draws differ
-    from process to process). `init` begins with the weights of another run.
+    `out`/log.jsonl: step, loss and nll (nats per real target token), rate, tokens_per_s (real
+    target tokens); in float16 also skipped, the number of steps skipped so far because a gradient
+    overflowed, and the scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu
+    (greedy search), or with what `validate(model)` returns. A value that is not finite is null.
+    `progress` shows the same on standard error. `resume` continues a run from its last checkpoint,
+    on the same pairs with the same tokenizer, and on the CPU ends with the weights of an
+    uninterrupted run (unless `bpe_dropout` is on, whose draws differ from process to process).
+    `init` begins with the weights of another run.
 
     The state is saved before every validation, so that nothing is lost if that fails. Ctrl-C waits
-    for the end of a step, and for nothing else; the run is saved before KeyboardInterrupt is
-    raised. Pairs longer than `max_length` tokens, or with an empty side, are left out of the
-    training data. Raises ConfigError when nothing is left, when `out` already holds a run and
-    `resume` is not set, when there is nothing to resume, and when the tokenizer, the pairs or the
-    settings are not those of the run; where another process trains in `out`; where memory runs out;
-    and where `log.MAX_SKIPPED` steps in a row had to be skipped. A state that is damaged,
-    unreadable or of another model is skipped with a message, and the one before it is used.
+    for the end of a step at most; the run is saved before KeyboardInterrupt is raised. Pairs longer
+    than `max_length` tokens, or with an empty side, are left out of the training data. Raises
+    ConfigError when nothing is left, when `out` already holds a run and `resume` is not set, when
+    there is nothing to resume, and when the tokenizer, the pairs or the settings are not those of
+    the run; where another process trains in `out`; where memory runs out; and where
+    `log.MAX_SKIPPED` steps in a row had to be skipped. A state that is damaged, unreadable or of
+    another model is skipped with a message, and the one before it is used.
 
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
@@ -99,7 +99,8 @@ def train(
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
     run = TrainingRun(model_config, train_config, device, processes=processes)
-    run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
+    run.fingerprint = pairs.fingerprint
+    run.vocabulary = tokenizer.digest
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
     if validate is None and valid_pairs:

@@ -75,16 +75,20 @@ class TrainingLoss(nn.Module):
 
     def __init__(self, model: Transformer, eps_ls: float, blockwise: bool = False) -> None:
         super().__init__()
-        self.model, self.eps_ls, self.blockwise = model, eps_ls, blockwise
+        self.model = model
+        self.eps_ls = eps_ls
+        self.blockwise = blockwise
 
     def forward(self, batch: Batch, packings: Packings | None = None) -> tuple[Tensor, Tensor]:
         """With `packings` nothing is computed on the padding.
 
         `blockwise` then never holds the logits of all positions.
         """
-        model, pad_id = self.model, self.model.config.pad_id
+        model = self.model
+        pad_id = self.model.config.pad_id
         if packings is None:
-            logits, target_out = model(batch.source, batch.target_in), batch.target_out
+            logits = model(batch.source, batch.target_in)
+            target_out = batch.target_out
             return smoothed_cross_entropy(logits, target_out, self.eps_ls, pad_id)
         x_RD, positions_R = packed_decode(model, batch.source, batch.target_in, packings)
         target_R = batch.target_out.flatten()[positions_R]
@@ -151,7 +155,8 @@ class TrainingRun:
         """Epoch and number of its batches after the last step; batches only drawn do not count."""
         ends = model_config.positions == "learned" and model_config.max_len % 8 > 0
         self.multiple_of = 8 if self.device.type == "cuda" and not ends else 1
-        self.sums, self.n_tokens = torch.zeros(2, device=self.device), 0
+        self.sums = torch.zeros(2, device=self.device)
+        self.n_tokens = 0
         """Loss and nll, and real target tokens, since the last line of the log."""
         self.saved_steps = 0
         self.fingerprint = ""
@@ -167,7 +172,8 @@ class TrainingRun:
         """
         warmup_steps = self.config.warmup_steps
         step = self.steps if self.config.warm_up else max(self.steps, warmup_steps)
-        d_model, factor = self.model.config.d_model, self.config.lr_factor
+        d_model = self.model.config.d_model
+        factor = self.config.lr_factor
         return noam_learning_rate(step, d_model, warmup_steps, factor)
 
     def batches(self, epoch_pairs: Callable[[int], EpochPairs]) -> Iterator[Batch]:
@@ -176,13 +182,17 @@ class TrainingRun:
         `epoch_pairs` gives an epoch's pairs. A batch that another process takes has a number of
         tokens and nothing else. Raises ConfigError for an epoch without batches.
         """
-        ids, config, numbers = self.model.config.special_ids, self.config, count()
+        ids = self.model.config.special_ids
+        config = self.config
+        numbers = count()
 
         def is_wanted() -> bool:
             return self.processes.takes(next(numbers) % config.accumulate)
 
         while True:
-            pairs, start, multiple = epoch_pairs(self.epoch), self.n_batches, self.multiple_of
+            pairs = epoch_pairs(self.epoch)
+            start = self.n_batches
+            multiple = self.multiple_of
             for batch in epoch_batches(pairs, config, self.epoch, start, ids, multiple, is_wanted):
                 self.n_batches += 1
                 yield batch
@@ -231,7 +241,8 @@ class TrainingRun:
             return None
         if self.on_eager_cpu:
             return packings_where_they_pay(self.model, batch.source, batch.target_in)
-        pad_id, device = self.model.config.pad_id, self.device
+        pad_id = self.model.config.pad_id
+        device = self.device
         source, target = Packing(batch.source != pad_id), Packing(batch.target_in != pad_id)
         return source.to(device), target.to(device)
 

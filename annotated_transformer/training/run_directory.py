@@ -1,4 +1,4 @@
-"""The directory of a training run: room for a new one, and what a killed one has left."""
+"""The directory of a training run: room for a new run, its lock, and what a killed run left."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from annotated_transformer.training.distributed.processes import Processes
 def require_room(directory: str | Path) -> None:
     """Raise ConfigError unless a new run may begin in `directory`.
 
-    It must hold no run, no model, no old checkpoints, no shards, and nothing of another origin that
-    a run would overwrite. What a run has left that was killed in its first save counts for nothing.
+    It must hold no run, model, checkpoints or shards, and no other file that a run would overwrite.
+    What a run killed in its first save left there does not count.
     """
     path = Path(directory)
     require(
@@ -43,11 +43,11 @@ def require_room(directory: str | Path) -> None:
 
 
 def _require_none(file: Path) -> None:
-    require(not file.exists(), f"{file} is not of a run: name another directory")
+    require(not file.exists(), f"{file} belongs to no run: name another directory")
 
 
 def begin_run(directory: str | Path) -> None:
-    """`require_room`, and then remove what a run has left that was killed in its first save."""
+    """`require_room`, then remove what a run killed in its first save left there."""
     require_room(directory)
     path = Path(directory)
     for file in (path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)):
@@ -57,11 +57,11 @@ def begin_run(directory: str | Path) -> None:
 
 @contextmanager
 def kept_from_others(directory: Path, processes: Processes) -> Iterator[None]:
-    """Let no other training write in `directory` as long as the block lasts.
+    """Keep other runs from training in `directory` inside the block.
 
-    The first process locks a file there, and a lock ends with its process, however that ends.
-    Raises ConfigError in all processes where another run has it. A system without fcntl, such as
-    Windows, and a file system without locks keep nobody out.
+    Rank 0 locks a file there; the lock ends with its process, however that ends. Raises ConfigError
+    in all processes where another run holds it. Without fcntl, as on Windows, and on a file system
+    without locks nobody is kept out.
     """
     with ExitStack() as stack:
 
@@ -89,7 +89,7 @@ def _locked(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             is_free = False
         except OSError:
-            is_free = True  # a file system without locks keeps nobody out
+            is_free = True  # this file system has no locks
         require(is_free, f"another process trains in {directory}: name another directory")
         try:
             yield
@@ -102,7 +102,7 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def remove_temporaries(directory: str | Path) -> None:
-    """Remove the half-written files that killed processes of this machine have left in a run."""
+    """Remove the half-written files that killed processes of this machine left in a run."""
     path = Path(directory)
     names = (
         r"config\.json|tokenizer\.model|log\.jsonl|(?:model|training(?:\.previous)?)\.safetensors"
@@ -112,10 +112,10 @@ def remove_temporaries(directory: str | Path) -> None:
 
 
 def _killed_in_its_first_save(path: Path) -> bool:
-    """Whether a run left this, and never the state to resume from.
+    """Whether `path` holds what a run left that was killed before its first state was written.
 
-    It wrote its first checkpoint, and perhaps the weights. An export and an average say so in their
-    config.json; a run that went on has a later checkpoint.
+    Such a run wrote one checkpoint and perhaps the weights. Exports and averages have an entry in
+    config.json that says what they are, and a run that was resumed has a later checkpoint.
     """
     try:
         stored = read_config(path)

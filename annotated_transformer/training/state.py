@@ -137,7 +137,8 @@ def newest_state(config: ModelConfig, out: Path) -> Path:
     exaggerate. Raises ConfigError where there is none, with what is wrong with each: damaged, of
     another model, or unreadable.
     """
-    paths, failures = checkpoint.state_files(out), []
+    paths = checkpoint.state_files(out)
+    failures = []
     require(bool(paths), f"nothing to resume in {out}: it has no {STATE_FILE}")
     if checkpoint.read_model_config(out) != config:
         return paths[0]  # `restore` says which settings are others

@@ -26,10 +26,10 @@ from annotated_transformer.translation.translator import Translator
 class Validation:
     """What `train` asks of a model by default: valid_nll, valid_ppl and valid_bleu.
 
-    The first is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
-    (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device,
-    unless told another. With `add_up`, the sum over processes that have pairs of their own, the
-    numbers are those of all pairs.
+    valid_nll is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
+    (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device
+    unless `device` names another. With `add_up`, the sum over processes that each have their own
+    pairs, the numbers are those of all pairs.
     """
 
     def __init__(
@@ -40,14 +40,17 @@ class Validation:
         device: torch.device | None = None,
         add_up: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.tokenizer, self.device, self.add_up = tokenizer, device, add_up
+        self.tokenizer = tokenizer
+        self.device = device
+        self.add_up = add_up
         self.pairs, self.encoded = scorable(config, tokenizer, pairs)
 
     def __call__(self, model: Transformer) -> dict[str, float]:
         if self.add_up is None:
             if not self.pairs:
                 return {}
-            nll, score = mean_nll(model, self.encoded), bleu(*self._translated(model)).score
+            nll = mean_nll(model, self.encoded)
+            score = bleu(*self._translated(model)).score
         else:
             sums = torch.zeros(12, dtype=torch.float64)
             if self.pairs:
@@ -58,11 +61,12 @@ class Validation:
             nll, n_tokens, *counts = self.add_up(sums).tolist()
             if not n_tokens:
                 return {}
-            nll, score = nll / n_tokens, bleu_from_counts(list(map(round, counts)))
+            nll = nll / n_tokens
+            score = bleu_from_counts(list(map(round, counts)))
         return {"valid_nll": nll, "valid_ppl": exp_of_nll(nll), "valid_bleu": score}
 
     def _translated(self, model: Transformer) -> tuple[list[str], list[str]]:
-        """What greedy search makes of the sources, and the references."""
+        """Greedy translations of the sources, and the references."""
         sources, references = map(list, zip(*self.pairs, strict=True))
         device = self.device or model.embedding.weight.device
         was_training = model.training

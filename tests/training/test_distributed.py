@@ -118,7 +118,7 @@ def test_a_run_goes_on_with_another_number_of_processes(runs):
 def test_who_has_lost_another_process_says_so_in_one_line(runs):
     assert ended(runs)["lost"] == [2, -signal.SIGKILL]
     said = (runs / "said").read_text().splitlines()
-    found = [line for line in said if "process 0 of 2 has lost another one: " in line]
+    found = [line for line in said if "process 0 of 2 lost another one: " in line]
     assert len(found) == 1
     assert all("gloo" in line and ". " not in line for line in found)
 

@@ -1,1 +1,1 @@
-"""Many processes that make one run: torchrun's processes, and DDP."""
+"""Several processes that make one run: torchrun, and DDP."""

@@ -1,9 +1,9 @@
-"""Many processes, one run: what the paper's eight GPUs did together (section 5.2).
+"""Several processes, one run: what the paper's eight GPUs did together (section 5.2).
 
-`torchrun` starts the processes and numbers them; PyTorch joins them. A step has as many batches as
-`accumulate` says, whatever the number of processes: each takes its share of them, and the gradient
-is that of the mean over the real target tokens of all. So n processes make the run of one, and a
-run can go on with another number of them.
+`torchrun` starts and numbers the processes; PyTorch joins them. A step has `accumulate` batches
+whatever the number of processes. Each process computes its share of them, and the gradient is that
+of the mean over the real target tokens of all. So n processes make the same run as one, and a run
+can be resumed with another number of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from annotated_transformer.training.distributed.rendezvous import fresh_store, m
 T = TypeVar("T")
 _wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 LONGEST_WAIT = timedelta(hours=1)
-"""For the others, where one has something to do alone, such as learning a vocabulary."""
+"""How long processes wait for one that works alone, such as rank 0 learning a vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes files and says what there is to say."""
+        """Whether this is rank 0, which writes files and messages."""
         return self.rank == 0
 
     def require_divides(self, accumulate: int) -> None:
-        """Raise ConfigError unless the batches of a step can be shared out evenly."""
+        """Raise ConfigError unless the batches of a step divide evenly among the processes."""
         require(
             accumulate % self.n == 0,
             "accumulate, the batches of a step, must be a multiple of the number of processes, "
@@ -62,17 +62,17 @@ class Processes:
         )
 
     def takes(self, i: int) -> bool:
-        """Whether batch number i of a step is one of this process."""
+        """Whether this process computes batch number i of a step."""
         return i % self.n == self.rank
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Those that this process takes."""
+        """The items of this process: every n-th, from its rank on."""
         return items[self.rank :: self.n]
 
     def share_of_step(self, batches: Sequence[T], loss: nn.Module) -> Iterator[T]:
-        """The same of the batches of a step, of which the last one exchanges the gradients.
+        """This process's batches of a step; DDP exchanges gradients in the last one alone.
 
-        What `data_parallel` gives is then the mean over the processes of what each has added up.
+        The gradients are then the mean over the processes of what each accumulated.
         """
         self.require_divides(len(batches))
         mine = self.share(batches)
@@ -87,15 +87,15 @@ class Processes:
         return numbers
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in one process at least."""
+        """Whether the flag is set in at least one process."""
         return bool(self.total(torch.tensor(int(flag))))
 
     def wait(self) -> None:
-        """Return when all processes have come here (barrier)."""
+        """Return when all processes have called this (barrier)."""
         self.any(False)
 
     def gathered(self, numbers: Tensor) -> list[Tensor]:
-        """The tensors of all processes, by rank: on the host, and of one shape (all-gather)."""
+        """The tensors of all processes by rank, all of one shape and on the host (all-gather)."""
         if self.n == 1:
             return [numbers]
         found = [torch.empty_like(numbers) for _ in range(self.n)]
@@ -103,13 +103,14 @@ class Processes:
         return found
 
     def from_first(self, make: Callable[[], bytes]) -> bytes:
-        """What the first process makes, in all of them (broadcast).
+        """What `make` returns in rank 0, for all processes (broadcast).
 
-        Where it raises ConfigError there, it does so in all.
+        A ConfigError that it raises there is raised in all of them.
         """
         if self.n == 1:
             return make()
-        data, error = b"", None
+        data = b""
+        error = None
         if self.is_first:
             try:
                 data = make()
@@ -122,7 +123,7 @@ class Processes:
         return data
 
     def _broadcast(self, data: bytes) -> bytes:
-        """The bytes of the first process."""
+        """Rank 0's bytes."""
         length = self.total(torch.tensor(len(data) if self.is_first else 0))
         held = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_first and data:
@@ -132,13 +133,14 @@ class Processes:
         return held.numpy().tobytes()
 
     def once_per_machine(self, do: Callable[[], T]) -> T | None:
-        """Let the first process of each machine do this, and the others wait for it.
+        """Call `do` in one process of each machine while the others wait, which get None.
 
-        Those get None. Raises ConfigError in all of them where one does.
+        A ConfigError that one of them raises is raised in all.
         """
         if self.n == 1:
             return do()
-        found, error = None, None
+        found = None
+        error = None
         if self.local_rank == 0:
             try:
                 found = do()
@@ -149,13 +151,13 @@ class Processes:
         return found
 
     def require_same(self, digest: str, what: str) -> None:
-        """Raise ConfigError, in all processes, unless the digest is the same in all."""
+        """Raise ConfigError in all processes unless all have the same digest."""
         first = self.from_first(digest.encode)
         others = self.any(first != digest.encode())
         require(not others, f"the processes of a run need the same {what}, and one has another")
 
     def device(self, name: str) -> str:
-        """The device of this process: on a machine with several GPUs one of them."""
+        """The device of this process: of several GPUs, the one with its local rank."""
         return f"cuda:{self.local_rank}" if name == "cuda" and self.n > 1 else name
 
     def seed(self, *numbers: int) -> None:
@@ -171,19 +173,19 @@ ALONE = Processes()
 
 
 def require_parallel(config: TrainConfig, processes: Processes) -> None:
-    """Raise ConfigError for settings that a run of many processes cannot have."""
+    """Raise ConfigError for settings that several processes cannot have."""
     processes.require_divides(config.accumulate)
     require(
         not config.bpe_dropout or processes.n == 1,
-        "bpe_dropout gives every process another text to share out: it must be 0 for "
+        "bpe_dropout draws another encoding in every process: it must be 0 for "
         f"{processes.n} processes, got {config.bpe_dropout}",
     )
 
 
 def data_parallel(loss: nn.Module) -> nn.Module:
-    """The module whose backward pass gives every process the mean of all gradients (DDP).
+    """The module in DDP, whose backward pass gives every process the mean of all gradients.
 
-    The table of positions is no weight: it grows on its own, so that buffers are left alone.
+    Buffers are not synchronized: the only one, the table of positions, is computed.
     """
     known = inspect.signature(DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -194,10 +196,7 @@ def data_parallel(loss: nn.Module) -> nn.Module:
 
 
 def exchanging(loss: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
-    """Within the block gradients are exchanged if this is the last batch of a process in a step.
-
-    Before that they are only added up (`no_sync`).
-    """
+    """Inside the block DDP accumulates gradients; where `is_last`, it exchanges them too."""
     if isinstance(loss, DistributedDataParallel):
         return nullcontext() if is_last else loss.no_sync()
     return nullcontext()
@@ -216,11 +215,11 @@ def let_go_of_gradients() -> None:
 
 @contextmanager
 def joined(device: str) -> Iterator[Processes]:
-    """The processes that torchrun has started, joined until the end of the block.
+    """The processes that torchrun started, joined until the end of the block.
 
-    On GPUs gradients go by NCCL; what the host wants to know goes by gloo, so that no GPU has to be
-    waited for. Where torchrun has started nothing, the process is alone. Raises ConfigError where a
-    machine has fewer GPUs than processes, and where another process of the run has gone.
+    On GPUs gradients travel by NCCL and the host's own messages by gloo, so that the host waits for
+    no GPU. Without torchrun the process is alone. Raises ConfigError where a machine has fewer GPUs
+    than processes, and where another process of the run has died.
     """
     if not dist.is_torchelastic_launched():
         yield ALONE
@@ -240,7 +239,7 @@ def joined(device: str) -> Iterator[Processes]:
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
             line = str(error).splitlines()[0].partition(". ")[0]  # no advice of gloo's
-            raise ConfigError(f"process {rank} of {n} has lost another one: {line}") from None
+            raise ConfigError(f"process {rank} of {n} lost another one: {line}") from None
         raise
     finally:
         let_go_of_gradients()
@@ -255,7 +254,8 @@ def _join(rank: int, n: int, backend: str) -> None:
 
 
 def _take_gpu(local_rank: int) -> None:
-    n_local, n_gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    n_local = int(os.environ["LOCAL_WORLD_SIZE"])
+    n_gpus = torch.cuda.device_count()
     require(
         n_local <= n_gpus,
         f"--nproc-per-node must not exceed the number of GPUs, got {n_local} and {n_gpus}",

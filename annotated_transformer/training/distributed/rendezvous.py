@@ -1,4 +1,4 @@
-"""Where the processes of one attempt find each other, and none of an attempt before."""
+"""Where the processes of one attempt find each other, and nobody of an earlier attempt."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PAUSE = 0.01  # seconds
 def make_group(
     backend: str, store: Store, rank: int = 0, n: int = 1, timeout: timedelta | None = None
 ) -> None:
-    """Make the group of processes, such that `destroy_process_group` ends its threads.
+    """Make the process group in such a way that `destroy_process_group` ends its threads.
 
-    DDP imports `torch.distributed.nn`, whose functions take the group that exists at that moment as
-    a default argument, and so keep it alive until Python exits. A thread of the group that needs
-    Python's lock by then, to free a tensor, is ended inside C++ code that allows no exception. The
-    process aborts ("terminate called without an active exception") though its work is saved.
-    Imported here, before there is a group, they keep none.
+    DDP imports `torch.distributed.nn`, whose functions take the current group as a default argument
+    and so keep it alive until Python exits. A thread of the group that then needs the GIL, to free
+    a tensor, is killed inside C++ code that allows no exception, and the process aborts ("terminate
+    called without an active exception") although its work is saved. Imported here, before there is
+    a group, the functions hold none.
     """
     import torch.distributed.nn  # noqa: F401
 
@@ -33,18 +33,18 @@ def make_group(
 
 
 def fresh_store(store: Store, rank: int, n: int, longest_wait: timedelta) -> Store:
-    """A part of torchrun's store in which nothing is left of an attempt before.
+    """A part of torchrun's store that no earlier attempt has written to.
 
-    Where torchrun starts the processes again it keeps its store, in which the addresses of the dead
-    ones stand (pytorch/pytorch#135712, #167288): whoever reads one before its successor has written
-    another connects to nobody. The number of restarts would tell attempts apart, but each machine
-    counts its own. So each process says by a random name that it is here, and the first one tells
-    that name the name of this attempt: an answer to somebody else is never read.
+    When torchrun restarts the processes it keeps its store, with the addresses of the dead ones
+    (pytorch/pytorch#135712, #167288): a process that reads such an address before the successor has
+    written its own connects to nobody. The number of restarts cannot tell attempts apart, since
+    each machine counts its own. So each process announces itself by a random name, and rank 0
+    answers under that name with the name of this attempt; nobody reads an answer to another name.
     """
     own = secrets.token_hex(16)
     if rank > 0:
         store.set(f"here/{rank}", own)
-        attempt = store.get(f"attempt/{own}").decode()  # which waits for it
+        attempt = store.get(f"attempt/{own}").decode()  # `get` waits until it is there
         store.set(f"joined/{attempt}/{rank}", "")
     else:
         attempt = own
@@ -53,10 +53,10 @@ def fresh_store(store: Store, rank: int, n: int, longest_wait: timedelta) -> Sto
 
 
 def _answer(store: Store, attempt: str, n: int, deadline: float) -> None:
-    """Tell the others the name of this attempt, until each has heard it."""
+    """Tell the other processes the name of this attempt until each has confirmed it."""
     missing = set(range(1, n))
     while missing:
-        require(time.monotonic() < deadline, f"processes that never came: {sorted(missing)}")
+        require(time.monotonic() < deadline, f"these processes never came: {sorted(missing)}")
         for rank in sorted(missing):
             if store.check([f"joined/{attempt}/{rank}"]):
                 missing.remove(rank)
