@@ -1,7 +1,6 @@
 """Many processes make the run of one. They are real, forked by many_processes.py, joined by gloo;
 64 of them are pretended, by PyTorch's process group for that purpose."""
 
-import fcntl
 import json
 import os
 import signal
@@ -39,7 +38,7 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
 from toys import text_pairs, toy_run_config, toy_tokenizer
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+fcntl = pytest.importorskip("fcntl", reason="no Unix: processes cannot be forked")
 TESTS = Path(__file__).parents[1]
 ENVIRONMENT = {
     **os.environ,
