@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words colab experiments drawings corpus lint workflows check floor test clean
+.PHONY: help book html pdf refresh words colab experiments drawings corpus lint workflows check floor ceiling test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ check: lint corpus  ## before a commit: lint, and the tests that are quick
 
 floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.toml allows
 	$(BIN)/python -m tools.floor
+
+ceiling: $(INSTALLED) corpus  ## the same on the newest torch, numpy and Python that can be had, once per release
+	$(BIN)/python -m tools.floor --ceiling
 
 test: lint corpus  ## lint, every test, and every chapter against its stored outputs
 	$(BIN)/python -m pytest --nbval -n 2 --dist loadscope --no-loadscope-reorder -q -rs

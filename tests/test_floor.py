@@ -1,4 +1,4 @@
-"""The oldest versions that pyproject.toml allows: all named, none with a known hole."""
+"""The oldest versions that pyproject.toml allows: all named, none with a known hole; the newest."""
 
 import re
 import tomllib
@@ -49,6 +49,13 @@ def test_the_oldest_python_is_the_bound() -> None:
     assert floor.oldest_python({"requires-python": ">=3.11"}) == "3.11"
     with pytest.raises(SystemExit, match="must be a lower bound, got '~=3.11'"):
         floor.oldest_python({"requires-python": "~=3.11"})
+
+
+def test_the_newest_python_is_a_release() -> None:
+    found = [("cpython", "3.9.18"), ("cpython", "3.13.0"), ("cpython", "3.15.0rc1")]
+    found += [("pypy", "3.14.2"), ("cpython", "3.11.7")]
+    listed = [{"implementation": kind, "version": version} for kind, version in found]
+    assert floor.newest_python(listed) == "3.13.0"
 
 
 def test_the_pins_lie_above_the_floor() -> None:

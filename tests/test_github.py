@@ -171,7 +171,7 @@ def test_the_tests_run_on_every_python_from_the_oldest() -> None:
 def test_a_release_waits_for_the_tests() -> None:
     release = dict(jobs(GITHUB / "workflows" / "release.yml"))
     assert release["tests"]["uses"] == "./.github/workflows/tests.yml"
-    assert set(release["publish"]["needs"]) == {"tests", "build"}
+    assert set(release["publish"]["needs"]) == {"tests", "ceiling", "build"}
     publish = release["publish"]["steps"][-1]
     assert publish["uses"].startswith("pypa/gh-action-pypi-publish@") and publish["with"] == {
         "attestations": True

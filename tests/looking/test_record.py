@@ -30,7 +30,7 @@ def inputs():
 
 
 def n_hooks(model):
-    return sum(len(module._forward_pre_hooks) for module in model.modules())  # noqa: SLF001  PyTorch lists hooks nowhere else
+    return sum(len(module._forward_pre_hooks) for module in model.modules())
 
 
 def test_every_attention_of_the_model_is_recorded_by_name():
