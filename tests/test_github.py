@@ -168,6 +168,13 @@ def test_the_tests_run_on_every_python_from_the_oldest() -> None:
     assert setup["with"]["python-version"] == oldest
 
 
+def test_elsewhere_the_packages_tests_run_and_no_folder_of_them_is_left_out() -> None:
+    """Except the page's, which need Node and browsers, and the lab's, which are the book's."""
+    (run,) = re.findall(r"(?s)pytest .*", (GITHUB / "workflows" / "tests.yml").read_text())
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert set(re.findall(r"tests/(\w+)", run)) == folders - {"lab", "page", "attacks"}
+
+
 def test_a_release_waits_for_the_tests() -> None:
     release = dict(jobs(GITHUB / "workflows" / "release.yml"))
     assert release["tests"]["uses"] == "./.github/workflows/tests.yml"
