@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     )
     from annotated_transformer.translation.translator import Translator as Translator
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "ModelConfig": "config",

@@ -161,11 +161,12 @@ def machine(tmp_path: Path) -> Path:
     )
     (repository / "book" / "paper_map.md").write_text("")
     (repository / "pyproject.toml").write_text(
-        '[project]\ndependencies = ["torch", "numpy>=99", "tqdm", "no-such-package>=1.5"]\n'
+        '[project]\nversion = "0.9"\n'
+        'dependencies = ["torch", "numpy>=99", "tqdm", "no-such-package>=1.5"]\n'
     )
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     for command in (
-        ["init", "--quiet"],
+        ["init", "--quiet", "--initial-branch=main"],
         ["add", "."],
         [*identity, "commit", "--quiet", "--message=all"],
     ):
@@ -180,7 +181,8 @@ def machine(tmp_path: Path) -> Path:
 def run_first_cell(
     machine: Path, url: str, then: str = "", on_colab: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    cell = colab.FIRST_CELL.format(url=url, home=machine / "content" / "annotated-transformer")
+    home = machine / "content" / "annotated-transformer"
+    cell = colab.FIRST_CELL.format(url=url, home=home, revisions=["v0.9", "main"])
     prelude = PRELUDE.format(scripts=str(machine / "bin")) if on_colab else ""
     path = os.pathsep.join([str(machine / "bin"), os.environ["PATH"]])
     return subprocess.run(
@@ -205,7 +207,7 @@ print(subprocess.run(command, capture_output=True, text=True).stdout)
     home = machine / "content" / "annotated-transformer"
     version = metadata.version("numpy")
     assert re.sub(r"\d+ s\.", "0 s.", done.stdout).splitlines()[:4] == [
-        f"The book is in {home}. Installed no-such-package>=1.5 in 0 s.",
+        f"The book is in {home}, version 0.9. Installed no-such-package>=1.5 in 0 s.",
         f"The book asks for numpy>=99, and this runtime has {version}: "
         "choose a newer one under Runtime, Change runtime type.",
         "['paper_map.md'] annotated_transformer/__init__.py",
@@ -218,7 +220,7 @@ print(subprocess.run(command, capture_output=True, text=True).stdout)
 def test_the_first_cell_can_be_run_again(machine: Path) -> None:
     """It leaves the clone, with what the reader may have changed there, and finds nothing to do."""
     requirements = machine / "github" / "pyproject.toml"
-    requirements.write_text('[project]\ndependencies = ["torch", "numpy"]\n')
+    requirements.write_text('[project]\nversion = "0.9"\ndependencies = ["torch", "numpy"]\n')
     subprocess.run(
         [
             "git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet",
@@ -228,7 +230,7 @@ def test_the_first_cell_can_be_run_again(machine: Path) -> None:
         check=True,
     )  # fmt: skip
     home = machine / "content" / "annotated-transformer"
-    again = colab.FIRST_CELL.format(url="nowhere", home=home)
+    again = colab.FIRST_CELL.format(url="nowhere", home=home, revisions=["v0.9", "main"])
     done = run_first_cell(
         machine,
         (machine / "github").as_uri(),
@@ -237,9 +239,30 @@ def test_the_first_cell_can_be_run_again(machine: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[:2] == [f"The book is in {home}. Nothing was missing."] * 2
+    assert lines[:2] == [f"The book is in {home}, version 0.9. Nothing was missing."] * 2
     assert "mine.txt" in lines[2] and lines[2].endswith(" 1")
     assert not (machine / "uv.log").exists()
+
+
+def test_a_saved_copy_has_the_release_that_it_stands_in(machine: Path) -> None:
+    """And not what the branch has become."""
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", machine / "github"]
+    subprocess.run([*git, "tag", "v0.9"], check=True)
+    later = machine / "github" / "pyproject.toml"
+    later.write_text(later.read_text().replace("0.9", "1.0"))
+    subprocess.run([*git, "commit", "--quiet", "--all", "--message=later"], check=True)
+    done = run_first_cell(machine, (machine / "github").as_uri())
+    assert done.returncode == 0 and "version 0.9." in done.stdout, done.stderr
+
+
+def test_between_releases_there_is_no_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for version in ("0.9.0", "1.0.dev0"):
+        (tmp_path / "pyproject.toml").write_text(f'[project]\nversion = "{version}"\n')
+        (tmp_path / "_config.yml").write_text("repository: {branch: main}\n")
+        monkeypatch.setattr(colab, "ROOT", tmp_path)
+        found[version] = colab.revisions()
+    assert found == {"0.9.0": ["v0.9.0", "main"], "1.0.dev0": ["main"]}
 
 
 def test_without_a_network_there_is_one_line(machine: Path) -> None:

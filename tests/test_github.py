@@ -13,6 +13,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import annotated_transformer
+
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
@@ -173,6 +175,14 @@ def test_elsewhere_the_packages_tests_run_and_no_folder_of_them_is_left_out() ->
     (run,) = re.findall(r"(?s)pytest .*", (GITHUB / "workflows" / "tests.yml").read_text())
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     assert set(re.findall(r"tests/(\w+)", run)) == folders - {"lab", "page", "attacks"}
+
+
+def test_the_version_is_one() -> None:
+    version = PROJECT["version"]
+    assert annotated_transformer.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert newest and newest[1] in (version, "Unreleased")
 
 
 def test_a_release_waits_for_the_tests() -> None:

@@ -1,9 +1,12 @@
 """What a chapter's notebook has for Colab: a badge that opens it there, a first cell, metadata.
 
 All three are made here when the notebook is made, and no chapter's text has them. The repository's
-address is that of _config.yml, which the buttons of the pages use as well.
+address is that of _config.yml, which the buttons of the pages use as well. The first cell fetches
+the release that its notebook stands in, by the version of pyproject.toml, so that a copy that
+somebody has saved goes on working. `make words` brings all notebooks to another version.
 """
 
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +35,12 @@ if "google.colab" in sys.modules:  # On Colab: fetch the book. Elsewhere this do
     import subprocess
 
     url, home = "{url}", "{home}"
+    for revision in {revisions}:  # a release that is not published yet is its branch
+        if not os.path.exists(home):
+            clone = ["git", "clone", "--quiet", "--depth=1", "--branch", revision, url, home]
+            done = subprocess.run(clone, capture_output=True, text=True)
     if not os.path.exists(home):
-        clone = ["git", "clone", "--quiet", "--depth=1", url, home]
-        done = subprocess.run(clone, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"git cannot fetch {{url}}: {{' '.join(done.stderr.split())}}")
+        sys.exit(f"git cannot fetch {{url}}: {{' '.join(done.stderr.split())}}")
     runpy.run_path(f"{{home}}/tools/on_colab.py", run_name="__main__")  # install what is missing"""
 
 
@@ -44,6 +48,16 @@ if "google.colab" in sys.modules:  # On Colab: fetch the book. Elsewhere this do
 def repository() -> dict[str, str]:
     """`repository` of _config.yml: its url, its branch, and path_to_book."""
     return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+
+
+def revisions() -> list[str]:
+    """What the first cell clones, the first that is there: the release's tag, or the branch.
+
+    Between two releases the version has "dev" in it, and there is no tag.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    tag = [] if "dev" in project["version"] else [f"v{project['version']}"]
+    return [*tag, repository()["branch"]]
 
 
 def address(chapter: str) -> str:
@@ -68,9 +82,8 @@ def badge(chapter: str) -> NotebookNode:
 
 def first_cell() -> NotebookNode:
     """The cell that makes a Colab machine ready for the chapter, and does nothing elsewhere."""
-    return new_code_cell(
-        FIRST_CELL.format(url=repository()["url"], home=HOME), metadata={"tags": FIRST_CELL_TAGS}
-    )
+    source = FIRST_CELL.format(url=repository()["url"], home=HOME, revisions=revisions())
+    return new_code_cell(source, metadata={"tags": FIRST_CELL_TAGS})
 
 
 def metadata(chapter: str) -> dict[str, Any]:

@@ -131,6 +131,10 @@ def snapshot() -> Path:
     subprocess.run(
         ["git", "clone", "--quiet", "--bare", "--depth=1", ROOT.as_uri(), folder], check=True
     )
+    for revision in colab.revisions():  # the release that this commit may become
+        git = ["git", "-C", str(folder), "update-ref"]
+        kind = "tags" if revision.startswith("v") else "heads"
+        subprocess.run([*git, f"refs/{kind}/{revision}", "HEAD"], check=True)
     return folder
 
 

@@ -86,7 +86,8 @@ def main() -> None:
     show_the_package()
     os.chdir(HOME / "book")
     took = f"Installed {', '.join(wanted)} in {time.monotonic() - started:.0f} s."
-    print(f"The book is in {HOME}. {took if wanted else 'Nothing was missing.'}")
+    place = f"The book is in {HOME}, version {project['version']}."
+    print(place, took if wanted else "Nothing was missing.")
     for requirement in lacks:
         if requirement.name in COLABS_OWN:
             has = metadata.version(requirement.name)
