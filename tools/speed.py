@@ -24,132 +24,80 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def as_percent(share: float | None) -> str:
-    """A figure that older files do not have is left out."""
-    return "" if share is None else f"{share:.0%}"
+def of_records(result: dict[str, Any], measure: str, columns: dict[str, str]) -> str:
+    """A row for each record of one measure; a column has its title and the form of its cells."""
+
+    def cell(form: str, record: dict[str, Any]) -> str:
+        try:
+            return form.format(**record)
+        except KeyError:  # a figure that older files do not have
+            return ""
+
+    records = [record for record in result["records"] if record["measure"] == measure]
+    rows = [[cell(form, record) for form in columns.values()] for record in records]
+    return table(list(columns), rows)
 
 
-def origin(result: dict[str, Any]) -> str:
-    versions = ", ".join(
-        f"{name} {version}"
-        for name, version in {
-            "torch": result["versions"]["torch"],
-            **result.get("peers", {}),
-        }.items()
-    )
+def origin(title: str, result: dict[str, Any]) -> str:
+    peers = {"torch": result["versions"]["torch"], **result.get("peers", {})}
+    versions = ", ".join(f"{name} {version}" for name, version in peers.items())
     return (
-        f"`{result['command']}` on {result['hardware']}, {result['date']}, commit "
+        f"**{title}**\n\n`{result['command']}` on {result['hardware']}, {result['date']}, commit "
         f"{result['commit'][:7]}; {versions}.\n"
     )
 
 
-def training(result: dict[str, Any]) -> str:
-    steps = [r for r in result["records"] if r["measure"] == "training step"]
-    memory = [r for r in result["records"] if r["measure"] == "peak memory"]
-    return "\n".join(
-        [
-            "**Training steps**\n",
-            origin(result),
-            table(
-                [
-                    "model", "data", "implementation", "target tokens/s",
-                    "share of the matrix rate", "time in products", "ours is",
-                ],
-                [
-                    [
-                        r["model"], r["data"], r["implementation"],
-                        f"{r['target_tokens_per_s']:,.0f}", f"{r['share_of_product']:.2f}",
-                        as_percent(r.get("share_in_products")), f"{r['ours_is_faster']:.2f} x",
-                    ]
-                    for r in steps
-                ],
-            ),
-            "**Memory at its highest**, base, vocabulary 37,000, 4,096 tokens a side\n",
-            table(
-                ["implementation", "MB", "ours over it"],
-                [
-                    [r["implementation"], f"{r['peak_megabytes']:,.0f}", f"{r['ours_over_it']:.2f}"]
-                    for r in memory
-                ],
-            ),
-        ]
-    )  # fmt: skip
-
-
-def decoding(result: dict[str, Any]) -> str:
-    return "\n".join(
-        [
-            "**Decoding**\n",
-            origin(result),
-            table(
-                [
-                    "model", "beam", "batch", "implementation", "same outputs", "tokens/s",
-                    "ours is", "ours in int8 is",
-                ],
-                [
-                    [
-                        r["model"], str(r["beam_size"]), str(r["batch_size"]), r["implementation"],
-                        f"{r['same_outputs']:.0%}", f"{r['tokens_per_s']:,.0f}",
-                        f"{r['ours_is_faster']:.2f} x", f"{r['our_int8_is_faster']:.2f} x",
-                    ]
-                    for r in result["records"]
-                    if r["measure"] == "decoding"
-                ],
-            ),
-            "**What 8 bits cost**, beam 4 on the test split of the default corpus\n",
-            table(
-                ["model", "implementation", "sentences", "BLEU"],
-                [
-                    [r["model"], r["implementation"], str(r["sentences"]), f"{r['bleu']:.2f}"]
-                    for r in result["records"]
-                    if r["measure"] == "BLEU"
-                ],
-            ),
-        ]
-    )  # fmt: skip
-
-
-def growth(result: dict[str, Any]) -> str:
-    records = result["records"]
-    return "\n".join(
-        [
-            "**Growth**\n",
-            origin(result),
-            table(
-                ["pairs", "microseconds a token", "over the fewest"],
-                [
-                    [f"{r['pairs']:,}", f"{r['us_a_token']:.1f}", f"{r['over_smallest']:.3f}"]
-                    for r in records
-                    if r["measure"] == "training"
-                ],
-            ),
-            table(
-                ["lines translated", "MB at the highest", "MB before"],
-                [
-                    [
-                        f"{r['lines']:,}",
-                        f"{r['peak_megabytes']:.1f}",
-                        f"{r['megabytes_before']:.1f}",
-                    ]
-                    for r in records
-                    if r["measure"] == "translating"
-                ],
-            ),
-        ]
-    )
+TRAINING = {
+    "model": "{model}", "data": "{data}", "implementation": "{implementation}",
+    "target tokens/s": "{target_tokens_per_s:,.0f}",
+    "share of the matrix rate": "{share_of_product:.2f}",
+    "time in products": "{share_in_products:.0%}", "ours is": "{ours_is_faster:.2f} x",
+}  # fmt: skip
+MEMORY = {
+    "implementation": "{implementation}", "MB": "{peak_megabytes:,.0f}",
+    "ours over it": "{ours_over_it:.2f}",
+}  # fmt: skip
+DECODING = {
+    "model": "{model}", "beam": "{beam_size}", "batch": "{batch_size}",
+    "implementation": "{implementation}", "same outputs": "{same_outputs:.0%}",
+    "tokens/s": "{tokens_per_s:,.0f}", "ours is": "{ours_is_faster:.2f} x",
+    "ours in int8 is": "{our_int8_is_faster:.2f} x",
+}  # fmt: skip
+BLEU = {
+    "model": "{model}", "implementation": "{implementation}", "sentences": "{sentences}",
+    "BLEU": "{bleu:.2f}",
+}  # fmt: skip
+PAIRS = {
+    "pairs": "{pairs:,}", "microseconds a token": "{us_a_token:.1f}",
+    "over the fewest": "{over_smallest:.3f}",
+}  # fmt: skip
+LINES = {
+    "lines translated": "{lines:,}", "MB at the highest": "{peak_megabytes:.1f}",
+    "MB before": "{megabytes_before:.1f}",
+}  # fmt: skip
+HIGHEST = "**Memory at its highest**, base, vocabulary 37,000, 4,096 tokens a side\n\n"
+EIGHT_BITS = "**What 8 bits cost**, beam 4 on the test split of the default corpus\n\n"
+# The title, and of each table what stands above it, the measure and the columns.
+OF_TRAINING = ("Training steps", ("", "training step", TRAINING), (HIGHEST, "peak memory", MEMORY))
+OF_DECODING = ("Decoding", ("", "decoding", DECODING), (EIGHT_BITS, "BLEU", BLEU))
+OF_GROWTH = ("Growth", ("", "training", PAIRS), ("", "translating", LINES))
+PARTS = (  # of the machine of the last runs, then of the one before it
+    ("training_cpu", OF_TRAINING),
+    ("decoding_cpu", OF_DECODING),
+    ("growth", OF_GROWTH),
+    ("training_cpu_intel", OF_TRAINING),
+    ("decoding_cpu_intel", OF_DECODING),
+)
 
 
 def tables() -> str:
-    """Of the machine of the last runs, then of the one before it."""
-    return "\n".join(
-        [
-            training(load("training_cpu")),
-            decoding(load("decoding_cpu")),
-            growth(load("growth")),
-            training(load("training_cpu_intel")),
-            decoding(load("decoding_cpu_intel")),
-        ]
-    )
+    parts = []
+    for name, (title, *of_measures) in PARTS:
+        result = load(name)
+        parts.append(origin(title, result))
+        for above, measure, columns in of_measures:
+            parts.append(above + of_records(result, measure, columns))
+    return "\n".join(parts)
 
 
 def front() -> str:
