@@ -62,33 +62,18 @@ class Report:
         return f"{self.chapter:28} {times}  {self.wrong or 'ok'}"
 
 
-def find_python(asked_for: str | None) -> str:
-    """A Python of Colab's version, or the nearest one that is here."""
-    if asked_for:
-        return asked_for
-    pyenv = Path.home() / ".pyenv" / "versions"
-    for version in (PYTHON, "3.12", "3.14", "3.11"):
-        installed = sorted(map(str, pyenv.glob(f"{version}.*/bin/python")), reverse=True)
-        for candidate in (f"python{version}", *installed):
-            path = shutil.which(candidate)
-            if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
-                return path
-    return sys.executable
-
-
 def make_environment(python: str) -> Path:
     """A virtual environment with Colab's versions; made again only when they change."""
-    ask = [python, "-c", "import sys; print(*sys.version_info[:3], sep='.')"]
-    version = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.strip()
-    other = f", and Colab has {PYTHON}: none was found here; name one with --python"
-    print(f"Python {version}" + ("" if version.startswith(f"{PYTHON}.") else other))
-    folder, made_of = PLACE / "venv", "\n".join([version, *PACKAGES])
+    folder, made_of = PLACE / "venv", "\n".join([python, *PACKAGES])
     stamp = folder / "made-of.txt"
     if not stamp.exists() or stamp.read_text() != made_of:
         print("installing Colab's packages, some 5 GB with CUDA's libraries")
-        subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
+        uv = [sys.executable, "-m", "uv"]
         subprocess.run(
-            [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES], check=True
+            [*uv, "venv", "--quiet", "--seed", "--clear", "--python", python, folder], check=True
+        )
+        subprocess.run(
+            [*uv, "pip", "install", "--quiet", "--python", folder, *PACKAGES], check=True
         )
         stamp.write_text(made_of)
     return folder
@@ -288,7 +273,7 @@ def main() -> int:
         help="2_background, or book/2_background.py; all if none is named",
     )
     parser.add_argument("--jobs", type=int, default=1, help="chapters at once")
-    parser.add_argument("--python", help=f"the Python to use; {PYTHON} where there is one")
+    parser.add_argument("--python", default=PYTHON, help=f"what uv takes (default {PYTHON})")
     arguments = parser.parse_args()
     known = sorted(path.stem for path in (ROOT / "book").glob("*.ipynb"))
     names = [Path(name).stem for name in arguments.chapters] or known
@@ -297,7 +282,7 @@ def main() -> int:
     for variable in [name for name in os.environ if name.startswith("ANNOTATED_TRANSFORMER_")]:
         del os.environ[variable]
     make_a_place_to_mount()
-    environment, repository = make_environment(find_python(arguments.python)), snapshot()
+    environment, repository = make_environment(arguments.python), snapshot()
     reports = asyncio.run(run_all(names, environment, repository, arguments.jobs))
     failed = [report.chapter for report in reports if report.wrong]
     slowest = max(report.first for report in reports)
