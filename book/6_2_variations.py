@@ -456,15 +456,15 @@ show(block_spread, holm)
 # together, and count how often the interval of a difference holds the true value 0.
 
 # %%
-from lab.experiments.distributions import student_95
+from scipy.stats import t
 
 generator = torch.Generator().manual_seed(2)
 draws, seeds = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((2000, 11, 6), (2000, 1, 6)))
 draws += 2 * seeds
 differences = draws[:, 1] - draws[:, 0]
 common = torch.tensor([block_spread(table).sd for table in draws.tolist()])
-of_six = student_95(5) * differences.std(1) / 6**0.5
-for label, half in (("its own six differences", of_six), ("all rows", student_95(50) * common * (2 / 6) ** 0.5)):
+of_six = t.isf(0.025, 5) * differences.std(1) / 6**0.5
+for label, half in (("its own six differences", of_six), ("all rows", t.isf(0.025, 50) * common * (2 / 6) ** 0.5)):
     held = (differences.mean(1).abs() < half).double().mean().item()
     print(f"noise from {label:26} the interval holds 0 in {100 * held:.1f} % of cases; half of it: {half.mean():.2f}")
     assert 0.93 < held < 0.97

@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
+from scipy import stats
+from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TokenPair, group_by_length, make_batch
-from lab.experiments.distributions import f_tail, student_95, student_quantile
 
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960
@@ -191,7 +192,7 @@ def estimate(
     half = NORMAL_95 * statistics.stdev(means)
     error, degrees = _seed_error(seeds, spread)
     if degrees:
-        half = math.hypot(half, student_95(degrees) * error)
+        half = math.hypot(half, stats.t.isf(0.025, degrees) * error)
     mean = statistics.fmean(seeds)
     return Estimate(mean, mean - half, mean + half, seeds, error, degrees)
 
@@ -201,7 +202,7 @@ def _seed_error(seeds: Sequence[float], spread: Spread | None = None) -> tuple[f
     if len(seeds) < 2:
         return 0.0, 0
     sd, degrees = statistics.stdev(seeds), len(seeds) - 1
-    if spread and f_tail(sd**2, spread.sd**2, degrees, spread.degrees) >= ALIKE:
+    if spread and sd**2 <= spread.sd**2 * stats.f.isf(ALIKE, degrees, spread.degrees):
         sd, degrees = spread
     return sd / math.sqrt(len(seeds)), degrees
 
@@ -217,14 +218,12 @@ def p_value(found: Estimate, value: float = 0.0) -> float:
     where the 95 % interval leaves `value` out.
     """
     distance = abs(found.mean - value)
-    if distance == 0:
-        return 1.0
-    low, high = math.log(P_LEAST), 0.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        wide = half_width(found, math.exp(middle)) > distance
-        low, high = (middle, high) if wide else (low, middle)
-    return math.exp(high)
+    if half_width(found, P_LEAST) <= distance:
+        return P_LEAST if distance else 1.0
+    log_p = brentq(
+        lambda log_p: half_width(found, math.exp(log_p)) - distance, math.log(P_LEAST), 0.0
+    )
+    return math.exp(log_p)
 
 
 def half_width(found: Estimate, level: float) -> float:
@@ -237,11 +236,11 @@ def half_width(found: Estimate, level: float) -> float:
     of_seeds, degrees = _seed_error(found.seeds)
     if found.seed_error is not None and found.degrees is not None:
         of_seeds, degrees = found.seed_error, found.degrees
-    t = student_95(degrees) if degrees else 0.0
     half = (found.high - found.low) / 2
+    t = stats.t.isf(0.025, degrees) if degrees else 0.0
     of_sentences = math.sqrt(max(0.0, half**2 - (t * of_seeds) ** 2)) / NORMAL_95
-    normal = -statistics.NormalDist().inv_cdf(level / 2)
-    student = student_quantile(level, degrees) if of_seeds else 0.0
+    normal = stats.norm.isf(level / 2)
+    student = stats.t.isf(level / 2, degrees) if of_seeds else 0.0
     return math.hypot(normal * of_sentences, student * of_seeds)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from math import comb
 from typing import Any
 
 import torch
 from jaxtyping import Bool
+from scipy.stats import binomtest
 from torch import Tensor
 
 from annotated_transformer.looking.knock_out import ATTENTION_MODULES, Head, heads_of, knocked_out
@@ -38,9 +38,7 @@ def mcnemar(before: Bool[Tensor, "n"], after: Bool[Tensor, "n"]) -> float:
     number of the two is binomial with one half (McNemar 1947, in its exact form).
     """
     lost, won = int((before & ~after).sum()), int((after & ~before).sum())
-    n = lost + won
-    tail = sum(comb(n, k) for k in range(min(lost, won) + 1))
-    return min(1.0, 2 * tail / 2**n)
+    return float(binomtest(lost, lost + won).pvalue) if lost + won else 1.0
 
 
 def score(found: Tensor) -> float:

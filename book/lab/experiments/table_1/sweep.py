@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
-from lab.experiments.distributions import STUDENT_95
+from scipy import stats
 
 K, R = 3, 33  # kernel width and neighbourhood
 
@@ -23,12 +22,10 @@ def fit(sizes: list[int], values: list[float]) -> dict[str, float]:
 
     The interval is that of Student's t.
     """
-    x, y = np.log(sizes), np.log(values)
-    (slope, intercept), degrees = np.polyfit(x, y, deg=1), len(sizes) - 2
-    residuals, spread = y - slope * x - intercept, x - x.mean()
-    error = math.sqrt((residuals**2).sum() / degrees / (spread**2).sum())
-    half = STUDENT_95[degrees - 1] * error
-    return {"exponent": float(slope), "low": float(slope - half), "high": float(slope + half)}
+    line = stats.linregress(np.log(sizes), np.log(values))
+    half = stats.t.isf(0.025, len(sizes) - 2) * line.stderr
+    ends = {"low": float(line.slope - half), "high": float(line.slope + half)}
+    return {"exponent": float(line.slope), **ends}
 
 
 def shape(over: str, size: int, other: int) -> tuple[int, int]:
