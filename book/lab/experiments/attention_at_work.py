@@ -21,10 +21,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.looking.knock_out import heads_of, knocked_out
 from annotated_transformer.looking.report import attention_report
@@ -34,7 +35,7 @@ from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.evaluation import scorable
-from lab.experiments.result_file import RESULTS, RUNS, write_result
+from lab.experiments.result_file import RESULTS, RUNS, require_same_settings, write_result
 from lab.experiments.significance import estimate, ratio_of_sums, sentence_nll
 
 CORPUS, VOCAB_SIZE, N_PAIRS = "tatoeba-en-de", 3000, 200
@@ -184,6 +185,7 @@ def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
             "points": points,
         }
         done.write_text(json.dumps(found))
+    require_same_settings(out, read_config(out), model_config, train_config)
     record = {
         "name": name,
         "peak": WAYS[name].peak,
@@ -209,24 +211,28 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, help="the result file (default in book/results)")
+    or_scratch = "with --small a temporary one"
+    where = f"the result file (default in book/results; {or_scratch})"
+    parser.add_argument("--out", type=Path, help=where)
     parser.add_argument("--checkpoint", type=Path, help="divide the loss of this model instead")
-    parser.add_argument(
-        "--runs", type=Path, default=RUNS / "attention_at_work", help="where runs are kept"
-    )
+    where = f"where runs are kept (default runs/attention_at_work; {or_scratch})"
+    parser.add_argument("--runs", type=Path, help=where)
     parser.add_argument("--only", choices=WAYS, action="append", help="this one; may be repeated")
     parser.add_argument("--small", action="store_true", help="a rehearsal: 12 steps")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     args = parser.parse_args(arguments)
     command = "python -m lab.experiments.attention_at_work"
+    scratch = Path(tempfile.mkdtemp()) if args.small else None
+    runs = args.runs or scratch or RUNS / "attention_at_work"
     if args.checkpoint:
         command += f" --checkpoint {args.checkpoint}"
         records, name = divided(args.checkpoint, args.small), "attention_by_kind"
     else:
-        records = [run(name, args.runs, args.small, args.quiet) for name in args.only or WAYS]
+        records = [run(name, runs, args.small, args.quiet) for name in args.only or WAYS]
         name = "attention_at_work"
-    out = args.out or RESULTS / f"{name}.json"
+    out = args.out or (scratch or RESULTS) / f"{name}.json"
     write_result(out, command + (" --small" if args.small else ""), records)
+    print(out)
 
 
 if __name__ == "__main__":

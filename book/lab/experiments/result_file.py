@@ -12,11 +12,12 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import write_atomically
 
@@ -89,6 +90,14 @@ def write_result(
     content = {**origin(command, device), **more, "records": list(records)}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomically(path, lambda new: new.write_text(text, encoding="utf-8"))
+
+
+def require_same_settings(
+    folder: Path, found: Mapping[str, Any], model: ModelConfig, train: TrainConfig
+) -> None:
+    """Raises ConfigError where `found`, which describes the run in `folder`, has other settings."""
+    same = (found["model"], found["train"]) == (model.to_dict(), train.to_dict())
+    require(same, f"{folder} holds a run with other settings: remove it, or name another folder")
 
 
 def read_result(path: str | Path) -> dict[str, Any]:

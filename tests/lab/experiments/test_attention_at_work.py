@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from annotated_transformer.config import TrainConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking.knock_out import heads_of, knocked_out
 from annotated_transformer.text import corpus
 from annotated_transformer.training.optimizer import noam_learning_rate
@@ -126,7 +127,11 @@ def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
         lambda way, steps, vocab_size: (
             small_model(vocab_size=vocab_size).config,
             TrainConfig(
-                train_steps=4, validate_every=2, checkpoint_every=2, max_tokens=256, warmup_steps=2
+                train_steps=4 if steps == attention_at_work.STEPS else 2,
+                validate_every=2,
+                checkpoint_every=2,
+                max_tokens=256,
+                warmup_steps=2,
             ),
         ),
     )
@@ -138,3 +143,5 @@ def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(attention_at_work, "train", None)
     attention_at_work.main(arguments)
     assert json.dumps(read_result(tmp_path / "out.json")["records"]) == json.dumps([record])
+    with pytest.raises(ConfigError, match="other settings"):
+        attention_at_work.main([*arguments, "--small"])

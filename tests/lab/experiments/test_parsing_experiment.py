@@ -38,13 +38,16 @@ def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_se
     assert by_length(exactly_ten, [BracketCounts(1, 1, 1)])[0]["words"] == [1, 10]
 
 
-def test_a_run_with_other_settings_is_refused(tmp_path):
+@pytest.mark.parametrize("changed", [("train", "lr_factor"), ("model", "N"), ("model", "p_drop")])
+def test_a_run_with_other_settings_is_refused(tmp_path, changed):
     """What lies in the folder was made by another plan: it must not be taken for this one's."""
-    for run in SMALL.runs[:1]:
-        folder = plan.folder_of(run, tmp_path)
-        folder.mkdir()
-        settings = {**plan.settings_of(run, SMALL), "lr_factor": 0.1}
-        (folder / "record.json").write_text(json.dumps({"train": settings}), encoding="utf-8")
+    run = SMALL.runs[0]
+    model = {**SMALL.model, "p_drop": run.p_drop}
+    record = {"train": plan.settings_of(run, SMALL), "model": model}
+    record[changed[0]][changed[1]] = 0.2
+    folder = plan.folder_of(run, tmp_path)
+    folder.mkdir()
+    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(ConfigError, match="other settings"):
         main(["--small", "--runs", str(tmp_path), "--out", str(tmp_path)])
 

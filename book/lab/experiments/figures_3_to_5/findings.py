@@ -53,7 +53,7 @@ from lab.experiments.figures_3_to_5.knock_out import (
     rounded,
     score,
 )
-from lab.experiments.result_file import RESULTS, RUNS, write_result
+from lab.experiments.result_file import RESULTS, RUNS, require_same_settings, write_result
 from lab.experiments.significance import Estimate, estimate, ratio_of_sums
 
 COMMAND = "python -m lab.experiments.figures_3_to_5"
@@ -95,9 +95,7 @@ def trained(seed: int, runs: Path, small: bool) -> tuple[Transformer, Tokenizer]
         more: dict[str, Any] = {"resume": state.exists(), "corpus": "controlled-en-de"}
         train(model_config, config, tokenizer, pairs, valid, out, **more)
         done.touch()
-    found = read_config(out)
-    same = (found["model"], found["train"]) == (model_config.to_dict(), config.to_dict())
-    require(same, f"{out} holds a run with other settings: remove it")
+    require_same_settings(out, read_config(out), model_config, config)
     return load_model(out)
 
 

@@ -50,7 +50,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.evaluation import bleu, mean_nll
 from annotated_transformer.translation.translator import Translator
-from lab.experiments.result_file import commit
+from lab.experiments.result_file import commit, require_same_settings
 from lab.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
 
 WIDTH, DEPTH = 4, 2
@@ -235,11 +235,9 @@ def run_task(task: Task) -> Path:
     model_config, train_config = variation.configs(task.seed, *sizes)
     if scores_file.exists():
         found = json.loads(scores_file.read_text(encoding="utf-8"))
-        same = (found["model"], found["train"]) == (model_config.to_dict(), train_config.to_dict())
-        require(
-            same and found.get("n_sentences") == task.n_sentences,
-            f"{task.directory} holds a run with other settings: name another --out, or remove it",
-        )
+        require_same_settings(task.directory, found, model_config, train_config)
+        n, asked = found.get("n_sentences"), task.n_sentences
+        require(n == asked, f"{scores_file} scores {n or 'all'} sentences, not {asked or 'all'}")
         return scores_file
     torch.set_num_threads(1)
     began, code = time.perf_counter(), commit()

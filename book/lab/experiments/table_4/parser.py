@@ -152,9 +152,10 @@ def main(arguments: list[str] | None = None) -> None:
                 text = json.dumps(evaluate(run, plan, runs, args.data_dir, seconds))
                 write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
             records.append(json.loads(path.read_text(encoding="utf-8")))
-            now = settings_of(run, plan)
+            found = (records[-1]["model"], records[-1]["train"])
+            asked = ({**plan.model, "p_drop": run.p_drop}, settings_of(run, plan))
             require(
-                {**records[-1]["train"], **now} == records[-1]["train"],
+                all({**old, **new} == old for old, new in zip(found, asked, strict=True)),
                 f"{path.parent} holds a run with other settings: remove it, or name other --runs",
             )
             write_result(out, command, records, paper=PAPER, runs_planned=planned)
