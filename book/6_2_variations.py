@@ -487,7 +487,7 @@ for label, half in (("its own six differences", of_six), ("all rows", t.isf(0.02
 # difference the test would have found in four of five such experiments.
 
 # %%
-from lab.experiments.trained_models import comparisons, could_have_seen, counts
+from lab.experiments.comparisons import comparisons, could_have_seen, counts
 
 p_of = corrected(results)
 

@@ -6,7 +6,7 @@
 #
 # Some of the paper's claims are arithmetic, and we can check them to the last digit. Some are theorems on operations
 # and paths, and we can count them. Some are experiments, and we can repeat those at a smaller size. On this page we give
-# each a **verdict**: *holds*, *does not hold*, or *cannot tell*.
+# each a **verdict**: *holds*, *does not hold*, *cannot tell*, or *not tested at this length*.
 # Afterwards you can tell a claim that failed from a test that was too weak.
 
 # %% tags=["hide-cell"]
@@ -17,8 +17,8 @@ import matplotlib.pyplot as plt
 
 from lab.experiments.claims import corrected, judge_claims, load_results, untold
 from lab.experiments.claims_table import ClaimsTable, tallies
-from lab.experiments.trained_models import Compared, nearly_the_same, worse
-from lab.display import PALETTE, show, use_style
+from lab.experiments.comparisons import nearly_the_same, worse
+from lab.display import PALETTE, use_style
 
 use_style()
 results = load_results("results")
@@ -41,11 +41,12 @@ counted = tallies(claims)
 for kind, verdicts in counted.items():
     print(f"{kind:15}", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()))
 
-# %% mystnb={"image": {"alt": "Three stacked horizontal bars. Arithmetic: 3 hold, 2 do not. Theorems: 9 hold. Trained models: 7 hold, 9 do not hold and 8 cannot be told."}, "figure": {"caption": "The three tallies: claims and choices by what they rest on.", "name": "fig-claims-tallies"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Three stacked horizontal bars. Arithmetic: 3 hold, 2 do not. Theorems: 6 hold and 3 cannot be told. Trained models: 7 hold, 9 do not hold and 8 cannot be told."}, "figure": {"caption": "The three tallies: claims and choices by what they rest on.", "name": "fig-claims-tallies"}} tags=["hide-input"]
 figure, ax = plt.subplots(figsize=(6, 1.9), layout="constrained")
 for y, verdicts in enumerate(counted.values()):
     left = 0
-    for verdict, color in (("holds", PALETTE[2]), ("does not hold", PALETTE[1]), ("cannot tell", "lightgrey")):
+    for verdict, color in (("holds", PALETTE[2]), ("does not hold", PALETTE[1]), ("cannot tell", "lightgrey"),
+                           ("not tested at this length", "whitesmoke")):
         if n := verdicts[verdict]:
             ax.barh(y, n, left=left, color=color, edgecolor="white")
             ax.annotate(f"{n} {verdict}" if n > 4 else str(n), (left + n / 2, y), ha="center", va="center", fontsize=9)
@@ -56,7 +57,7 @@ ax.set(xlabel="claims and choices")
 plt.show()
 
 # %% [markdown]
-# How many comparisons of two models cannot tell, and what could they have seen?
+# How many comparisons of two models cannot tell, and how large an effect would they have found?
 
 # %%
 p_of, unclear = corrected(results), untold(results)
@@ -66,14 +67,18 @@ print(*unclear, sep="\n")
 # %% tags=["hide-cell"]
 assert len(p_of) == 24 and len(unclear) == 5
 assert counted["arithmetic"] == Counter({"holds": 3, "does not hold": 2})
-assert counted["theorem"] == Counter({"holds": 9})
+assert counted["theorem"] == Counter({"holds": 6, "cannot tell": 3})
 assert counted["trained models"] == Counter({"cannot tell": 8, "holds": 7, "does not hold": 9})
 assert Counter(claim.role for claim in claims)["claim"] >= 20
 
 # %% [markdown]
-# The arithmetic of the paper's claims holds. Of the three checks, which hold two of the paper's own numbers against each
-# other, one passes: the printed parameters need about 41,100 rows of width $d_{\mathrm{model}}$ (the paper states a
-# vocabulary of about 37,000), and big needs another number. All nine theorems hold at the sizes that we counted and timed.
+# The arithmetic of the paper's claims holds. Three checks hold two of the paper's own numbers against each other. One
+# passes: a single number of rows of width $d_{\mathrm{model}}$, about 41,100, explains the ten printed parameters from base
+# to (C). Two fail: the paper states a vocabulary of about 37,000, and big needs another number still.
+#
+# All nine theorems hold where we *count* operations and steps. The *times* of five layer types are the weaker evidence.
+# For two of them the exponents agree. For the convolution, the separable convolution and restricted attention, four
+# intervals exclude the formula by 0.01 to 0.05: our processor departs from the count, so about their time we cannot tell.
 #
 # Of the 24 lines on trained models, **7 hold, 9 do not hold, and for 8 we cannot tell**. *Cannot tell* is a
 # verdict on our test, and each such comparison names the true difference that it would have found in four of five cases.
@@ -89,14 +94,15 @@ assert Counter(claim.role for claim in claims)["claim"] >= 20
 # it, and gives a p-value. The p-values of all comparisons of the miniature's models are corrected by Holm's rule. We ask that the
 # corrected p is below 0.05 **and** that every seed points the same way. The measure is perplexity, unless the claim is about BLEU.
 #
+# A model that is still learning decides nothing against a claim. So we ask each row's own validation curve: where it
+# falls, over the last fifth of the run, by more than the difference that we found, *does not hold* and *cannot tell*
+# become *not tested at this length*. The runs of two epochs kept no curve. Until longer runs of the same rows are there,
+# their verdicts stand as the numbers have them, and no line on this page has the fourth one.
+#
 # "Nearly the same" is the harder claim, since a weak test finds no difference anywhere. We must *show* that the difference
 # is small, within 1 BLEU or 5 % of the perplexity. (That margin is wide: in the paper narrow keys, which it calls harmful,
 # cost 4.9 %.)
-
-# %%
-show(Compared)
-
-# %% [markdown]
+#
 # Let us try the rules on made-up intervals, each the only comparison.
 
 # %%
@@ -132,8 +138,9 @@ assert [other for _, other in judged] == ["does not hold", "cannot tell", "holds
 # before its first runs, of 1,000 steps; with those at hand we made perplexity the measure and added the correction. For
 # the runs that count now, rows, measure and controls were named beforehand. Before they began we changed three things:
 # differences in perplexity are ratios, the noise of seeds is that of a block design, and the models are wider and learn
-# the captions, since a narrower base failed its controls. Those on Table 1 and on heads were also written with results at
-# hand.
+# the captions, since a narrower base failed its controls. The rules for Table 1 and for heads were written after the
+# results were known, and so was the one on the length of training. The rule on times was tightened later still: an
+# exponent 0.15 away from the formula used to agree, whatever its interval said.
 
 # %% tags=["hide-cell"]
 for name, content in results.items():
@@ -146,7 +153,7 @@ assert {"table_1", "table_3", "parsing", "figures_3_to_5"} <= set(results)
 #
 # Every row of Table 3 keeps the division by $\sqrt{d_k}$, the positions, the warm-up and the place of the norm. We change
 # each in the miniature base, with the same steps, seeds and data. `unscaled-A1` has a single head, with a $d_k$ of 128
-# where `unscaled` has eight of 16.
+# where `unscaled` has eight of 16. The runs are those of two epochs.
 
 # %%
 summary = {row["id"]: row for row in results["table_3"]["summary"]}
@@ -180,8 +187,8 @@ plt.show()
 # Section 3.2.1 of the paper suspects that the harm of leaving out the scale grows with $d_k$. So it does here: perplexity
 # rises by 78 % with keys of 16 numbers and by 207 % with keys of 128, and both count after the correction. (The number of
 # heads changes with $d_k$, so it could have a part in it.) Without the warm-up it is higher by 52 %. Pre-norm is *better*
-# than the paper's place of the norm, by 30 %: it learns sooner. So early, a model without
-# positions is better by 8 %, though base misses its own when they are taken away.
+# than the paper's place of the norm, by 30 %: it learns sooner. This early, a model trained without positions is 8 % better,
+# although base suffers when its own are removed.
 
 # %% tags=["row-X12", "hide-cell"]
 narrow, wide = (summary[name]["log_ppl_difference"] for name in ("unscaled", "unscaled-A1"))
@@ -192,7 +199,7 @@ assert {name: round(percent(summary[name]["log_ppl_difference"])[0]) for name in
 assert len(without_a_row) == 8 and all(row["n_seeds"] == 6 for row in without_a_row)
 
 # %% [markdown]
-# How do positions fare beyond the lengths of training? `short` and `short-learned` learned from captions of at most 20
+# How do positions do on sentences longer than those in training? `short` and `short-learned` learned from captions of at most 20
 # tokens, with sinusoids and with learned positions.
 
 # %%
@@ -221,7 +228,7 @@ assert (round(within[0]), round(gap[0])) == (-8, -11) and p_of["short-learned", 
 # ([Table 2](6_1_results.ipynb)).
 #
 # ```{dropdown} Where this is
-# The rules: `book/lab/experiments/verdicts.py` and `trained_models.py`; what they are applied to: `claims.py` beside it; the table:
+# The rules: `book/lab/experiments/verdicts.py` and `comparisons.py`; what they are applied to: `claims.py` beside it; the table:
 # `claims_table.py`. Tests: `tests/lab/experiments/test_claims.py`, `test_claims_table.py`. The evidence: Table 1 in
 # [chapter 4](4_why_self_attention.ipynb), Table 3 in [6.2](6_2_variations.ipynb), parsing in
 # [6.3](6_3_parsing.ipynb), Figures 3 to 5 in [7](7_attention_visualizations.ipynb).

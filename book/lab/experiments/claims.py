@@ -1,8 +1,8 @@
 """What the paper claims, and what the results in book/results say about it.
 
-A verdict is that a claim holds, that it does not, or that we cannot tell. It is computed from
-numbers by a rule of `verdicts`. How far a rule was written without knowledge of the results is said
-on the page of claims in the book.
+A verdict is that a claim holds, that it does not, that we cannot tell, or that the runs were too
+short. It is computed from numbers by a rule of `comparisons` or `verdicts`. How far a rule was
+written without knowledge of the results is said on the page of claims in the book.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.experiments.result_file import read_result
-from lab.experiments.trained_models import (
+from lab.experiments.comparisons import (
+    AT_THE_END,
     CANNOT_TELL,
-    MINIATURES,
+    TWO_EPOCHS,
     Compared,
     Comparison,
     Corrected,
@@ -26,6 +26,7 @@ from lab.experiments.trained_models import (
     nearly_the_same,
     worse,
 )
+from lab.experiments.result_file import read_result
 from lab.experiments.verdicts import (
     a_head_looks_there,
     a_head_tells_the_antecedent,
@@ -75,15 +76,20 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
      "operations of an attention over 50 tokens, softmax included, within 5 %",
      one_head_costs_the_same),
     (CLAIM, THEOREM, "4", "A self-attention layer costs O(n^2 d).",
-     "fitted exponents of time within 0.15 of 2 and 1", grows_as("self-attention")),
+     "exponents counted: 2 and 1; those of time have these in their intervals",
+     grows_as("self-attention")),
     (CLAIM, THEOREM, "4", "A recurrent layer costs O(n d^2).",
-     "fitted exponents of time within 0.15 of 1 and 2", grows_as("recurrent")),
+     "exponents counted: 1 and 2; those of time have these in their intervals",
+     grows_as("recurrent")),
     (CLAIM, THEOREM, "4", "A convolution costs O(k n d^2).",
-     "fitted exponents of time within 0.15 of 1 and 2", grows_as("convolutional")),
+     "exponents counted: 1 and 2; those of time have these in their intervals",
+     grows_as("convolutional")),
     (CLAIM, THEOREM, "4", "Self-attention restricted to r neighbours costs O(r n d).",
-     "fitted exponents of time within 0.15 of 1 and 1", grows_as("restricted self-attention")),
+     "exponents counted: 1 and 1; those of time have these in their intervals",
+     grows_as("restricted self-attention")),
     (CLAIM, THEOREM, "4", "A separable convolution costs O(k n d + n d^2).",
-     "for large d: exponents within 0.15 of 1 and 2", grows_as("separable convolutional")),
+     "for large d, exponents counted: 1 and 2; those of time have these in their intervals",
+     grows_as("separable convolutional")),
     (CLAIM, THEOREM, "4",
      "Self-attention needs a constant number of sequential operations, recurrence O(n).",
      "the longest chain of products has the formula's length",
@@ -100,8 +106,8 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
     (CLAIM, THEOREM, "4", "Self-attention is faster than recurrence while n is smaller than d.",
      "less time at every measured n below d (one thread of a processor)",
      faster_while_n_is_below_d),
-    (CLAIM, TRAINED, "3.5",
-     "Without positions the model is worse.",
+    (CHOICE, TRAINED, "3.5",
+     "Without positions, which the paper always adds, the model is worse.",
      "no positions at all: perplexity is higher", worse("no-positions")),
     (CLAIM, TRAINED, "3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
      "row E: perplexity within a factor of 1.05 of base's", nearly_the_same("E1")),
@@ -189,7 +195,8 @@ def compared_models(results: Results) -> list[Comparison]:
     """
     rows = [
         row["id"]
-        for row in results.get(MINIATURES, {}).get("summary", [])
+        for file in (TWO_EPOCHS, AT_THE_END)
+        for row in results.get(file, {}).get("summary", [])
         if row.get("group") not in ("search", "controls") or row["id"] == "averaged"
     ]
     family = comparisons(results, rows, "ppl")
@@ -208,7 +215,7 @@ def untold(results: Results) -> list[str]:
     p_of, said = corrected(results), []
     for one in compared_models(results):
         rule = Compared((one.row,), one.measure, 0 if one.margin else one.direction)
-        if rule.verdict(one, p_of) == CANNOT_TELL:
+        if rule.verdict_at_its_length(one, p_of) == CANNOT_TELL:
             said.append(rule.said(one, p_of))
     return said
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from html import escape
 
 from lab.experiments.claims import CLAIM, KINDS, Claim
-from lab.experiments.trained_models import CANNOT_TELL, DOES_NOT, HOLDS
+from lab.experiments.comparisons import CANNOT_TELL, DOES_NOT, HOLDS, NOT_AT_THIS_LENGTH
 
-VERDICTS = {HOLDS: "+", DOES_NOT: "−", CANNOT_TELL: "?"}
+VERDICTS = {HOLDS: "+", DOES_NOT: "−", CANNOT_TELL: "?", NOT_AT_THIS_LENGTH: "…"}
 """Each verdict with a sign, so that colour alone says nothing."""
 MENUS = ("section", "kind", "verdict")
 STYLE = """

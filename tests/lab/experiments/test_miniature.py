@@ -278,6 +278,36 @@ def test_each_way_to_search_and_each_control_has_its_own_scores():
         assert rows[name]["log_ppl_difference"]["mean"] == pytest.approx(i)
 
 
+def test_runs_to_the_end_have_a_curve_and_the_average_of_each_row_against_bases():
+    """Each row's average is better than its last checkpoint, by 0.1 or 0.3 nats; the curve of the
+    seeds is theirs, halfway."""
+    runs = made_up_runs()
+    for name, seeds in runs.items():
+        for seed, record in seeds.items():
+            nll = [
+                [nats - (0.3 if name == "A1" else 0.1) * n, n]
+                for nats, n in record["scores"][""]["nll"]
+            ]
+            record["scores"]["averaged"] = {**record["scores"][""], "nll": nll}
+            record["curve"] = [[500, 3.0, 2.0 + seed], [1000, 2.0, 1.0]]
+    assert spreads(runs)["averaged"]["bleu"]._asdict() == {"sd": 0.0, "degrees": 1}
+    base, one, *_ = summarize(runs, n_samples=20)
+    assert one["curve"] == [[500, 3.0, 3.5], [1000, 2.0, 1.0]]
+    assert base["averaged"]["ppl"]["mean"] == pytest.approx(math.exp(0.9))
+    assert one["averaged"]["log_ppl_difference"]["mean"] == pytest.approx(0.2 - 0.9)
+    assert one["averaged"]["bleu_difference"]["mean"] == one["bleu_difference"]["mean"]
+    assert "log_ppl_difference" not in base["averaged"]
+
+
+def test_a_run_is_long_enough_where_its_last_fifth_brings_less_than_one_percent():
+    """Until step 1,000 nll falls by 0.1 in 100 steps, then by 0.001."""
+    points = [[0, 0.0, 2.0], [1000, 0.0, 1.0], [3000, 0.0, 0.98]]
+    assert miniature.fall_of_last_fifth(points, 1000) == pytest.approx(0.2)
+    assert miniature.fall_of_last_fifth(points, 1250) == pytest.approx(0.0025)
+    assert miniature.fall_of_last_fifth(points, 3001) is None
+    assert [miniature.enough_steps(points, n) for n in (125, 110, 301)] == [1250, 1320, None]
+
+
 def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
     """Base's seeds lie 0.2 apart in nats a token, A1's 0.4: what is left of a row and a seed is
     0.05 each, the sum of squares 0.01, and a difference has twice that."""

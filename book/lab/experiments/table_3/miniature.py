@@ -308,15 +308,25 @@ def enough_steps(points: Iterable[Sequence[float]], n_steps_an_epoch: int) -> in
 
     The rule: the first step, in whole epochs of `n_steps_an_epoch`, at which validation perplexity
     has fallen by less than 1 % in the last fifth of the run; None where the curve ends before.
-    Between its points, the curve's nll is taken to be linear.
     """
-    steps, _, nll = zip(*points, strict=True)
-    for epochs in range(10, int(steps[-1]) // n_steps_an_epoch + 1):
-        n = epochs * n_steps_an_epoch
-        before, after = np.interp([0.8 * n, n], steps, nll)
-        if before - after < -math.log(0.99):
+    points = list(points)
+    for n in range(10 * n_steps_an_epoch, int(points[-1][0]) + 1, n_steps_an_epoch):
+        fall = fall_of_last_fifth(points, n)
+        if fall is not None and fall < -math.log(0.99):
             return n
     return None
+
+
+def fall_of_last_fifth(points: Iterable[Sequence[float]], n_steps: int) -> float | None:
+    """How far validation nll falls in the last fifth of `n_steps`; None where a curve is shorter.
+
+    Between the points of the curve it is taken to be linear.
+    """
+    steps, _, nll = zip(*points, strict=True)
+    if not steps[0] <= 0.8 * n_steps < n_steps <= steps[-1]:
+        return None
+    before, after = np.interp([0.8 * n_steps, n_steps], steps, nll)
+    return float(before - after)
 
 
 @contextmanager

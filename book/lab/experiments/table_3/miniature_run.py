@@ -24,9 +24,11 @@ from typing import Any
 import torch
 
 from annotated_transformer.files import write_atomically
-from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS
+from lab.experiments.comparisons import AT_THE_END, TWO_EPOCHS, at_both_lengths
+from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS, read_result
 from lab.experiments.table_3.miniature import (
     CORPUS,
+    END,
     N_SEEDS,
     SCORES,
     STEPS,
@@ -89,10 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command += f" --seeds {args.seeds}"
         if args.steps:
             command += f" --steps {args.steps}"
-        out = out / ("table_3_to_the_end.json" if args.to_the_end else "table_3.json")
+        out = out / f"{AT_THE_END if args.to_the_end else TWO_EPOCHS}.json"
         summary = summarize(records)
         write_table(out, command, records, summary)
     print(as_text(summary))
+    if args.to_the_end and not args.small:
+        early = read_result(RESULTS / f"{TWO_EPOCHS}.json")
+        both = at_both_lengths({TWO_EPOCHS: early, AT_THE_END: {"summary": summary}}, END)
+        print(*(f"{became:12}{said}" for became, said in both), sep="\n")
     print(out)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from annotated_transformer.config import ModelConfig
@@ -73,7 +74,9 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
     that both have. The noise of seeds is that of `spreads`, unless a row has its own; a control's
     is its own, from its differences alone. Those that were trained on short sentences, and base,
     have `ppl_within` and `ppl_beyond` as well: perplexity of the targets of at most `SHORT` tokens,
-    whatever their source, and of the longer ones.
+    whatever their source, and of the longer ones. Runs to the end add their `curve`, a mean over
+    seeds, and under `averaged` the same estimates of the average of their last checkpoints, against
+    the average of the other's.
     """
     rows, shared = [], spreads(records)
     for name, seeds in records.items():
@@ -92,8 +95,14 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
         if name in PAPER:
             printed = ("name", "ppl", "bleu", "parameters")
             row["paper"] = {key: getattr(PAPER[name], key) for key in printed}
-        scored = _estimates(records, name, "", variation.against, n_samples, shared["trained"])
-        rows.append({**row, **scored})
+        against = variation.against
+        row |= _estimates(records, (name, ""), (against, ""), n_samples, shared["trained"])
+        if first.get("curve"):
+            curves = [record["curve"] for record in seeds.values()]
+            row["curve"] = torch.tensor(curves, dtype=torch.float64).mean(0).tolist()
+            names = (name, "averaged"), (against, "averaged")
+            row["averaged"] = _estimates(records, *names, n_samples, shared["averaged"])
+        rows.append(row)
     others = {name: ("search", f"base, {name.replace('-', ' ')}") for name in DECODINGS}
     others |= {name: ("controls", f"base {about}") for name, about in CONTROLS.items()}
     for name, (group, about) in others.items() if "base" in records else ():
@@ -104,7 +113,9 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
                 "against": "base",
                 "group": group,
                 "n_seeds": len(records["base"]),
-                **_estimates(records, "base", name, "base", n_samples, shared.get(group, {})),
+                **_estimates(
+                    records, ("base", name), ("base", ""), n_samples, shared.get(group, {})
+                ),
             }
         )
     return rows
@@ -118,16 +129,24 @@ def spreads(records: Records) -> dict[str, dict[str, Spread]]:
     """The noise of a difference that seeds make, by group of rows and measure (`block_spread`).
 
     "trained", for every pair of trained models, is that of base and the ten rows, or what there is
-    of them; perplexity by length has only the three models of `OF_LENGTHS`. "search" is that of
-    base and the other ways to search with its weights. A group of which fewer than two rows have
-    all of base's seeds, two at least, has none. Each is sqrt(2) times the noise of one model.
+    of them; perplexity by length has only the three models of `OF_LENGTHS`. "averaged" is that of
+    the same rows' averages, "search" that of base and the other ways to search with its weights. A
+    group of which fewer than two rows have all of base's seeds, two at least, has none. Each is
+    sqrt(2) times the noise of one model.
     """
-    found: dict[str, dict[str, Spread]] = {"trained": {}, "search": {}}
+    found: dict[str, dict[str, Spread]] = {"trained": {}, "averaged": {}, "search": {}}
     base = records.get("base", {})
     for label, measure in MEASURES.items():
         rows = OF_LENGTHS if measure.by_length else ("base", *TEN)
         complete = [records[row] for row in rows if base and set(records.get(row, ())) == set(base)]
-        trained = [[_value(measure, one[seed]) for seed in sorted(base)] for one in complete]
+        trained, averaged = (
+            [
+                [_value(measure, one[seed], decoding) for seed in sorted(base)]
+                for one in complete
+                if all(decoding in record["scores"] for record in one.values())
+            ]
+            for decoding in ("", "averaged")
+        )
         searched = [
             [_value(measure, base[seed], name) for seed in sorted(base)]
             for name in ("", *DECODINGS)
@@ -135,7 +154,8 @@ def spreads(records: Records) -> dict[str, dict[str, Spread]]:
         ]
         # A beam leaves perplexity as it is, which says nothing of noise.
         searched = [row for i, row in enumerate(searched) if i == 0 or row != searched[0]]
-        for group, table in (("trained", trained), ("search", searched)):
+        groups = (("trained", trained), ("averaged", averaged), ("search", searched))
+        for group, table in groups:
             if len(base) > 1 and len(table) > 1:
                 spread = block_spread(table)
                 found[group][label] = spread._replace(sd=2**0.5 * spread.sd)
@@ -147,11 +167,17 @@ def _value(measure: Measure, record: dict[str, Any], decoding: str = "") -> floa
 
 
 def _estimates(
-    records: Records, name: str, decoding: str, against: str, n_samples: int, shared: Spreads
+    records: Records,
+    of: tuple[str, str],
+    against: tuple[str, str],
+    n_samples: int,
+    shared: Spreads,
 ) -> dict[str, Any]:
+    """The estimates of a row and a way to decode, and their differences to those of another."""
+    (name, decoding), (other, other_decoding) = of, against
     seeds = records[name]
-    common = [seed for seed in seeds if seed in records.get(against, {})]
-    compared = bool(common) and (name, decoding) != (against, "")
+    common = [seed for seed in seeds if seed in records.get(other, {})]
+    compared = bool(common) and of != against
     found: dict[str, Any] = {}
     for label, measure in MEASURES.items():
         if measure.by_length and (name not in OF_LENGTHS or decoding):
@@ -161,7 +187,9 @@ def _estimates(
             continue  # no sentence is so long
         found[label] = estimate(measure.metric, list(ours.values()), n_samples=n_samples)._asdict()
         if compared:
-            theirs = [measure.sums(read_scores(records[against][seed])) for seed in common]
+            theirs = [
+                measure.sums(read_scores(records[other][seed], other_decoding)) for seed in common
+            ]
             mine = [ours[seed] for seed in common]
             alike = all(one.equal(other) for one, other in zip(mine, theirs, strict=True))
             spread = None if alike else shared.get(label)

@@ -101,6 +101,7 @@ def result_records(records: Records) -> list[dict[str, Any]]:
             "corpus": record["corpus"],
             "split": "valid",
             "steps": record["steps"],
+            "epochs": record.get("epochs"),
             "commit": record["commit"],
             "train_loss": record["train_loss"],
             "seconds": record["seconds_of_this_call"],

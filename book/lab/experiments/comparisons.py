@@ -2,8 +2,12 @@
 
 A difference counts only when its p-value, corrected for all comparisons of the miniature's models
 (Holm 1979), is below 0.05 and every seed points the same way. Perplexity is the measure, unless a
-claim is about BLEU. What this scale cannot show, or what has not been measured, is "cannot tell",
-with the difference that the test could have seen.
+claim is about BLEU. A row is read where it was trained longest. What this scale cannot show, or
+what has not been measured, is "cannot tell", with the difference that the test could have seen.
+
+A row that is still learning decides nothing against a claim: where its own validation curve falls,
+over the last fifth of its run, by more than its difference, "does not hold" and "cannot tell"
+become "not tested at this length".
 """
 
 from __future__ import annotations
@@ -14,29 +18,35 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lab.experiments.significance import Estimate, half_width, holm, p_value
+from lab.experiments.table_3.miniature import fall_of_last_fifth
 
 HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
+NOT_AT_THIS_LENGTH = "not tested at this length"
 NEARLY = {"bleu": 1.0, "ppl": math.log(1.05)}
 """Nearly the same: within 1 BLEU, or a factor of 1.05 in perplexity."""
 ONE_SEED = "one seed: the noise of seeds is not known"
 Results = dict[str, dict[str, Any]]
 Finding = tuple[str, str]  # verdict, evidence
 Corrected = dict[tuple[str, str, bool], float]  # by a comparison's key
-MINIATURES = "table_3"
-"""The result file of the miniature's models."""
+AT_THE_END, TWO_EPOCHS = "table_3_to_the_end", "table_3"
+"""The result files of the miniature's models, the longer runs first."""
 LEVEL = 0.05
 
 
 class Comparison(NamedTuple):
     """Two trained models; is their difference other than 0, or than `margin`.
 
-    A difference in perplexity is that of its logarithm, in nats per token.
+    A difference in perplexity is that of its logarithm, in nats per token. `steps` is the length of
+    the row's runs. `still_falling` is how many nats per token its validation curve fell by in their
+    last fifth, if those are more than its difference, else 0.
     """
 
     row: str
     measure: str
     margin: float
     found: Estimate
+    steps: int | None = None
+    still_falling: float = 0.0
 
     @property
     def key(self) -> tuple[str, str, bool]:
@@ -52,9 +62,9 @@ class Comparison(NamedTuple):
         label = self.measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
         mean, *ends = (self.scaled(x) for x in (self.found.mean, self.found.low, self.found.high))
         low, high = (f"{x:+.{self.digits}f}" for x in ends)
-        n_seeds = len(self.found.seeds)
         middle = f"{mean:+.{self.digits}f}{self.unit}"
-        return f"{self.row}: {label} {middle} ({low} to {high}, {n_seeds} seeds)"
+        runs = f"{len(self.found.seeds)} seeds" + (f", {self.steps:,} steps" if self.steps else "")
+        return f"{self.row}: {label} {middle} ({low} to {high}, {runs})"
 
     def scaled(self, difference: float) -> float:
         """A difference as it is told: in percent, if it is one in perplexity."""
@@ -82,8 +92,9 @@ class Compared:
 
     Worse and better (`sign` says which sign the difference must have): the p-value, corrected for
     all comparisons, is below 0.05, and every seed points that way. Nearly the same (`sign` 0): the
-    difference is within the margin, with such a p-value for the margin. One comparison that says
-    the opposite, and the claim does not hold; one that says neither, and we cannot tell.
+    difference is within the margin, with such a p-value for the margin, so that an interval at that
+    level lies within it. One comparison that says the opposite, and the claim does not hold; one
+    that says neither, and we cannot tell; either, of a row that is still learning, is no test.
     """
 
     rows: tuple[str, ...]
@@ -100,16 +111,21 @@ class Compared:
         compared = {one.row for one in read}
         for row in self.rows:
             if row not in compared:
-                known = bool(_difference(results, row, self.measure))
+                known = any(_key(self.measure) in one for one in _rows(results, row))
                 return CANNOT_TELL, ONE_SEED if known else "not measured"
         p_of = correct(read) if corrected is None else corrected
         verdicts = {self.verdict(one, p_of) for one in read}
-        worst = (DOES_NOT, CANNOT_TELL, HOLDS)
+        worst = (DOES_NOT, NOT_AT_THIS_LENGTH, CANNOT_TELL, HOLDS)
         verdict = next(verdict for verdict in worst if verdict in verdicts)
         return verdict, "; ".join(self.said(one, p_of) for one in read)
 
     def verdict(self, one: Comparison, p_of: Corrected) -> str:
-        """What one of its comparisons says."""
+        """What one of its comparisons says, by its numbers and its length."""
+        by_numbers = self.verdict_at_its_length(one, p_of)
+        return NOT_AT_THIS_LENGTH if one.still_falling and by_numbers != HOLDS else by_numbers
+
+    def verdict_at_its_length(self, one: Comparison, p_of: Corrected) -> str:
+        """What one of its comparisons says, whether its row is still learning or not."""
         if p_of[one.key] >= LEVEL:
             return CANNOT_TELL
         within = self.sign == 0 and abs(one.found.mean) < one.margin
@@ -121,7 +137,9 @@ class Compared:
         """The numbers of one of its comparisons, and what it could have seen if it cannot tell."""
         p = p_of[one.key]
         text = f"{one}, p {'below 0.0001' if p < 1e-4 else f'{p:.2g}'}"
-        if self.verdict(one, p_of) != CANNOT_TELL:
+        if self.verdict(one, p_of) == NOT_AT_THIS_LENGTH:
+            text += f", still falling by {-100 * math.expm1(-one.still_falling):.1f} %"
+        if self.verdict_at_its_length(one, p_of) != CANNOT_TELL:
             return text
         seen = abs(one.scaled(math.copysign(could_have_seen(one, p_of), self.sign or 1)))
         if self.sign:
@@ -146,25 +164,79 @@ def could_have_seen(one: Comparison, p_of: Corrected) -> float:
     return half_width(one.found, LEVEL / len(p_of)) + half_width(one.found, 0.4)
 
 
-def _difference(results: Results, name: str, measure: str) -> dict[str, Any] | None:
-    rows = results.get(MINIATURES, {}).get("summary", [])
-    row: dict[str, Any] = next((row for row in rows if row["id"] == name), {})
-    return row.get(f"{'log_' * measure.startswith('ppl')}{measure}_difference")
+def _key(measure: str) -> str:
+    """Where a row of a summary has its difference."""
+    return ("log_" if measure.startswith("ppl") else "") + f"{measure}_difference"
+
+
+def _rows(results: Results, name: str) -> list[dict[str, Any]]:
+    """What the summaries say of a row, the longer runs first."""
+    tables = (results.get(file, {}).get("summary", []) for file in (AT_THE_END, TWO_EPOCHS))
+    return [row for table in tables for row in table if row["id"] == name]
+
+
+def _fall(rows: list[dict[str, Any]], steps: int | None) -> float:
+    """How far a row's own validation curve falls in the last fifth of `steps`; 0 if unknown."""
+    for row in rows:
+        if steps and row.get("curve") and (fall := fall_of_last_fifth(row["curve"], steps)):
+            return fall
+    return 0.0
 
 
 def comparisons(
     results: Results, rows: Iterable[str], measure: str, margin: bool = False
 ) -> list[Comparison]:
-    """The differences of these rows to what each is compared with, where they were measured."""
+    """The differences of these rows to what each is compared with, where they were measured.
+
+    Each is that of the longest runs with two seeds or more. A curve that goes on beyond a run says
+    what the run's own last steps brought, since the same row has the same schedule.
+    """
     found = []
-    for row in rows:
-        difference = _difference(results, row, measure)
-        if difference and len(difference["seeds"]) > 1:
+    for name in rows:
+        of_name = _rows(results, name)
+        several = (r for r in of_name if len(r.get(_key(measure), {}).get("seeds", ())) > 1)
+        if row := next(several, None):
+            difference: dict[str, Any] = row[_key(measure)]
+            steps: int | None = row.get("steps")
+            numbers = Estimate(**{k: difference[k] for k in Estimate._fields if k in difference})
+            # A curve is in nats: that is what a difference in BLEU is judged by as well.
+            nats = row.get("log_ppl_difference", {}) if measure == "bleu" else difference
+            fall = _fall(of_name, steps)
+            still_falling = fall if fall > abs(nats.get("mean", math.inf)) else 0.0
             at = NEARLY[measure] if margin else 0.0
-            fields = (field for field in Estimate._fields if field in difference)
-            numbers = Estimate(**{field: difference[field] for field in fields})
-            found.append(Comparison(row, measure, at, numbers))
+            found.append(Comparison(name, measure, at, numbers, steps, still_falling))
     return found
+
+
+def at_both_lengths(results: Results, rows: Iterable[str]) -> list[tuple[str, str]]:
+    """Each row's difference in perplexity after two epochs and at the end, and what became of it.
+
+    That is read from the 95 % intervals alone. A difference turns, vanishes or appears by the side
+    of 0 on which its intervals lie; it grows or shrinks where the two do not overlap.
+    """
+    found = []
+    for name in rows:
+        early, late = (
+            comparisons({file: results.get(file, {})}, [name], "ppl")
+            for file in (TWO_EPOCHS, AT_THE_END)
+        )
+        if early and late:
+            became = change(early[0].found, late[0].found)
+            found.append((became, f"{early[0]}; {late[0]}"))
+    return found
+
+
+def change(early: Estimate, late: Estimate) -> str:
+    """What became of a difference, by its two intervals."""
+    before, after = ((one.low > 0) - (one.high < 0) for one in (early, late))
+    if not before or not after:
+        return "vanishes" if before else "appears" if after else "never tells"
+    if before != after:
+        return "turns"
+    (least, most), (late_least, late_most) = (
+        sorted((abs(one.low), abs(one.high))) for one in (early, late)
+    )
+    return "grows" if late_least > most else "shrinks" if late_most < least else "stays"
 
 
 def correct(some: Iterable[Comparison]) -> Corrected:
