@@ -96,6 +96,7 @@ assert_close(scaled_dot_product_attention(q, k, v, both), theirs)
 # `nn.MultiheadAttention` as it is, the module hides exactly these two; with the negation it agrees with us.
 
 # %%
+torch.manual_seed(0)
 theirs = nn.MultiheadAttention(embed_dim=4, num_heads=1, batch_first=True)
 x = torch.randn(1, 5, 4)
 for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):

@@ -289,6 +289,7 @@ assert_close(TwoConvolutions(ffn)(X), ffn(X))
 convolutions = TwoConvolutions(ffn)
 hidden = (X @ ffn.W_1.weight.T + ffn.W_1.bias).clamp(min=0)
 assert_close(ffn(X), hidden @ ffn.W_2.weight.T + ffn.W_2.bias)
+ffn.zero_grad()
 for network in (ffn, convolutions):
     network(X).square().sum().backward()
 assert_close(convolutions.conv_1.weight.grad[:, :, 0], ffn.W_1.weight.grad)

@@ -154,13 +154,13 @@ assert merge(("a", "a", "a"), ("a", "a")) == ("aa", "a")
 # Learning is a loop over the two:
 
 # %%
-merges = []
+merges, joined = [], words
 for _ in range(7):
-    pair = most_frequent_pair(words)
+    pair = most_frequent_pair(joined)
     merges.append(pair)
-    print(f"{len(merges)}. {pair_counts(words)[pair]:3d} times  {pair[0]} + {pair[1]}")
-    words = {merge(word, pair): n for word, n in words.items()}
-print("  ".join(" ".join(word) for word in words))
+    print(f"{len(merges)}. {pair_counts(joined)[pair]:3d} times  {pair[0]} + {pair[1]}")
+    joined = {merge(word, pair): n for word, n in joined.items()}
+print("  ".join(" ".join(word) for word in joined))
 
 # %% [markdown]
 # Follow the first round with a pencil: *w e* is in *lower* (7), *newest* (6) and *lowest* (9), 22 in all, one more than
@@ -734,11 +734,11 @@ assert (batch.source == 0).sum() == 8
 # ```
 
 # %% tags=["hide-cell"]
-counter = pair_counts(words)
+counter = pair_counts(joined)
 tied = sorted(pair for pair, n in counter.items() if n == max(counter.values()))
 eighth = Tokenizer.train([word for word, n in counts.items() for _ in range(n)],
                          vocab_size=toy.vocab_size + 1)
-print(tied, "ours:", most_frequent_pair(words), "theirs:", eighth.pieces([267]))
+print(tied, "ours:", most_frequent_pair(joined), "theirs:", eighth.pieces([267]))
 assert eighth.pieces([267])[0] == min(("".join(pair) for pair in tied),
                                       key=lambda symbol: (len(symbol), symbol))
 

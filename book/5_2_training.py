@@ -207,7 +207,7 @@ print(f"{loss:.3f} nats per token; a guess among {V} pieces costs {math.log(V):.
 
 # %%
 W_1 = run.model.encoder.layers[0].feed_forward.W_1.weight
-g = torch.autograd.grad(loss, W_1)[0][5, 7].item()
+g = torch.autograd.grad(loss, W_1, retain_graph=True)[0][5, 7].item()  # kept for a second look
 
 @torch.no_grad()
 def loss_with(change):
@@ -223,7 +223,7 @@ print(f"backward {g:.3e}, difference quotient {slope:.3e}")
 # The rate is set **before** the step, and the first step is step 1. Adam keeps a running mean $m$ of the gradient and a
 # running mean $v$ of its square, both starting at zero and corrected for that start. At step 1 the correction gives back
 # $g$ and $g^2$, so the update is the rate times the sign of the gradient. We predict the new weight, and then let
-# `run.step` do all five lines.
+# `step` do all five lines, on a copy of the run.
 
 # %%
 rate = 0.2 * 64**-0.5 * min(1**-0.5, 1 * 60**-1.5)  # equation 3 at step 1
@@ -231,14 +231,16 @@ m, v = (1 - 0.9) * g, (1 - 0.98) * g**2
 m_hat, v_hat = m / (1 - 0.9**1), v / (1 - 0.98**1)
 before = W_1[5, 7].item()
 predicted = before - rate * m_hat / (math.sqrt(v_hat) + 1e-9)
-run.step([batch])
-print(f"rate {rate:.3e}; the run's {run.rate:.3e}")
-print(f"w before {before:.6f}, predicted {predicted:.6f}, after the step {W_1[5, 7].item():.6f}")
+twin = copy.deepcopy(run)  # `run` itself stays at step 0
+twin.step([batch])
+after = twin.model.encoder.layers[0].feed_forward.W_1.weight[5, 7].item()
+print(f"rate {rate:.3e}; the run's {twin.rate:.3e}")
+print(f"w before {before:.6f}, predicted {predicted:.6f}, after the step {after:.6f}")
 
 # %% tags=["hide-cell"]
 assert_close(loss * batch.n_tokens, label_smoothed_cross_entropy(logits, batch.target_out, eps_ls=0.1)[0])
 assert int(real.sum()) == batch.n_tokens < real.numel() and math.isclose(g, slope, rel_tol=1e-3)
-assert math.isclose(rate, run.rate) and math.isclose(W_1[5, 7].item(), predicted, rel_tol=1e-6)
+assert math.isclose(rate, twin.rate) and math.isclose(after, predicted, rel_tol=1e-6)
 assert math.isclose(abs(predicted - before), rate, rel_tol=1e-3)
 late = TrainingRun(config, settings)  # set the rate after the step, and the first update does nothing
 assert [group["lr"] for group in late.optimizer.param_groups] == [0]
@@ -249,7 +251,7 @@ assert [group["lr"] for group in late.optimizer.param_groups] == [0]
 # `backward` *adds* to the gradient, and step 100 uses the sum of a hundred gradients:
 
 # %%
-careless, lengths = Transformer(config), []
+careless, lengths = copy.deepcopy(run.model), []
 for _ in range(3):
     logits = careless(batch.source, batch.target_in)
     loss, _ = label_smoothed_cross_entropy(logits, batch.target_out)
@@ -671,11 +673,12 @@ short = TrainConfig(train_steps=24, max_tokens=200, max_length=50, warmup_steps=
                     checkpoint_every=6, log_every=1)
 
 def short_run(name, resume=False, init=None, **changes):
-    return train(noisy, short.replace(**changes), tokenizer, pairs[:300], [], f"{folder.name}/{name}",
+    return train(noisy, short.replace(**changes), tokenizer, pairs[:300], [], f"{runs}/{name}",
                  progress=False, resume=resume, init=init)
 
+runs = tempfile.mkdtemp(dir=folder.name)
 straight, half = short_run("straight"), short_run("stopped", train_steps=12)
-short_run("restarted", train_steps=12, init=f"{folder.name}/stopped")  # the weights alone
+short_run("restarted", train_steps=12, init=f"{runs}/stopped")  # the weights alone
 resumed = short_run("stopped", resume=True)
 equal = [torch.equal(w, resumed.get_parameter(name)) for name, w in straight.named_parameters()]
 print(f"{sum(equal)} of {len(equal)} weight tensors of the resumed run equal the straight run's, bit for bit")
@@ -683,7 +686,7 @@ print(f"{sum(equal)} of {len(equal)} weight tensors of the resumed run equal the
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Loss per token over the steps 8 to 24. The run resumed after step 12 lies exactly on the straight run. The run restarted with the weights alone leaves the line after step 12."}, "figure": {"caption": "The same run uninterrupted, resumed after step 12, and restarted from its weights alone.", "name": "fig-resume"}}
 figure, ax = plt.subplots(figsize=(5, 2.5), layout="constrained")
 for name, start, style in (("straight", 0, "-"), ("stopped", 0, "o"), ("restarted", 12, "s--")):
-    lines = Path(f"{folder.name}/{name}/log.jsonl").read_text().splitlines()
+    lines = Path(f"{runs}/{name}/log.jsonl").read_text().splitlines()
     losses = {start + r["step"]: r["loss"] for r in map(json.loads, lines) if "loss" in r}
     label = {"straight": "one run", "stopped": "stopped, resumed", "restarted": "weights alone"}[name]
     ax.plot(list(losses), list(losses.values()), style, markersize=4, label=label, fillstyle="none")
@@ -694,16 +697,16 @@ plt.show()
 
 # %% tags=["hide-cell"]
 assert all(equal)
-restarted, _ = load_model(f"{folder.name}/restarted")
+restarted, _ = load_model(f"{runs}/restarted")
 assert max((w - restarted.get_parameter(name)).abs().max() for name, w in straight.named_parameters()) > 1e-4
-tensors, metadata = weights.load_tensors(Path(folder.name, "stopped", "training.safetensors"))
+tensors, metadata = weights.load_tensors(Path(runs, "stopped", "training.safetensors"))
 kinds = {".".join(name.split(".")[:2]) for name in tensors}
 assert {"adam.exp_avg", "adam.exp_avg_sq", "adam.step", "random.cpu"} < kinds
 assert json.loads(metadata["counters"])["step"] == 24
 try:
     short_run("stopped", resume=True, max_tokens=400)  # another batch size would be another run
 except ConfigError as error:
-    print(str(error).replace(folder.name, "RUNS"))
+    print(str(error).replace(runs, "RUNS"))
 else:
     raise AssertionError("another run under the same name")
 
@@ -762,7 +765,7 @@ assert [command[0] for command in commands] == ["prepare", "train", "average", "
 
 # %% tags=["hide-cell"]
 slice_directory = Path(folder.name, "slice", "wmt14-en-de")
-slice_directory.mkdir(parents=True)
+slice_directory.mkdir(parents=True, exist_ok=True)
 houses = [(f"House {i} has {j} windows.", f"Haus {i} hat {j} Fenster.") for i in range(2, 12) for j in range(2, 8)]
 cut = {"train": houses[:-8], "valid": houses[-8:-4], "test": houses[-4:]}
 for split, chosen in cut.items():
@@ -776,7 +779,8 @@ tiny = ["--vocab-size", "300", *(word for name, value in changes.items() for wor
 import contextlib
 import io
 
-out, data = f"{folder.name}/wmt", ["--data-dir", str(slice_directory)]
+out = tempfile.mkdtemp(dir=folder.name) + "/run"
+data = ["--data-dir", str(slice_directory)]
 for verb, *words in commands:
     words = [word.replace("RUN", out) for word in words]
     words += {"prepare": data, "train": [*tiny, *data, "--quiet"],
@@ -932,11 +936,11 @@ assert count(torch.float32, 2.0**24 - 10) == 2 ** (23 + 1)
 # ```
 # %% tags=["hide-cell"]
 # Two batches of 200 tokens are not the halves of one of 400, so these two runs differ.
+runs = tempfile.mkdtemp(dir=folder.name)
 one = short_run("one-batch", train_steps=5, max_tokens=400)
 other = short_run("two-batches", train_steps=5, max_tokens=200, accumulate=2)
 assert not torch.equal(one.embedding.weight, other.embedding.weight)
 assert noam_learning_rate(1, 64, 60, 0.2) == rate
-folder.cleanup()
 
 # %% [markdown]
 # ## What to remember

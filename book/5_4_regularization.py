@@ -483,8 +483,8 @@ assert_close(logits.grad, logits.softmax(dim=-1) - q)
 logits = torch.zeros(1, 37_000, dtype=torch.float64)  # a wrong token with the probability 1e-9
 logits[0, 7], logits[0, 9] = 15.0, math.log(1e-9 * (math.exp(15) + 36_998))
 for eps_ls, sign in ((0.1, -1), (0.0, 1)):  # smoothing pulls its logit up
-    loss, _ = label_smoothed_cross_entropy(logits.requires_grad_(), torch.tensor([7]), eps_ls)
-    assert torch.sign(torch.autograd.grad(loss, logits)[0][0, 9]) == sign
+    pull, _ = label_smoothed_cross_entropy(logits.requires_grad_(), torch.tensor([7]), eps_ls)
+    assert torch.sign(torch.autograd.grad(pull, logits)[0][0, 9]) == sign
 
 # %% [markdown]
 # A smoothed loss of the base model ends at 1.38 nats at best, so we subtract the floor before we compare smoothed
