@@ -487,14 +487,14 @@ for label, half in (("its own six differences", of_six), ("all rows", t.isf(0.02
 # difference the test would have found in four of five such experiments.
 
 # %%
-from lab.experiments.comparisons import comparisons, could_have_seen, counts
+from lab.experiments.comparisons import compare, could_have_seen, counts
 
 p_of = corrected(results)
 
 def seen(one):  # the true difference, in percent, that four of five tests would find
     return abs(one.scaled(one.direction * could_have_seen(one, p_of)))
 
-compared = {one.row: one for one in comparisons(results, TEN, "ppl")}
+compared = {one.row: one for one in compare(results, TEN, "ppl")}
 print(f"{'':22}{'paper':>7}   here, captions")
 for row in (row for row in TABLE_3 if row.id in TEN):
     one = compared[row.id]

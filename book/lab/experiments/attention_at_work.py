@@ -39,7 +39,7 @@ from lab.experiments.result_file import RESULTS, RUNS, require_same_settings, wr
 from lab.experiments.significance import estimate, ratio_of_sums, sentence_nll
 
 CORPUS, VOCAB_SIZE, N_PAIRS = "tatoeba-en-de", 3000, 200
-STEPS, WARMUP_STEPS = 3000, 600
+TRAIN_STEPS, WARMUP_STEPS = 3000, 600
 LOW, HIGH = 0.9e-3, 2.7e-3
 LENGTHS = ((1, 5), (6, 8), (9, 100))
 """Sources by their number of words, as first and last."""
@@ -56,7 +56,7 @@ with a noun that comes later.
 """
 
 
-class Way(NamedTuple):
+class Recipe(NamedTuple):
     """One way to train: the peak of the rate, and what else is changed."""
 
     peak: float
@@ -80,19 +80,21 @@ class Way(NamedTuple):
 
 
 GLOROT = {"initialization": "glorot"}
-WAYS = {
-    "scaled, low": Way(LOW, {"initialization": "scaled"}),
-    "scaled, high": Way(HIGH, {"initialization": "scaled"}),
-    "glorot, low": Way(LOW, GLOROT),
-    "glorot, high": Way(HIGH, GLOROT),
-    "glorot, high, long warm-up": Way(HIGH, GLOROT, {"warmup_steps": 2000}),
-    "glorot, high, clipped": Way(HIGH, GLOROT, {"clip_norm": 1.0}),
-    "glorot, high, dropped weights": Way(HIGH, {**GLOROT, "attention_dropout": 0.1}),
-    "glorot, low, joined pairs": Way(LOW, GLOROT, {"concatenate": 1.0}),
+RECIPES = {
+    "scaled, low": Recipe(LOW, {"initialization": "scaled"}),
+    "scaled, high": Recipe(HIGH, {"initialization": "scaled"}),
+    "glorot, low": Recipe(LOW, GLOROT),
+    "glorot, high": Recipe(HIGH, GLOROT),
+    "glorot, high, long warm-up": Recipe(HIGH, GLOROT, {"warmup_steps": 2000}),
+    "glorot, high, clipped": Recipe(HIGH, GLOROT, {"clip_norm": 1.0}),
+    "glorot, high, dropped weights": Recipe(HIGH, {**GLOROT, "attention_dropout": 0.1}),
+    "glorot, low, joined pairs": Recipe(LOW, GLOROT, {"concatenate": 1.0}),
 }
 
 
-def at_work(model: Transformer, tokenizer: Tokenizer, pairs: TextPairs) -> dict[str, float]:
+def measured_attention(
+    model: Transformer, tokenizer: Tokenizer, pairs: TextPairs
+) -> dict[str, float]:
     """What a line of the log says of attention: numbers by name, layer by layer and for all."""
     report = attention_report(model, tokenizer, pairs, scores_bleu=False)
     found = {
@@ -118,7 +120,7 @@ def constructions(source: str) -> list[str]:
     return [name for name, is_so in found.items() if is_so] or ["none of these"]
 
 
-def by_kind(
+def loss_by_kind(
     model: Transformer, tokenizer: Tokenizer, pairs: TextPairs, even: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
     """Nats lost without the encoder's self-attention, by length and by construction.
@@ -154,11 +156,11 @@ def by_kind(
 
 def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
     """Train one way, or go on with it, and describe it; `small` is a rehearsal of a few steps."""
-    steps, n_train, n_valid = (12, 1000, 20) if small else (STEPS, None, None)
+    steps, n_train, n_valid = (12, 1000, 20) if small else (TRAIN_STEPS, None, None)
     train_pairs = corpus.load(CORPUS, "train")[:n_train]
     valid_pairs = corpus.load(CORPUS, "valid")[:n_valid]
     tokenizer = Tokenizer.train([text for pair in train_pairs for text in pair], VOCAB_SIZE)
-    model_config, train_config = WAYS[name].configs(steps, tokenizer.vocab_size)
+    model_config, train_config = RECIPES[name].configs(steps, tokenizer.vocab_size)
     out = folder / name.replace(", ", "_").replace(" ", "_")
     done = out / "done.json"
     if not done.exists():
@@ -170,7 +172,7 @@ def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
             train_pairs,
             [],
             out,
-            validate=lambda model: at_work(model, tokenizer, some),
+            validate=lambda model: measured_attention(model, tokenizer, some),
             resume=(out / "training.safetensors").exists(),
             progress=not quiet,
             corpus=CORPUS,
@@ -181,27 +183,27 @@ def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
         found = {
             "whole": report["whole"],
             "without": report["without"]["encoder"],
-            **by_kind(model, tokenizer, valid_pairs),
+            **loss_by_kind(model, tokenizer, valid_pairs),
             "points": points,
         }
         done.write_text(json.dumps(found))
     require_same_settings(out, read_config(out), model_config, train_config)
     record = {
         "name": name,
-        "peak": WAYS[name].peak,
+        "peak": RECIPES[name].peak,
         "model": model_config.to_dict(),
         "train": train_config.to_dict(),
     }
     return record | json.loads(done.read_text())
 
 
-def divided(checkpoint: Path, small: bool = False) -> list[dict[str, Any]]:
+def divided_losses(checkpoint: Path, small: bool = False) -> list[dict[str, Any]]:
     """What a finished model loses, by kind of sentence, for either way to take attention away."""
     model, tokenizer = load_model(checkpoint)
     pairs = corpus.load(CORPUS, "valid")[: 20 if small else None]
     ways = (("nothing", False), ("even weights", True))
     return [
-        {"instead": name, "pairs": len(pairs), **by_kind(model, tokenizer, pairs, even)}
+        {"instead": name, "pairs": len(pairs), **loss_by_kind(model, tokenizer, pairs, even)}
         for name, even in ways
     ]
 
@@ -217,7 +219,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--checkpoint", type=Path, help="divide the loss of this model instead")
     where = f"where runs are kept (default runs/attention_at_work; {or_scratch})"
     parser.add_argument("--runs", type=Path, help=where)
-    parser.add_argument("--only", choices=WAYS, action="append", help="this one; may be repeated")
+    parser.add_argument("--only", choices=RECIPES, action="append", help="one; may be repeated")
     parser.add_argument("--small", action="store_true", help="a rehearsal: 12 steps")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     args = parser.parse_args(arguments)
@@ -226,9 +228,9 @@ def main(arguments: list[str] | None = None) -> None:
     runs = args.runs or scratch or RUNS / "attention_at_work"
     if args.checkpoint:
         command += f" --checkpoint {args.checkpoint}"
-        records, name = divided(args.checkpoint, args.small), "attention_by_kind"
+        records, name = divided_losses(args.checkpoint, args.small), "attention_by_kind"
     else:
-        records = [run(name, runs, args.small, args.quiet) for name in args.only or WAYS]
+        records = [run(name, runs, args.small, args.quiet) for name in args.only or RECIPES]
         name = "attention_at_work"
     out = args.out or (scratch or RESULTS) / f"{name}.json"
     write_result(out, command + (" --small" if args.small else ""), records)

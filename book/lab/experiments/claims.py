@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.experiments import verdicts
 from lab.experiments.comparisons import (
     AT_THE_END,
     CANNOT_TELL,
@@ -21,25 +22,12 @@ from lab.experiments.comparisons import (
     Finding,
     Results,
     better,
-    comparisons,
+    compare,
     correct,
     nearly_the_same,
     worse,
 )
 from lab.experiments.result_file import read_result
-from lab.experiments.verdicts import (
-    a_head_looks_there,
-    a_head_tells_the_antecedent,
-    big_has_the_same_vocabulary,
-    costs_as_printed,
-    counted_as,
-    faster_while_n_is_below_d,
-    grows_as,
-    learns_to_parse,
-    one_head_costs_the_same,
-    parameters_with,
-    without_it_words_go_wrong,
-)
 
 
 class Claim(NamedTuple):
@@ -64,7 +52,7 @@ def load_results(folder: str | Path) -> Results:
 
 CLAIM, CHOICE, CHECK = "claim", "choice", "check"
 ARITHMETIC, THEOREM, TRAINED = "arithmetic", "theorem", "trained models"
-KINDS = (ARITHMETIC, THEOREM, TRAINED)
+CLAIM_KINDS = (ARITHMETIC, THEOREM, TRAINED)
 Rule = Callable[[Results], Finding]
 # fmt: off
 RULES: list[tuple[str, str, str, str, str, Rule]] = [
@@ -74,38 +62,38 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
      worse("unscaled-A1")),
     (CLAIM, ARITHMETIC, "3.2.2", "Many narrow heads cost about as much as one wide head.",
      "operations of an attention over 50 tokens, softmax included, within 5 %",
-     one_head_costs_the_same),
+     verdicts.one_head_costs_the_same),
     (CLAIM, THEOREM, "4", "A self-attention layer costs O(n^2 d).",
      "exponents counted: 2 and 1; those of time have these in their intervals",
-     grows_as("self-attention")),
+     verdicts.grows_as("self-attention")),
     (CLAIM, THEOREM, "4", "A recurrent layer costs O(n d^2).",
      "exponents counted: 1 and 2; those of time have these in their intervals",
-     grows_as("recurrent")),
+     verdicts.grows_as("recurrent")),
     (CLAIM, THEOREM, "4", "A convolution costs O(k n d^2).",
      "exponents counted: 1 and 2; those of time have these in their intervals",
-     grows_as("convolutional")),
+     verdicts.grows_as("convolutional")),
     (CLAIM, THEOREM, "4", "Self-attention restricted to r neighbours costs O(r n d).",
      "exponents counted: 1 and 1; those of time have these in their intervals",
-     grows_as("restricted self-attention")),
+     verdicts.grows_as("restricted self-attention")),
     (CLAIM, THEOREM, "4", "A separable convolution costs O(k n d + n d^2).",
      "for large d, exponents counted: 1 and 2; those of time have these in their intervals",
-     grows_as("separable convolutional")),
+     verdicts.grows_as("separable convolutional")),
     (CLAIM, THEOREM, "4",
      "Self-attention needs a constant number of sequential operations, recurrence O(n).",
      "the longest chain of products has the formula's length",
-     counted_as("sequential", "chains", "self-attention", "recurrent")),
+     verdicts.counted_as("sequential", "chains", "self-attention", "recurrent")),
     (CLAIM, THEOREM, "4",
      "Any two positions are one self-attention layer apart, and O(n) steps of a recurrence.",
      "gradients reach the other end after the formula's number of steps",
-     counted_as("path", "steps", "self-attention", "recurrent")),
+     verdicts.counted_as("path", "steps", "self-attention", "recurrent")),
     (CLAIM, THEOREM, "4",
      "Convolutions need O(n/k) layers, dilated ones O(log_k n), restricted attention O(n/r).",
      "gradients reach the other end after the formula's number of layers",
-     counted_as("path", "steps", "convolutional", "convolutional, dilated",
+     verdicts.counted_as("path", "steps", "convolutional", "convolutional, dilated",
                 "restricted self-attention")),
     (CLAIM, THEOREM, "4", "Self-attention is faster than recurrence while n is smaller than d.",
      "less time at every measured n below d (one thread of a processor)",
-     faster_while_n_is_below_d),
+     verdicts.faster_while_n_is_below_d),
     (CHOICE, TRAINED, "3.5",
      "Without positions, which the paper always adds, the model is worse.",
      "no positions at all: perplexity is higher", worse("no-positions")),
@@ -130,7 +118,7 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
      "alpha 0: BLEU is lower", worse("alpha-0", measure="bleu")),
     (CLAIM, ARITHMETIC, "6.1",
      "Training cost 3.3e18 (base) and 2.3e19 (big) floating-point operations.",
-     "hours x GPUs x rate", costs_as_printed),
+     "hours x GPUs x rate", verdicts.costs_as_printed),
     (CLAIM, TRAINED, "6.2 A", "A single head is worse than eight.",
      "h=1: perplexity is higher", worse("A1")),
     (CLAIM, TRAINED, "6.2 A", "Sixteen heads do as well as eight.",
@@ -150,31 +138,31 @@ RULES: list[tuple[str, str, str, str, str, Rule]] = [
     (CLAIM, TRAINED, "6.3", "The same model learns to parse.",
      "held-out files: F1 above flat and right-branching trees, and most outputs are trees as "
      "written",
-     learns_to_parse),
+     verdicts.learns_to_parse),
     (CLAIM, TRAINED, "figure 4", "Some head finds what a pronoun refers to.",
      "controlled corpus: in every seed the best encoder head gives the antecedent more than its "
      "rival, by an interval, where the antecedent comes first and where it comes second",
-     a_head_tells_the_antecedent),
+     verdicts.a_head_tells_the_antecedent),
     (CHOICE, TRAINED, "figure 4",
      "A head that looks at the antecedent is needed for pronouns (paper: 'apparently involved').",
      "controlled corpus: without it pronouns go wrong",
-     without_it_words_go_wrong("pronoun to antecedent, encoder")),
+     verdicts.without_it_words_go_wrong("pronoun to antecedent, encoder")),
     (CLAIM, TRAINED, "figure 3", "Some head links the distant parts of one verb.",
      "controlled corpus: the best encoder head gives the particle three times what an untrained "
      "model's gives it",
-     a_head_looks_there("verb to particle, encoder")),
+     verdicts.a_head_looks_there("verb to particle, encoder")),
     (CLAIM, TRAINED, "figure 5", "Some head follows the structure of the sentence.",
      "controlled corpus: the best encoder head gives an article's noun three times what an "
      "untrained model's gives it",
-     a_head_looks_there("article to noun two on, encoder")),
+     verdicts.a_head_looks_there("article to noun two on, encoder")),
     (CHECK, ARITHMETIC, "6.2",
      "The parameters of base and of rows (A) to (C) fit one number of rows of width d_model.",
-     "some number of rows gives all ten printed numbers", parameters_with(None)),
+     "some number of rows gives all ten printed numbers", verdicts.parameters_with(None)),
     (CHECK, ARITHMETIC, "5.1",
      "Those rows are a vocabulary of about 37,000 tokens, and nothing else.",
-     "37,000 rows give all ten printed numbers", parameters_with(37_000)),
+     "37,000 rows give all ten printed numbers", verdicts.parameters_with(37_000)),
     (CHECK, ARITHMETIC, "6.2", "The parameters of big fit the same number of rows.",
-     "some number of rows gives big's as well", big_has_the_same_vocabulary),
+     "some number of rows gives big's as well", verdicts.big_has_the_same_vocabulary),
 ]
 # fmt: on
 """What it is, what it rests on, section, statement in our words, rule in words, rule in code.
@@ -199,7 +187,7 @@ def compared_models(results: Results) -> list[Comparison]:
         for row in results.get(file, {}).get("summary", [])
         if row.get("group") not in ("search", "controls") or row["id"] == "averaged"
     ]
-    family = comparisons(results, rows, "ppl")
+    family = compare(results, rows, "ppl")
     for *_, rule in RULES:
         family += rule.comparisons(results) if isinstance(rule, Compared) else []
     return list({one.key: one for one in family}.values())

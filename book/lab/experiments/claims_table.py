@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from lab.experiments.claims import CLAIM, KINDS, Claim
+from lab.experiments.claims import CLAIM, CLAIM_KINDS, Claim
 from lab.experiments.comparisons import CANNOT_TELL, DOES_NOT, HOLDS, NOT_AT_THIS_LENGTH
 
 VERDICTS = {HOLDS: "+", DOES_NOT: "−", CANNOT_TELL: "?", NOT_AT_THIS_LENGTH: "…"}
@@ -74,7 +74,7 @@ class ClaimsTable:
 
 def tallies(claims: Sequence[Claim]) -> dict[str, Counter[str]]:
     """How many claims and choices of each kind have which verdict."""
-    return {kind: Counter(c.verdict for c in claims if c.kind == kind) for kind in KINDS}
+    return {kind: Counter(c.verdict for c in claims if c.kind == kind) for kind in CLAIM_KINDS}
 
 
 def _menu(name: str, claims: Sequence[Claim]) -> str:

@@ -103,7 +103,7 @@ class Compared:
 
     def comparisons(self, results: Results) -> list[Comparison]:
         """What the rule reads, where there are two seeds at least."""
-        return comparisons(results, self.rows, self.measure, margin=self.sign == 0)
+        return compare(results, self.rows, self.measure, margin=self.sign == 0)
 
     def __call__(self, results: Results, corrected: Corrected | None = None) -> Finding:
         """The verdict; without `corrected`, only the rule's own comparisons are corrected for."""
@@ -183,7 +183,7 @@ def _fall(rows: list[dict[str, Any]], steps: int | None) -> float:
     return 0.0
 
 
-def comparisons(
+def compare(
     results: Results, rows: Iterable[str], measure: str, margin: bool = False
 ) -> list[Comparison]:
     """The differences of these rows to what each is compared with, where they were measured.
@@ -217,7 +217,7 @@ def at_both_lengths(results: Results, rows: Iterable[str]) -> list[tuple[str, st
     found = []
     for name in rows:
         early, late = (
-            comparisons({file: results.get(file, {})}, [name], "ppl")
+            compare({file: results.get(file, {})}, [name], "ppl")
             for file in (TWO_EPOCHS, AT_THE_END)
         )
         if early and late:

@@ -20,7 +20,7 @@ from annotated_transformer.text.batching import Batch, make_batch
 from annotated_transformer.training.run import TrainingRun
 from lab.training_page.page import write_training_page
 
-FIRST_LETTER, N_LETTERS, LONGEST = 3, 26, 8
+FIRST_LETTER, N_LETTERS, LONGEST_WORD = 3, 26, 8
 N_WORDS = 64
 """Words of a step."""
 N_COMPARED = 200
@@ -75,7 +75,7 @@ def draw_word(generator: Generator, held_out: bool, length: int = 0) -> Word:
     That is the larger of two draws, since there is more to learn of long words.
     """
     while True:
-        n = length or 1 + max(generator.below(LONGEST), generator.below(LONGEST))
+        n = length or 1 + max(generator.below(LONGEST_WORD), generator.below(LONGEST_WORD))
         word = [FIRST_LETTER + generator.below(N_LETTERS) for _ in range(n)]
         if is_held_out(word) == held_out:
             return word

@@ -16,20 +16,20 @@ from lab.experiments.result_file import read_result
 from toys import small_model, text_pairs, toy_tokenizer
 
 
-@pytest.mark.parametrize("name", attention_at_work.WAYS)
+@pytest.mark.parametrize("name", attention_at_work.RECIPES)
 def test_the_peak_of_the_rate_is_the_one_asked_for(name):
-    way = attention_at_work.WAYS[name]
-    model, train = way.configs(attention_at_work.STEPS, 3000)
+    recipe = attention_at_work.RECIPES[name]
+    model, train = recipe.configs(attention_at_work.TRAIN_STEPS, 3000)
     rates = [
         noam_learning_rate(step, model.d_model, train.warmup_steps, train.lr_factor)
         for step in range(1, train.train_steps + 1)
     ]
-    assert max(rates) == pytest.approx(way.peak, rel=1e-3)
+    assert max(rates) == pytest.approx(recipe.peak, rel=1e-3)
     assert train.warmup_steps < train.train_steps
 
 
 def test_ways_differ_in_one_or_two_settings_from_the_first():
-    settings = [way.configs(3000, 3000) for way in attention_at_work.WAYS.values()]
+    settings = [recipe.configs(3000, 3000) for recipe in attention_at_work.RECIPES.values()]
     first = {**settings[0][0].to_dict(), **settings[0][1].to_dict()}
     for model, train in settings[1:]:
         now = {**model.to_dict(), **train.to_dict()}
@@ -48,11 +48,11 @@ def model_that_ignores_its_encoders_attention():
 
 def test_what_is_not_used_is_not_missed():
     pairs = text_pairs(1, 12)
-    asleep = attention_at_work.at_work(
+    asleep = attention_at_work.measured_attention(
         model_that_ignores_its_encoders_attention(), toy_tokenizer(), pairs
     )
     model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
-    awake = attention_at_work.at_work(model, toy_tokenizer(), pairs)
+    awake = attention_at_work.measured_attention(model, toy_tokenizer(), pairs)
     for name in ("nats_without", "nats_1", "nats_2"):
         assert asleep[name] == 0 != awake[name]
     assert (
@@ -65,17 +65,17 @@ def test_what_is_not_used_is_not_missed():
 def test_bins_of_length_together_are_all_sentences_and_their_loss():
     pairs = text_pairs(1, 40)
     model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
-    bins = attention_at_work.by_kind(model, tokenizer, pairs)["by_length"]
+    bins = attention_at_work.loss_by_kind(model, tokenizer, pairs)["by_length"]
     assert sum(found["sentences"] for found in bins) == 40 and len(bins) > 1
     for found in bins:
         first, last = found["words"]
         chosen = [pair for pair in pairs if first <= len(pair[0].split()) <= last]
-        whole = attention_at_work.at_work(model, tokenizer, chosen)
+        whole = attention_at_work.measured_attention(model, tokenizer, chosen)
         assert found["nats"] == pytest.approx(whole["nats_without"], rel=1e-4)
         assert found["low"] < found["nats"] < found["high"]
     heads = [head for layer in heads_of(model, "encoder") for head in layer]
     with knocked_out(*heads):
-        for found in attention_at_work.by_kind(model, tokenizer, pairs).values():
+        for found in attention_at_work.loss_by_kind(model, tokenizer, pairs).values():
             assert all(part["nats"] == 0 for part in found)
 
 
@@ -89,7 +89,7 @@ def test_a_construction_is_known_by_its_words():
 def test_every_sentence_is_of_some_construction():
     pairs = [("It rains.", "a"), ("I saw it.", "b"), ("Who has it?", "c"), ("I must go.", "d")]
     model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
-    found = attention_at_work.by_kind(model, tokenizer, pairs)["by_construction"]
+    found = attention_at_work.loss_by_kind(model, tokenizer, pairs)["by_construction"]
     counts = {part["construction"]: part["sentences"] for part in found}
     assert counts == {"pronoun": 2, "verb at the end": 2, "question": 1, "none of these": 1}
 
@@ -122,12 +122,12 @@ def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 60))
     monkeypatch.setattr(attention_at_work, "VOCAB_SIZE", 280)
     monkeypatch.setattr(
-        attention_at_work.Way,
+        attention_at_work.Recipe,
         "configs",
-        lambda way, steps, vocab_size: (
+        lambda recipe, steps, vocab_size: (
             small_model(vocab_size=vocab_size).config,
             TrainConfig(
-                train_steps=4 if steps == attention_at_work.STEPS else 2,
+                train_steps=4 if steps == attention_at_work.TRAIN_STEPS else 2,
                 validate_every=2,
                 checkpoint_every=2,
                 max_tokens=256,

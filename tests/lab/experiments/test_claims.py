@@ -18,7 +18,7 @@ from lab.experiments.comparisons import (
     ONE_SEED,
     at_both_lengths,
     better,
-    comparisons,
+    compare,
     correct,
     counts,
     nearly_the_same,
@@ -126,7 +126,7 @@ def test_what_is_not_shown_to_be_nearly_the_same_says_what_would_have_been(half,
 
 def test_a_difference_counts_when_its_p_is_small_and_every_seed_agrees():
     apart = results(A1=(0.5, 1.5))
-    (one,) = comparisons(apart, ["A1"], "ppl")
+    (one,) = compare(apart, ["A1"], "ppl")
     assert counts(one, correct([one]))
     assert not counts(one, {one.key: 0.05})
     found = one.found._replace(seeds=[-0.1, 1.5, 1.6], seed_error=0.05, degrees=20)

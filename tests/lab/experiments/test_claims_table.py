@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from lab.experiments.claims import KINDS, Claim, judge_claims
+from lab.experiments.claims import CLAIM_KINDS, Claim, judge_claims
 from lab.experiments.claims_table import ClaimsTable, tallies
 
 
@@ -66,5 +66,5 @@ def test_what_a_claim_says_cannot_end_the_table():
 def test_each_kind_has_its_tally():
     claims = judge_claims({})
     counted = tallies(claims)
-    assert tuple(counted) == KINDS
+    assert tuple(counted) == CLAIM_KINDS
     assert sum(sum(of_kind.values()) for of_kind in counted.values()) == len(claims)

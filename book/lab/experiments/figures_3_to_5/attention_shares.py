@@ -14,7 +14,7 @@ from annotated_transformer.looking.record import record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, TokenPair, make_batch
 from annotated_transformer.text.tokenizer import Tokenizer
-from lab.experiments.figures_3_to_5.controlled_corpus import Sentence
+from lab.experiments.figures_3_to_5.controlled_grammar import Sentence
 
 BATCH = 200
 FAR = 3

@@ -33,27 +33,11 @@ from lab.experiments.figures_3_to_5.controlled_grammar import (
     CLAUSES,
     FRAMES,
     Sentence,
+    Word,
     Writer,
     position,
 )
-from lab.experiments.figures_3_to_5.controlled_phrases import Word
 from lab.experiments.figures_3_to_5.controlled_words import FIT, HELD_OUT_NOUNS, THINGS
-
-__all__ = [
-    "HELD_OUT_NOUNS",
-    "HELD_OUT_TEMPLATES",
-    "PARTS",
-    "SIZE",
-    "TEMPLATES",
-    "THINGS",
-    "Sentence",
-    "Word",
-    "antecedent_is_first",
-    "is_held_out",
-    "position",
-    "sentences",
-    "text_pairs",
-]
 
 TEMPLATES = tuple(f"{frame} + {clause}" for frame in FRAMES for clause in CLAUSES) + tuple(
     f"fit {preposition} + {sizes}"

@@ -40,14 +40,12 @@ from lab.experiments.figures_3_to_5.attention_shares import (
 )
 from lab.experiments.figures_3_to_5.controlled_corpus import (
     PARTS,
-    Sentence,
     is_held_out,
-    position,
     sentences,
     text_pairs,
 )
+from lab.experiments.figures_3_to_5.controlled_grammar import Sentence, position
 from lab.experiments.figures_3_to_5.knock_out import (
-    JUDGED,
     ablation,
     by_place_of_antecedent,
     rounded,
@@ -227,16 +225,10 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
     for part in PARTS:
         rows = [record["accuracy"][part] for record in records]
         mean_accuracy[part] = {key: sum(row[key] for row in rows) / len(rows) for key in rows[0]}
-    keys = ("before", "after", "p", "other words after", "other heads, mean", "other heads, lowest")
-    judged = {}
-    for link in JUDGED:
-        rows = [record["ablation"][f"best: {link}"] for record in records]
-        judged[link] = {key: [row[key] for row in rows] for key in keys}
     return {
         "seeds": [record["seed"] for record in records],
         "accuracy": mean_accuracy,
         "shares": table,
-        "ablation of the best head": judged,
     }
 
 

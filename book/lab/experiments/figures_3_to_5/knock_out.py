@@ -18,14 +18,14 @@ from lab.experiments.figures_3_to_5.controlled_corpus import antecedent_is_first
 from lab.experiments.significance import estimate, ratio_of_sums
 
 JUDGED = {
-    "pronoun to antecedent, encoder": "pronoun",
-    "pronoun to antecedent, cross": "pronoun",
-    "pronoun to antecedent, decoder": "pronoun",
-    "pronoun to pronoun, cross": "pronoun",
-    "verb to particle, encoder": "verb",
-    "verb to particle, cross": "verb",
+    "pronoun to antecedent, encoder": ("encoder", "pronoun"),
+    "pronoun to antecedent, cross": ("cross", "pronoun"),
+    "pronoun to antecedent, decoder": ("decoder", "pronoun"),
+    "pronoun to pronoun, cross": ("cross", "pronoun"),
+    "verb to particle, encoder": ("encoder", "verb"),
+    "verb to particle, cross": ("cross", "verb"),
 }
-"""Which word should suffer when the best head of a link is away."""
+"""The attention of a link, and which word should suffer when its best head is away."""
 TOGETHER = ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder")
 """Whose best heads are taken away together, and joined by others one at a time."""
 
@@ -67,8 +67,7 @@ def ablation(
                 for kind in whole:
                     rows[kind][layer].append(score(now[kind]))
             found[f"{attention}, {how}"] = rows
-    for link, kind in JUDGED.items():
-        attention = link.split(", ")[1]
+    for link, (attention, kind) in JUDGED.items():
         layer, i = best_head(chosen_on[link])
         now, asked = after[attention, layer, i], whole[kind][:, 1] > 0
         others = [
@@ -87,15 +86,12 @@ def ablation(
             "other heads, mean": sum(others) / len(others),
             "other heads, lowest": min(others),
         }
-    together = []
-    for link in TOGETHER:
-        layer, i = best_head(chosen_on[link])
-        together.append(heads[link.split(", ")[1]][layer][i])
-    with knocked_out(*together):
+    places = [(heads[JUDGED[link][0]], best_head(chosen_on[link])) for link in TOGETHER]
+    with knocked_out(*(layers[layer][i] for layers, (layer, i) in places)):
         now = answers(model, test)
     found["encoder's and decoder's best"] = {kind: score(each) for kind, each in now.items()}
     for link in TOGETHER:
-        layers = heads[link.split(", ")[1]]
+        layers = heads[JUDGED[link][0]]
         found[f"more: {link}"] = _more_and_more(model, test, layers, chosen_on[link], seed)
     return found
 

@@ -22,7 +22,7 @@ from lab.experiments.table_1.layer_types import (
     self_attention,
     separable_convolution,
 )
-from lab.experiments.table_1.sweep import K, R, fit, shape
+from lab.experiments.table_1.sweep import K, R, fit, settings, shape
 
 STORED_LAYER, RESTRICTED = "self-attention, weights stored", "restricted self-attention"
 
@@ -47,10 +47,7 @@ def measured_memory(small: bool) -> list[dict[str, Any]]:
                 {
                     "measure": "memory",
                     "layer": layer,
-                    "over": over,
-                    "d" if over == "n" else "n": other,
-                    "k": K,
-                    "r": R,
+                    **settings(over, other),
                     "theory": theory,
                     "sizes": sizes,
                     "bytes": values,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -31,3 +32,8 @@ def fit(sizes: list[int], values: list[float]) -> dict[str, float]:
 def shape(over: str, size: int, other: int) -> tuple[int, int]:
     """(n, d) of a sweep's point."""
     return (size, other) if over == "n" else (other, size)
+
+
+def settings(over: str, other: int) -> dict[str, Any]:
+    """What a record says of a sweep over n or d, in which the other letter stays as it is."""
+    return {"over": over, {"n": "d", "d": "n"}[over]: other, "k": K, "r": R}

@@ -33,7 +33,7 @@ from annotated_transformer.errors import require
 from annotated_transformer.tables.table_1 import layer_operations
 from lab.experiments.table_1.layer_types import make_layer
 from lab.experiments.table_1.memory import keep_freed_memory, return_freed_memory
-from lab.experiments.table_1.sweep import K, R, fit, geometric, shape
+from lab.experiments.table_1.sweep import K, R, fit, geometric, settings, shape
 
 # Where a layer is a variant: its row of cost.LAYERS, and what else its formula needs.
 FORMULA: dict[str, tuple[str, dict[str, int]]] = {
@@ -143,10 +143,7 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
             {
                 "measure": "time",
                 "layer": layer,
-                "over": over,
-                "d" if over == "n" else "n": other,
-                "k": K,
-                "r": R,
+                **settings(over, other),
                 "sentences": batch,
                 "theory": THEORY[row]["nd".index(over)],
                 "reason": reason,

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import multiprocessing
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from annotated_transformer.errors import require
 from annotated_transformer.files import write_atomically
 from lab.experiments.comparisons import AT_THE_END, TWO_EPOCHS, at_both_lengths
-from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS, read_result
+from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS, read_result, write_result
 from lab.experiments.table_3.miniature import (
     CORPUS,
     END,
@@ -33,15 +35,30 @@ from lab.experiments.table_3.miniature import (
     SCORES,
     STEPS,
     STEPS_TO_THE_END,
+    Task,
     find_variations,
+    run_task,
     table_name,
     tasks_of,
 )
-from lab.experiments.table_3.miniature_summary import summarize
-from lab.experiments.table_3.miniature_table import as_text, collect, run_tasks, write_table
+from lab.experiments.table_3.miniature_summary import as_text, collect, result_records, summarize
 
 COMMAND = "python -m lab.experiments.table_3"
 KEPT = CHECKOUT / "benchmarks" / "table_3_scores"
+
+
+def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Path]:
+    """Run what is not finished, `jobs` at a time, each in a process of its own.
+
+    Their files come in the order in which they are ready.
+    """
+    tasks = list(tasks)
+    if jobs == 1:
+        yield from map(run_task, tasks)
+        return
+    require(jobs >= 1, f"jobs must be at least 1, got {jobs}")
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(run_task, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -93,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command += f" --steps {args.steps}"
         out = out / f"{AT_THE_END if args.to_the_end else TWO_EPOCHS}.json"
         summary = summarize(records)
-        write_table(out, command, records, summary)
+        write_result(out, command, result_records(records), summary=summary)
     print(as_text(summary))
     if args.to_the_end and not args.small:
         early = read_result(RESULTS / f"{TWO_EPOCHS}.json")

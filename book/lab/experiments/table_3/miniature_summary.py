@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import require
 from annotated_transformer.tables.table_3 import TABLE_3, count_parameters
 from lab.experiments.significance import (
     Metric,
@@ -24,6 +28,7 @@ from lab.experiments.table_3.miniature import (
     CLAIMS,
     CONTROLS,
     DECODINGS,
+    SCORES,
     SHORT,
     TEN,
     VARIATIONS,
@@ -31,7 +36,8 @@ from lab.experiments.table_3.miniature import (
 )
 
 Records = dict[str, dict[int, dict[str, Any]]]
-PAPER = {row.id: row for row in TABLE_3}
+PRINTED = {row.id: row for row in TABLE_3}
+SIGNS = {1: "above", -1: "below", 0: "?"}
 
 
 class Measure(NamedTuple):
@@ -65,6 +71,16 @@ OF_LENGTHS = ("base", "short", "short-learned")
 Spreads = Mapping[str, Spread]
 
 
+def collect(out: Path, name: str) -> Records:
+    """Every finished run of a corpus: scores by variation and seed, in the table's order."""
+    found: Records = {variation: {} for variation in VARIATIONS}
+    for path in sorted((out / name).glob(f"*/{SCORES}")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found[record["id"]][record["seed"]] = record
+    require(any(found.values()), f"there is no finished run in {out / name}")
+    return {variation: dict(sorted(seeds.items())) for variation, seeds in found.items() if seeds}
+
+
 def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
     """A row for each variation, each way to search with base, and each of base's controls.
 
@@ -92,9 +108,9 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
             "steps": first["steps"],
             "train_loss": sum(r["train_loss"] for r in seeds.values()) / len(seeds),
         }
-        if name in PAPER:
-            printed = ("name", "ppl", "bleu", "parameters")
-            row["paper"] = {key: getattr(PAPER[name], key) for key in printed}
+        if name in PRINTED:
+            columns = ("name", "ppl", "bleu", "parameters")
+            row["paper"] = {key: getattr(PRINTED[name], key) for key in columns}
         against = variation.against
         row |= _estimates(records, (name, ""), (against, ""), n_samples, shared["trained"])
         if first.get("curve"):
@@ -196,3 +212,65 @@ def _estimates(
             difference = estimate(measure.metric_of_difference, mine, theirs, n_samples, spread)
             found[measure.difference] = {**difference._asdict(), "sign": difference.sign}
     return found
+
+
+def as_text(rows: Iterable[dict[str, Any]]) -> str:
+    """The summary for a terminal: ours on the left of the bar, the paper's on the right.
+
+    BLEU is never below 0.
+    """
+    lines = [
+        f"{'':20}{'seeds':>6}{'parameters':>12} {'PPL (95 %)':>22}{'difference (95 %)':>28}"
+        f"{'BLEU (95 %)':>20}{'BLEU difference':>16}  | in the paper: PPL, BLEU"
+    ]
+    for row in rows:
+        parameters = f"{row['parameters']:,}" if "parameters" in row else ""
+        line = f"{row['id']:20}{row['n_seeds']:6}{parameters:>12} "
+        bleu = {**row["bleu"], "low": max(0.0, row["bleu"]["low"])}
+        line += f"{_interval(row['ppl']):>22}{_percent(row.get('log_ppl_difference')):>28}"
+        line += f"{_interval(bleu):>20}"
+        if difference := row.get("bleu_difference"):
+            line += f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}"
+        else:
+            line += " " * 16
+        if paper := row.get("paper"):
+            line += f"  | {paper['ppl']:.2f}, {paper['bleu']:.1f}  {paper['name']}"
+        else:
+            to = f" (to {row['against']})" if row["against"] != "base" else ""
+            line += f"  | {row['about']}{to}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _interval(estimate: dict[str, Any]) -> str:
+    return f"{estimate['mean']:.1f} ({estimate['low']:.1f} to {estimate['high']:.1f})"
+
+
+def _percent(estimate: dict[str, Any] | None) -> str:
+    """A difference of logarithms in percent of the perplexity; nothing where there is none."""
+    if not estimate:
+        return ""
+    mean, low, high = (100 * math.expm1(estimate[key]) for key in ("mean", "low", "high"))
+    return f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def result_records(records: Records) -> list[dict[str, Any]]:
+    """A record for each run, as result files keep them."""
+    return [
+        {
+            "row": name,
+            "seed": seed,
+            "ppl": ppl_of_sums(read_scores(record).nll.sum(0)),
+            "bleu": bleu_of_sums(read_scores(record).bleu.sum(0)),
+            "signature": record["scores"][""]["signature"],
+            "corpus": record["corpus"],
+            "split": "valid",
+            "steps": record["steps"],
+            "epochs": record.get("epochs"),
+            "commit": record["commit"],
+            "train_loss": record["train_loss"],
+            "seconds": record["seconds_of_this_call"],
+        }
+        for name, seeds in records.items()
+        for seed, record in seeds.items()
+    ]

@@ -36,7 +36,7 @@ from lab.experiments.result_file import RESULTS, RUNS, write_result
 from lab.experiments.table_4 import treebank
 from lab.experiments.table_4.plan import (
     FULL,
-    PAPER,
+    PRINTED_F1,
     SMALL,
     Plan,
     Run,
@@ -158,7 +158,7 @@ def main(arguments: list[str] | None = None) -> None:
                 all({**old, **new} == old for old, new in zip(found, asked, strict=True)),
                 f"{path.parent} holds a run with other settings: remove it, or name other --runs",
             )
-            write_result(out, command, records, paper=PAPER, runs_planned=planned)
+            write_result(out, command, records, paper=PRINTED_F1, runs_planned=planned)
             n_sentences, scores = records[-1]["training"]["sentences"], records[-1]["test"][-1]
             print(
                 f"{run.name:12} {n_sentences:6,} sentences  F1 {scores['f1']:.2f}  "

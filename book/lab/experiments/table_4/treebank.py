@@ -56,9 +56,6 @@ class Treebank:
     sha256: str
     fetch: Callable[[Treebank], Iterable[bytes]]
     url: str
-    source: str
-    licence: str
-    citation: str
 
     def split_files(self, split: str) -> tuple[str, ...]:
         """The files of one split, by their places in the list: the same on every machine."""
@@ -236,10 +233,6 @@ TREEBANKS: Mapping[str, Treebank] = {
             "78d35fd1a5696234474c6d857a5d6640d7e4c9a0d85afd4fbc5c46096c448cf8",
             _fetch_zip,
             f"{GITHUB}/nltk/nltk_data/gh-pages/packages/corpora/treebank.zip",
-            "the sample of the Penn Treebank that NLTK distributes, files wsj_0001 to wsj_0180",
-            "not commercial, to illustrate tools; (C) LDC 1995",
-            "Marcus et al. 1993. Building a Large Annotated Corpus of English: "
-            "The Penn Treebank. J93-2004",
         ),
         Treebank(
             "craft",
@@ -250,13 +243,13 @@ TREEBANKS: Mapping[str, Treebank] = {
             "f80d5d00b3283b5c15d9cb9aa7b40cdd8f4d4c11fd921749ccea5fcba30cf20b",
             _fetch_files,
             f"{GITHUB}/UCDenver-ccp/CRAFT/master/structural-annotation/treebank/penn",
-            "github.com/UCDenver-ccp/CRAFT, structural-annotation/treebank/penn: "
-            "87 biomedical articles",
-            "CC BY 3.0. Credit: the Colorado Richly Annotated Full Text (CRAFT) corpus",
-            "Verspoor et al. 2012. A corpus of full-text journal articles is a robust evaluation "
-            "tool for revealing differences in performance of biomedical natural language "
-            "processing tools. BMC Bioinformatics 13:207",
         ),
     )
 }
-"""All treebanks by name: newspaper English, and the English of biology."""
+"""All treebanks by name: newspaper English, and the English of biology.
+
+"ptb-sample" are the files wsj_0001 to wsj_0180 of the Penn Treebank (Marcus et al. 1993, J93-2004)
+that NLTK distributes: not commercial, to illustrate tools; (C) LDC 1995. "craft" are 87 biomedical
+articles of the Colorado Richly Annotated Full Text corpus (Verspoor et al. 2012, BMC Bioinformatics
+13:207): CC BY 3.0.
+"""
