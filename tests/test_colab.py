@@ -142,6 +142,7 @@ def test_cells_that_an_editor_wrote_into_the_text_are_not_doubled(tmp_path: Path
 
 PRELUDE = """
 import sys, sysconfig, types
+sys.path.remove("")  # where a kernel looks for modules is its own affair
 sysconfig.get_path = lambda name: {scripts!r}
 for name in ("google", "google.colab"):
     sys.modules[name] = types.ModuleType(name)
@@ -152,14 +153,14 @@ for name in ("google", "google.colab"):
 def machine(tmp_path: Path) -> Path:
     """A folder with a repository in place of GitHub's, and a `uv` that notes how it was called."""
     repository, scripts = tmp_path / "github", tmp_path / "bin"
-    for name in ("annotated_transformer", "tools", "book"):
+    for name in ("annotated_transformer", "tools", "book/lab"):
         (repository / name).mkdir(parents=True)
     (repository / "tools" / "on_colab.py").write_text((ROOT / "tools" / "on_colab.py").read_text())
     (repository / "annotated_transformer" / "__init__.py").write_text("")
     (repository / "annotated_transformer" / "__main__.py").write_text(
         "import sys\nprint(sys.argv[1:])\n"
     )
-    (repository / "book" / "paper_map.md").write_text("")
+    (repository / "book" / "lab" / "__init__.py").write_text("")
     (repository / "pyproject.toml").write_text(
         '[project]\nversion = "0.9"\n'
         'dependencies = ["torch", "numpy>=99", "tqdm", "no-such-package>=1.5"]\n'
@@ -197,8 +198,8 @@ def run_first_cell(
 def test_on_colab_the_first_cell_finds_the_book_and_installs_what_is_missing(machine: Path) -> None:
     then = """
 import os, subprocess
-import annotated_transformer
-print(os.listdir(), os.path.relpath(annotated_transformer.__file__, ".."))
+import annotated_transformer, lab
+print(*(os.path.relpath(module.__file__) for module in (annotated_transformer, lab)))
 command = ["annotated-transformer", "prepare", "a b"]
 print(subprocess.run(command, capture_output=True, text=True).stdout)
 """
@@ -210,7 +211,7 @@ print(subprocess.run(command, capture_output=True, text=True).stdout)
         f"The book is in {home}, version 0.9. Installed no-such-package>=1.5 in 0 s.",
         f"The book asks for numpy>=99, and this runtime has {version}: "
         "choose a newer one under Runtime, Change runtime type.",
-        "['paper_map.md'] annotated_transformer/__init__.py",
+        "../annotated_transformer/__init__.py lab/__init__.py",
         "['prepare', 'a b']",
     ]
     called = (machine / "uv.log").read_text()

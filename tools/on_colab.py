@@ -64,12 +64,12 @@ def install(requirements: list[str]) -> None:
 
 
 def show_the_package() -> None:
-    """Let this Python, those that it starts, and the shell find the package in the clone."""
+    """Let this Python, those that it starts, and the shell find package and lab in the clone."""
+    places = [str(HOME), str(HOME / "book")]
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if str(HOME) not in path:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME), *path]))
-    if str(HOME) not in sys.path:
-        sys.path.insert(0, str(HOME))
+    path = [*(place for place in places if place not in path), *filter(None, path)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    sys.path[:0] = [place for place in places if place not in sys.path]
     command = Path(sysconfig.get_path("scripts"), "annotated-transformer")
     if not command.exists():
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m annotated_transformer "$@"\n')
