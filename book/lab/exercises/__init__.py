@@ -6,26 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from annotated_transformer.errors import require
-from lab.exercises.judging import judge
-from lab.exercises.on_attention import ATTENTION_EXERCISES
-from lab.exercises.on_data import DATA_EXERCISES
-from lab.exercises.on_layers import LAYER_EXERCISES
-from lab.exercises.on_positions import POSITION_EXERCISES
-from lab.exercises.on_results import RESULT_EXERCISES
-from lab.exercises.on_training import TRAINING_EXERCISES
-
-EXERCISES = {
-    **ATTENTION_EXERCISES,
-    **LAYER_EXERCISES,
-    **POSITION_EXERCISES,
-    **DATA_EXERCISES,
-    **TRAINING_EXERCISES,
-    **RESULT_EXERCISES,
-}
-"""Each exercise that asks for a function, by its id.
-
-The id is the paper's section and, where there are several, a word.
-"""
+from lab.exercises import on_attention, on_data, on_layers, on_positions, on_results, on_training  # noqa: F401
+from lab.exercises.judging import EXERCISES, judge
 
 
 def check(exercise: str, answer: Callable[..., Any]) -> None:

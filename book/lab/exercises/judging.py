@@ -38,6 +38,18 @@ class Exercise:
     law: Callable[..., str | None] = lambda *_: None
 
 
+EXERCISES: dict[str, Callable[[], Exercise]] = {}
+"""Each exercise that asks for a function, by its id.
+
+The id is the paper's section and, where there are several, a word.
+"""
+
+
+def exercise(name: str) -> Callable[[Callable[[], Exercise]], Callable[[], Exercise]]:
+    """Put what the decorated function makes into EXERCISES, under this id."""
+    return lambda make: EXERCISES.setdefault(name, make)
+
+
 def normal(seed: int = 0) -> Callable[..., Tensor]:
     """A source of normal float64 tensors, `draw(2, 3)`; the global random state stays as it is."""
     generator = torch.Generator().manual_seed(seed)

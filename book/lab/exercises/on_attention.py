@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from annotated_transformer.model import attention as package
-from lab.exercises.judging import Exercise, Function, normal
+from lab.exercises.judging import Exercise, Function, exercise, normal
 
 
+@exercise("3.2.1")
 def _attention() -> Exercise:
     def root(q: Tensor, k: Tensor, v: Tensor) -> float:
         return q.size(-1) ** -0.5
@@ -94,6 +94,7 @@ def _attention() -> Exercise:
     )
 
 
+@exercise("3.2.2")
 def _multi_head() -> Exercise:
     def by_columns(x: Tensor, h: int) -> Tensor:
         return x.unflatten(-1, (h, -1)).transpose(-3, -2)
@@ -157,6 +158,7 @@ def _multi_head() -> Exercise:
     )
 
 
+@exercise("3.2.3-causal")
 def _causal_mask() -> Exercise:
     def right(length: int) -> Tensor:
         return package.causal_mask(length)[0, 0]
@@ -192,6 +194,7 @@ def _causal_mask() -> Exercise:
     )
 
 
+@exercise("3.2.3-padding")
 def _padding_mask() -> Exercise:
     def real(tokens: Tensor, pad_id: int) -> Tensor:
         return (tokens != pad_id)[:, None, None, :]
@@ -221,6 +224,7 @@ def _padding_mask() -> Exercise:
     )
 
 
+@exercise("3.2-additive")
 def _additive_scores() -> Exercise:
     def all_pairs(q: Tensor, k: Tensor) -> Tensor:
         return q[:, None, :] + k[None, :, :]
@@ -272,12 +276,3 @@ def _additive_scores() -> Exercise:
             "as it is.": lambda q, k, W_q, W_k, v: right(q, k, W_q, W_k, torch.ones_like(v)),
         },
     )
-
-
-ATTENTION_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "3.2.1": _attention,
-    "3.2.2": _multi_head,
-    "3.2.3-causal": _causal_mask,
-    "3.2.3-padding": _padding_mask,
-    "3.2-additive": _additive_scores,
-}

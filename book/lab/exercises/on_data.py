@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-from lab.exercises.judging import Exercise, Function
+from lab.exercises.judging import Exercise, Function, exercise
 
 Word = tuple[str, ...]
 
 
+@exercise("5.1-pair")
 def _most_frequent_pair() -> Exercise:
     def count(
         words: dict[Word, int], weigh: Function = lambda n: n, step: int = 1
@@ -63,6 +63,7 @@ def _most_frequent_pair() -> Exercise:
     )
 
 
+@exercise("5.1-merge")
 def _merge() -> Exercise:
     def variant(end: Function = tuple, step: int = 2, most: int = 99) -> Function:
         def merge(word: Word, pair: Word) -> Any:
@@ -106,6 +107,7 @@ def _merge() -> Exercise:
     )
 
 
+@exercise("5.1-shift")
 def _shift() -> Exercise:
     def right(target: list[int], bos_id: int, eos_id: int) -> tuple[list[int], list[int]]:
         return [bos_id, *target], [*target, eos_id]
@@ -135,10 +137,3 @@ def _shift() -> Exercise:
             "yours is a list of two lists.": lambda t, bos, eos: [[bos, *t], [*t, eos]],
         },
     )
-
-
-DATA_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "5.1-pair": _most_frequent_pair,
-    "5.1-merge": _merge,
-    "5.1-shift": _shift,
-}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lab.exercises.judging import Exercise, Function, normal
+from lab.exercises.judging import Exercise, Function, exercise, normal
 
 
+@exercise("3.1")
 def _layer_norm() -> Exercise:
     def right(x: Tensor, gain: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
@@ -77,6 +77,7 @@ def _layer_norm() -> Exercise:
     )
 
 
+@exercise("3.1-add-norm")
 def _add_norm() -> Exercise:
     draw = normal()
     W = draw(6, 6)
@@ -113,6 +114,7 @@ def _add_norm() -> Exercise:
     )
 
 
+@exercise("3.3")
 def _feed_forward() -> Exercise:
     def variant(
         inner: Function = torch.relu, end: Function = lambda x: x, late: bool = False
@@ -159,6 +161,7 @@ def _feed_forward() -> Exercise:
     )
 
 
+@exercise("4")
 def _path_length() -> Exercise:
     def contiguous(n: int, k: int) -> int:
         return -(-(n - 1) // (k - 1))
@@ -201,11 +204,3 @@ def _path_length() -> Exercise:
             "reached, not passed.": variant(far=lambda n, k: int(math.log(n, k) + 1e-9) + 1),
         },
     )
-
-
-LAYER_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "3.1": _layer_norm,
-    "3.1-add-norm": _add_norm,
-    "3.3": _feed_forward,
-    "4": _path_length,
-}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from annotated_transformer.model.embedding import positional_encoding
-from lab.exercises.judging import Exercise, Function, normal
+from lab.exercises.judging import Exercise, Function, exercise, normal
 
 
+@exercise("3.4")
 def _embed() -> Exercise:
     def times(factor: Function) -> Function:
         return lambda tokens, E: E[tokens] * factor(*E.shape)
@@ -49,6 +49,7 @@ def _angles(
     return position[:, None] / base ** (exponent(column) / d_model)
 
 
+@exercise("3.5")
 def _positional_encoding() -> Exercise:
     def right(length: int, d_model: int) -> Tensor:
         return positional_encoding(length, d_model).double()
@@ -106,6 +107,7 @@ def _positional_encoding() -> Exercise:
     )
 
 
+@exercise("3.5-rotation")
 def _rotation() -> Exercise:
     def variant(sign: int = 1, shift: Function = lambda k: k, halves: bool = False) -> Function:
         def rotation(k: int, d_model: int) -> Tensor:
@@ -142,10 +144,3 @@ def _rotation() -> Exercise:
         },
         law,
     )
-
-
-POSITION_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "3.4": _embed,
-    "3.5": _positional_encoding,
-    "3.5-rotation": _rotation,
-}

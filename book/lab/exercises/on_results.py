@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lab.exercises.judging import Exercise, Function, normal
+from lab.exercises.judging import Exercise, Function, exercise, normal
 
 
+@exercise("6.1-average")
 def _average() -> Exercise:
     def by_name(combine: Function) -> Function:
         return lambda weights: {
@@ -51,6 +51,7 @@ def _average() -> Exercise:
     )
 
 
+@exercise("6.1-penalty")
 def _length_penalty() -> Exercise:
     def right(length: int, alpha: float) -> float:
         return ((5 + length) / 6) ** alpha
@@ -79,6 +80,7 @@ def _length_penalty() -> Exercise:
     )
 
 
+@exercise("6.1-beam")
 def _beam_step() -> Exercise:
     def variant(
         total: Function = lambda log_p, scores: log_p + scores[:, None],
@@ -128,6 +130,7 @@ def _beam_step() -> Exercise:
     )
 
 
+@exercise("6.1-bleu")
 def _clipped_precision() -> Exercise:
     def grams(tokens: list[str], n: int) -> Counter[tuple[str, ...]]:
         return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
@@ -179,6 +182,7 @@ def _clipped_precision() -> Exercise:
     )
 
 
+@exercise("6.1-cost")
 def _training_cost() -> Exercise:
     def times(factor: Function) -> Function:
         return lambda hours, n_gpus, flops_per_s: factor(hours, n_gpus) * flops_per_s
@@ -205,6 +209,7 @@ def _training_cost() -> Exercise:
     )
 
 
+@exercise("6.3")
 def _linearize() -> Exercise:
     def variant(
         word: Function = lambda word: [word],
@@ -255,13 +260,3 @@ def _linearize() -> Exercise:
             "Each word has become XX; here the words are kept.": variant(word=lambda word: ["XX"]),
         },
     )
-
-
-RESULT_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "6.1-average": _average,
-    "6.1-penalty": _length_penalty,
-    "6.1-beam": _beam_step,
-    "6.1-bleu": _clipped_precision,
-    "6.1-cost": _training_cost,
-    "6.3": _linearize,
-}

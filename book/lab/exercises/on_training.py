@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,9 +10,10 @@ from torch.nn import functional as F
 
 from annotated_transformer.training.loss import label_smoothed_cross_entropy
 from annotated_transformer.training.optimizer import noam_learning_rate
-from lab.exercises.judging import Exercise, Function, normal
+from lab.exercises.judging import Exercise, Function, exercise, normal
 
 
+@exercise("5.3")
 def _noam() -> Exercise:
     def variant(
         width: Function = lambda d: d**-0.5,
@@ -56,6 +56,7 @@ def _noam() -> Exercise:
     )
 
 
+@exercise("5.3-adam")
 def _adam_step() -> Exercise:
     def variant(
         correct: Function = lambda beta, step: 1 - beta**step,
@@ -118,6 +119,7 @@ def _adam_step() -> Exercise:
     )
 
 
+@exercise("5.4")
 def _smoothed() -> Exercise:
     def variant(
         true: Function = lambda V, eps: 1 - eps + eps / V,
@@ -176,6 +178,7 @@ def _smoothed() -> Exercise:
     )
 
 
+@exercise("5.4-loss")
 def _smoothed_loss() -> Exercise:
     def right(logits: Tensor, target: Tensor, eps: float, pad_id: int) -> Tensor:
         return label_smoothed_cross_entropy(logits, target, eps, pad_id)[0]
@@ -231,11 +234,3 @@ def _smoothed_loss() -> Exercise:
             "The sign is wrong: a loss is not negative.": variant(lambda loss, real: -loss.sum()),
         },
     )
-
-
-TRAINING_EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "5.3": _noam,
-    "5.3-adam": _adam_step,
-    "5.4": _smoothed,
-    "5.4-loss": _smoothed_loss,
-}

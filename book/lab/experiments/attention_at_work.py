@@ -33,6 +33,7 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.evaluation import scorable
 from lab.experiments.result_file import RESULTS, RUNS, require_same_settings, write_result
@@ -178,8 +179,7 @@ def run(name: str, folder: Path, small: bool, quiet: bool) -> dict[str, Any]:
             corpus=CORPUS,
         )
         report = attention_report(model, tokenizer, valid_pairs)
-        log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-        points = [line for line in log if "nats_without" in line]
+        points = [line for line in read_log(out) if "nats_without" in line]
         found = {
             "whole": report["whole"],
             "without": report["without"]["encoder"],

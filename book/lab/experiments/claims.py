@@ -53,119 +53,121 @@ def load_results(folder: str | Path) -> Results:
 CLAIM, CHOICE, CHECK = "claim", "choice", "check"
 ARITHMETIC, THEOREM, TRAINED = "arithmetic", "theorem", "trained models"
 CLAIM_KINDS = (ARITHMETIC, THEOREM, TRAINED)
-Rule = Callable[[Results], Finding]
+
+
+class Rule(NamedTuple):
+    """What the paper says, in our words, what that rests on, and the rule, in words and in code."""
+
+    role: str
+    kind: str
+    section: str
+    statement: str
+    rule: str
+    judge: Callable[[Results], Finding]
+
+
+def _compared(section: str, statement: str, what: str, judge: Compared, role: str = CLAIM) -> Rule:
+    """A rule on trained models, whose words are read off its code."""
+    return Rule(role, TRAINED, section, statement, f"{what}: {judge}", judge)
+
+
+def _cost(statement: str, exponents: str, layer: str) -> Rule:
+    """A rule on a line of Table 1: the exponents of n and of d."""
+    words = f"exponents counted: {exponents}; those of time have these in their intervals"
+    return Rule(CLAIM, THEOREM, "4", statement, words, verdicts.grows_as(layer))
+
+
 # fmt: off
-RULES: list[tuple[str, str, str, str, str, Rule]] = [
-    (CLAIM, TRAINED, "3.2.1",
-     "Without the factor 1/sqrt(d_k), attention with large keys learns worse.",
-     "h=1 (here d_k = 128): perplexity without the factor is higher",
-     worse("unscaled-A1")),
-    (CLAIM, ARITHMETIC, "3.2.2", "Many narrow heads cost about as much as one wide head.",
-     "operations of an attention over 50 tokens, softmax included, within 5 %",
-     verdicts.one_head_costs_the_same),
-    (CLAIM, THEOREM, "4", "A self-attention layer costs O(n^2 d).",
-     "exponents counted: 2 and 1; those of time have these in their intervals",
-     verdicts.grows_as("self-attention")),
-    (CLAIM, THEOREM, "4", "A recurrent layer costs O(n d^2).",
-     "exponents counted: 1 and 2; those of time have these in their intervals",
-     verdicts.grows_as("recurrent")),
-    (CLAIM, THEOREM, "4", "A convolution costs O(k n d^2).",
-     "exponents counted: 1 and 2; those of time have these in their intervals",
-     verdicts.grows_as("convolutional")),
-    (CLAIM, THEOREM, "4", "Self-attention restricted to r neighbours costs O(r n d).",
-     "exponents counted: 1 and 1; those of time have these in their intervals",
-     verdicts.grows_as("restricted self-attention")),
-    (CLAIM, THEOREM, "4", "A separable convolution costs O(k n d + n d^2).",
-     "for large d, exponents counted: 1 and 2; those of time have these in their intervals",
-     verdicts.grows_as("separable convolutional")),
-    (CLAIM, THEOREM, "4",
-     "Self-attention needs a constant number of sequential operations, recurrence O(n).",
-     "the longest chain of products has the formula's length",
-     verdicts.counted_as("sequential", "chains", "self-attention", "recurrent")),
-    (CLAIM, THEOREM, "4",
-     "Any two positions are one self-attention layer apart, and O(n) steps of a recurrence.",
-     "gradients reach the other end after the formula's number of steps",
-     verdicts.counted_as("path", "steps", "self-attention", "recurrent")),
-    (CLAIM, THEOREM, "4",
-     "Convolutions need O(n/k) layers, dilated ones O(log_k n), restricted attention O(n/r).",
-     "gradients reach the other end after the formula's number of layers",
-     verdicts.counted_as("path", "steps", "convolutional", "convolutional, dilated",
-                "restricted self-attention")),
-    (CLAIM, THEOREM, "4", "Self-attention is faster than recurrence while n is smaller than d.",
-     "less time at every measured n below d (one thread of a processor)",
-     verdicts.faster_while_n_is_below_d),
-    (CHOICE, TRAINED, "3.5",
-     "Without positions, which the paper always adds, the model is worse.",
-     "no positions at all: perplexity is higher", worse("no-positions")),
-    (CLAIM, TRAINED, "3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
-     "row E: perplexity within a factor of 1.05 of base's", nearly_the_same("E1")),
-    (CLAIM, TRAINED, "3.5", "Sinusoids may extend to sentences longer than those seen in training.",
-     "trained on short sentences: perplexity on longer ones is higher with learned positions",
-     worse("short-learned", measure="ppl_beyond")),
-    (CHOICE, TRAINED, "5.3", "Training is better with the warm-up of the rate.",
-     "at the peak rate from step 1: perplexity is higher", worse("no-warm-up")),
-    (CHOICE, TRAINED, "3.1", "Pre-norm, which the paper does not use, is worse.",
-     "under the same schedule: perplexity is higher", worse("pre-norm")),
-    (CLAIM, TRAINED, "5.4", "Label smoothing hurts perplexity.",
-     "eps_ls = 0: perplexity is lower", better("D3")),
-    (CLAIM, TRAINED, "5.4", "Label smoothing improves BLEU.",
-     "eps_ls = 0: BLEU is lower", worse("D3", measure="bleu")),
-    (CHOICE, TRAINED, "6.1", "Averaging the last checkpoints helps.",
-     "base with its last 5 averaged: perplexity is lower", better("averaged")),
-    (CHOICE, TRAINED, "6.1", "A beam of 4 is better than greedy search.",
-     "beam 1: BLEU is lower", worse("beam-1", measure="bleu")),
-    (CHOICE, TRAINED, "6.1", "A length penalty with alpha 0.6 is better than none.",
-     "alpha 0: BLEU is lower", worse("alpha-0", measure="bleu")),
-    (CLAIM, ARITHMETIC, "6.1",
-     "Training cost 3.3e18 (base) and 2.3e19 (big) floating-point operations.",
-     "hours x GPUs x rate", verdicts.costs_as_printed),
-    (CLAIM, TRAINED, "6.2 A", "A single head is worse than eight.",
-     "h=1: perplexity is higher", worse("A1")),
-    (CLAIM, TRAINED, "6.2 A", "Sixteen heads do as well as eight.",
-     "h=16: perplexity within a factor of 1.05 of base's", nearly_the_same("A3")),
-    (CLAIM, TRAINED, "6.2 B", "Narrower keys hurt.",
-     "d_k=16 (here 4): perplexity is higher", worse("B1")),
-    (CLAIM, TRAINED, "6.2 C", "Fewer layers are worse.",
-     "N=2 (here 1): perplexity is higher", worse("C1")),
-    (CLAIM, TRAINED, "6.2 C", "A narrower model is worse.",
-     "d_model=256 (here 64): perplexity is higher", worse("C4")),
-    (CLAIM, TRAINED, "6.2 C", "A narrower feed-forward network is worse.",
-     "d_ff=1024 (here 256): perplexity is higher", worse("C6")),
-    (CLAIM, TRAINED, "6.2 D", "Dropout is very helpful against overfitting.",
-     "p_drop=0: perplexity is higher", worse("D1")),
-    (CLAIM, TRAINED, "6.2", "The big model is better than base.",
-     "big: perplexity is lower", better("big")),
-    (CLAIM, TRAINED, "6.3", "The same model learns to parse.",
-     "held-out files: F1 above flat and right-branching trees, and most outputs are trees as "
-     "written",
-     verdicts.learns_to_parse),
-    (CLAIM, TRAINED, "figure 4", "Some head finds what a pronoun refers to.",
-     "controlled corpus: in every seed the best encoder head gives the antecedent more than its "
-     "rival, by an interval, where the antecedent comes first and where it comes second",
-     verdicts.a_head_tells_the_antecedent),
-    (CHOICE, TRAINED, "figure 4",
-     "A head that looks at the antecedent is needed for pronouns (paper: 'apparently involved').",
-     "controlled corpus: without it pronouns go wrong",
-     verdicts.without_it_words_go_wrong("pronoun to antecedent, encoder")),
-    (CLAIM, TRAINED, "figure 3", "Some head links the distant parts of one verb.",
-     "controlled corpus: the best encoder head gives the particle three times what an untrained "
-     "model's gives it",
-     verdicts.a_head_looks_there("verb to particle, encoder")),
-    (CLAIM, TRAINED, "figure 5", "Some head follows the structure of the sentence.",
-     "controlled corpus: the best encoder head gives an article's noun three times what an "
-     "untrained model's gives it",
-     verdicts.a_head_looks_there("article to noun two on, encoder")),
-    (CHECK, ARITHMETIC, "6.2",
-     "The parameters of base and of rows (A) to (C) fit one number of rows of width d_model.",
-     "some number of rows gives all ten printed numbers", verdicts.parameters_with(None)),
-    (CHECK, ARITHMETIC, "5.1",
-     "Those rows are a vocabulary of about 37,000 tokens, and nothing else.",
-     "37,000 rows give all ten printed numbers", verdicts.parameters_with(37_000)),
-    (CHECK, ARITHMETIC, "6.2", "The parameters of big fit the same number of rows.",
-     "some number of rows gives big's as well", verdicts.big_has_the_same_vocabulary),
+RULES = [
+    _compared("3.2.1", "Without the factor 1/sqrt(d_k), attention with large keys learns worse.",
+              "h=1 (here d_k = 128), without the factor", worse("unscaled-A1")),
+    Rule(CLAIM, ARITHMETIC, "3.2.2", "Many narrow heads cost about as much as one wide head.",
+         "operations of an attention over 50 tokens, softmax included, within 5 %",
+         verdicts.one_head_costs_the_same),
+    _cost("A self-attention layer costs O(n^2 d).", "2 and 1", "self-attention"),
+    _cost("A recurrent layer costs O(n d^2).", "1 and 2", "recurrent"),
+    _cost("A convolution costs O(k n d^2).", "1 and 2", "convolutional"),
+    _cost("Self-attention restricted to r neighbours costs O(r n d).", "1 and 1",
+          "restricted self-attention"),
+    _cost("A separable convolution costs O(k n d + n d^2).", "1 and 2 for large d",
+          "separable convolutional"),
+    Rule(CLAIM, THEOREM, "4",
+         "Self-attention needs a constant number of sequential operations, recurrence O(n).",
+         "the longest chain of products has the formula's length",
+         verdicts.counted_as("sequential", "chains", "self-attention", "recurrent")),
+    Rule(CLAIM, THEOREM, "4",
+         "Any two positions are one self-attention layer apart, and O(n) steps of a recurrence.",
+         "gradients reach the other end after the formula's number of steps",
+         verdicts.counted_as("path", "steps", "self-attention", "recurrent")),
+    Rule(CLAIM, THEOREM, "4",
+         "Convolutions need O(n/k) layers, dilated ones O(log_k n), restricted attention O(n/r).",
+         "gradients reach the other end after the formula's number of layers",
+         verdicts.counted_as("path", "steps", "convolutional", "convolutional, dilated",
+                             "restricted self-attention")),
+    Rule(CLAIM, THEOREM, "4", "Self-attention is faster than recurrence while n is smaller than d.",
+         "less time at every measured n below d (one thread of a processor)",
+         verdicts.faster_while_n_is_below_d),
+    _compared("3.5", "Without positions, which the paper always adds, the model is worse.",
+              "no positions at all", worse("no-positions"), CHOICE),
+    _compared("3.5, 6.2", "Learned positions give nearly the same result as sinusoids.",
+              "row E", nearly_the_same("E1")),
+    _compared("3.5", "Sinusoids may extend to sentences longer than those seen in training.",
+              "learned positions, trained on short sentences",
+              worse("short-learned", measure="ppl_beyond")),
+    _compared("5.3", "Training is better with the warm-up of the rate.",
+              "at the peak rate from step 1", worse("no-warm-up"), CHOICE),
+    _compared("3.1", "Pre-norm, which the paper does not use, is worse.",
+              "under the same schedule", worse("pre-norm"), CHOICE),
+    _compared("5.4", "Label smoothing hurts perplexity.", "eps_ls = 0", better("D3")),
+    _compared("5.4", "Label smoothing improves BLEU.", "eps_ls = 0", worse("D3", measure="bleu")),
+    _compared("6.1", "Averaging the last checkpoints helps.",
+              "base with its last 5 averaged", better("averaged"), CHOICE),
+    _compared("6.1", "A beam of 4 is better than greedy search.",
+              "beam 1", worse("beam-1", measure="bleu"), CHOICE),
+    _compared("6.1", "A length penalty with alpha 0.6 is better than none.",
+              "alpha 0", worse("alpha-0", measure="bleu"), CHOICE),
+    Rule(CLAIM, ARITHMETIC, "6.1",
+         "Training cost 3.3e18 (base) and 2.3e19 (big) floating-point operations.",
+         "hours x GPUs x rate", verdicts.costs_as_printed),
+    _compared("6.2 A", "A single head is worse than eight.", "h=1", worse("A1")),
+    _compared("6.2 A", "Sixteen heads do as well as eight.", "h=16", nearly_the_same("A3")),
+    _compared("6.2 B", "Narrower keys hurt.", "d_k=16 (here 4)", worse("B1")),
+    _compared("6.2 C", "Fewer layers are worse.", "N=2 (here 1)", worse("C1")),
+    _compared("6.2 C", "A narrower model is worse.", "d_model=256 (here 64)", worse("C4")),
+    _compared("6.2 C", "A narrower feed-forward network is worse.",
+              "d_ff=1024 (here 256)", worse("C6")),
+    _compared("6.2 D", "Dropout is very helpful against overfitting.", "p_drop=0", worse("D1")),
+    _compared("6.2", "The big model is better than base.", "big", better("big")),
+    Rule(CLAIM, TRAINED, "6.3", "The same model learns to parse.",
+         "held-out files: F1 above flat and right-branching trees, and most outputs are trees as "
+         "written", verdicts.learns_to_parse),
+    Rule(CLAIM, TRAINED, "figure 4", "Some head finds what a pronoun refers to.",
+         "controlled corpus: in every seed the best encoder head gives the antecedent more than "
+         "its rival, by an interval, where the antecedent comes first and where it comes second",
+         verdicts.a_head_tells_the_antecedent),
+    Rule(CHOICE, TRAINED, "figure 4",
+         "A head that looks at the antecedent is needed for pronouns (paper: 'apparently "
+         "involved').", "controlled corpus: without it pronouns go wrong",
+         verdicts.without_it_words_go_wrong("pronoun to antecedent, encoder")),
+    Rule(CLAIM, TRAINED, "figure 3", "Some head links the distant parts of one verb.",
+         "controlled corpus: the best encoder head gives the particle three times what an "
+         "untrained model's gives it",
+         verdicts.a_head_looks_there("verb to particle, encoder")),
+    Rule(CLAIM, TRAINED, "figure 5", "Some head follows the structure of the sentence.",
+         "controlled corpus: the best encoder head gives an article's noun three times what an "
+         "untrained model's gives it",
+         verdicts.a_head_looks_there("article to noun two on, encoder")),
+    Rule(CHECK, ARITHMETIC, "6.2",
+         "The parameters of base and of rows (A) to (C) fit one number of rows of width d_model.",
+         "some number of rows gives all ten printed numbers", verdicts.parameters_with(None)),
+    Rule(CHECK, ARITHMETIC, "5.1",
+         "Those rows are a vocabulary of about 37,000 tokens, and nothing else.",
+         "37,000 rows give all ten printed numbers", verdicts.parameters_with(37_000)),
+    Rule(CHECK, ARITHMETIC, "6.2", "The parameters of big fit the same number of rows.",
+         "some number of rows gives big's as well", verdicts.big_has_the_same_vocabulary),
 ]
 # fmt: on
-"""What it is, what it rests on, section, statement in our words, rule in words, rule in code.
+"""The claims, choices and checks.
 
 A claim is what the paper says or prints; a choice is what it uses and reports no comparison of, so
 that a verdict on it says nothing of the paper; a check holds two of its numbers against each other,
@@ -188,8 +190,8 @@ def compared_models(results: Results) -> list[Comparison]:
         if row.get("group") not in ("search", "controls") or row["id"] == "averaged"
     ]
     family = compare(results, rows, "ppl")
-    for *_, rule in RULES:
-        family += rule.comparisons(results) if isinstance(rule, Compared) else []
+    for rule in RULES:
+        family += rule.judge.comparisons(results) if isinstance(rule.judge, Compared) else []
     return list({one.key: one for one in family}.values())
 
 
@@ -212,7 +214,7 @@ def judge_claims(results: Results) -> list[Claim]:
     """Every claim and choice with its verdict and the numbers behind it."""
     p_of = corrected(results)
     found = []
-    for role, kind, section, statement, rule, judge in RULES:
-        finding = judge(results, p_of) if isinstance(judge, Compared) else judge(results)
-        found.append(Claim(role, kind, section, statement, rule, *finding))
+    for rule in RULES:
+        more = (p_of,) if isinstance(rule.judge, Compared) else ()
+        found.append(Claim(*rule[:-1], *rule.judge(results, *more)))
     return found

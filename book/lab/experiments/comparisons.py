@@ -33,6 +33,10 @@ AT_THE_END, TWO_EPOCHS = "table_3_to_the_end", "table_3"
 LEVEL = 0.05
 
 
+def _label(measure: str) -> str:
+    return measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
+
+
 class Comparison(NamedTuple):
     """Two trained models; is their difference other than 0, or than `margin`.
 
@@ -59,12 +63,11 @@ class Comparison(NamedTuple):
         return p_value(self.found, math.copysign(self.margin, self.found.mean))
 
     def __str__(self) -> str:
-        label = self.measure.replace("_", " ").replace("ppl", "perplexity").replace("bleu", "BLEU")
         mean, *ends = (self.scaled(x) for x in (self.found.mean, self.found.low, self.found.high))
         low, high = (f"{x:+.{self.digits}f}" for x in ends)
         middle = f"{mean:+.{self.digits}f}{self.unit}"
         runs = f"{len(self.found.seeds)} seeds" + (f", {self.steps:,} steps" if self.steps else "")
-        return f"{self.row}: {label} {middle} ({low} to {high}, {runs})"
+        return f"{self.row}: {_label(self.measure)} {middle} ({low} to {high}, {runs})"
 
     def scaled(self, difference: float) -> float:
         """A difference as it is told: in percent, if it is one in perplexity."""
@@ -100,6 +103,12 @@ class Compared:
     rows: tuple[str, ...]
     measure: str
     sign: int
+
+    def __str__(self) -> str:
+        if self.sign:
+            return f"{_label(self.measure)} is {'higher' if self.sign > 0 else 'lower'}"
+        near = "a factor of 1.05" if self.measure.startswith("ppl") else "1"
+        return f"{_label(self.measure)} within {near} of what it is compared with"
 
     def comparisons(self, results: Results) -> list[Comparison]:
         """What the rule reads, where there are two seeds at least."""

@@ -2,7 +2,6 @@
 more than "cannot tell"."""
 
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from lab.experiments.comparisons import (
     nearly_the_same,
     worse,
 )
-from lab.experiments.table_3.miniature import CONTROLS, DECODINGS, TEN, VARIATIONS
+from lab.experiments.table_3.miniature import TEN
 from lab.experiments.verdicts import (
     a_head_looks_there,
     a_head_tells_the_antecedent,
@@ -67,7 +66,9 @@ def results(**differences):
     [(-2.0, -0.1, HOLDS), (-2.0, 0.1, CANNOT_TELL), (0.1, 2.0, DOES_NOT)],
 )
 def test_worse_in_bleu_is_below_and_in_perplexity_above(low, high, verdict):
+    assert str(worse("A1", measure="bleu")) == "BLEU is lower"
     assert worse("A1", measure="bleu")(results(A1=(low, high)))[0] == verdict
+    assert str(worse("A1")) == "perplexity is higher" and str(better("A1")).endswith("is lower")
     assert worse("A1")(results(A1=(-high, -low)))[0] == verdict
     assert better("A1")(results(A1=(low, high)))[0] == verdict
 
@@ -471,28 +472,6 @@ def test_the_papers_own_numbers_bear_out_every_claim_on_table_3():
 def test_a_row_that_turns_round_changes_the_claims_on_it_and_no_others(row):
     before, after = of_the_paper(), of_the_paper(turned=row)
     assert {name for name in before if before[name] != after[name]} == BY_ROW[row]
-
-
-def test_every_rule_in_words_is_the_rule_in_code():
-    """All variations worse than what they are compared with, in BLEU and in perplexity."""
-    rows = [
-        {
-            "id": name,
-            "against": "base",
-            "ppl": {"mean": 20.0},
-            "bleu_difference": difference(-2, -1),
-            "log_ppl_difference": difference(1, 2),
-            "log_ppl_beyond_difference": difference(1, 2),
-        }
-        for name in (*VARIATIONS, *DECODINGS, *CONTROLS)
-    ]
-    told = 0
-    for claim in judge_claims({"table_3": {"summary": rows}}):
-        down = re.search("BLEU is lower|lower BLEU|perplexity.* is higher", claim.rule)
-        up = re.search("BLEU is higher|perplexity is lower", claim.rule)
-        told += bool(down or up)
-        assert not (down or up) or claim.verdict == (HOLDS if down else DOES_NOT), claim.rule
-    assert told >= 16
 
 
 def test_the_costs_of_table_2_come_out():

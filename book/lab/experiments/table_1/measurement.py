@@ -14,15 +14,8 @@ from pathlib import Path
 import torch
 
 from lab.experiments.result_file import RESULTS, write_result
+from lab.experiments.table_1 import timing
 from lab.experiments.table_1.counting import measured_memory, paths, waiting
-from lab.experiments.table_1.timing import (
-    TIMES,
-    crossover,
-    matrix_rate,
-    measured_times,
-    shrunk,
-    steady,
-)
 
 COMMAND = "python -m lab.experiments.table_1"
 
@@ -35,14 +28,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help=where)
     args = parser.parse_args(arguments)
     small, out = args.small, args.out or Path(tempfile.mkdtemp()) if args.small else RESULTS
-    sweeps = [shrunk(sweep) for sweep in TIMES] if small else TIMES
+    sweeps = [timing.shrunk(sweep) for sweep in timing.TIMES] if small else timing.TIMES
     widths = (16,) if small else (64, 128, 256)
     torch.manual_seed(0)
-    with steady():
+    with timing.steady():
         with torch.inference_mode():
-            records = measured_times(sweeps, rounds=2 if small else 7)
-            records += crossover(widths, batch=8, rounds=2 if small else 5)
-            records.append(matrix_rate(256 if small else 2048, rounds=3 if small else 10))
+            records = timing.measured_times(sweeps, rounds=2 if small else 7)
+            records += timing.crossover(widths, batch=8, rounds=2 if small else 5)
+            records.append(timing.matrix_rate(256 if small else 2048, rounds=3 if small else 10))
         records += measured_memory(small) + waiting() + paths((9, 27) if small else (9, 27, 81))
         write_result(out / "table_1.json", COMMAND + " --small" * small, records, seed=0)
     print(out / "table_1.json")

@@ -46,6 +46,7 @@ from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.text.planning import WINDOW, PairsInMemory, plan
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.evaluation import bleu, mean_nll
 from annotated_transformer.translation.translator import Translator
@@ -253,7 +254,7 @@ def run_task(task: Task) -> Path:
     train(model_config, train_config, tokenizer, pairs, [], task.directory, **more)
     scores = {"": scored_sentences(*load_model(task.directory), valid)}
     scores |= _more_scores(task, valid)
-    log = [json.loads(line) for line in (task.directory / "log.jsonl").open(encoding="utf-8")]
+    log = read_log(task.directory)
     store = PairsInMemory(encode_pairs(tokenizer, pairs, train_config.max_length))
     n_batches = len(list(plan(store, MAX_TOKENS)))
     record = {

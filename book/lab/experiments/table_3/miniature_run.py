@@ -28,44 +28,32 @@ from annotated_transformer.errors import require
 from annotated_transformer.files import write_atomically
 from lab.experiments.comparisons import AT_THE_END, TWO_EPOCHS, at_both_lengths
 from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS, read_result, write_result
-from lab.experiments.table_3.miniature import (
-    CORPUS,
-    END,
-    N_SEEDS,
-    SCORES,
-    STEPS,
-    STEPS_TO_THE_END,
-    Task,
-    find_variations,
-    run_task,
-    table_name,
-    tasks_of,
-)
+from lab.experiments.table_3 import miniature
 from lab.experiments.table_3.miniature_summary import as_text, collect, result_records, summarize
 
 COMMAND = "python -m lab.experiments.table_3"
 KEPT = CHECKOUT / "benchmarks" / "table_3_scores"
 
 
-def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Path]:
+def run_tasks(tasks: Iterable[miniature.Task], jobs: int = 1) -> Iterator[Path]:
     """Run what is not finished, `jobs` at a time, each in a process of its own.
 
     Their files come in the order in which they are ready.
     """
     tasks = list(tasks)
     if jobs == 1:
-        yield from map(run_task, tasks)
+        yield from map(miniature.run_task, tasks)
         return
     require(jobs >= 1, f"jobs must be at least 1, got {jobs}")
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(run_task, tasks)
+        yield from pool.imap_unordered(miniature.run_task, tasks)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing and write table_3.json."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Table 3 in miniature.")
     parser.add_argument("--small", action="store_true", help="toy size, in seconds")
-    to_the_end = f"{STEPS_TO_THE_END:,} steps a run instead of {STEPS:,}, with a table of its own"
+    to_the_end = f"{miniature.STEPS_TO_THE_END:,} steps a run, with a table of its own"
     parser.add_argument("--to-the-end", action="store_true", help=to_the_end)
     parser.add_argument("--steps", type=int, help="another number of steps")
     parser.add_argument("--seeds", type=int, help="seeds of each row (default: 6, or 3 to the end)")
@@ -86,17 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept = args.scores or (Path(scratch) / "kept" if args.small else KEPT)
         out = args.out or (Path(tempfile.mkdtemp()) if args.small else RESULTS)
         usual = ["base", "A1"] if args.small else ["end" if args.to_the_end else "all"]
-        variations = find_variations(args.rows or usual)
+        variations = miniature.find_variations(args.rows or usual)
         names = [variation.id for variation in variations]
-        name = "reverse" if args.small else CORPUS
-        n_seeds = args.seeds or (2 if args.small else 3 if args.to_the_end else N_SEEDS)
-        steps = 5 if args.small else STEPS_TO_THE_END if args.to_the_end else STEPS
+        name = "reverse" if args.small else miniature.CORPUS
+        n_seeds = args.seeds or (2 if args.small else 3 if args.to_the_end else miniature.N_SEEDS)
+        steps = (
+            5 if args.small else miniature.STEPS_TO_THE_END if args.to_the_end else miniature.STEPS
+        )
         sizes: dict[str, Any] = {"steps": args.steps or steps, "to_the_end": args.to_the_end}
         if args.small:
-            sizes |= {"vocab_size": 300, "n_sentences": 20}
-        table = table_name(name, args.to_the_end)
+            sizes |= {"steps": args.steps or 5, "vocab_size": 300, "n_sentences": 20}
+        table = miniature.table_name(name, args.to_the_end)
         take(kept / table, runs / table)
-        tasks = tasks_of(names, n_seeds, name, runs, **sizes)
+        tasks = miniature.tasks_of(names, n_seeds, name, runs, **sizes)
         for number, path in enumerate(run_tasks(tasks, args.jobs), 1):
             keep(path, kept / table)
             print(f"{number} of {len(tasks)}: {path.parent.name}", flush=True)
@@ -114,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(as_text(summary))
     if args.to_the_end and not args.small:
         early = read_result(RESULTS / f"{TWO_EPOCHS}.json")
-        both = at_both_lengths({TWO_EPOCHS: early, AT_THE_END: {"summary": summary}}, END)
+        both = at_both_lengths({TWO_EPOCHS: early, AT_THE_END: {"summary": summary}}, miniature.END)
         print(*(f"{became:12}{said}" for became, said in both), sep="\n")
     print(out)
 
@@ -130,7 +120,7 @@ def keep(scores: Path, folder: Path) -> None:
 def take(folder: Path, runs: Path) -> None:
     """Unpack what `keep` packed for runs that are not finished in `runs`."""
     for path in sorted(folder.glob("*.json.gz")):
-        scores = runs / path.name.removesuffix(".json.gz") / SCORES
+        scores = runs / path.name.removesuffix(".json.gz") / miniature.SCORES
         if not scores.exists():
             scores.parent.mkdir(parents=True, exist_ok=True)
             content = gzip.decompress(path.read_bytes())

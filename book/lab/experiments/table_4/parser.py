@@ -23,55 +23,45 @@ from typing import Any
 import torch
 
 from annotated_transformer.checkpoint.averaging import average_checkpoints
-from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import require
 from annotated_transformer.files import write_atomically
 from annotated_transformer.parsing.scoring import bracket_counts
 from annotated_transformer.parsing.trees import tree_words
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
 from lab.experiments.result_file import RESULTS, RUNS, write_result
-from lab.experiments.table_4 import treebank
-from lab.experiments.table_4.plan import (
-    FULL,
-    PRINTED_F1,
-    SMALL,
-    Plan,
-    Run,
-    folder_of,
-    settings_of,
-    training_trees,
-    trees_of,
-)
+from lab.experiments.table_4 import plan as plans, treebank
 from lab.experiments.table_4.scoring import baselines, by_length, parse
 
 COMMAND = "python -m lab.experiments.table_4"
 BEAM_SIZES = (1, 4, 21)
 
 
-def train_run(run: Run, plan: Plan, runs: Path, data_dir: str | None) -> float:
+def train_run(run: plans.Run, plan: plans.Plan, runs: Path, data_dir: str | None) -> float:
     """Train, or go on with it; the processor seconds that it has taken in all, of one thread."""
-    folder = folder_of(run, runs)
+    folder = plans.folder_of(run, runs)
     if run.after and not folder.exists():
         before = next(other for other in plan.runs if other.name == run.after)
         copy = folder.with_name(f".{folder.name}.partial")
         shutil.rmtree(copy, ignore_errors=True)
         made_later = shutil.ignore_patterns("record.json", "averaged")
-        shutil.copytree(folder_of(before, runs), copy, ignore=made_later)
+        shutil.copytree(plans.folder_of(before, runs), copy, ignore=made_later)
         copy.rename(folder)
     state, clock = folder / "training.safetensors", folder / "seconds.json"
-    trees = training_trees(run, data_dir)
+    trees = plans.training_trees(run, data_dir)
     pairs = [treebank.to_pair(tree) for tree in trees]
-    valid = [treebank.to_pair(tree) for tree in trees_of(run.corpus, "valid", data_dir)[:100]]
+    valid = [treebank.to_pair(tree) for tree in plans.trees_of(run.corpus, "valid", data_dir)[:100]]
     if state.exists():
         tokenizer = Tokenizer.load(folder / "tokenizer.model")
     else:
         texts = (side for pair in pairs for side in pair)
         tokenizer = Tokenizer.train(texts, plan.vocab_size, symbols=treebank.symbols(trees))
     model = ModelConfig(tokenizer.vocab_size, p_drop=run.p_drop, **plan.model)
-    settings = TrainConfig(**settings_of(run, plan))
+    settings = TrainConfig(**plans.settings_of(run, plan))
     more: dict[str, Any] = {
         "resume": state.exists(),
         "progress": False,
@@ -88,21 +78,19 @@ def train_run(run: Run, plan: Plan, runs: Path, data_dir: str | None) -> float:
 
 
 def evaluate(
-    run: Run, plan: Plan, runs: Path, data_dir: str | None, seconds: float
+    run: plans.Run, plan: plans.Plan, runs: Path, data_dir: str | None, seconds: float
 ) -> dict[str, Any]:
     """The run's record: settings, sizes, seconds, and scores on validation and held-out files."""
-    folder = folder_of(run, runs)
+    folder = plans.folder_of(run, runs)
     average_checkpoints(folder, plan.average, folder / "averaged")
     model, tokenizer = load_model(folder / "averaged")
     translator = Translator(model, tokenizer)
-    training = training_trees(run, data_dir)
-    valid, test = (trees_of(run.corpus, split, data_dir) for split in ("valid", "test"))
+    training = plans.training_trees(run, data_dir)
+    valid, test = (plans.trees_of(run.corpus, split, data_dir) for split in ("valid", "test"))
     beams = random.Random(0).sample(valid, min(plan.n_beam, len(valid)))
     parses = [parse(translator, test, beam_size) for beam_size in run.test_beams]
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    log = [json.loads(line) for line in lines]
     bank = treebank.TREEBANKS.get(run.corpus)  # none for the toy grammar
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_config(folder)
     return {
         "run": run.name,
         "corpus": run.corpus,
@@ -118,7 +106,7 @@ def evaluate(
         "train": config["train"],
         "averaged": plan.average,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "log": [line for line in log if "valid_nll" in line],
+        "log": [line for line in read_log(folder) if "valid_nll" in line],
         "valid": [parse(translator, beams, beam_size)[1] for beam_size in BEAM_SIZES],
         "test": [test_score for _, test_score in parses],
         "baselines": baselines(test, training),
@@ -139,26 +127,26 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
-        plan = SMALL if args.small else FULL
+        plan = plans.SMALL if args.small else plans.FULL
         command = COMMAND + " --small" * args.small
         folder = Path(args.out or (tempfile.mkdtemp() if args.small else RESULTS))
         out = Path(folder) / "parsing.json"
         runs = Path(args.runs or (scratch if args.small else RUNS / "parsing"))
         records, planned = [], [run.name for run in plan.runs]
         for run in plan.runs:
-            path = folder_of(run, runs) / "record.json"
+            path = plans.folder_of(run, runs) / "record.json"
             if not path.exists():
                 seconds = train_run(run, plan, runs, args.data_dir)
                 text = json.dumps(evaluate(run, plan, runs, args.data_dir, seconds))
                 write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
             records.append(json.loads(path.read_text(encoding="utf-8")))
             found = (records[-1]["model"], records[-1]["train"])
-            asked = ({**plan.model, "p_drop": run.p_drop}, settings_of(run, plan))
+            asked = ({**plan.model, "p_drop": run.p_drop}, plans.settings_of(run, plan))
             require(
                 all({**old, **new} == old for old, new in zip(found, asked, strict=True)),
                 f"{path.parent} holds a run with other settings: remove it, or name other --runs",
             )
-            write_result(out, command, records, paper=PRINTED_F1, runs_planned=planned)
+            write_result(out, command, records, paper=plans.PRINTED_F1, runs_planned=planned)
             n_sentences, scores = records[-1]["training"]["sentences"], records[-1]["test"][-1]
             print(
                 f"{run.name:12} {n_sentences:6,} sentences  F1 {scores['f1']:.2f}  "
