@@ -37,7 +37,6 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.decoding", *sys.argv[1:]])
 
 import importlib.util
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -61,8 +60,7 @@ from benchmarks.decoders import (
     Decoder,
     Ids,
 )
-from benchmarks.timing import Bench, command_line, or_out_of_memory, summary, times_faster
-from lab.experiments.result_file import write_result
+from benchmarks.timing import Bench, as_text, or_out_of_memory, summary, times_faster, write
 from lab.experiments.table_1.memory import keep_freed_memory
 from tools.arguments import parser_of
 
@@ -197,25 +195,6 @@ def measure_bleu(small: bool) -> list[dict[str, Any]]:
     return records
 
 
-def as_text(record: dict[str, Any]) -> str:
-    if record["measure"] == "out of memory":
-        return f"out of memory: {record['of']}"
-    if record["measure"] == "first file":
-        return (
-            f"{record['model']:10} {record['implementation']:30} {record['lines']} lines: "
-            f"{record['first_s']:.1f} s the first time, {record['again_s']:.1f} s the second"
-        )
-    if record["measure"] == "BLEU":
-        return f"{record['model']:10} {record['implementation']:28} BLEU {record['bleu']:.2f}"
-    return (
-        f"{record['model']:10} beam {record['beam_size']} batch {record['batch_size']:2} "
-        f"{record['implementation']:30} {record['sentences_per_s']:8.2f} sentences/s "
-        f"{record['tokens_per_s']:8.0f} tokens/s  same outputs {record['same_outputs']:4.0%}  ours "
-        f"{record['ours_is_faster']:.2f} times as fast"
-        + (f", in int8 {eight:.2f}" if (eight := record["our_int8_is_faster"]) else "")
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, small=True)
     parser.add_argument(
@@ -262,18 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(*map(as_text, found), sep="\n", flush=True)
         records += found
         if out:
-            ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
-            write_result(
-                out,
-                command_line("decoding", arguments),
-                records,
-                args.device,
-                seed=0,
-                ended=ended,
-                peers=packages,
-            )
-    if out:
-        print(out)
+            more = {"device": args.device, "seed": 0, "peers": packages}
+            write(out, "decoding", arguments, records, **more)
 
 
 if __name__ == "__main__":

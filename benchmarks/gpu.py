@@ -45,6 +45,7 @@ from benchmarks.timing import (
     FLOAT32_PRODUCTS,
     Bench,
     Work,
+    as_text,
     or_out_of_memory,
     product,
     real_lengths,
@@ -371,19 +372,6 @@ def peak_bytes(bench: Bench, work: Work) -> float:
     work()
     bench.wait()
     return torch.cuda.max_memory_allocated() - before
-
-
-def as_text(record: Record) -> str:
-    """A record in one line, without the times that its figures are made of."""
-    shown = {
-        name: value
-        for name, value in record.items()
-        if not name.startswith(("seconds", "repetitions"))
-    }
-    return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in shown.items()
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -41,8 +41,7 @@ from annotated_transformer import ModelConfig, TrainConfig, Transformer, Transla
 from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.timing import command_line, peak_megabytes
-from lab.experiments.result_file import write_result
+from benchmarks.timing import as_text, peak_megabytes, write
 from lab.experiments.table_1.memory import keep_freed_memory
 from tools.arguments import parser_of
 
@@ -174,21 +173,6 @@ def measure_translating(small: bool) -> list[dict[str, Any]]:
     return records
 
 
-def as_text(record: dict[str, Any]) -> str:
-    if record["measure"] == "training":
-        return (
-            f"{record['pairs']:9,} pairs  {record['us_a_token']:8.2f} us a token (encoding "
-            f"{record['encoding_us_a_token']:.2f}, grouping {record['grouping_us_a_token']:.2f}, "
-            f"batches {record['batching_us_a_token']:.2f}), "
-            f"{record['bytes_a_token']:.1f} bytes of ids a token, "
-            f"{record['over_smallest']:.3f} times the smallest"
-        )
-    return (
-        f"{record['lines']:9,} lines  peak {record['peak_megabytes']:6.1f} MB, "
-        f"{record['megabytes_before']:.1f} before them"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, small=True)
     parser.add_argument("--rounds", type=int, help="default 9")
@@ -205,14 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(*map(as_text, records), sep="\n", flush=True)
     out = args.out or (None if args.small else OUT)
     if out:
-        write_result(
-            out,
-            command_line("growth", arguments),
-            records,
-            seed=0,
-            ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
-        )
-        print(out)
+        write(out, "growth", arguments, records, seed=0)
 
 
 if __name__ == "__main__":

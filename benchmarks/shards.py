@@ -48,8 +48,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
-from benchmarks.timing import command_line, peak_megabytes
-from lab.experiments.result_file import write_result
+from benchmarks.timing import as_text, peak_megabytes, write
 from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,23 +204,6 @@ def measure_training(folder: Path, sizes: Sequence[int], small: bool) -> list[di
     return records
 
 
-def as_text(record: dict[str, Any]) -> str:
-    if record["measure"] == "encoding":
-        return (
-            f"{record['pairs']:,} pairs encoded by {record['processes']} processes in "
-            f"{record['seconds']:.1f} s: {record['pairs_per_s']:,.0f} pairs/s, "
-            f"{record['pairs'] / record['cpu_seconds']:,.0f} per second of CPU, peak "
-            f"{record['peak_megabytes']:.0f} MB, {record['megabytes_on_disk']:.0f} MB on disk"
-        )
-    return (
-        f"{record['pairs']:,} pairs, {record['megabytes_above']:.0f} MB above the model "
-        f"({record['megabytes_of_the_model']:.0f}); opened and checked in "
-        f"{record['seconds_opening']:.1f} s, first batch {record['seconds_beginning']:.1f} s, "
-        f"resumed in the middle of {record['batches']:,} batches in "
-        f"{record['seconds_middle']:.1f} s"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, small=True)
     parser.add_argument("--pairs", type=int, help="to encode (default 1,000,000)")
@@ -250,14 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(*map(as_text, records[1:]), sep="\n", flush=True)
     out = args.out or (None if args.small else OUT)
     if out:
-        write_result(
-            out,
-            command_line("shards", arguments),
-            records,
-            seed=1,
-            ended=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
-        )
-        print(out)
+        write(out, "shards", arguments, records, seed=1)
 
 
 if __name__ == "__main__":

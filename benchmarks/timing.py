@@ -19,6 +19,7 @@ import torch
 
 from annotated_transformer import ModelConfig
 from annotated_transformer.text.batching import Batch, TokenPair
+from lab.experiments.result_file import write_result
 
 PRODUCTS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")}
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
@@ -44,6 +45,28 @@ def peak_megabytes() -> float:
         unit = 2**20 if sys.platform == "darwin" else 1024  # macOS counts bytes
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def as_text(record: dict[str, Any]) -> str:
+    """A record in one line, without the times that its figures are made of."""
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in record.items()
+        if not name.startswith(("seconds_m", "repetitions"))
+    )
+
+
+def write(
+    out: Path,
+    program: str,
+    arguments: Sequence[str] | None,
+    records: Sequence[dict[str, Any]],
+    **more: Any,
+) -> None:
+    """The result file of a program that has ended now."""
+    ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
+    write_result(out, command_line(program, arguments), records, ended=ended, **more)
+    print(out)
 
 
 class Bench:

@@ -26,7 +26,6 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 import argparse
 import json
 import subprocess
-import time
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -44,7 +43,7 @@ from annotated_transformer.training.run import TrainingRun
 from benchmarks.peers import PEERS, build, installed, on_batches, unlike
 from benchmarks.timing import (
     Bench,
-    command_line,
+    as_text,
     peak_megabytes,
     product,
     real_lengths as lengths,
@@ -53,8 +52,8 @@ from benchmarks.timing import (
     step_operations,
     summary,
     times_faster,
+    write,
 )
-from lab.experiments.result_file import write_result
 from lab.experiments.table_1.memory import keep_freed_memory
 from tools.arguments import parser_of
 
@@ -183,20 +182,6 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
     return records
 
 
-def as_text(record: dict[str, Any]) -> str:
-    if record["measure"] == "peak memory":
-        return (
-            f"memory {record['model']:5} {record['implementation']:22} "
-            f"{record['peak_megabytes']:8,.0f} MB  ours / it {record['ours_over_it']:.2f}"
-        )
-    return (
-        f"{record['model']:5} {record['data']:14} {record['implementation']:22} "
-        f"{record['target_tokens_per_s']:9,.0f} tokens/s  {record['share_of_product']:5.2f} of the "
-        f"machine's {record['product_gflops']:.0f} GFLOP/s, {record['share_in_products']:.0%} of "
-        f"the time in products  ours {record['ours_is_faster']:.2f} times as fast"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, small=True)
     parser.add_argument(
@@ -236,15 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-"))
             for name in names
         }
-        write_result(
-            out,
-            command_line("training", arguments),
-            records,
-            seed=0,
-            date_of_end=time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
-            peers=packages,
-        )
-        print(out)
+        write(out, "training", arguments, records, seed=0, peers=packages)
 
 
 if __name__ == "__main__":

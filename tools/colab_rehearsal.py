@@ -7,7 +7,8 @@ chapter has a copy of the environment, an empty home (so no downloads are kept),
 own (a mount that nobody else sees, for which it needs Linux and root), and a module google.colab
 that is loaded when Python starts. There is no GPU, and nobody looks at the outputs. A chapter fails
 with its first cell that fails, and where the first cell is slow, is not quick when it is run again,
-or exchanges a package that was new enough.
+or exchanges a package that was new enough. The runtime itself can be had only as an image of tens
+of GB; nbclient runs the cells.
 """
 
 import asyncio

@@ -4,7 +4,8 @@ and no clock stops a cell.
 A cell may take as long as it takes. What ends a chapter is a cell that raises, or a kernel
 that is dead; either is a `Failure` that names the chapter, the cell and the message, and the
 other chapters go on. What a cell writes to standard error is progress: it goes to the
-progress line and is not stored.
+progress line and is not stored. nbclient runs a notebook; it lacks the rest of this file: notebooks
+side by side, waits without a limit, and a signal that ends all kernels.
 """
 
 import asyncio

@@ -8,8 +8,8 @@ Plain SVG without fonts, scripts or style sheets of its own, so that it looks th
 Colab and in print. A figure has a light card of its own behind it (dark pages show it unchanged),
 words in black on tints of the palette of Okabe and Ito, a title and a description. Colour never
 says what a word does not say as well. Widths are chosen so that letters stay about ten pixels high
-where a phone of 360 pixels shows the figure. matplotlib was tried: its SVG has a
-style sheet, and letters as shapes.
+where a phone of 360 pixels shows the figure. matplotlib was tried: its SVG has a style sheet, and
+letters as shapes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A headless Firefox, driven through WebDriver BiDi: enough to open a page and to ask it something.
 
 It is the stock browser (Debian's `firefox-esr`, or the program that the environment variable
-FIREFOX names). Playwright drives a Firefox of its own only, which has to be downloaded, so the
-few commands that a test needs are sent here: https://w3c.github.io/webdriver-bidi/.
+FIREFOX names). Playwright drives a Firefox of its own only, which has to be downloaded; selenium
+4.51 was tried, and needs geckodriver, which neither Debian nor PyPI has. So the few commands that a
+test needs are sent here: https://w3c.github.io/webdriver-bidi/.
 """
 
 from __future__ import annotations

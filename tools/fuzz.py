@@ -2,9 +2,9 @@
 
 Each input is a good one with random changes, judged by one of the targets: a vocabulary, a text
 file, shards, the state of a run, trees, weights, config.json, lines to translate, a command line.
-The contract: a right answer
-or one line that says what is wrong; never a traceback, a signal, a hang, a changed input or a lost
-line. Whatever breaks it is printed with the command that repeats it, and the exit status is 1.
+The contract: a right answer or one line that says what is wrong; never a traceback, a signal, a
+hang, a changed input or a lost line. Whatever breaks it is printed with the command that repeats
+it, and the exit status is 1.
 
 The inputs of a target are numbered, and each follows from its number and the seed alone. They are
 judged in forked processes, which may die. `--atheris TARGET` lets Google's fuzzer, where it is

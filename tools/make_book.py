@@ -8,7 +8,7 @@
 
 What was executed is kept in _build/executed, see tools/reuse.py; a run that was stopped goes on
 where it stopped. A chapter that fails is named, the others are finished, the pages are built,
-and the exit status is 1.
+and the exit status is 1. jupyter-cache was tried: tools/reuse.py says what it lacks.
 """
 
 import asyncio

@@ -10,7 +10,8 @@
 A chapter is a text file, `book/x.py`, with cells marked `# %%` (jupytext's percent format). The
 notebook beside it is that text with outputs, made so that running it twice gives the same bytes:
 stable cell ids, no times, no versions. What a cell writes to standard error is progress: it is
-shown here while the cell runs, and not stored.
+shown here while the cell runs, and not stored. jupytext reads the text; it gives cells random ids,
+and does not know from which code an output is.
 """
 
 import asyncio

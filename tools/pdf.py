@@ -1,11 +1,12 @@
 """Print the built book (`make html`) as one PDF: _build/pdf/annotated-transformer.pdf.
 
-    python -m tools.pdf [--html _build/html] [--to _build/pdf]
+    python -m tools.pdf
 
-The pages are joined in the order of _toc.yml into one page, book.html, where every link within
-the book leads to a place in that page; chromium sets its formulas and prints it, with
-bookmarks, page numbers and a running title. Hints, solutions and hidden cells are open. It
-needs chromium, and no TeX.
+The pages are joined in the order of _toc.yml into one page, book.html, where every link within the
+book leads to a place in that page; chromium sets its formulas and prints it, with bookmarks, page
+numbers and a running title. Hints, solutions and hidden cells are open. It needs chromium, and no
+TeX. jupyter-book's own `pdfhtml` prints no more than that, by pyppeteer, which downloads a browser
+of its own and has no bookmarks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ import yaml
 from bs4 import BeautifulSoup, Tag
 from bs4.filter import SoupStrainer
 
-from tools.arguments import parser_of
 from tools.browser import CHROMIUM, chromium_page, open_page, served
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -210,23 +210,10 @@ def print_pdf(address: str, target: Path) -> None:
 
 
 def main() -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument(
-        "--html", type=Path, default=ROOT / "_build" / "html", help="the built pages"
-    )
-    parser.add_argument(
-        "--to", type=Path, default=ROOT / "_build" / "pdf", help="folder for the PDF"
-    )
-    arguments = parser.parse_args()
-    html, folder = arguments.html.resolve(), arguments.to.resolve()
+    html = ROOT / "_build" / "html"
+    folder = ROOT / "_build" / "pdf"
     if not CHROMIUM:
         print("pdf.py: no chromium on this machine (apt-get install chromium)", file=sys.stderr)
-        return 2
-    if html.name != "html" or folder.parent != html.parent:
-        print(
-            f"pdf.py: the pages must be in a folder html beside the PDF's, got {html} and {folder}",
-            file=sys.stderr,
-        )
         return 2
     if not (html / "index.html").exists():
         print(f"pdf.py: there is no built book in {html}; run: make html", file=sys.stderr)

@@ -9,7 +9,8 @@ counted in the sentences alone, per 1,000 of their words: without headings, tabl
 and links' addresses. Figures are pictures that a cell draws and drawings that the text includes,
 per 1,000 words. A code cell is visible if no tag folds it, and silent if it is visible and has no
 stored output. The pages that are looked up (the package, the map, the settings, the notation, the
-reading guide, the works cited) are not counted.
+reading guide, the works cited) are not counted. Libraries such as textstat count plain text: they
+know no cells, formulas or tags.
 """
 
 from __future__ import annotations
