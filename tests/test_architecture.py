@@ -32,6 +32,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "sacrebleu": {"translation.evaluation"},
     "safetensors": {"checkpoint.weights"},
     "datasets": {"text.corpus_sources"},
+    "unearth": {"text.package_index"},
     "tensorboard": {"training.log"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])

