@@ -161,10 +161,10 @@ def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pa
         )
         for file in files
     ]
-    sides = [
+    english, other = (
         _verified_lines(path, corpus.sha256[file]) for path, file in zip(paths, files, strict=True)
-    ]
-    return parallel((paths[0], paths[1]), (sides[0], sides[1]))
+    )
+    return parallel((paths[0], paths[1]), english, other)
 
 
 def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:

@@ -20,7 +20,7 @@ from jaxtyping import Int32, Int64, UInt64
 
 from annotated_transformer.config import SPECIAL_IDS, SpecialIds
 from annotated_transformer.errors import require
-from annotated_transformer.text.batching import Batch, TokenPair, make_batch, unmade_batch
+from annotated_transformer.text.batching import Batch, TokenPair, make_batch, placeholder_batch
 
 WINDOW = 2**20
 """Pairs that are planned at a time. With fewer there is more padding: in batches of 25,000 tokens
@@ -243,4 +243,4 @@ def planned_batches(
         if is_wanted():
             yield make_batch(store.gather(group.indices), ids, multiple_of)
         else:
-            yield unmade_batch(group.n_tokens)
+            yield placeholder_batch(group.n_tokens)

@@ -14,9 +14,9 @@ from annotated_transformer.text.batching import (
     TokenPair,
     concatenated,
     encode_pairs,
-    fingerprint,
     token_batches,
 )
+from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.planning import (
     WINDOW,
     JoinedPairs,
@@ -24,7 +24,7 @@ from annotated_transformer.text.planning import (
     PairStore,
     planned_batches,
 )
-from annotated_transformer.text.shards import LONGEST, Shards
+from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.training.distributed.processes import ALONE, Processes
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ class TrainingPairs:
             config = config.replace(window=config.window or WINDOW)
             self.encoded = pairs
         self.config = config
-        self.fingerprint = pairs.fingerprint if isinstance(pairs, Shards) else fingerprint(pairs)
+        self.fingerprint = pairs.pairs_sha256 if isinstance(pairs, Shards) else pairs_sha256(pairs)
 
     def __call__(self, epoch: int) -> EpochPairs:
         config = self.config
         seed = config.seed * 100_003 + epoch
         if not isinstance(self.pairs, Shards) and (not len(self.encoded) or config.bpe_dropout):
-            longest = LONGEST + 1 if config.window else config.max_length
+            longest = MAX_SENTENCE_TOKENS + 1 if config.window else config.max_length
             ids = encode_pairs(self.tokenizer, self.pairs, longest, config.bpe_dropout, seed)
             self.encoded = PairsInMemory(ids) if config.window else ids
         require(len(self.encoded) > 0, nothing_to_train_on(config))

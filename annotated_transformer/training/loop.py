@@ -96,7 +96,7 @@ def train(
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
     run = TrainingRun(model_config, train_config, device, processes=processes)
-    run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.digest
+    run.fingerprint, run.vocabulary = pairs.fingerprint, tokenizer.sha256
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
     with kept_from_others(out, processes):

@@ -11,7 +11,7 @@ from toys import text_pairs
 def make(folder):
     tokenizer = attack.toy_tokenizer()
     model = attack.small_model(dtype=attack.torch.float32, **attack.MODEL.to_dict())
-    save_weights(folder / "model.safetensors", model, metadata={"tokenizer": tokenizer.digest})
+    save_weights(folder / "model.safetensors", model, metadata={"tokenizer": tokenizer.sha256})
     other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
     other.save(folder / "tokenizer.model")
 

@@ -104,6 +104,7 @@ def test_batch_equals_single(tokenizer):
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
     assert tokenizer.encode_batch([]) == []
     assert tokenizer.encode_batch(iter(["", "sea"])) == [[], tokenizer.encode("sea")]
+    assert tokenizer.encode_batch(texts * 9, threads=3) == tokenizer.encode_batch(texts * 9)
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
@@ -201,6 +202,18 @@ def test_symbols_are_one_id_each():
     assert tokenizer.decode(tokenizer.encode(text)) == text
     for other in (*UNCHANGED, *SENTENCES, "(NPs of (N)P)NP", "a(NP", "  $$ "):
         assert tokenizer.decode(tokenizer.encode(other)) == other
+
+
+@pytest.mark.parametrize("texts", ["abc", ["abc", 3], [["abc"]], [b"abc"], [None]])
+def test_what_is_no_list_of_strings_is_refused(tokenizer, texts):
+    with pytest.raises(ConfigError, match=r"^(texts must be a list of|a text must be a) string"):
+        tokenizer.encode_batch(texts)
+    with pytest.raises(ConfigError, match=r"^(texts must be a list of|a text must be a) string"):
+        Tokenizer.train(texts, 300)
+    with pytest.raises(ConfigError, match=r"^(texts must be a list of|a text must be a) string"):
+        Tokenizer.train(SENTENCES, 300, symbols=texts)
+    with pytest.raises(ConfigError, match=r"^token ids must be integers, got '12'$"):
+        tokenizer.decode("12")
 
 
 def test_id_outside_the_vocabulary_is_refused(tokenizer):
