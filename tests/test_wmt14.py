@@ -19,7 +19,7 @@ from annotated_transformer.command_line.train_verb import run_settings
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text import corpus
-from annotated_transformer.text.corpus_sources import Corpus
+from annotated_transformer.text.corpus import Corpus
 from annotated_transformer.text.parallel_text import load_files
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training.loop import train

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import require
 from annotated_transformer.text.parallel_text import require_text_pairs
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def pad(
     """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
 
     The length is that of the longest row, rounded up to a multiple of `multiple_of`. Raises
-    ConfigError when there are no rows, and when a row holds something else than ids.
+    ConfigError when there are no rows.
     """
     require(len(rows) > 0, "a batch needs at least one sentence, got none")
     longest = len(before) + max(map(len, rows)) + len(after)
@@ -97,11 +97,8 @@ def pad(
     ids = array("i")
     for row in rows:
         for part in (before, row, end[: len(end) - len(before) - len(row)]):
-            try:
-                # An array("i"), as `encode_pairs` makes it, is copied in one piece.
-                ids.extend(part if getattr(part, "typecode", "i") == "i" else list(part))
-            except TypeError:
-                raise ConfigError(f"a sentence must be token ids, got {part!r:.80}") from None
+            # An array("i"), as `encode_pairs` makes it, is copied in one piece.
+            ids.extend(part if getattr(part, "typecode", "i") == "i" else list(part))
     return torch.from_numpy(np.array(ids, dtype=np.int64)).view(len(rows), -1)
 
 
@@ -169,9 +166,9 @@ def group_by_length(
         if not groups or longest * (len(groups[-1]) + 1) > max_tokens:
             groups.append([])
             longest = max(lengths[i])
+            sizes = f"{max_tokens} and {longest}"
             require(
-                longest <= max_tokens,
-                f"max_tokens must hold the longest sentence, got {max_tokens} and {longest}",
+                longest <= max_tokens, f"max_tokens must hold the longest sentence, got {sizes}"
             )
         groups[-1].append(i)
     return groups

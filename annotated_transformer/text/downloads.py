@@ -33,15 +33,9 @@ CACHE_VARIABLE = "ANNOTATED_TRANSFORMER_CACHE"
 MAX_FILE_BYTES = 2**28  # four times the largest file that a corpus needs
 MAX_ARCHIVE_BYTES = 2**29  # of an unpacked archive, up to the member that is wanted
 IN_MEMORY_BYTES = 2**24  # a larger download goes to a temporary file
-UNREADABLE = (
-    OSError,
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    KeyError,  # zipfile has no such member
-    RuntimeError,  # zipfile: the member is encrypted
-    NotImplementedError,  # zipfile: a method of compression that Python does not have
-)
+NOT_GZIP = OSError, EOFError, zlib.error
+# No such member; an encrypted one; a method of compression that Python does not have.
+NOT_ZIP = zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError
 
 
 def cache_directory() -> Path:
@@ -49,15 +43,13 @@ def cache_directory() -> Path:
 
     Raises ConfigError for a user without a home directory, as in some containers.
     """
+    if named := os.environ.get(CACHE_VARIABLE):
+        return Path(named)
     try:
-        return Path(
-            os.environ.get(CACHE_VARIABLE)
-            or platformdirs.user_cache_dir("annotated_transformer", appauthor=False)
-        )
+        return Path(platformdirs.user_cache_dir("annotated_transformer", appauthor=False))
     except RuntimeError as error:
-        raise ConfigError(
-            f"there is no place for downloads ({error}): name a directory in {CACHE_VARIABLE}"
-        ) from None
+        advice = f"name a directory in {CACHE_VARIABLE}"
+        raise ConfigError(f"there is no place for downloads ({error}): {advice}") from None
 
 
 def find(file_names: Iterable[str], directories: Iterable[Path], folder: str) -> Path | None:
@@ -84,8 +76,8 @@ def download(url: str, path: Path, sha256: str, member: str = "") -> Path:
                 verify(name, hashlib.file_digest(content, "sha256").hexdigest(), sha256)
                 content.seek(0)
                 return store(path, content.read())
-        except UNREADABLE as error:
-            raise ConfigError(_cannot_download(name, error, path.name)) from None
+        except (*NOT_GZIP, *NOT_ZIP) as error:
+            raise cannot_download(name, error, path.name) from None
 
 
 def _unpacked(packed: IO[bytes], member: str) -> IO[bytes] | gzip.GzipFile:
@@ -104,9 +96,8 @@ def store(path: Path, content: bytes) -> Path:
     try:
         write_atomically(path, lambda temporary: temporary.write_bytes(packed))
     except OSError as error:
-        raise ConfigError(
-            f"cannot write {path} ({error.strerror}); {CACHE_VARIABLE} can name another place"
-        ) from None
+        advice = f"{CACHE_VARIABLE} can name another place"
+        raise ConfigError(f"cannot write {path} ({error.strerror}); {advice}") from None
     return path
 
 
@@ -125,7 +116,7 @@ def archive_member(archive: IO[bytes], name: str, member: str) -> bytes:
                     content = entries.extractfile(entry) if entry.isreg() else None
                     require(content is not None, f"{member} of {name} is not an ordinary file")
                     return content.read()  # type: ignore[union-attr]
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except (tarfile.TarError, *NOT_GZIP) as error:
         raise ConfigError(f"{name} is a damaged archive: {error}") from None
     raise ConfigError(f"{name} has no file {member}")
 
@@ -139,7 +130,7 @@ def fetch(url: str, file: str) -> SpooledTemporaryFile[bytes]:
         with urllib.request.urlopen(url, timeout=30) as response:
             return spooled(_chunks(response), url)
     except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(_cannot_download(url, error, file)) from None
+        raise cannot_download(url, error, file) from None
 
 
 def spooled(chunks: Iterable[bytes], name: str) -> SpooledTemporaryFile[bytes]:
@@ -155,8 +146,9 @@ def spooled(chunks: Iterable[bytes], name: str) -> SpooledTemporaryFile[bytes]:
     return content
 
 
-def _cannot_download(what: str, error: object, file: str) -> str:
-    return (
+def cannot_download(what: str, error: object, file: str) -> ConfigError:
+    """The error that says where to put `file` instead."""
+    return ConfigError(
         f"cannot download {what} ({error}); without a network, put {file} into a directory "
         f"and name the directory in {DATA_VARIABLE}"
     )
@@ -164,8 +156,5 @@ def _cannot_download(what: str, error: object, file: str) -> str:
 
 def verify(path: str | os.PathLike[str], sha256: str, expected: str) -> None:
     """Raise ConfigError unless the digest of a file is the one expected."""
-    require(
-        sha256 == expected,
-        f"{path} has SHA-256 {sha256[:16]}..., expected {expected[:16]}...: "
-        "it is damaged, or of another edition",
-    )
+    found = f"{path} has SHA-256 {sha256[:16]}..., expected {expected[:16]}..."
+    require(sha256 == expected, f"{found}: it is damaged, or of another edition")

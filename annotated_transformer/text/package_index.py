@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
-from annotated_transformer.errors import ConfigError, say
-from annotated_transformer.text.downloads import DATA_VARIABLE, spooled
+from annotated_transformer.errors import say
+from annotated_transformer.text.downloads import cannot_download, spooled
 
 PYPI = "https://pypi.org/simple"
 SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "trusted-host")
@@ -63,16 +63,11 @@ def fetch_sdist(archive: str) -> SpooledTemporaryFile[bytes]:
                         with client.get_stream(package.link.normalized) as response:
                             response.raise_for_status()
                             return spooled(response.iter_bytes(2**16), package.link.redacted)
-            except ConfigError:
-                raise
             except (httpx2.HTTPError, httpx2.InvalidURL, *BAD_PAGE) as error:
                 failures.append(f"{Link((indexes or links)[0]).redacted}: {error}")
     refusals = [record.getMessage() for record in REFUSALS.buffer]
     failures += [refusal for refusal in refusals if "(404)" not in refusal]
-    raise ConfigError(
-        f"cannot download {archive} ({failures[-1]}); without a network, put it into a directory "
-        f"and name the directory in {DATA_VARIABLE}"
-    )
+    raise cannot_download(archive, failures[-1], archive)
 
 
 def pip_settings() -> dict[str, str]:

@@ -74,12 +74,11 @@ def parallel(
     for source, target in zip_longest(*sides):
         n_lines += 1
         if source is None or target is None:
-            longer = n_lines + sum(1 for side in sides for _ in side)
-            counts = (n_lines - 1, longer) if source is None else (longer, n_lines - 1)
-            raise ConfigError(
-                f"parallel files must have equally many lines, got {counts[0]} in {files[0]} "
-                f"and {counts[1]} in {files[1]}"
-            )
+            counts = [n_lines - 1, n_lines + sum(1 for side in sides for _ in side)]
+            if target is None:
+                counts.reverse()
+            got = " and ".join(f"{n} in {file}" for n, file in zip(counts, files, strict=True))
+            raise ConfigError(f"parallel files must have equally many lines, got {got}")
         if not (is_blank(source) or is_blank(target)):
             n_pairs += 1
             yield source, target
@@ -133,25 +132,19 @@ def decoded_lines(
             n_bytes += len(line)
             if number == 1:
                 _require_text(line, name)
-            require(
-                len(line) <= MAX_LINE_BYTES,
-                f"{name}, line {number} has more than {MAX_LINE_BYTES:,} bytes: "
-                "text has one sentence a line",
-            )
+            too_long = f"{name}, line {number} has more than {MAX_LINE_BYTES:,} bytes"
+            require(len(line) <= MAX_LINE_BYTES, f"{too_long}: text has one sentence a line")
             # A pipe cannot say how many packed bytes it gave.
             if is_gzip and n_bytes >= BOMB_BYTES and file.seekable():
-                require(
-                    n_bytes < BOMB_FACTOR * file.tell(),
-                    f"{name} unpacks to more than {BOMB_FACTOR} times its size: it is no text",
-                )
+                is_text = n_bytes < BOMB_FACTOR * file.tell()
+                require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
             if line != codecs.BOM_UTF8:  # a file of the mark alone is an empty one
                 text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
                 yield text.lstrip("\ufeff")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{name}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8; "
-            "perhaps the text is in Latin-1 or another encoding"
-        ) from None
+        byte = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        guess = "perhaps the text is in Latin-1 or another encoding"
+        raise ConfigError(f"{name}, line {number}: {byte}; {guess}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{name} is a damaged gzip file") from None
 
@@ -165,10 +158,8 @@ def _require_text(line: bytes, name: PathLike) -> None:
     if len(line) >= 8 and any(even) != any(odd) and all(even) != all(odd):
         kinds = ["UTF-16"]
     require(not kinds, f"{name} is not UTF-8 text: it looks like {kinds[0] if kinds else ''}")
-    require(
-        line.endswith(b"\n") or b"\r" not in line[:-1],
-        f"{name} has lines that end in CR alone, as on old Macs: make them end in LF",
-    )
+    only_cr = b"\r" in line[:-1] and not line.endswith(b"\n")
+    require(not only_cr, f"{name} has lines that end in CR alone, as on old Macs: make it LF")
 
 
 def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:

@@ -19,18 +19,9 @@ import numpy as np
 
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.files import read_bounded, write_atomically
+from annotated_transformer.text import shards
 from annotated_transformer.text.parallel_text import Pair, PairsSHA256
-from annotated_transformer.text.shards import (
-    FORMAT,
-    MANIFEST,
-    MAX_SENTENCE_TOKENS,
-    TOKENIZER,
-    Manifest,
-    Shard,
-    ShardEntry,
-    file_names,
-    read_manifest,
-)
+from annotated_transformer.text.shards import Manifest, Shard, ShardEntry
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
 
@@ -50,6 +41,7 @@ def encode(
     split: str = "train",
     revision: str = "",
     threads: int = 1,
+    processes: int | None = None,
     pairs_per_shard: int = PAIRS_PER_SHARD,
     n_expected: int | None = None,
     progress: bool = True,
@@ -64,14 +56,15 @@ def encode(
     """
     from tqdm import tqdm
 
+    threads = threads if processes is None else processes  # its name in 0.1
     require(threads >= 1, f"the number of threads must be at least 1, got {threads}")
     require(pairs_per_shard >= 1, f"pairs_per_shard must be at least 1, got {pairs_per_shard}")
     directory = Path(directory)
     made_from = corpus, split, revision, tokenizer.sha256, tokenizer.vocab_size, pairs_per_shard
-    manifest = Manifest(FORMAT, False, *made_from, shards=[])
+    manifest = Manifest(shards.FORMAT, False, *made_from, shards=[])
     before = _shards_of_a_killed_run(directory, manifest)
     if not before:
-        _write_vocabulary(directory / TOKENIZER, tokenizer.model_bytes)
+        _write_vocabulary(directory / shards.TOKENIZER, tokenizer.model_bytes)
     entries: list[ShardEntry] = []
     rest = iter(pairs)
     text = PairsSHA256()
@@ -92,20 +85,14 @@ def encode(
                 break
             is_same = known is None or known.pairs_sha256 == text.hexdigest()
             require(is_same, f"{directory} holds shards of other text, up to {number}: {ADVICE}")
-            if known is not None and is_kept:
-                entries.append(known)
-            else:
-                entry = _write_shard(directory, number, encoded, n_pairs, text.hexdigest())
-                entries.append(entry)
-                _write_manifest(directory, manifest, [*entries, *before[number + 1 :]])
-    require(
-        any(entry.pairs for entry in entries),
-        "there is nothing to encode: no pair has tokens on both sides",
-    )
-    require(
-        len(entries) >= len(before),
-        f"{directory} holds shards of a longer text: {ADVICE}",
-    )
+            if known is None or not is_kept:
+                known = _write_shard(directory, number, encoded, n_pairs, text.hexdigest())
+                _write_manifest(directory, manifest, [*entries, known, *before[number + 1 :]])
+            entries.append(known)
+    n_kept = sum(entry.pairs for entry in entries)
+    require(n_kept > 0, "there is nothing to encode: no pair has tokens on both sides")
+    is_all = len(entries) >= len(before)
+    require(is_all, f"{directory} holds shards of a longer text: {ADVICE}")
     return _write_manifest(directory, manifest.replace(complete=True), entries)
 
 
@@ -117,7 +104,7 @@ def encode_some(tokenizer: Tokenizer, pairs: list[Pair], id_type: str, threads: 
     sides = [
         side
         for pair in zip(sources, targets, strict=True)
-        if min(map(len, pair)) > 0 and max(map(len, pair)) <= MAX_SENTENCE_TOKENS
+        if min(map(len, pair)) > 0 and max(map(len, pair)) <= shards.MAX_SENTENCE_TOKENS
         for side in pair
     ]
     lengths = np.fromiter(map(len, sides), np.int64, len(sides))
@@ -126,26 +113,18 @@ def encode_some(tokenizer: Tokenizer, pairs: list[Pair], id_type: str, threads: 
 
 def _shards_of_a_killed_run(directory: Path, manifest: Manifest) -> list[ShardEntry]:
     """The entries of finished shards. Raises ConfigError where they were made in another way."""
-    if not (directory / MANIFEST).exists():
+    if not (directory / shards.MANIFEST).exists():
         return []
-    stored = read_manifest(directory)
-    changed = [
-        name
-        for name in ("tokenizer_sha256", "vocab_size", "pairs_per_shard")
-        if getattr(stored, name) != getattr(manifest, name)
-    ]
-    require(
-        not changed,
-        f"{directory} holds shards with another {', '.join(changed)}: {ADVICE}",
-    )
+    stored = shards.read_manifest(directory)
+    for name in ("tokenizer_sha256", "vocab_size", "pairs_per_shard"):
+        is_same = getattr(stored, name) == getattr(manifest, name)
+        require(is_same, f"{directory} holds shards with another {name}: {ADVICE}")
     return list(stored.shards)
 
 
 def _write_vocabulary(path: Path, model_bytes: bytes) -> None:
-    require(
-        not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == model_bytes,
-        f"{path} is another vocabulary, without shards: {ADVICE}",
-    )
+    is_same = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == model_bytes
+    require(is_same, f"{path} is another vocabulary, without shards: {ADVICE}")
     write_atomically(path, partial(_write, content=model_bytes))
 
 
@@ -165,7 +144,7 @@ def _write_shard(
     ids, lengths = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
     offsets = np.cumsum(np.concatenate([[0], lengths])).astype("<i8")
     sha256 = []
-    for name, numbers in zip(file_names(number), (ids, offsets), strict=True):
+    for name, numbers in zip(shards.file_names(number), (ids, offsets), strict=True):
         content = io.BytesIO()
         np.save(content, numbers)
         write_atomically(directory / name, partial(_write, content=content.getvalue()))
@@ -182,5 +161,5 @@ def _write(path: Path, content: bytes) -> None:
 def _write_manifest(directory: Path, manifest: Manifest, entries: list[ShardEntry]) -> Manifest:
     manifest = manifest.replace(shards=entries)
     text = json.dumps(manifest.to_dict(), indent=1) + "\n"
-    write_atomically(directory / MANIFEST, partial(_write, content=text.encode()))
+    write_atomically(directory / shards.MANIFEST, partial(_write, content=text.encode()))
     return manifest

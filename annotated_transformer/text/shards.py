@@ -90,9 +90,8 @@ def read_manifest(directory: Path) -> Manifest:
         text = read_bounded(path, MAX_MANIFEST_BYTES).decode("utf-8")
         stored = json.loads(text.replace('"fingerprint":', '"pairs_sha256":'))  # its name in 0.1
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"{directory} is not a directory of shards: it has no {MANIFEST}"
-        ) from None
+        missing = f"{directory} is not a directory of shards: it has no {MANIFEST}"
+        raise ConfigError(missing) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except ConfigError:
@@ -116,9 +115,10 @@ class ArrayFile:
     Raises ConfigError, with the file's name, unless it has `size` numbers of this type.
     """
 
-    def __init__(self, path: Path, size: int, dtype: str) -> None:
+    def __init__(self, path: Path, size: int, dtype: str, sha256: str) -> None:
         self.path = path
         self.size = size
+        self.sha256 = sha256
         self.dtype = np.dtype(dtype)
         # NumPy's own reader parses a header as Python, whatever stands there. Here it is only
         # compared with the header that NumPy writes before so many numbers of this type.
@@ -133,11 +133,9 @@ class ArrayFile:
             n_bytes = os.fstat(self.file.fileno()).st_size
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        require(
-            found == self.header and n_bytes == len(self.header) + size * self.dtype.itemsize,
-            f"{path} is damaged, or of other shards: it does not hold the {size} numbers of type "
-            f"{self.dtype} that {MANIFEST} promises",
-        )
+        is_whole = n_bytes == len(self.header) + size * self.dtype.itemsize
+        promised = f"{size} numbers of type {self.dtype}, as {MANIFEST} says"
+        require(is_whole and found == self.header, f"{path} is damaged: it must hold {promised}")
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Those from `start` to `stop`."""
@@ -153,27 +151,25 @@ class ArrayFile:
             raise LocalError(f"{self.path} was cut while it was being read")
         return np.frombuffer(found, self.dtype)
 
-    def verified(self, sha256: str) -> Iterator[np.ndarray]:
+    def verified(self) -> Iterator[np.ndarray]:
         """All of them, some at a time; at the end ConfigError if the file has another SHA-256."""
         hashed = hashlib.sha256(self.header)
         for start in range(0, self.size, NUMBERS_AT_ONCE):
             some = self.numbers(start, min(start + NUMBERS_AT_ONCE, self.size))
             hashed.update(some.data)
             yield some
-        require(
-            hashed.hexdigest() == sha256,
-            f"{self.path} is damaged: its SHA-256 is not the one in {MANIFEST}",
-        )
+        is_same = hashed.hexdigest() == self.sha256
+        require(is_same, f"{self.path} is damaged: its SHA-256 is not the one in {MANIFEST}")
 
 
 class Shard:
     """The two files of one shard, as its entry describes them."""
 
     def __init__(self, directory: Path, number: int, entry: ShardEntry, id_type: str) -> None:
-        self.entry = entry
         ids, offsets = (directory / name for name in file_names(number))
-        self.ids = ArrayFile(ids, entry.source_tokens + entry.target_tokens, id_type)
-        self.offsets = ArrayFile(offsets, 2 * entry.pairs + 1, "<i8")
+        n_ids = entry.source_tokens + entry.target_tokens
+        self.ids = ArrayFile(ids, n_ids, id_type, entry.ids_sha256)
+        self.offsets = ArrayFile(offsets, 2 * entry.pairs + 1, "<i8", entry.offsets_sha256)
 
     def verify(self, vocab_size: int) -> None:
         """Raise ConfigError, with a file's name, unless all of it is as it was written.
@@ -181,21 +177,18 @@ class Shard:
         The checksums catch damage; the checks after them catch files forged with right checksums.
         """
         largest = 0
-        for ids in self.ids.verified(self.entry.ids_sha256):
+        for ids in self.ids.verified():
             largest = max(largest, int(ids.max()))
         last = -1
         is_growing = True
-        for offsets in self.offsets.verified(self.entry.offsets_sha256):
+        for offsets in self.offsets.verified():
             is_growing &= bool((np.diff(offsets, prepend=last) > 0).all())
             last = int(offsets[-1])
-        require(
-            is_growing and self.offsets.numbers(0, 1)[0] == 0 and last == self.ids.size,
-            f"{self.offsets.path} does not say where sentences begin in {self.ids.size} ids",
-        )
-        require(
-            largest < vocab_size,
-            f"{self.ids.path} has the id {largest}, and the vocabulary {vocab_size} tokens",
-        )
+        are_places = is_growing and self.offsets.numbers(0, 1)[0] == 0 and last == self.ids.size
+        places = f"where sentences begin in {self.ids.size} ids"
+        require(are_places, f"{self.offsets.path} does not say {places}")
+        sizes = f"the id {largest}, and the vocabulary {vocab_size} tokens"
+        require(largest < vocab_size, f"{self.ids.path} has {sizes}")
 
 
 def file_names(number: int) -> tuple[str, str]:
@@ -213,15 +206,13 @@ class Shards:
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         self.manifest = read_manifest(self.directory)
-        require(
-            self.manifest.complete and bool(self.manifest.shards),
-            f"{directory} is not finished: the same prepare --encode again continues it",
-        )
-        self.shards = [
-            Shard(self.directory, number, entry, self.manifest.id_type)
-            for number, entry in enumerate(self.manifest.shards)
-        ]
-        self.firsts = np.cumsum([0, *(entry.pairs for entry in self.manifest.shards)])
+        entries = self.manifest.shards
+        id_type = self.manifest.id_type
+        advice = "the same prepare --encode again continues it"
+        is_complete = self.manifest.complete and bool(entries)
+        require(is_complete, f"{directory} is not finished: {advice}")
+        self.shards = [Shard(self.directory, i, e, id_type) for i, e in enumerate(entries)]
+        self.firsts = np.cumsum([0, *(entry.pairs for entry in entries)])
         """The index of each shard's first pair, and the number of pairs."""
 
     @property
@@ -231,11 +222,10 @@ class Shards:
 
     def tokenizer(self) -> Tokenizer:
         """The one that made the ids. Raises ConfigError if the file has another."""
-        tokenizer = Tokenizer.load(self.directory / TOKENIZER)
-        require(
-            self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size,
-            f"{self.directory / TOKENIZER} is not the vocabulary of these shards",
-        )
+        path = self.directory / TOKENIZER
+        tokenizer = Tokenizer.load(path)
+        is_ours = self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size
+        require(is_ours, f"{path} is not the vocabulary of these shards")
         return tokenizer
 
     def is_of(self, tokenizer: Tokenizer) -> bool:

@@ -54,9 +54,11 @@ class Tokenizer:
         (`vocabulary_file`).
         """
         try:
-            require(bool(model_bytes), "the tokenizer model is empty")
+            require(bool(model_bytes), "it is empty")
             require_sound(model_bytes)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+        except ConfigError as error:
+            raise ConfigError(f"this is not a SentencePiece model: {error}") from None
         except (RuntimeError, UnicodeDecodeError):  # whose own message may hold a piece's bytes
             raise ConfigError("this is not a SentencePiece model") from None
         self.model_bytes = model_bytes
@@ -64,10 +66,8 @@ class Tokenizer:
         p = self._processor
         ids = p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id()
         expected = PAD_ID, BOS_ID, EOS_ID, UNK_ID
-        require(
-            ids == expected,
-            f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}",
-        )
+        wrong = f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}"
+        require(ids == expected, wrong)
 
     @classmethod
     def train(
@@ -205,12 +205,10 @@ class Tokenizer:
     def _in_vocabulary(self, ids: Iterable[int]) -> list[int]:
         require(not isinstance(ids, str | bytes), f"token ids must be integers, got {ids!r:.60}")
         ids = [int(i) for i in ids]
-        wrong = [i for i in ids if not 0 <= i < self.vocab_size]
-        require(
-            not wrong,
-            f"a token id must be at least 0 and below vocab_size {self.vocab_size}, "
-            f"got {wrong[0] if wrong else ''}",
-        )
+        for i in ids:
+            if not 0 <= i < self.vocab_size:
+                rule = f"at least 0 and below vocab_size {self.vocab_size}"
+                raise ConfigError(f"a token id must be {rule}, got {i}")
         return ids
 
 
@@ -231,16 +229,12 @@ def _explain(error: str, vocab_size: int) -> str:
     """SentencePiece's complaint about its training text in one line of ours."""
     if found := re.search(r"ConfigError: (.*)", error):  # raised by the iterator that it was given
         return found[1]
+    got = f"for this text, got {vocab_size}"
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
-        return (
-            f"vocab_size must be at most {found[1]} for this text, got {vocab_size}: "
-            "there is too little to learn from"
-        )
+        return f"vocab_size must be at most {found[1]} {got}: there is too little to learn from"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        return (
-            f"vocab_size must be at least {found[1]} for this text, got {vocab_size}: "
-            "4 special ids, 256 bytes and every common character have a place"
-        )
+        needs = "4 special ids, 256 bytes and every common character have a place"
+        return f"vocab_size must be at least {found[1]} {got}: {needs}"
     if "sentences_.empty()" in error:
         return "cannot train a tokenizer: the text has no sentences"
     return f"cannot train a tokenizer: {error}"

@@ -32,13 +32,6 @@ TABLE = 2 << 3 | BYTES  # in a normalizer
 
 def require_sound(model: bytes) -> None:
     """Raise ConfigError unless SentencePiece can read `model` without harm."""
-    try:
-        _require_sound(model)
-    except ConfigError as error:
-        raise ConfigError(f"this is not a SentencePiece model: {error}") from None
-
-
-def _require_sound(model: bytes) -> None:
     n_bytes = len(model)
     require(n_bytes <= MAX_MODEL_BYTES, f"it has {n_bytes:,} bytes, more than {MAX_MODEL_BYTES:,}")
     seen: set[bytes] = set()

