@@ -62,6 +62,13 @@ class PairsInMemory:
         return [self.pairs[i] for i in indices.tolist()]
 
 
+def n_fitting(store: PairStore, max_length: int) -> int:
+    """The number of pairs with at most `max_length` tokens on each side, eos counted."""
+    n = len(store)
+    windows = (np.arange(i, min(i + WINDOW, n)) for i in range(0, n, WINDOW))
+    return sum(int((store.lengths(some).max(axis=1) < max_length).sum()) for some in windows)
+
+
 class JoinedPairs:
     """A store of n pairs and, behind them, share * n joined ones.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from annotated_transformer.config import SpecialIds, TrainConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, say
 from annotated_transformer.text.batching import (
     Batch,
     TextPairs,
@@ -22,6 +22,7 @@ from annotated_transformer.text.planning import (
     JoinedPairs,
     PairsInMemory,
     PairStore,
+    n_fitting,
     planned_batches,
 )
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
@@ -51,6 +52,7 @@ class TrainingPairs:
         processes: Processes = ALONE,
     ) -> None:
         self.tokenizer, self.pairs = tokenizer, pairs
+        self.is_to_say_left_out = processes.is_first
         self.encoded: PairStore | list[TokenPair] = []
         if isinstance(pairs, Shards):
             require(
@@ -76,6 +78,9 @@ class TrainingPairs:
             ids = encode_pairs(self.tokenizer, self.pairs, longest, config.bpe_dropout, seed)
             self.encoded = PairsInMemory(ids) if config.window else ids
         require(len(self.encoded) > 0, nothing_to_train_on(config))
+        if self.is_to_say_left_out:
+            self.is_to_say_left_out = False
+            self._say_left_out()
         if isinstance(self.encoded, PairStore):
             share, store = config.concatenate, self.encoded
             return JoinedPairs(store, share, config.seed, epoch) if share else store
@@ -84,6 +89,15 @@ class TrainingPairs:
         )
         fits = [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
         return self.encoded + fits
+
+    def _say_left_out(self) -> None:
+        n = len(self.pairs)
+        most = self.config.max_length
+        ids = self.encoded
+        n_left_out = n - (n_fitting(ids, most) if isinstance(ids, PairStore) else len(ids))
+        if n_left_out:
+            reason = f"they have no token, or more than max_length {most}, on a side"
+            say(f"{n_left_out:,} of {n:,} training pairs are left out: {reason}")
 
 
 def nothing_to_train_on(config: TrainConfig) -> str:

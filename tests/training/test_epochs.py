@@ -108,6 +108,21 @@ def test_a_window_leaves_out_what_is_too_long_for_the_run(directory):
     assert TrainingPairs(config, toy_tokenizer(), Shards(directory)).config == config
 
 
+@pytest.mark.parametrize(("name", "window"), [("lists", 0), ("lists", 32), ("shards", 32)])
+def test_how_many_pairs_are_left_out_is_said_once(directory, capsys, name, window):
+    config = toy_run_config(window=window)[1]
+    pairs = TrainingPairs(config, toy_tokenizer(), PAIRS if name == "lists" else Shards(directory))
+    for epoch in range(3):
+        pairs(epoch)
+    left_out = "2 of 62" if name == "lists" else "1 of 61"
+    assert capsys.readouterr().err == (
+        f"annotated-transformer: {left_out} training pairs are left out: they have no token, or "
+        "more than max_length 40, on a side\n"
+    )
+    TrainingPairs(config, toy_tokenizer(), PAIRS[:60])(0)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("make", [lambda d: Shards(d), lambda d: PAIRS])
 def test_an_epoch_without_batches_is_refused(tmp_path, directory, make):
     with pytest.raises(ConfigError, match="no training pair has 1 to 2 tokens on each side"):
