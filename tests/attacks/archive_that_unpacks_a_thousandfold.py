@@ -2,8 +2,6 @@
 
 import zipfile
 
-import attack
-
 from annotated_transformer.text import downloads
 
 
@@ -24,7 +22,3 @@ def trusting(folder):
 def ours(folder):
     served = (folder / "deu.zip").as_uri()
     downloads.download(served, folder / "kept.gz", "0" * 64, "deu.txt")
-
-
-if __name__ == "__main__":
-    attack.main()

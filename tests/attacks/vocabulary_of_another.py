@@ -2,7 +2,6 @@
 
 import attack
 
-from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.text.tokenizer import Tokenizer
 from toys import text_pairs
@@ -20,11 +19,3 @@ def trusting(folder):
     tokenizer, written = Tokenizer.load(folder / "tokenizer.model"), attack.toy_tokenizer()
     text = tokenizer.decode(written.encode("deaf head"))
     return f"translates {text!r} where somebody wrote 'deaf head'"
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()
