@@ -30,11 +30,10 @@ from annotated_transformer.text.batching import (
     Batch,
     TokenPair,
     encode_pairs,
-    fingerprint,
     make_batch,
     token_batches,
 )
-from annotated_transformer.text.parallel_text import load_files
+from annotated_transformer.text.parallel_text import load_files, pairs_sha256
 from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.result_file import write_result
 from tools.arguments import parser_of
@@ -96,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command + (f" --vocab-size {args.vocab_size}" if args.vocab_size != 32_000 else ""),
         [record(ids, max_tokens) for max_tokens in MAX_TOKENS],
         pairs=len(pairs),
-        fingerprint=fingerprint(pairs),
+        fingerprint=pairs_sha256(pairs),
         vocab_size=args.vocab_size,
         words=[sum(len(pair[side].split()) for pair in pairs) / len(pairs) for side in (0, 1)],
         tokens=[sum(len(pair[side]) for pair in ids) / len(ids) for side in (0, 1)],

@@ -31,7 +31,8 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "sentencepiece": {"text.tokenizer"},
     "sacrebleu": {"translation.evaluation"},
     "safetensors": {"checkpoint.weights"},
-    "datasets": {"text.corpus_sources"},
+    "datasets": {"text.corpus"},
+    "unearth": {"text.package_index"},
     "tensorboard": {"training.log"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])

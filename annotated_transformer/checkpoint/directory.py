@@ -124,11 +124,11 @@ def require_same_vocabulary(
     If a directory is given and has a tokenizer, it must be the same one.
     """
     require_vocabulary(tokenizer, config)
-    from annotated_transformer.text.vocabulary_file import MOST_BYTES
+    from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
 
     stored, ours = Path(directory or "") / "tokenizer.model", tokenizer.model_bytes
     require(
-        directory is None or not stored.exists() or read_bounded(stored, MOST_BYTES) == ours,
+        directory is None or not stored.exists() or read_bounded(stored, MAX_MODEL_BYTES) == ours,
         f"{directory} has another tokenizer: its weights belong to that vocabulary",
     )
 
@@ -168,7 +168,7 @@ def trained_weights(
     """
     path = Path(directory) / "model.safetensors"
     stored, metadata = load_tensors(path)
-    require_belongs(metadata, config, tokenizer.digest, path)
+    require_belongs(metadata, config, tokenizer.sha256, path)
     weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
     wrong = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
     require(not wrong, f"{path} has values that are no numbers, in {', '.join(wrong[:3])}")

@@ -1,4 +1,4 @@
-"""`prepare --encode`: its text, its vocabulary, its processes, from arguments to shards."""
+"""`prepare --encode`: its text, its vocabulary, its threads, from arguments to shards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_encode(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"learn it from at most N pairs, drawn at random (default {SAMPLE:,})",
     )
-    add("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
+    add("--jobs", type=int, metavar="N", help="threads (default: one for each core)")
     add("--quiet", action="store_true", help="no progress bar")
 
 
@@ -66,7 +66,7 @@ def encode_corpus(args: Namespace) -> dict[str, Any]:
         corpus=entry.name if entry else " ".join(args.train),
         split=split,
         revision=entry.revision if entry else "",
-        processes=_cores() if args.jobs is None else args.jobs,
+        threads=_cores() if args.jobs is None else args.jobs,
         n_expected=entry.pairs[split] if entry else None,
         progress=not args.quiet,
     )
@@ -81,7 +81,7 @@ def encode_corpus(args: Namespace) -> dict[str, Any]:
         "vocab_size": manifest.vocab_size,
         "shards": len(manifest.shards),
         **counts,
-        "fingerprint": manifest.shards[-1].fingerprint,
+        "pairs_sha256": manifest.shards[-1].pairs_sha256,
     }
 
 
@@ -116,6 +116,12 @@ def _tokenizer(args: Namespace) -> Any:
         if unused:
             say(f"going on with the vocabulary of {out}: {options} cannot change it")
         return tokenizer
+    pipes = [name for name in args.train or () if Path(name).is_fifo()]
+    require(
+        not pipes,
+        f"{', '.join(pipes)} cannot be read twice, once to learn a vocabulary and once to encode: "
+        "give files, or --tokenizer",
+    )
     size = SAMPLE if args.sample is None else args.sample
     require(size >= 1, f"--sample must be at least 1, got {size}")
     pairs = sample(_text(args), size)

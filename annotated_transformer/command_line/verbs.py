@@ -12,11 +12,10 @@ import math
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from annotated_transformer.command_line import train_verb as train_arguments
 from annotated_transformer.command_line.encode_verb import encode_corpus
@@ -106,6 +105,8 @@ def average(args: Namespace) -> None:
 
 def translate(args: Namespace) -> None:
     """Translate standard input, a line at a time, to standard output."""
+    from annotated_transformer.text.parallel_text import decoded_lines
+
     search = _search(args)
     window_fits = args.window is None or args.window >= 1
     require(window_fits, f"--window must be at least 1, got {args.window}")
@@ -115,7 +116,8 @@ def translate(args: Namespace) -> None:
         translator = _translator(args, args.max_source)
         target = files.enter_context(open(args.output, "wb")) if args.output else sys.stdout.buffer
         window = args.window or (1 if source.isatty() else 512)
-        stream = translator.n_best_stream(_lines(source), window, search)
+        sentences = decoded_lines(source, args.input or "standard input")
+        stream = translator.n_best_stream(sentences, window, search)
         for number, found in enumerate(stream, 1):
             if search.n_best == 1:
                 lines = [f"{found[0].text}\n"]
@@ -123,20 +125,6 @@ def translate(args: Namespace) -> None:
                 lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in found]
             target.write("".join(lines).encode())
             target.flush()
-
-
-def _lines(file: BinaryIO) -> Iterator[str]:
-    """Lines as LF alone ends them.
-
-    So as many go out as `wc -l` counts, whatever the bytes between.
-    """
-    from annotated_transformer.text.parallel_text import LONGEST_LINE, bounded_lines
-
-    for number, (line, is_whole) in enumerate(bounded_lines(file), 1):
-        if not is_whole:
-            message = "line %d has more than %d bytes, only those are read"
-            logging.warning(message, number, LONGEST_LINE)
-        yield line.removesuffix(b"\n").decode("utf-8", errors="replace")
 
 
 def _check_output(output: str | None, *inputs: str | None) -> None:

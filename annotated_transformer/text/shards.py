@@ -7,7 +7,7 @@
     00000.ids.npy           all ids of the shard, end to end: source, target, source, target, ...
     00000.offsets.npy       2 n + 1 places in it: where each sentence begins, and the end
 
-Both are NumPy's format, which `numpy.load(file, mmap_mode="r")` opens. They are read by pieces:
+Both are in NumPy's format, which `numpy.load(file, mmap_mode="r")` opens. They are not mapped here:
 pages of a mapped file count as memory, and an epoch in random order would map all of them.
 """
 
@@ -15,17 +15,14 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import io
 import json
 import os
-import re
-import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int32, Int64
@@ -41,28 +38,24 @@ if TYPE_CHECKING:
 FORMAT = 1
 MANIFEST = "shards.json"
 TOKENIZER = "tokenizer.model"
-LONGEST = 2**16 - 1
+MAX_SENTENCE_TOKENS = 2**16 - 1
 """Tokens of a sentence that a shard keeps at most; training has a limit of its own."""
-MOST_MANIFEST, MOST_HEAD = 2**26, 2**10  # bytes: 100,000 shards; NumPy writes a head of 128
-HEAD = re.compile(
-    rb"(?s)\x93NUMPY\x01\x00..\{'descr': '([!-&(-~]+)', 'fortran_order': False, "
-    rb"'shape': \((\d{1,19}),\), \} *\n"
-)
-"""The one head that NumPy writes here. NumPy's own reader evaluates it, whatever stands there."""
+MAX_MANIFEST_BYTES = 2**26  # 100,000 shards
+NUMBERS_AT_ONCE = 2**20  # read to verify a file, so that its size does not matter
 
 
 @dataclass(frozen=True)
 class ShardEntry(Settings):
     """What `shards.json` says of one shard.
 
-    `fingerprint` is that of all text from the beginning of the corpus to the end of this shard.
+    `pairs_sha256` is that of all text from the beginning of the corpus to the end of this shard.
     """
 
     pairs: int
     left_out: int
     source_tokens: int
     target_tokens: int
-    fingerprint: str
+    pairs_sha256: str
     ids_sha256: str
     offsets_sha256: str
 
@@ -94,11 +87,11 @@ def read_manifest(directory: Path) -> Manifest:
     """What `shards.json` says. Raises ConfigError where there is none, or it has another form."""
     path = directory / MANIFEST
     try:
-        stored = json.loads(read_bounded(path, MOST_MANIFEST).decode("utf-8"))
+        text = read_bounded(path, MAX_MANIFEST_BYTES).decode("utf-8")
+        stored = json.loads(text.replace('"fingerprint":', '"pairs_sha256":'))  # its name in 0.1
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"{directory} is not a directory of shards: it has no {MANIFEST}"
-        ) from None
+        missing = f"{directory} is not a directory of shards: it has no {MANIFEST}"
+        raise ConfigError(missing) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except ConfigError:
@@ -113,7 +106,7 @@ def read_manifest(directory: Path) -> Manifest:
         require(least >= 0, f"a shard's counts must not be negative, got {least}")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return Manifest(**{**vars(found), "shards": entries})
+    return found.replace(shards=entries)
 
 
 class ArrayFile:
@@ -122,39 +115,33 @@ class ArrayFile:
     Raises ConfigError, with the file's name, unless it has `size` numbers of this type.
     """
 
-    def __init__(self, path: Path, size: int, dtype: str) -> None:
-        self.path, self.size, self.dtype = path, size, np.dtype(dtype)
+    def __init__(self, path: Path, size: int, dtype: str, sha256: str) -> None:
+        self.path = path
+        self.size = size
+        self.sha256 = sha256
+        self.dtype = np.dtype(dtype)
+        # NumPy's own reader parses a header as Python, whatever stands there. Here it is only
+        # compared with the header that NumPy writes before so many numbers of this type.
+        header = io.BytesIO()
+        form = {"descr": dtype, "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(header, form)
+        self.header = header.getvalue()
         try:
             require_ordinary(path)
-            with open(path, "rb") as file:
-                head = HEAD.match(file.read(MOST_HEAD))
-                n_bytes = os.fstat(file.fileno()).st_size
+            self.file = open(path, "rb", buffering=0)  # noqa: SIM115, closed with the object
+            found = self.file.read(len(self.header))
+            n_bytes = os.fstat(self.file.fileno()).st_size
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        if head is None:
-            raise ConfigError(f"{path} is damaged: it has no head of NumPy's format")
-        found, n_found = head[1].decode(), int(head[2])
-        require(
-            (n_found, found) == (size, self.dtype.str),
-            f"{path} is another's: it has ({n_found},) numbers of type {found}, "
-            f"and {MANIFEST} says ({size},) of {self.dtype.str}",
-        )
-        self.start = head.end()
-        n_bytes -= self.start
-        expected = size * self.dtype.itemsize
-        require(
-            n_bytes == expected,
-            f"{path} is damaged: it has {n_bytes} bytes of numbers and should have {expected}",
-        )
+        is_whole = n_bytes == len(self.header) + size * self.dtype.itemsize
+        promised = f"{size} numbers of type {self.dtype}, as {MANIFEST} says"
+        require(is_whole and found == self.header, f"{path} is damaged: it must hold {promised}")
 
-    @cached_property
-    def file(self) -> BinaryIO:
-        return open(self.path, "rb", buffering=0)  # closed with the object
-
-    def read(self, start: int, stop: int) -> bytes:
-        """The bytes of the numbers from `start` to `stop`, wherever another process is reading."""
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        """Those from `start` to `stop`."""
         n_bytes = (stop - start) * self.dtype.itemsize
-        at = self.start + start * self.dtype.itemsize
+        at = len(self.header) + start * self.dtype.itemsize
+        # A process that was forked shares this one's place in the file, so no place is used.
         if hasattr(os, "pread"):
             found = os.pread(self.file.fileno(), n_bytes, at)
         else:
@@ -162,55 +149,46 @@ class ArrayFile:
             found = self.file.read(n_bytes)
         if len(found) != n_bytes:
             raise LocalError(f"{self.path} was cut while it was being read")
-        return found
+        return np.frombuffer(found, self.dtype)
 
-    def numbers(self) -> np.ndarray:
-        """All of them."""
-        return np.frombuffer(self.read(0, self.size), self.dtype)
-
-    def verified(self, sha256: str, at_once: int = 2**20) -> Iterator[np.ndarray]:
+    def verified(self) -> Iterator[np.ndarray]:
         """All of them, some at a time; at the end ConfigError if the file has another SHA-256."""
-        with open(self.path, "rb") as file:
-            digest = hashlib.sha256(file.read(self.start))
-            while block := file.read(at_once * self.dtype.itemsize):
-                digest.update(block)
-                yield np.frombuffer(block, self.dtype)
-        require(
-            digest.hexdigest() == sha256,
-            f"{self.path} is damaged: its SHA-256 is not the one in {MANIFEST}",
-        )
+        hashed = hashlib.sha256(self.header)
+        for start in range(0, self.size, NUMBERS_AT_ONCE):
+            some = self.numbers(start, min(start + NUMBERS_AT_ONCE, self.size))
+            hashed.update(some.data)
+            yield some
+        is_same = hashed.hexdigest() == self.sha256
+        require(is_same, f"{self.path} is damaged: its SHA-256 is not the one in {MANIFEST}")
 
 
 class Shard:
     """The two files of one shard, as its entry describes them."""
 
     def __init__(self, directory: Path, number: int, entry: ShardEntry, id_type: str) -> None:
+        ids, offsets = (directory / name for name in file_names(number))
         n_ids = entry.source_tokens + entry.target_tokens
-        ids, offsets = file_names(number)
-        self.entry = entry
-        self.ids = ArrayFile(directory / ids, n_ids, id_type)
-        self.offsets = ArrayFile(directory / offsets, 2 * entry.pairs + 1, "<i8")
+        self.ids = ArrayFile(ids, n_ids, id_type, entry.ids_sha256)
+        self.offsets = ArrayFile(offsets, 2 * entry.pairs + 1, "<i8", entry.offsets_sha256)
 
     def verify(self, vocab_size: int) -> None:
         """Raise ConfigError, with a file's name, unless all of it is as it was written.
 
-        The checksums say so. What is wrong in spite of them, somebody has made on purpose.
+        The checksums catch damage; the checks after them catch files forged with right checksums.
         """
-        largest, last, grows = 0, -1, True
-        for part in self.ids.verified(self.entry.ids_sha256):
-            largest = max(largest, int(part.max()))
-        for part in self.offsets.verified(self.entry.offsets_sha256):
-            grows = grows and bool((np.diff(part, prepend=last) > 0).all())
-            last = int(part[-1])
-        first = struct.unpack("<q", self.offsets.read(0, 1))[0]
-        require(
-            grows and (first, last) == (0, self.ids.size),
-            f"{self.offsets.path} does not say where sentences begin in {self.ids.size} ids",
-        )
-        require(
-            largest < vocab_size,
-            f"{self.ids.path} has the id {largest}, and the vocabulary {vocab_size} tokens",
-        )
+        largest = 0
+        for ids in self.ids.verified():
+            largest = max(largest, int(ids.max()))
+        last = -1
+        is_growing = True
+        for offsets in self.offsets.verified():
+            is_growing &= bool((np.diff(offsets, prepend=last) > 0).all())
+            last = int(offsets[-1])
+        are_places = is_growing and self.offsets.numbers(0, 1)[0] == 0 and last == self.ids.size
+        places = f"where sentences begin in {self.ids.size} ids"
+        require(are_places, f"{self.offsets.path} does not say {places}")
+        sizes = f"the id {largest}, and the vocabulary {vocab_size} tokens"
+        require(largest < vocab_size, f"{self.ids.path} has {sizes}")
 
 
 def file_names(number: int) -> tuple[str, str]:
@@ -221,45 +199,41 @@ def file_names(number: int) -> tuple[str, str]:
 class Shards:
     """The pairs of a directory of shards: a `planning.PairStore`, and a sequence of pairs.
 
-    Opening it reads `shards.json` and the head of every file, and `verify` reads everything. Raises
-    ConfigError, with a file's name, for what is missing, unfinished or damaged.
+    Opening it reads `shards.json` and the header of every file, and `verify` reads everything.
+    Raises ConfigError, with a file's name, for what is missing, unfinished or damaged.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        self.manifest = manifest = read_manifest(self.directory)
-        require(
-            manifest.complete and bool(manifest.shards),
-            f"{directory} is not finished: give the same prepare --encode again, it goes on",
-        )
-        self.shards = [
-            Shard(self.directory, number, entry, manifest.id_type)
-            for number, entry in enumerate(manifest.shards)
-        ]
-        counts = [0, *(entry.pairs for entry in manifest.shards)]
-        self.firsts = np.cumsum(counts)
+        self.manifest = read_manifest(self.directory)
+        entries = self.manifest.shards
+        id_type = self.manifest.id_type
+        advice = "the same prepare --encode again continues it"
+        is_complete = self.manifest.complete and bool(entries)
+        require(is_complete, f"{directory} is not finished: {advice}")
+        self.shards = [Shard(self.directory, i, e, id_type) for i, e in enumerate(entries)]
+        self.firsts = np.cumsum([0, *(entry.pairs for entry in entries)])
         """The index of each shard's first pair, and the number of pairs."""
 
     @property
-    def fingerprint(self) -> str:
-        """That of the text: `batching.fingerprint` of the same pairs in a list."""
-        return str(self.manifest.shards[-1].fingerprint)
+    def pairs_sha256(self) -> str:
+        """That of the text: `parallel_text.pairs_sha256` of the same pairs in a list."""
+        return str(self.manifest.shards[-1].pairs_sha256)
 
     def tokenizer(self) -> Tokenizer:
         """The one that made the ids. Raises ConfigError if the file has another."""
-        tokenizer = Tokenizer.load(self.directory / TOKENIZER)
-        require(
-            self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size,
-            f"{self.directory / TOKENIZER} is not the vocabulary of these shards",
-        )
+        path = self.directory / TOKENIZER
+        tokenizer = Tokenizer.load(path)
+        is_ours = self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size
+        require(is_ours, f"{path} is not the vocabulary of these shards")
         return tokenizer
 
     def is_of(self, tokenizer: Tokenizer) -> bool:
         """Whether this tokenizer made the ids."""
-        return tokenizer.digest == self.manifest.tokenizer_sha256
+        return tokenizer.sha256 == self.manifest.tokenizer_sha256
 
     def verify(self) -> None:
-        """Read everything once, some 1 GB a second, and hold it to its checksums."""
+        """Read everything once, some 1 GB a second, and compare it with its checksums."""
         for shard in self.shards:
             shard.verify(self.manifest.vocab_size)
 
@@ -275,26 +249,20 @@ class Shards:
         shard_of = np.searchsorted(self.firsts, indices, side="right") - 1
         for number in np.unique(shard_of).tolist():
             here = np.flatnonzero(shard_of == number)
-            places = 2 * (indices[here] - self.firsts[number])
-            offsets = self.shards[number].offsets.numbers()
-            middle = offsets[places + 1]
-            found[here, 0] = middle - offsets[places]
-            found[here, 1] = offsets[places + 2] - middle
+            offsets = self.shards[number].offsets
+            lengths = np.diff(offsets.numbers(0, offsets.size)).reshape(-1, 2)
+            found[here] = lengths[indices[here] - self.firsts[number]]
         return found
 
     def gather(self, indices: Int64[np.ndarray, "n"]) -> list[TokenPair]:
         """The pairs at these indices, in this order."""
-        firsts, pieces, ends = self.firsts.tolist(), [], []
-        n = 0
+        firsts = self.firsts.tolist()
+        pairs: list[TokenPair] = []
         for index in indices.tolist():
             number = bisect.bisect_right(firsts, index) - 1
-            shard, place = self.shards[number], 2 * (index - firsts[number])
-            start, middle, stop = struct.unpack("<3q", shard.offsets.read(place, place + 3))
-            pieces.append(shard.ids.read(start, stop))
-            ends += [n + middle - start, n + stop - start]
-            n = ends[-1]
-        ids = array("i")
-        joined = np.frombuffer(b"".join(pieces), self.manifest.id_type)
-        ids.frombytes(joined.astype(np.intc).tobytes())
-        sides = (ids[start:stop] for start, stop in pairwise([0, *ends]))
-        return list(zip(sides, sides, strict=True))
+            shard = self.shards[number]
+            place = 2 * (index - firsts[number])
+            start, middle, stop = shard.offsets.numbers(place, place + 3).tolist()
+            ids = array("i", shard.ids.numbers(start, stop).astype(np.intc).tobytes())
+            pairs.append((ids[: middle - start], ids[middle - start :]))
+        return pairs

@@ -35,7 +35,7 @@ import sentencepiece
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.files import read_bounded
-from annotated_transformer.text.vocabulary_file import MOST_BYTES, require_sound
+from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES, require_sound
 
 MODEL_TYPES = ("bpe", "unigram")
 
@@ -54,26 +54,24 @@ class Tokenizer:
     def __init__(self, model_bytes: bytes) -> None:
         """Read a serialized SentencePiece model, which may come from a stranger.
 
-        Raises ConfigError if it is none, has other special ids, or could do harm
+        Raises ConfigError if it is not such a model, has other special ids, or could do harm
         (`vocabulary_file`).
         """
         try:
-            require(bool(model_bytes), "the tokenizer model is empty")
+            require(bool(model_bytes), "it is empty")
             require_sound(model_bytes)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+        except ConfigError as error:
+            raise ConfigError(f"this is not a SentencePiece model: {error}") from None
         except (RuntimeError, UnicodeDecodeError):  # whose own message may hold a piece's bytes
             raise ConfigError("this is not a SentencePiece model") from None
         self.model_bytes = model_bytes
         """The serialized model, byte for byte what `train` made: a checkpoint stores it."""
         p = self._processor
-        ids, expected = (
-            (p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id()),
-            (PAD_ID, BOS_ID, EOS_ID, UNK_ID),
-        )
-        require(
-            ids == expected,
-            f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}",
-        )
+        ids = p.pad_id(), p.bos_id(), p.eos_id(), p.unk_id()
+        expected = PAD_ID, BOS_ID, EOS_ID, UNK_ID
+        wrong = f"the tokenizer's ids for pad, bos, eos, unk must be {expected}, got {ids}"
+        require(ids == expected, wrong)
 
     @classmethod
     def train(
@@ -98,7 +96,9 @@ class Tokenizer:
         written = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_not_blank(sentences),
+                sentence_iterator=(
+                    _without_surrogates(text) for text in _strings(sentences) if text.strip()
+                ),
                 model_writer=written,
                 vocab_size=vocab_size,
                 model_type=model_type,
@@ -110,7 +110,7 @@ class Tokenizer:
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 unk_id=UNK_ID,
-                user_defined_symbols=[f"\u2581{symbol}" for symbol in symbols],
+                user_defined_symbols=[f"\u2581{symbol}" for symbol in _strings(symbols)],
                 num_threads=1,
                 minloglevel=2,
             )
@@ -125,7 +125,7 @@ class Tokenizer:
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """The tokenizer in file `path`. Raises ConfigError, with the path, if there is none."""
         try:
-            return cls(read_bounded(Path(path), MOST_BYTES))
+            return cls(read_bounded(Path(path), MAX_MODEL_BYTES))
         except OSError as error:
             raise ConfigError(f"cannot read the tokenizer {path}: {error.strerror}") from None
         except ConfigError as error:
@@ -143,9 +143,11 @@ class Tokenizer:
         path.write_bytes(self.model_bytes)
 
     @property
-    def digest(self) -> str:
+    def sha256(self) -> str:
         """SHA-256 of `model_bytes`, in hexadecimal: files that go with a vocabulary carry it."""
         return hashlib.sha256(self.model_bytes).hexdigest()
+
+    digest = sha256  # its name in 0.1
 
     @property
     def vocab_size(self) -> int:
@@ -163,39 +165,38 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(
-        self, texts: Iterable[str], dropout: float = 0.0, seed: int = 0
+        self, texts: Iterable[str], dropout: float = 0.0, seed: int = 0, threads: int = 1
     ) -> list[list[int]]:
         """`encode` of each text, in order, in one call of the library.
 
-        That is about 100,000 short sentences a second. With `dropout`, each merge is left out with
-        this probability, so that one word comes apart in many ways (BPE-dropout, Provilkov et al.
-        2020): a regulariser for training text, not in the paper. A unigram model samples a
-        segmentation instead. The same texts and `seed` give the same ids within one process
-        (SentencePiece mixes in entropy of its own, so another process draws others), and any ids
-        decode to the text.
+        One thread encodes about 100,000 short sentences a second. With `dropout`, each merge is
+        left out with this probability, so that one word is split in many ways (BPE-dropout,
+        Provilkov et al. 2020): a regulariser for training text, not in the paper. A unigram model
+        samples a segmentation instead. With one thread, the same texts and `seed` give the same ids
+        within one process (SentencePiece mixes in entropy of its own, so another process draws
+        others), and any ids decode to the text. Raises ConfigError for anything but strings.
         """
         require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1), got {dropout}")
-        texts = list(texts)
-        options: dict[str, Any] = {"num_threads": 1}
+        texts = list(_strings(texts))
+        options: dict[str, Any] = {"num_threads": threads}
         if dropout:
-            sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # 2**32 - 1 would be none
+            # 2**32 - 1 stands for no seed.
+            sentencepiece.set_random_generator_seed(seed % (2**32 - 1))
             options.update(enable_sampling=True, alpha=dropout, nbest_size=-1)
         try:
             return self._processor.encode(texts, **options)
-        except TypeError:
+        except TypeError:  # SentencePiece takes no half of a surrogate pair
             return self._processor.encode([_without_surrogates(text) for text in texts], **options)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`.
 
-        The special ids are silent, save unk, which `encode` never makes: it reads " ⁇ ". A line
-        feed that was encoded comes back, and a model may make one of its own, as it may make any
-        character: a caller who writes one sentence a line replaces it. Bytes that are no UTF-8 come
-        back as U+FFFD. Raises ConfigError for an id outside the vocabulary.
+        The special ids give no text, save unk, which `encode` never makes: it gives " ⁇ ". A line
+        feed that was encoded comes back, and a model may generate one, as it may any character: a
+        caller who writes one sentence a line replaces it. Bytes that are not UTF-8 come back as
+        U+FFFD. Raises ConfigError for an id outside the vocabulary.
         """
-        ids = [int(i) for i in ids]
-        self._check(ids)
-        return self._processor.decode(ids)
+        return self._processor.decode(self._in_vocabulary(ids))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """What each id stands for, to label an axis with.
@@ -203,20 +204,25 @@ class Tokenizer:
         For example "▁house" (▁ is a space), "<0xF0>" (a byte), "</s>". Raises ConfigError for an id
         outside the vocabulary.
         """
+        return [self._processor.id_to_piece(i) for i in self._in_vocabulary(ids)]
+
+    def _in_vocabulary(self, ids: Iterable[int]) -> list[int]:
+        require(not isinstance(ids, str | bytes), f"token ids must be integers, got {ids!r:.60}")
         ids = [int(i) for i in ids]
-        self._check(ids)
-        return [self._processor.id_to_piece(i) for i in ids]
-
-    def _check(self, ids: list[int]) -> None:
-        if ids and not 0 <= min(ids) <= max(ids) < self.vocab_size:
-            wrong = next(i for i in ids if not 0 <= i < self.vocab_size)
-            raise ConfigError(
-                f"a token id must be at least 0 and below vocab_size {self.vocab_size}, got {wrong}"
-            )
+        for i in ids:
+            if not 0 <= i < self.vocab_size:
+                rule = f"at least 0 and below vocab_size {self.vocab_size}"
+                raise ConfigError(f"a token id must be {rule}, got {i}")
+        return ids
 
 
-def _not_blank(sentences: Iterable[str]) -> Iterator[str]:
-    return (_without_surrogates(sentence) for sentence in sentences if sentence.strip())
+def _strings(texts: Iterable[str]) -> Iterator[str]:
+    """The texts. Raises ConfigError for a string, which is a sequence of strings as well."""
+    require(not isinstance(texts, str), f"texts must be a list of strings, got {texts!r:.60}")
+    for text in texts:
+        if not isinstance(text, str):
+            raise ConfigError(f"a text must be a string, got {text!r:.60}")
+        yield text
 
 
 def _without_surrogates(text: str) -> str:
@@ -225,16 +231,14 @@ def _without_surrogates(text: str) -> str:
 
 def _explain(error: str, vocab_size: int) -> str:
     """SentencePiece's complaint about its training text in one line of ours."""
+    if found := re.search(r"ConfigError: (.*)", error):  # raised by the iterator that it was given
+        return found[1]
+    got = f"for this text, got {vocab_size}"
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
-        return (
-            f"vocab_size must be at most {found[1]} for this text, got {vocab_size}: "
-            "there is too little to learn from"
-        )
+        return f"vocab_size must be at most {found[1]} {got}: there is too little to learn from"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        return (
-            f"vocab_size must be at least {found[1]} for this text, got {vocab_size}: "
-            "4 special ids, 256 bytes and every common character have a place"
-        )
+        needs = "4 special ids, 256 bytes and every common character have a place"
+        return f"vocab_size must be at least {found[1]} {got}: {needs}"
     if "sentences_.empty()" in error:
         return "cannot train a tokenizer: the text has no sentences"
     return f"cannot train a tokenizer: {error}"

@@ -1,9 +1,11 @@
-"""A SentencePiece file, looked through before C++ reads it: it may come from a stranger.
+"""A SentencePiece file: its fields, and whether C++ can read it without harm.
 
 The library builds a tree of the pieces, as deep as the longest piece is long, and follows offsets
-in a table of characters. A file made with malice can have it overflow its stack or read beyond its
-memory, and such a death of the process is no exception that Python could catch. So the file is
-walked here first: it is a protocol buffer, of one level of messages.
+in a table of characters. A malicious file can overflow its stack or lead it beyond its memory, and
+the process dies without an exception that Python could catch. So the file is checked here first.
+
+It is a protocol buffer of one level of messages. SentencePiece has a reader for Python, and that
+was tried: it refuses every protobuf but the newest, which a process with TensorFlow cannot have.
 """
 
 from __future__ import annotations
@@ -11,58 +13,54 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from annotated_transformer.errors import ConfigError, require
 
-MOST_BYTES, MOST_PIECES, LONGEST_PIECE = 2**26, 2**20, 512
-VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5
-PIECE, NORMALIZER, DENORMALIZER, TABLE = 1, 3, 5, 2  # numbers of fields; the last of a normalizer
-MESSAGES = {PIECE, 2, NORMALIZER, 4, DENORMALIZER}  # 2 is the trainer, 4 a test of its own
-Field = tuple[int, int, int | bytes]
+MAX_MODEL_BYTES = 2**26
+MAX_PIECES = 2**20
+MAX_PIECE_BYTES = 512
+VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5  # how a field is stored
+
+# A tag is the number of a field and how it is stored.
+PIECE, TRAINER, NORMALIZER, SELF_TEST, DENORMALIZER = (n << 3 | BYTES for n in range(1, 6))
+PIECE_TEXT, PIECE_SCORE, PIECE_TYPE = 1 << 3 | BYTES, 2 << 3 | FIXED_32, 3 << 3 | VARINT
+TABLE = 2 << 3 | BYTES  # in a normalizer
 
 
 def require_sound(model: bytes) -> None:
     """Raise ConfigError unless SentencePiece can read `model` without harm."""
-    try:
-        _walk(model)
-    except ConfigError as error:
-        raise ConfigError(f"this is not a SentencePiece model: {error}") from None
-
-
-def _walk(model: bytes) -> None:
-    require(len(model) <= MOST_BYTES, f"it has {len(model):,} bytes, more than {MOST_BYTES:,}")
+    n_bytes = len(model)
+    require(n_bytes <= MAX_MODEL_BYTES, f"it has {n_bytes:,} bytes, more than {MAX_MODEL_BYTES:,}")
     seen: set[bytes] = set()
-    for number, kind, value in _fields(model):
-        if number not in MESSAGES:
-            continue
-        if kind != BYTES or not isinstance(value, bytes):
-            raise ConfigError("a part of it has another type")
-        if number == PIECE:
+    for tag, value in fields(model):
+        require(tag >> 3 > 5 or tag & 7 == BYTES, "a part of it is stored in another way")
+        if tag == PIECE:
             _require_piece(value, seen)
-            continue
-        for part, _, content in _fields(value):
-            if part == TABLE and number in (NORMALIZER, DENORMALIZER):
-                _require_table(content if isinstance(content, bytes) else b"no table")
+        elif tag in (NORMALIZER, DENORMALIZER):
+            for part, content in fields(value):
+                if part >> 3 == TABLE >> 3:
+                    _require_table(content if part == TABLE else b"no table")
     require(bool(seen), "it has no pieces")
 
 
 def _require_piece(message: bytes, seen: set[bytes]) -> None:
-    piece, score = b"", 0.0
-    for number, kind, value in _fields(message):
-        if number == 1 and isinstance(value, bytes) and kind == BYTES:
-            piece = value
-        elif number == 2 and isinstance(value, bytes) and kind == FIXED_32:
-            (score,) = struct.unpack("<f", value)
-        else:
-            require(number == 3 and kind == VARINT, "a piece has a part that is none")
-    require(0 < len(piece) <= LONGEST_PIECE, f"a piece has {len(piece):,} bytes")
-    require(b"\0" not in piece, "a piece has a NUL")
-    require(math.isfinite(score), "a piece has a score that is no number")
-    require(piece not in seen, "a piece stands there twice")
-    seen.add(piece)
-    require(len(seen) <= MOST_PIECES, f"it has more than {MOST_PIECES:,} pieces")
+    parts = dict(fields(message))  # of two fields with one tag the last counts, as in C++
+    require(parts.keys() <= {PIECE_TEXT, PIECE_SCORE, PIECE_TYPE}, "a piece has an unknown field")
+    text = parts.get(PIECE_TEXT, b"")
+    require(0 < len(text) <= MAX_PIECE_BYTES, f"a piece has {len(text):,} bytes")
+    require(b"\0" not in text, "a piece has a NUL")
+    require(math.isfinite(piece_score(parts)), "a piece has a score that is not a number")
+    require(text not in seen, "a piece occurs twice")
+    seen.add(text)
+    require(len(seen) <= MAX_PIECES, f"it has more than {MAX_PIECES:,} pieces")
+
+
+def piece_score(piece: dict[int, Any]) -> float:
+    """The score among the fields of a piece."""
+    return float(struct.unpack("<f", piece.get(PIECE_SCORE, bytes(4)))[0])
 
 
 def _require_table(table: bytes) -> None:
@@ -74,47 +72,50 @@ def _require_table(table: bytes) -> None:
     if not table:
         return
     (size,) = struct.unpack("<I", table[:4].ljust(4, b"\0"))
-    require(
-        size % 1024 == 0 and 0 < size <= len(table) - 4, "its table of characters has another size"
-    )
+    is_right = size % 1024 == 0 and 0 < size <= len(table) - 4
+    require(is_right, "its table of characters has another size")
     units = np.frombuffer(table, "<u4", size // 4, offset=4).astype(np.int64)
     texts = table[4 + size :]
-    inner = units >> 31 == 0
+    is_inner = units >> 31 == 0
     offsets = (units >> 10) << ((units & 512) >> 6)
-    blocks = np.arange(len(units)) ^ offsets
-    reached = blocks[inner]
+    children = np.arange(len(units)) ^ offsets
+    reached = children[is_inner]
     require(bool(((reached | 255) < len(units)).all()), "its table of characters leads nowhere")
-    leaves = units[blocks[inner & (units >> 8 & 1 == 1)]] & 0x7FFFFFFF
+    leaves = units[children[is_inner & (units >> 8 & 1 == 1)]] & 0x7FFFFFFF
     in_texts = not len(leaves) or int(leaves.max()) < len(texts)
     require(in_texts and texts[-1:] == b"\0", "its table of characters has no end")
 
 
-def _fields(message: bytes) -> Iterator[Field]:
-    """Number, kind and value of the fields of a protocol buffer; of groups, which nest, none."""
-    at, end = 0, len(message)
-    while at < end:
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Tag and value of the fields of a protocol buffer: an integer of a varint, else bytes.
+
+    Raises ConfigError for what is none. Groups, which nest, are refused.
+    """
+    at = 0
+    while at < len(message):
         tag, at = _varint(message, at)
-        require(tag < 2**32, "it is no protocol buffer")  # C++ would drop what is above
-        number, kind = tag >> 3, tag & 7
-        value: int | bytes
-        if kind == VARINT:
-            value, at = _varint(message, at)
-        else:
-            length = {FIXED_64: 8, FIXED_32: 4}.get(kind, 0)
-            if kind == BYTES:
-                length, at = _varint(message, at)
-            require(kind in (BYTES, FIXED_64, FIXED_32), "it is no protocol buffer")
-            value, at = message[at : at + length], at + length
-            require(at <= end, "it is cut short")
-        require(number > 0, "it is no protocol buffer")
-        yield number, kind, value
+        # C++ keeps 32 bits of a tag, and would see a field where this reader sees another.
+        require(8 <= tag < 2**32, "it is no protocol buffer")
+        stored = tag & 7
+        value: Any = 0
+        end = at
+        if stored in (VARINT, BYTES):
+            value, end = _varint(message, at)
+        if stored != VARINT:
+            n_bytes = {BYTES: value, FIXED_64: 8, FIXED_32: 4}.get(stored, -1)
+            require(n_bytes >= 0, "it is no protocol buffer")
+            at, end = end, end + n_bytes
+            require(end <= len(message), "it is cut short")
+            value = message[at:end]
+        yield tag, value
+        at = end
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """An integer in groups of seven bits, the lowest first, and where it ends."""
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(message):
-            raise ConfigError("it is cut short")
+        require(at < len(message), "it is cut short")
         value |= (message[at] & 127) << shift
         at += 1
         if message[at - 1] < 128:

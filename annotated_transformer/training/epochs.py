@@ -7,24 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from annotated_transformer.config import SpecialIds, TrainConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, say
 from annotated_transformer.text.batching import (
     Batch,
     TextPairs,
     TokenPair,
     concatenated,
     encode_pairs,
-    fingerprint,
     token_batches,
 )
+from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.planning import (
     WINDOW,
     JoinedPairs,
     PairsInMemory,
     PairStore,
+    n_fitting,
     planned_batches,
 )
-from annotated_transformer.text.shards import LONGEST, Shards
+from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.training.distributed.processes import ALONE, Processes
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class TrainingPairs:
     ) -> None:
         self.tokenizer = tokenizer
         self.pairs = pairs
+        self.is_to_say_left_out = processes.is_first
         self.encoded: PairStore | list[TokenPair] = []
         if isinstance(pairs, Shards):
             require(
@@ -66,16 +68,19 @@ class TrainingPairs:
             config = config.replace(window=config.window or WINDOW)
             self.encoded = pairs
         self.config = config
-        self.fingerprint = pairs.fingerprint if isinstance(pairs, Shards) else fingerprint(pairs)
+        self.fingerprint = pairs.pairs_sha256 if isinstance(pairs, Shards) else pairs_sha256(pairs)
 
     def __call__(self, epoch: int) -> EpochPairs:
         config = self.config
         seed = config.seed * 100_003 + epoch
         if not isinstance(self.pairs, Shards) and (not len(self.encoded) or config.bpe_dropout):
-            longest = LONGEST + 1 if config.window else config.max_length
+            longest = MAX_SENTENCE_TOKENS + 1 if config.window else config.max_length
             ids = encode_pairs(self.tokenizer, self.pairs, longest, config.bpe_dropout, seed)
             self.encoded = PairsInMemory(ids) if config.window else ids
         require(len(self.encoded) > 0, nothing_to_train_on(config))
+        if self.is_to_say_left_out:
+            self.is_to_say_left_out = False
+            self._say_left_out()
         if isinstance(self.encoded, PairStore):
             share = config.concatenate
             store = self.encoded
@@ -85,6 +90,15 @@ class TrainingPairs:
         )
         fits = [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
         return self.encoded + fits
+
+    def _say_left_out(self) -> None:
+        n = len(self.pairs)
+        most = self.config.max_length
+        ids = self.encoded
+        n_left_out = n - (n_fitting(ids, most) if isinstance(ids, PairStore) else len(ids))
+        if n_left_out:
+            reason = f"they have no token, or more than max_length {most}, on a side"
+            say(f"{n_left_out:,} of {n:,} training pairs are left out: {reason}")
 
 
 def nothing_to_train_on(config: TrainConfig) -> str:

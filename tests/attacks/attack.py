@@ -1,18 +1,20 @@
 """What the scripts of this folder share: each makes a hostile file and gives it to two readers.
 
 One trusts the file, as much software does; the other is this package, which must refuse it in one
-line, with little memory. A script has three functions: `make(folder)` writes the file into a folder
-that holds a small good checkpoint, `trusting(folder)` reads it as software that trusts it, and
-`ours(folder)` as this package does. Where a known digest refuses the file before anything else can,
-`behind(folder)` reads it with a digest that fits. All readers are processes of their own, with a
-limit on memory and on time of the processor, so that nothing here can do harm. A clock on the wall
-stops only what waits: `PATIENCE` of a script says how many seconds its trusting reader may.
+line, with little memory. A script has two or three functions: `make(folder)` writes the file into a
+folder that holds a small good checkpoint, `trusting(folder)` reads it as software that trusts it,
+and `ours(folder)` as this package does, where that is not `load_model(folder)`. Where a known
+digest refuses the file before anything else can, `behind(folder)` reads it with a digest that fits.
+All readers are processes of their own, with a limit on memory and on time of the processor, so that
+nothing here can do harm. A clock on the wall stops only what waits: `PATIENCE` of a script says how
+many seconds its trusting reader may.
 
-    python tests/attacks/pickled_weights.py
+    python tests/attacks/attack.py pickled_weights
 """
 
 import dataclasses
 import hashlib
+import importlib
 import os
 import resource
 import signal
@@ -136,16 +138,21 @@ def outcomes(script: ModuleType, folder: Path) -> tuple[Outcome, Outcome]:
     translated(good_checkpoint(folder))  # in this process, so that what is loaded late is loaded
     script.make(folder)
     trusting = read(script.trusting, folder, HARM, getattr(script, "PATIENCE", PATIENCE))
-    return trusting, read(script.ours, folder)
+    return trusting, read(getattr(script, "ours", checkpoint.load_model), folder)
 
 
 def main() -> None:
-    """Run the script that calls this."""
-    script = sys.modules["__main__"]
+    """Run the script that the argument names."""
+    script = importlib.import_module(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["ANNOTATED_TRANSFORMER_CACHE"] = folder  # or a corpus in the user's own would do
         trusting, ours = outcomes(script, Path(folder).resolve() / "stranger")
     print((script.__doc__ or "").splitlines()[0])
     print(f"  software that trusts it: {trusting.words}")
     verdict = "refuses" if ours.refused else "DOES NOT REFUSE"
     print(f"  this package {verdict}, with {ours.peak / 2**20:.0f} MiB: {ours.words}")
     sys.exit(not ours.refused or ours.peak > MOST_MEMORY)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,6 @@
 
 import attack
 
-from annotated_transformer.checkpoint.directory import load_model
-
 
 def make(folder):
     (folder / "config.json").write_text(f"open({attack.MARK!r}, 'w').close()")
@@ -11,11 +9,3 @@ def make(folder):
 
 def trusting(folder):
     exec((folder / "config.json").read_text())
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

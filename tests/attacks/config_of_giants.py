@@ -2,10 +2,7 @@
 
 import json
 
-import attack
 import torch
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -16,11 +13,3 @@ def make(folder):
 def trusting(folder):
     sizes = json.loads((folder / "config.json").read_text())["model"]
     torch.nn.Linear(sizes["d_model"], sizes["d_ff"])
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

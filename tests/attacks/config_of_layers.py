@@ -2,10 +2,7 @@
 
 import json
 
-import attack
 import torch
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -17,11 +14,3 @@ def make(folder):
 def trusting(folder):
     n_layers = json.loads((folder / "config.json").read_text())["model"]["N"]
     torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(n_layers))
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -2,10 +2,6 @@
 
 import json
 
-import attack
-
-from annotated_transformer.checkpoint.directory import load_model
-
 
 def make(folder):
     (folder / "config.json").unlink()
@@ -14,11 +10,3 @@ def make(folder):
 
 def trusting(folder):
     json.loads((folder / "config.json").read_text())
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

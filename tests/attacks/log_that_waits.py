@@ -20,7 +20,3 @@ def trusting(folder):
 
 def ours(folder):
     attack.resume(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

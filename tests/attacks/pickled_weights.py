@@ -3,8 +3,6 @@
 import attack
 import torch
 
-from annotated_transformer.checkpoint.directory import load_model
-
 
 class Program:
     def __reduce__(self):
@@ -18,11 +16,3 @@ def make(folder):
 def trusting(folder):
     with open(folder / "model.safetensors", "rb") as file:
         torch.load(file, weights_only=False)
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -2,8 +2,6 @@
 
 import json
 
-import attack
-
 from annotated_transformer.text import corpus
 
 
@@ -18,7 +16,3 @@ def trusting(folder):
 
 def ours(folder):
     list(corpus.stream("wmt14-en-de", "train", folder))
-
-
-if __name__ == "__main__":
-    attack.main()

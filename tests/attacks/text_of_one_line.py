@@ -1,7 +1,5 @@
 """A text of four gigabytes without a line feed, which takes no room on the disk."""
 
-import attack
-
 from annotated_transformer.text.corpus import load_files
 
 
@@ -17,7 +15,3 @@ def trusting(folder):
 
 def ours(folder):
     load_files(folder / "text", folder / "text")
-
-
-if __name__ == "__main__":
-    attack.main()

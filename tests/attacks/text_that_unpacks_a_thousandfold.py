@@ -3,8 +3,6 @@
 import gzip
 import zlib
 
-import attack
-
 from annotated_transformer.text.corpus import load_files
 
 
@@ -22,7 +20,3 @@ def trusting(folder):
 
 def ours(folder):
     load_files(folder / "text.gz", folder / "text.gz")
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -1,7 +1,5 @@
 """A tree of a hundred thousand brackets, for a parser that calls itself."""
 
-import attack
-
 from annotated_transformer.parsing.trees import read_trees
 
 
@@ -20,7 +18,3 @@ def trusting(folder):
 
 def ours(folder):
     read_trees((folder / "trees").read_text())
-
-
-if __name__ == "__main__":
-    attack.main()

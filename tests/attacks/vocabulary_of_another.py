@@ -2,7 +2,6 @@
 
 import attack
 
-from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.text.tokenizer import Tokenizer
 from toys import text_pairs
@@ -11,7 +10,7 @@ from toys import text_pairs
 def make(folder):
     tokenizer = attack.toy_tokenizer()
     model = attack.small_model(dtype=attack.torch.float32, **attack.MODEL.to_dict())
-    save_weights(folder / "model.safetensors", model, metadata={"tokenizer": tokenizer.digest})
+    save_weights(folder / "model.safetensors", model, metadata={"tokenizer": tokenizer.sha256})
     other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
     other.save(folder / "tokenizer.model")
 
@@ -20,11 +19,3 @@ def trusting(folder):
     tokenizer, written = Tokenizer.load(folder / "tokenizer.model"), attack.toy_tokenizer()
     text = tokenizer.decode(written.encode("deaf head"))
     return f"translates {text!r} where somebody wrote 'deaf head'"
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -1,10 +1,7 @@
 """A table of characters whose offsets lead out of its memory."""
 
-import attack
 import numpy as np
 from test_vocabulary_file import GOOD, LEADS_OUT, table
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -15,11 +12,3 @@ def trusting(folder):
     """As SentencePiece before 0.2.2, which read whatever lies there."""
     units = np.asarray(LEADS_OUT)
     units[(units[0] >> 10) ^ ord("a")]
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -1,10 +1,7 @@
 """A byte whose name is no text: the complaint about it cannot be read either."""
 
-import attack
 import sentencepiece
 from test_vocabulary_file import GOOD, piece
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -17,11 +14,3 @@ def trusting(folder):
         sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
     except RuntimeError:
         return ""
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

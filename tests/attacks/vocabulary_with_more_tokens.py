@@ -1,9 +1,7 @@
 """A vocabulary with more tokens than the model has rows: on a GPU the process is lost."""
 
-import attack
 import torch
 
-from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.text.tokenizer import Tokenizer
 from toys import text_pairs
 
@@ -17,11 +15,3 @@ def make(folder):
 def trusting(folder):
     tokenizer = Tokenizer.load(folder / "tokenizer.model")
     torch.nn.Embedding(280, 8)(torch.tensor([tokenizer.vocab_size - 1]))
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -3,10 +3,8 @@
 import json
 import math
 
-import attack
 import torch
 
-from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.model.transformer import Transformer
 
@@ -29,11 +27,3 @@ def make(folder):
 
 def trusting(folder):
     (folder / "model.safetensors").read_bytes()
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -1,10 +1,7 @@
 """Weights that are not numbers, and make every sentence nonsense."""
 
-import attack
 import torch
 from safetensors.torch import load_file, save_file
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -16,11 +13,3 @@ def make(folder):
 def trusting(folder):
     logits = load_file(folder / "model.safetensors")["embedding.weight"].sum(dim=1)
     return f"goes on with a best token {logits.argmax().item()}, whose score is {logits.max()}"
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -2,10 +2,6 @@
 
 import os
 
-import attack
-
-from annotated_transformer.checkpoint.directory import load_model
-
 PATIENCE = 2
 
 
@@ -16,11 +12,3 @@ def make(folder):
 
 def trusting(folder):
     (folder / "model.safetensors").read_bytes()
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -2,10 +2,7 @@
 
 import json
 
-import attack
 from safetensors import safe_open
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -18,11 +15,3 @@ def make(folder):
 def trusting(folder):
     with safe_open(folder / "model.safetensors", "pt") as file:
         dict.fromkeys(file.keys())
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

@@ -1,9 +1,6 @@
 """Weights in which one bit was changed on the way."""
 
-import attack
 from safetensors.torch import load_file
-
-from annotated_transformer.checkpoint.directory import load_model
 
 
 def make(folder):
@@ -15,11 +12,3 @@ def make(folder):
 def trusting(folder):
     largest = max(t.abs().max().item() for t in load_file(folder / "model.safetensors").values())
     return f"takes it for a model, with a weight of {largest:.0e}"
-
-
-def ours(folder):
-    load_model(folder)
-
-
-if __name__ == "__main__":
-    attack.main()

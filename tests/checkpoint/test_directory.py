@@ -524,7 +524,7 @@ def test_a_run_may_be_named_by_where_one_stands(run, monkeypatch, here, name):
 @pytest.fixture
 def trained(run):
     """The same run, whose files of weights say what they belong to."""
-    about = belongs_to(ModelConfig(**SIZES), toy_tokenizer().digest)
+    about = belongs_to(ModelConfig(**SIZES), toy_tokenizer().sha256)
     for path in (run / "model.safetensors", *checkpoint.step_checkpoints(run)):
         save_tensors(path, load_tensors(path)[0], about)
     return run

@@ -1,5 +1,7 @@
 """The command line says what it did on standard output, and what the user got wrong in one line."""
 
+import gzip
+import io
 import itertools
 import json
 import os
@@ -7,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from safetensors.torch import load_file
@@ -272,7 +275,7 @@ def test_settings_go_to_the_model_or_to_the_training():
 
 
 def test_translate_keeps_lines_whatever_the_bytes(capsys, caplog, directory, tmp_path):
-    content = b"tea bad\r\n\n  \nfee\x00\xff\xfe\nbad\xe2\x80\xa8cab\rtea\n\xf0\x9f\x98\x80\n"
+    content = b"tea bad\r\n\n  \nfee\x00\x7f\nbad\xe2\x80\xa8cab\rtea\n\xf0\x9f\x98\x80\n"
     content += b"tea " * 10_000 + b"\ncab"
     (tmp_path / "in").write_bytes(content)
     status, _, err = run(
@@ -347,20 +350,32 @@ def test_a_byte_order_mark_is_no_text_to_translate_and_none_to_evaluate(
 
 
 @pytest.mark.slow
-def test_a_line_that_is_too_long_is_cut_and_named_and_the_next_is_the_next(
-    capsys, caplog, directory, tmp_path
-):
-    (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 300_000 + b"\ncab\n")
-    status, out, _ = run(
-        capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
-        0, "--max-source", 10,
-    )  # fmt: skip
-    (tmp_path / "in").write_bytes(b"tea\n" + b"bad " * 30 + b"\ncab\n")
-    assert (status, out) == run(
-        capsys, "translate", directory, "--input", tmp_path / "in", "--beam-size", 1, "--max-extra",
-        0, "--max-source", 10,
-    )[:2]  # fmt: skip
-    assert caplog.messages[0] == "line 2 has more than 1048576 bytes, only those are read"
+def test_gzip_is_translated_as_text_is(capsys, directory, files, tmp_path, monkeypatch):
+    """By its first bytes, from a file of any name and from standard input."""
+    packed = gzip.compress(files[0].read_bytes())
+    (tmp_path / "packed").write_bytes(packed)
+    translate = ["translate", directory, "--max-extra", 2, "--beam-size", 1]
+    expected = run(capsys, *translate, "--input", files[0])
+    assert expected[0] == 0
+    assert run(capsys, *translate, "--input", tmp_path / "packed") == expected
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed)))
+    assert run(capsys, *translate) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("Straße\n".encode("utf-16"), "in is not UTF-8 text: it looks like UTF-16"),
+        (b"tea\nStra\xdfe\n", "in, line 2: byte 0xdf is not UTF-8; perhaps the text is in Latin-1"),
+        (b"tea\rbad\r", "in has lines that end in CR alone"),
+        (b"tea\n" + b"bad " * 300_000, "in, line 2 has more than 1,048,576 bytes"),
+        (gzip.compress(b"tea\n")[:-9], "in is a damaged gzip file"),
+    ],
+    ids=["UTF-16", "Latin-1", "CR", "long", "cut"],
+)
+def test_what_is_no_text_to_translate_is_one_line(capsys, directory, tmp_path, content, words):
+    (tmp_path / "in").write_bytes(content)
+    assert words in refused(capsys, "translate", directory, "--input", tmp_path / "in")
 
 
 @pytest.fixture
@@ -597,6 +612,23 @@ def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
     assert before == {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
     (shards / "00000.ids.npy").write_bytes(content)
     assert run(capsys, *train)[0] == 0  # so the place was free
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_pipes_are_encoded_with_a_vocabulary_and_refused_without(
+    capsys, directory, files, tmp_path
+):
+    """As in --train <(zcat a.gz) <(zcat b.gz): a vocabulary of them would read them twice."""
+    pipes = [tmp_path / "a", tmp_path / "b"]
+    for pipe, file in zip(pipes, files):
+        os.mkfifo(pipe)
+        threading.Thread(target=pipe.write_bytes, args=(file.read_bytes(),), daemon=True).start()
+    encode = ["prepare", "--encode", "--train", *pipes, "--out", tmp_path / "out"]
+    err = refused(capsys, *encode)
+    assert f"{pipes[0]}, {pipes[1]} cannot be read twice, once to learn a vocabulary" in err
+    assert not (tmp_path / "out").exists()
+    status, printed, err = run(capsys, *encode, "--tokenizer", directory)
+    assert status == 0 and json.loads(printed)["pairs"] == 5, err
 
 
 @pytest.mark.parametrize(

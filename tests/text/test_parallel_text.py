@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
-import hashlib
+import inspect
 import itertools
+import lzma
 import os
 import random
 import re
@@ -14,18 +16,21 @@ import time
 import pytest
 
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.text import parallel_text
+from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.text.parallel_text import (
     BOMB_BYTES,
-    LONGEST_LINE,
-    Fingerprint,
-    bounded_lines,
+    MAX_LINE_BYTES,
+    PairsSHA256,
     load_files,
+    pairs_sha256,
     read_lines,
     sample,
     split_by_group,
     stream_files,
     stream_lines,
 )
+from toys import toy_tokenizer
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
 
@@ -48,10 +53,11 @@ def test_windows_line_ends_and_byte_order_mark_are_no_text(tmp_path):
     assert read_lines(write(tmp_path / "text", b"\xef\xbb\xbfone\r\ntwo\r\n")) == ["one", "two"]
 
 
-def test_a_mark_elsewhere_than_at_the_beginning_is_text(tmp_path):
-    content = "\ufeff\ufeffone\n\ufefftwo\n"
-    assert read_lines(write(tmp_path / "text", content)) == ["\ufeffone", "\ufefftwo"]
-    assert read_lines(write(tmp_path / "text.gz", content)) == ["\ufeffone", "\ufefftwo"]
+def test_a_mark_before_any_line_is_no_text_and_within_one_it_is(tmp_path):
+    """As in `cat` of two files of Windows."""
+    content = "\ufeffone\n\ufefftw\ufeffo\n"
+    assert read_lines(write(tmp_path / "text", content)) == ["one", "tw\ufeffo"]
+    assert read_lines(write(tmp_path / "text.gz", content)) == ["one", "tw\ufeffo"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
@@ -77,26 +83,14 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path, form):
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_a_line_without_end_is_named_and_not_read_to_its_end(tmp_path, name):
-    path = write(tmp_path / name, b"one\n" + b"x" * (LONGEST_LINE + 1) + b"\nthree\n")
-    with pytest.raises(
-        ConfigError,
-        match=r"text.*, line 2 has more than 1,048,576 bytes: text has one sentence a li",
-    ):
-        read_lines(path)
-    with open(write(tmp_path / "plain", b"x" * (3 * LONGEST_LINE) + b"y\nthree"), "rb") as file:
-        digest = hashlib.sha256()
-        assert [(len(line), whole) for line, whole in bounded_lines(file, digest.update)] == [
-            (LONGEST_LINE, False),
-            (5, True),
-        ]
-    assert digest.digest() == hashlib.sha256((tmp_path / "plain").read_bytes()).digest()
-
-
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_the_longest_line_is_whole(tmp_path, end):
-    with open(write(tmp_path / "text", b"x" * (LONGEST_LINE - len(end)) + end), "rb") as file:
-        assert [(len(line), whole) for line, whole in bounded_lines(file)] == [(LONGEST_LINE, True)]
+def test_a_line_without_end_is_named_and_the_longest_is_read(tmp_path, name, end):
+    longest = b"x" * (MAX_LINE_BYTES - len(end)) + end
+    assert list(map(len, read_lines(write(tmp_path / name, longest)))) == [longest.count(b"x")]
+    path = write(tmp_path / name, b"one\nx" + longest)
+    words = r"text.*, line 2 has more than 1,048,576 bytes: text has one sentence a line$"
+    with pytest.raises(ConfigError, match=words):
+        read_lines(path)
 
 
 def test_gzip_is_known_by_its_first_bytes(tmp_path):
@@ -113,11 +107,11 @@ def test_own_files_give_pairs(tmp_path):
 
 
 def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
-    source = write(tmp_path / "mine.en", "a house\n\na tree\nthe sea\n")
-    target = write(tmp_path / "mine.de", "ein Haus\nein Hund\n \t\ndas Meer\n")
+    source = write(tmp_path / "mine.en", "a house\n\na tree\nthe sea\n\u200b\u2060 \n")
+    target = write(tmp_path / "mine.de", "ein Haus\nein Hund\n \t\ndas Meer\nnichts\n")
     assert load_files(source, target) == [("a house", "ein Haus"), ("the sea", "das Meer")]
     printed = capsys.readouterr()
-    assert printed.out == "" and "2 of 4 pairs" in printed.err
+    assert printed.out == "" and "3 of 5 pairs" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -127,16 +121,24 @@ def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
         ("", "1\n", r"mine\.en is empty$"),
         ("1\n", "", r"mine\.de is empty$"),
         ("\n", "1\n", "no pair of sentences"),
-        ("1\n", b"Stra\xdfe\n", r"mine\.de, line 1: byte 0xdf is not UTF-8$"),
-        (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"mine\.en, line 3: byte 0xff is not UTF-8$"),
+        ("1\n", b"Stra\xdfe\n", r"mine\.de, line 1: byte 0xdf is not UTF-8; perhaps .* Latin-1 or"),
+        (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"mine\.en, line 3: byte 0xff is not UTF-8; perhaps"),
+        ("Straße".encode("utf-16"), "1\n", r"mine\.en is not UTF-8 text: it looks like UTF-16$"),
+        ("Straße\n".encode("utf-16-le"), "1\n", r"mine\.en is not .*: it looks like UTF-16$"),
+        ("Straße\n".encode("utf-16-be"), "1\n", r"mine\.en is not .*: it looks like UTF-16$"),
+        (bz2.compress(b"1\n"), "1\n", r"mine\.en is not UTF-8 text: it looks like bzip2$"),
+        (lzma.compress(b"1\n"), "1\n", r"mine\.en is not UTF-8 text: it looks like xz$"),
+        ("1\n", b"one\rtwo\r", r"mine\.de has lines that end in CR alone, as on old Macs: make"),
+        ("1\n", b"one\r" * 10**6, r"mine\.de has lines that end in CR alone"),
         (b"\x1f\x8bnonsense", "1\n", r"mine\.en is a damaged gzip file$"),
         (ZIPPED[:-9], "1\n", r"mine\.en is a damaged gzip file$"),
         (ZIPPED[:-5] + b"abcde", "1\n", r"mine\.en is a damaged gzip file$"),
         (ZIPPED[:10] + b"\xff" * 20, "1\n", r"mine\.en is a damaged gzip file$"),
     ],
     ids=[
-        "unequal", "first empty", "second empty", "blank", "Latin-1", "third line", "not gzip",
-        "cut", "wrong sum", "wrong body",
+        "unequal", "first empty", "second empty", "blank", "Latin-1", "third line", "UTF-16",
+        "UTF-16LE", "UTF-16BE", "bzip2", "xz", "CR", "many CR", "not gzip", "cut", "wrong sum",
+        "wrong body",
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path, source, target, words):
@@ -295,15 +297,39 @@ def test_a_sample_keeps_the_order_and_every_pair_has_the_same_chance():
     assert sample(pairs, 5, seed=1) == sample(pairs, 5, seed=1) != sample(pairs, 5, seed=2)
 
 
-def test_a_fingerprint_does_not_depend_on_how_the_pairs_come():
-    pairs, found = [(str(i), "x" * (i % 7)) for i in range(50)], set()
+def test_the_sha256_does_not_depend_on_how_the_pairs_come(monkeypatch):
+    monkeypatch.setattr(parallel_text, "HASHED_AT_ONCE", 10)
+    pairs = [(str(i), "x" * (i % 7)) for i in range(50)]
+    found = set()
     for steps in ([50], [1] * 50, [7, 0, 43], [10] * 5):
-        seen, rest = Fingerprint(), iter(pairs)
+        total, rest = PairsSHA256(), iter(pairs)
         for n in steps:
-            seen.add(itertools.islice(rest, n), at_once=10)
-            seen.hexdigest()  # which changes nothing
-        found.add(seen.hexdigest())
-    assert len(found) == 1
+            total.add(itertools.islice(rest, n))
+            total.hexdigest()  # which changes nothing
+        found.add(total.hexdigest())
+    assert found == {pairs_sha256(tuple(pairs))}
+
+
+def test_other_pairs_have_another_sha256():
+    pairs = [("ab", "c"), ("d", "")]
+    others = [
+        [], pairs[:1], pairs[::-1], [("a", "bc"), ("d", "")], [("ab", "cd"), ("", "")],
+        [("d", "c"), ("ab", "")], [("ab", "c"), ("d", "e")], [("ab", "c"), ("d", ""), ("", "")],
+    ]  # fmt: skip
+    assert len({pairs_sha256(some) for some in [pairs, *others]}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    "row", [{"en": "a", "de": "b"}, {"a", "b"}, "ab", ("a", "b", "c"), ("a", 1), ["a"], None]
+)
+def test_what_is_no_pair_of_text_is_refused(row):
+    """Python would take a dictionary apart into its keys, and a string into letters."""
+    words = re.escape(f"a pair must be (source, target), two strings, got {row!r}")
+    encode = inspect.unwrap(encode_pairs)  # a test checks its types, a user's program does not
+    for read in (pairs_sha256, lambda pairs: encode(toy_tokenizer(), pairs, 10)):
+        assert read([("a", "b"), ["a", "b"]])
+        with pytest.raises(ConfigError, match=f"^{words}$"):
+            read([("a", "b"), row])
 
 
 def test_what_unpacks_to_more_than_text_can_is_one_line(tmp_path):

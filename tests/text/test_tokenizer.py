@@ -104,6 +104,7 @@ def test_batch_equals_single(tokenizer):
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
     assert tokenizer.encode_batch([]) == []
     assert tokenizer.encode_batch(iter(["", "sea"])) == [[], tokenizer.encode("sea")]
+    assert tokenizer.encode_batch(texts * 9, threads=3) == tokenizer.encode_batch(texts * 9)
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
@@ -203,6 +204,18 @@ def test_symbols_are_one_id_each():
         assert tokenizer.decode(tokenizer.encode(other)) == other
 
 
+@pytest.mark.parametrize("texts", ["abc", ["abc", 3], [["abc"]], [b"abc"], [None]])
+def test_what_is_no_list_of_strings_is_refused(tokenizer, texts):
+    with pytest.raises(ConfigError, match=r"^(texts must be a list of|a text must be a) string"):
+        tokenizer.encode_batch(texts)
+    with pytest.raises(ConfigError, match=r"^(texts must be a list of|a text must be a) string"):
+        Tokenizer.train(texts, 300)
+    with pytest.raises(ConfigError, match=r"^(texts must be a list of|a text must be a) string"):
+        Tokenizer.train(SENTENCES, 300, symbols=texts)
+    with pytest.raises(ConfigError, match=r"^token ids must be integers, got '12'$"):
+        tokenizer.decode("12")
+
+
 def test_id_outside_the_vocabulary_is_refused(tokenizer):
     for wrong in (340, -1):
         with pytest.raises(ConfigError, match=f"below vocab_size 340, got {wrong}$"):
@@ -217,7 +230,7 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
     ):
         Tokenizer.load(tmp_path / "missing.model")
     for content, words in (
-        (b"", "the tokenizer model is empty"),
+        (b"", "not a SentencePiece model: it is empty"),
         (b"not a model", "not a SentencePiece model: it is no protocol buffer"),
     ):
         path = tmp_path / "other.model"

@@ -14,7 +14,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import concatenated, encode_pairs, token_batches
 from annotated_transformer.text.planning import WINDOW, planned_batches
 from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import LONGEST, Shards
+from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.loop import train
@@ -101,11 +101,26 @@ def test_the_order_of_lists_is_what_it_was(directory):
 
 def test_a_window_leaves_out_what_is_too_long_for_the_run(directory):
     config = toy_run_config(window=32)[1]
-    pairs = encode_pairs(toy_tokenizer(), PAIRS, LONGEST + 1)
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
     assert len(pairs) == 61
     batches = planned_batches(Shards(directory), 60, max_length=40, window=32)
     assert sum(len(batch.source) for batch in batches) == 60
     assert TrainingPairs(config, toy_tokenizer(), Shards(directory)).config == config
+
+
+@pytest.mark.parametrize(("name", "window"), [("lists", 0), ("lists", 32), ("shards", 32)])
+def test_how_many_pairs_are_left_out_is_said_once(directory, capsys, name, window):
+    config = toy_run_config(window=window)[1]
+    pairs = TrainingPairs(config, toy_tokenizer(), PAIRS if name == "lists" else Shards(directory))
+    for epoch in range(3):
+        pairs(epoch)
+    left_out = "2 of 62" if name == "lists" else "1 of 61"
+    assert capsys.readouterr().err == (
+        f"annotated-transformer: {left_out} training pairs are left out: they have no token, or "
+        "more than max_length 40, on a side\n"
+    )
+    TrainingPairs(config, toy_tokenizer(), PAIRS[:60])(0)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("make", [lambda d: Shards(d), lambda d: PAIRS])

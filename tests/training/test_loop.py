@@ -23,11 +23,11 @@ from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import (
     encode_pairs,
-    fingerprint,
     make_batch,
     pad_source,
     token_batches,
 )
+from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import (
     log as training_log,
@@ -963,7 +963,7 @@ def test_on_a_gpu_lengths_are_multiples_of_8_and_a_run_keeps_its_batches(tmp_pat
             assert on_gpu.multiple_of == expected
     run(tmp_path, train_steps=1)
     r = TrainingRun(*toy_run_config())
-    r.fingerprint, r.vocabulary = fingerprint(PAIRS), toy_tokenizer().digest
+    r.fingerprint, r.vocabulary = pairs_sha256(PAIRS), toy_tokenizer().sha256
     r.multiple_of = 8  # as it would be on a GPU, where the run is to go on
     training_state.restore(r, tmp_path)
     assert r.multiple_of == 1

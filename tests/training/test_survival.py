@@ -290,7 +290,7 @@ def test_weights_know_the_vocabulary_that_they_were_trained_with(tmp_path):
     """Another of the same size would translate into nonsense."""
     run(tmp_path / "run", train_steps=3)
     other = Tokenizer.train([side for pair in text_pairs(7, 200) for side in pair], 280)
-    assert other.digest != toy_tokenizer().digest
+    assert other.sha256 != toy_tokenizer().sha256
     other.save(tmp_path / "run" / "tokenizer.model")
     with pytest.raises(ConfigError, match="trained with another tokenizer than tokenizer.model"):
         checkpoint.load_model(tmp_path / "run")

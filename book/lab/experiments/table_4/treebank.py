@@ -26,7 +26,7 @@ from annotated_transformer.parsing.scoring import uncounted_words
 from annotated_transformer.parsing.trees import TOP, Tree, is_tag, read_trees, tree_words
 from annotated_transformer.text.downloads import (
     DATA_VARIABLE,
-    MOST_BYTES,
+    MAX_FILE_BYTES,
     cache_directory,
     fetch,
     find,
@@ -167,9 +167,8 @@ def _paths(treebank: Treebank, directories: list[Path]) -> tuple[Path, ...]:
         say(f"downloading {treebank.url} ({len(missing)} of {len(paths)} files are not here)")
         contents = list(treebank.fetch(treebank))
         verify(treebank.url, _digest(contents), treebank.sha256)
-        packed = (gzip.compress(content, mtime=0) for content in contents)
-        names = [f"{file}.gz" for file in treebank.files]
-        return tuple(store(folder / name, file) for name, file in zip(names, packed, strict=True))
+        named = zip(treebank.files, contents, strict=True)
+        return tuple(store(folder / f"{file}.gz", content) for file, content in named)
     return tuple(path for path in paths if path is not None)
 
 
@@ -190,7 +189,8 @@ def _fetch_zip(treebank: Treebank) -> Iterable[bytes]:
         with fetch(treebank.url, "the files") as file, zipfile.ZipFile(file) as archive:
             members = [archive.getinfo(f"treebank/combined/{file}") for file in treebank.files]
             size = sum(member.file_size for member in members)
-            require(size <= MOST_BYTES, f"{treebank.url} unpacks to more than {MOST_BYTES:,} bytes")
+            most = MAX_FILE_BYTES
+            require(size <= most, f"{treebank.url} unpacks to more than {most:,} bytes")
             return [archive.read(member) for member in members]
     except (zipfile.BadZipFile, KeyError) as error:
         raise ConfigError(f"{treebank.url} is not the archive expected: {error}") from None
