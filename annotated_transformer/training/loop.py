@@ -94,7 +94,7 @@ def train(
     elif init:
         path = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(path), path)
-        before = checkpoint.read_model_config(init)  # whose settings may be changed on purpose
+        before = checkpoint.read_model_config(init)  # dropout, say, may differ on purpose
         initial = checkpoint.trained_weights(init, before, tokenizer)
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     train_config = pairs.config
@@ -126,6 +126,7 @@ def train(
             batches = run.batches(pairs)
             try:
                 while True:
+                    # Validation comes first, so that a resumed run repeats one that failed.
                     due = run.steps > log.validated and is_due(train_config.validate_every)
                     if validate is not None and due:
                         log.write_validation(validate)
@@ -139,6 +140,7 @@ def train(
                         if is_due(train_config.checkpoint_every):
                             state.save(run, out)
                         elif validate is not None and is_due(train_config.validate_every):
+                            # Checkpoints to average keep their own, equal distances.
                             state.save(run, out, to_average=False)
             except KeyboardInterrupt:
                 if run.saved_steps < run.steps and not signals.broke_in:

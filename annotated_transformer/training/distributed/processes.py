@@ -187,6 +187,7 @@ def data_parallel(loss: nn.Module) -> nn.Module:
 
     Buffers are not synchronized: the only one, the table of positions, is computed.
     """
+    # Newer versions of PyTorch warn about `broadcast_buffers`, older ones lack its new name.
     known = inspect.signature(DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     options: dict[str, bool] = {name: False, "gradient_as_bucket_view": True}
