@@ -3,6 +3,7 @@ almost the same one in 8 bits."""
 
 import pickle
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -124,13 +125,15 @@ def test_a_model_made_ready_is_left_as_it_is():
 def test_only_the_matrices_of_one_product_are_held_twice():
     """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source:
     5 of a decoder layer, 3 of others."""
-    decoder = FastDecoder(small_model(N=3, d_model=8, h=2))
-    copied = sum(parameter.numel() for _, parameter in decoder.copies)
-    held = {
-        copy.untyped_storage().data_ptr(): copy.untyped_storage().nbytes()
-        for copy, _ in decoder.copies
-    }
-    assert copied == 3 * (3 + 5) * 8 * 8 and sum(held.values()) == 8 * copied  # float64
+    model = small_model(N=3, d_model=8, h=2)
+    decoder = FastDecoder(model)
+    parts = [decoder, *decoder.encoder_layers, *decoder.decoder_layers]
+    functions = [f for part in parts for f in vars(part).values() if isinstance(f, partial)]
+    weights = {f.keywords["weight"].data_ptr(): f.keywords["weight"] for f in functions}
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    copied = [weight for place, weight in weights.items() if place not in own]
+    assert sum(weight.numel() for weight in copied) == 3 * (3 + 5) * 8 * 8
+    assert len(weights) - len(copied) == 3 * (3 + 5) + 1  # W_O, W_1, W_2, cross W_Q, W_O; E
 
 
 def learn(model, _):
@@ -205,7 +208,7 @@ def read_from_the_copy(shape, weight_of=Tensor.round, keep_float16_copy=True):
     weight = weight_of(torch.randn(shape))
     rows, bias = torch.randn(65, shape[1]).type_as(weight), torch.randn(shape[0]).type_as(weight)
     product, expected = (
-        linear.as_function(weight, bias, keep_float16_copy),
+        linear.linear_function(weight, bias, keep_float16_copy),
         nn.functional.linear(rows, weight, bias),
     )
     for n in range(66):

@@ -85,10 +85,15 @@ def test_each_score_brings_its_signature():
 
 @pytest.mark.parametrize("score", [bleu, chrf])
 def test_what_cannot_be_scored_is_refused(score):
-    with pytest.raises(ConfigError, match="2 translations and 1 references"):
-        score(HYPOTHESES, REFERENCES[:1])
-    with pytest.raises(ConfigError, match="nothing to score"):
-        score([], [])
+    for hypotheses, references, message in (
+        (HYPOTHESES, REFERENCES[:1], "2 translations and 1 references"),
+        ([], [], "nothing to score"),
+        ("ab cd", "ab cd", "^translations are one string for each sentence, got 'ab cd'$"),
+        (HYPOTHESES, [[text] for text in REFERENCES], "^references are one string for each"),
+        (HYPOTHESES, [REFERENCES], "^references are one string for each translation, got "),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            score(hypotheses, references)
 
 
 def test_perplexity_is_the_exponential_of_pytorch_cross_entropy():
@@ -208,9 +213,18 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
     assert (status, printed.out) == (2, "") and "no pair is short enough" in printed.err
 
 
-def test_perplexity_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="at least one pair"):
-        perplexity(small_model(), [])
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "at least one pair"),
+        ([("I am.", "Ich bin.")], r"lists of token ids, got \('I am.', 'Ich bin.'\)$"),
+        (([4, 5], [6, 7]), r"lists of token ids, got \[4, 5\]$"),  # one pair, and not a list
+        ([{"en": [4], "de": [5]}], "lists of token ids, got {'en'"),
+    ],
+)
+def test_perplexity_is_of_pairs_of_ids(pairs, message):
+    with pytest.raises(ConfigError, match=message):
+        perplexity(small_model(), pairs)
 
 
 def test_the_brevity_penalty_is_that_of_papineni_and_others():

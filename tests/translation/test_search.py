@@ -1,4 +1,5 @@
 import functools
+import inspect
 import itertools
 import math
 import random
@@ -8,13 +9,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodeConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import (
     beam_search,
     greedy_search,
     length_penalty,
+    search_beams,
 )
 from toys import random_tokens, small_model
 
@@ -411,6 +413,19 @@ def test_learned_positions_limit_the_output():
 def test_impossible_searches_are_refused(settings, line):
     with pytest.raises(ConfigError, match=line):
         beam_search(TableModel(0), source_of(2), **settings)
+
+
+@pytest.mark.parametrize(
+    ("search", "settings"), [(greedy_search, ()), (search_beams, (DecodeConfig(),))]
+)
+def test_what_cannot_be_searched_is_refused(search, settings):
+    search = inspect.unwrap(search)  # without the tests' own check of shapes
+    model, source = small_model(p_drop=0.5), random_tokens(1, 2, 3)
+    for wrong, got in (([[4, 2]], "list"), (source[0], r"\(3,\)"), (source / 2, r"\(2, 3\)")):
+        with pytest.raises(ConfigError, match=f"one row for each sentence, got {got}$"):
+            search(model, wrong, *settings)
+    with pytest.raises(ConfigError, match=r"evaluation mode: call model.eval\(\)$"):
+        search(model.train(), source, *settings)
 
 
 def test_logits_in_bfloat16_are_scored_in_float32():

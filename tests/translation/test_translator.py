@@ -3,6 +3,7 @@ whatever the lines hold and whatever the model answers."""
 
 import itertools
 import logging
+import re
 
 import pytest
 
@@ -193,7 +194,19 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        list(translator().translate_stream(["tea"], **settings))
+        translator().translate_stream(["tea"], **settings)  # at the call, not at the first line
+
+
+@pytest.mark.parametrize("given", ["tea.", ["tea", 5], [["tea"]], [b"tea"]], ids=str)
+def test_what_is_no_list_of_strings_is_refused(given):
+    """A string is a sequence of strings too: of its letters."""
+    t = translator()
+    wrong = re.escape(repr(given if isinstance(given, str) else given[-1]))
+    for ask in (t.translate, t.n_best, lambda lines: list(t.translate_stream(lines))):
+        with pytest.raises(
+            ConfigError, match=f"^sentences must be a list of strings, got {wrong}$"
+        ):
+            ask(given)
 
 
 def test_settings_travel_whole_or_as_keywords_that_change_them():
