@@ -574,7 +574,7 @@ plt.show()
 #
 # :::{dropdown} Where this is
 # The layers as they were timed: `book/lab/experiments/table_1/layer_types.py`; what they cost:
-# `annotated_transformer/tables/cost.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/tables/test_table_1.py`.
+# `annotated_transformer/tables/table_1.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/tables/test_table_1.py`.
 # :::
 
 # %% [markdown]
