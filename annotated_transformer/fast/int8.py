@@ -32,7 +32,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features = weight.size(0)
         weight = weight.detach().contiguous()
-        # A row of zeros has the scale of a tiny number: with 0 its entries would be 0 / 0.
+        # A row of zeros would have a scale of 0, and 0 / 0 is no number that can be rounded.
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
         deprecated = ".*quantized tensor creation functions.*deprecated"
