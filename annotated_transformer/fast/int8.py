@@ -49,7 +49,8 @@ class Int8Linear(nn.Module):
 
     def function(self) -> Callable[[Tensor], Tensor]:
         """`forward` for one row or more, without a module's overhead."""
-        packed, reduce_range = self.packed, not sums_are_exact()
+        packed = self.packed
+        reduce_range = not sums_are_exact()
         linear = torch.ops.quantized.linear_dynamic.default
         return lambda x: linear(x, packed, reduce_range)
 

@@ -47,8 +47,8 @@ class LinearFunctions:
 
     def norm(self, norm: Any) -> Callable[[Tensor], Tensor]:
         weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
-        shape, eps = norm.normalized_shape, norm.eps
-        return partial(F.layer_norm, normalized_shape=shape, weight=weight, bias=bias, eps=eps)
+        layer_norm = partial(F.layer_norm, normalized_shape=norm.normalized_shape, eps=norm.eps)
+        return partial(layer_norm, weight=weight, bias=bias)
 
     def linear(self, layer: Any) -> Callable[[Tensor], Tensor]:
         if isinstance(layer, Int8Linear):

@@ -133,7 +133,8 @@ def explore_attention(
     is_known = bool(kinds) and set(kinds) <= set(ATTENTIONS)
     require(is_known, f"kinds must be some of {', '.join(ATTENTIONS)}, got {list(kinds)}")
     require(bool(source.strip()), "source must have a word in it")
-    ids, device = model.config, model.embedding.weight.device
+    ids = model.config
+    device = model.embedding.weight.device
     source_ids = [*tokenizer.encode(source), ids.eos_id]
     source_tensor = torch.tensor([source_ids], device=device)
     title = source

@@ -129,7 +129,7 @@ def attention_report(
     """
     texts, encoded = scorable(model.config, tokenizer, pairs)
     require(bool(texts), "there is no pair to look at")
-    config, device = model.config, model.embedding.weight.device
+    device = model.embedding.weight.device
     sources, targets = ([pair[side] for pair in texts] for side in (0, 1))
 
     def score() -> dict[str, float]:
@@ -148,7 +148,7 @@ def attention_report(
 
     longest = max(max(map(len, pair)) for pair in encoded) + 1
     in_batches = token_batches(
-        encoded, max(max_tokens, longest), shuffle=False, ids=config.special_ids
+        encoded, max(max_tokens, longest), shuffle=False, ids=model.config.special_ids
     )
     statistics = head_statistics(model, [batch.to(device) for batch in in_batches])
     layers: list[dict[str, Any]] = []
