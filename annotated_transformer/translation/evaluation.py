@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-LONGEST = 1024
+MAX_SENTENCE_TOKENS = 1024
 """The most tokens of a sentence, eos included, that are translated or scored."""
 
 
@@ -109,7 +109,8 @@ def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
 
     A side has at most 1,024 tokens, eos included, or `max_len` if learned positions end earlier.
     """
-    longest = min(LONGEST, config.max_len) if config.positions == "learned" else LONGEST
+    is_learned = config.positions == "learned"
+    longest = min(MAX_SENTENCE_TOKENS, config.max_len) if is_learned else MAX_SENTENCE_TOKENS
     kept = [i for i, pair in enumerate(pairs) if max(map(len, pair)) < longest]
     if n_left_out := len(pairs) - len(kept):
         rule = "pairs have more than %d tokens on a side and are left out of the perplexity"
