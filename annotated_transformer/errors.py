@@ -6,6 +6,7 @@ Every other module stands above this one.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 PROGRAM = "annotated-transformer"
 
@@ -43,6 +44,16 @@ def is_lack_of_memory(error: BaseException) -> bool:
     if type(error) is RuntimeError:  # PyTorch has no class for it on a CPU
         return "t allocate memory" in str(error)
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def require_strings(texts: Iterable[object], rule: str) -> None:
+    """Raise ConfigError with `rule` unless `texts` are strings, and not one string.
+
+    One string is a sequence of strings too, its letters, and would be taken for a list of them.
+    """
+    wrong = [texts] if isinstance(texts, str) else [t for t in texts if not isinstance(t, str)]
+    if wrong:
+        raise ConfigError(f"{rule}, got {wrong[0]!r:.60}")
 
 
 def say(message: str) -> None:

@@ -24,10 +24,11 @@ from annotated_transformer import ModelConfig, scaled_dot_product_attention
 from lab.exercises import check
 from lab.experiments.result_file import read_result
 from lab.experiments.table_1 import layer_types
+from lab.experiments.table_1.instruments import longest_chain
 from lab.experiments.table_1.layer_types import layers_to_connect
 from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.stacks import EncoderLayer
-from annotated_transformer.tables.table_1 import LAYERS, layer_operations, longest_chain
+from annotated_transformer.tables.table_1 import LAYERS, layer_operations
 
 use_style()
 
@@ -573,7 +574,7 @@ plt.show()
 #
 # :::{dropdown} Where this is
 # The layers as they were timed: `book/lab/experiments/table_1/layer_types.py`; what they cost:
-# `annotated_transformer/tables/cost.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/tables/test_table_1.py`.
+# `annotated_transformer/tables/table_1.py`. Tests: `tests/lab/experiments/test_layer_types.py`, `tests/tables/test_table_1.py`.
 # :::
 
 # %% [markdown]

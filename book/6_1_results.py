@@ -599,7 +599,7 @@ assert [f"{stage['test']['score']:.1f}" for stage in stages[1:]] == ["40.7", "41
 # models cannot be told apart.
 #
 # :::{dropdown} Where this is
-# `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/cost.py`; `bleu` and `perplexity` in
+# `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/table_2.py`; `bleu` and `perplexity` in
 # `translation/evaluation.py`; `average_checkpoints` in `checkpoint.py`. Tests: `tests/tables/test_table_1.py`,
 # `tests/translation/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
 # :::

@@ -775,8 +775,8 @@ plt.show()
 # - Weights alone do not explain: other weights can give the same output, and a position's vector mixes all words.
 #
 # :::{dropdown} Where this is
-# Code: `record_attention` in `annotated_transformer/looking/visualization.py`, `explore_attention` in `explorer.py`,
-# `inspect` and `knocked_out` in `inspection.py` beside it. Tests: `tests/looking/`, and
+# Code: `record_attention` in `annotated_transformer/looking/record.py`; beside it `explore_attention` in
+# `explorer.py`, `knocked_out` in `knock_out.py` and `attention_report` in `report.py`. Tests: `tests/looking/`, and
 # `tests/lab/experiments/test_knock_out.py`.
 # :::
 

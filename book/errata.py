@@ -352,7 +352,7 @@ print("a child module over a number       no error; what is never called never d
 
 # %% [markdown]
 # :::{dropdown} Where this is
-# `TABLE_2` and `training_cost` in `annotated_transformer/tables/cost.py`, `TABLE_3` and `vocabulary_interval` in
+# `TABLE_2` and `training_cost` in `annotated_transformer/tables/table_2.py`, `TABLE_3` and `vocabulary_interval` in
 # `tables/table_3.py`; the switches are fields of `ModelConfig` and `TrainConfig`.
 # :::
 #

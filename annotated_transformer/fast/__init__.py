@@ -1,1 +1,1 @@
-"""What only makes it sooner, at equal values: packing, fused decoding, 8 bits."""
+"""What only makes it faster: packing, fused decoding, the loss in blocks, 8 bits."""

@@ -17,12 +17,13 @@ from annotated_transformer.model.transformer import Transformer
 
 
 class Int8Linear(nn.Module):
-    """x W^T + b with W and x rounded to 8 bits: W once, row by row, x at each call, as a whole.
+    """x W^T + b with W and x rounded to 8 bits: W once, row by row; x at each call, as a whole.
 
-    w is s_w q_w with an integer -127 <= q_w <= 127 and s_w = max |w| / 127 of its row; x is
-    s_x (q_x - z), with 256 steps from its least to its largest entry, or 128 where the CPU's sums
-    would not be exact. So an output depends a little on what else is in the batch. The kernels are
-    PyTorch's own, of a kind that it has deprecated; LOG.md has the plan for the day they go.
+    An entry of W is s_w q_w, with an integer -127 <= q_w <= 127 and its row's s_w = max |w| / 127.
+    An entry of x is s_x (q_x - z), in 256 steps from the least to the largest entry, or in 128
+    where the CPU's sums of 256 would not be exact. So an output depends a little on what else is in
+    the batch. The kernels are PyTorch's own, of a kind that it has deprecated (LOG.md, "8 bits",
+    says what replaces them).
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features = weight.size(0)
         weight = weight.detach().contiguous()
+        # A row of zeros would have a scale of 0, and 0 / 0 is no number that can be rounded.
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
         deprecated = ".*quantized tensor creation functions.*deprecated"
@@ -46,8 +48,9 @@ class Int8Linear(nn.Module):
         return self.function()(x)
 
     def function(self) -> Callable[[Tensor], Tensor]:
-        """`forward` for one row or more, without what it costs to call a module."""
-        packed, reduce_range = self.packed, not sums_are_exact()
+        """`forward` for one row or more, without a module's overhead."""
+        packed = self.packed
+        reduce_range = not sums_are_exact()
         linear = torch.ops.quantized.linear_dynamic.default
         return lambda x: linear(x, packed, reduce_range)
 
@@ -66,20 +69,15 @@ class Int8Linear(nn.Module):
 
 @cache
 def sums_are_exact() -> bool:
-    """Whether this CPU adds products of 8 bits without overflow.
-
-    A CPU without VNNI adds pairs of them in 16 bits.
-    """
+    """Whether this CPU adds products of 8 bits without overflow: one without VNNI does not."""
+    # It adds products of 255 x 127 in pairs, in 16 bits, where the sum saturates at 32,767.
     ones = torch.ones(1, 64)
     linear = torch.ops.quantized.linear_dynamic.default
     return linear(ones, Int8Linear(ones).packed, reduce_range=False).item() > 63
 
 
 class Int8Embedding(SharedEmbedding):
-    """The shared embedding, with its projection in 8 bits.
-
-    Tokens are still looked up in float32.
-    """
+    """The shared embedding: its projection is in 8 bits, its look-up in float32."""
 
     def __init__(self, embedding: SharedEmbedding) -> None:
         nn.Module.__init__(self)
@@ -93,23 +91,18 @@ class Int8Embedding(SharedEmbedding):
 def quantize(model: Transformer) -> Transformer:
     """Put every linear layer and the projection to logits into 8 bits, in place.
 
-    This is for decoding on a CPU alone. Embeddings, norms, softmax and attention stay in float32.
+    This is for decoding on a CPU only. Embeddings, norms, softmax and attention stay in float32.
     Such a model cannot be saved. Raises ConfigError where PyTorch has no such kernels, and unless
-    the model is in float32, on the CPU and not in 8 bits already.
+    the model is in float32, on the CPU and not yet in 8 bits.
     """
     weight = model.embedding.weight
-    require(
-        weight.device.type == "cpu" and weight.dtype == torch.float32,
-        "int8 needs a model in float32 on the CPU",
-    )
+    is_float32 = weight.is_cpu and weight.dtype == torch.float32
+    require(is_float32, "int8 needs a model in float32 on the CPU")
     require(not isinstance(model.embedding, Int8Embedding), "the model is in 8 bits already")
-    engines = {"x86", "fbgemm", "onednn", "qnnpack"} & set(
-        torch.backends.quantized.supported_engines
-    )
-    require(
-        bool(engines) and hasattr(torch, "quantize_per_channel"),
-        "this PyTorch has no 8-bit kernels for its CPU",
-    )
+    engines = {"x86", "fbgemm", "onednn", "qnnpack"}
+    has_engine = not engines.isdisjoint(torch.backends.quantized.supported_engines)
+    has_kernels = has_engine and hasattr(torch, "quantize_per_channel")
+    require(has_kernels, "this PyTorch has no 8-bit kernels for its CPU")
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):

@@ -16,26 +16,26 @@ from annotated_transformer.model.transformer import Transformer
 
 
 def _varlen_attn(*args: Any, **options: Any) -> Any:
-    """PyTorch's kernel, imported when it is called: its module loads the compiler, for seconds."""
+    """PyTorch's kernel, imported at a call: its module loads the compiler, which takes seconds."""
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn(*args, **options)
 
 
 varlen_attn: Any = _varlen_attn if torch.__version__ >= "2.11" else None
-"""None before PyTorch 2.11, whose kernel has no windows, which are how it is made causal."""
+"""None before PyTorch 2.11: the kernel is made causal by its windows, which it has since then."""
 
 
 class Packing:
     """Takes the real positions out of a padded batch, and puts them back.
 
-    Projections, feed-forward network, norms and dropout work on each position alone, so that they
-    need no padding. Attention alone has to know which positions are of one sentence: a GPU's kernel
-    is told where each one starts, for all others the rows are put back into (B, L).
+    Projections, feed-forward network, norms and dropout work on each position alone, so they need
+    no padding. Only attention has to know which positions belong to one sentence: a GPU's kernel is
+    told where each sentence starts; for every other kernel the rows are put back into (B, L).
     """
 
     def __init__(self, real: Bool[Tensor, "B L"]) -> None:
-        """From where the real tokens are: at least one."""
+        """`real` is True at real tokens, of which there is at least one."""
         self.shape = real.shape
         self.positions = real.flatten().nonzero()[:, 0]
         self.rows = torch.zeros(real.numel(), dtype=torch.long, device=real.device)
@@ -46,10 +46,8 @@ class Packing:
         self.longest = int(lengths.max())
 
     def to(self, device: torch.device | str) -> Packing:
-        """The same on another device.
-
-        A GPU need not be asked where the real positions are: the host knows.
-        """
+        """The same on another device."""
+        # Made on the host, which knows the real positions; to ask a GPU would be to wait for it.
         moved = copy(self)
         on_gpu = torch.device(device).type == "cuda"
         for name in ("positions", "rows", "starts"):
@@ -62,70 +60,36 @@ class Packing:
     def where_it_pays(
         cls, real: Bool[Tensor, "B L"], least_padding: float = 0.04
     ) -> Packing | None:
-        """None where less than `least_padding` of the positions are padding.
+        """None where at most `least_padding` of the positions are padding.
 
-        Packing costs some copies.
+        Below that the copies cost what they save (LOG.md, "Padding: packed training").
         """
         n_padding = real.numel() - int(real.sum())
         return cls(real) if n_padding > least_padding * real.numel() else None
 
     def pack(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "R D"]:
         """The rows of real positions, sentence after sentence."""
-        return _Pack.apply(x.flatten(0, 1), self.positions)
+        return x.flatten(0, 1).index_select(0, self.positions)
 
     def unpack(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "B L D"]:
         """Every row back in its place.
 
-        A position of padding holds the first row, and gets no gradient. Attention gives padding
-        no weight as a key, and `pack` leaves out what padding finds as a query.
+        A position of padding holds the first row. That changes no value and no gradient: attention
+        gives padding no weight as a key, and `pack` leaves out what padding finds as a query.
         """
-        return _Unpack.apply(x, self.rows, self.positions).view(*self.shape, -1)
-
-
-class _Pack(torch.autograd.Function):
-    """x[positions]; its gradient is 0 elsewhere.
-
-    Positions are distinct, so that nothing has to be added up.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, positions_R: Tensor) -> Tensor:
-        ctx.save_for_backward(positions_R)
-        ctx.n = x_ND.size(0)
-        return x_ND.index_select(0, positions_R)
-
-    @staticmethod
-    def backward(ctx: Any, grad_RD: Tensor) -> tuple[Tensor, None]:
-        (positions_R,) = ctx.saved_tensors
-        return grad_RD.new_zeros(ctx.n, grad_RD.size(1)).index_copy_(0, positions_R, grad_RD), None
-
-
-class _Unpack(torch.autograd.Function):
-    """x[rows], where the gradient of the real positions alone comes back."""
-
-    @staticmethod
-    def forward(ctx: Any, x_RD: Tensor, rows_N: Tensor, positions_R: Tensor) -> Tensor:
-        ctx.save_for_backward(positions_R)
-        return x_RD.index_select(0, rows_N)
-
-    @staticmethod
-    def backward(ctx: Any, grad_ND: Tensor) -> tuple[Tensor, None, None]:
-        (positions_R,) = ctx.saved_tensors
-        return grad_ND.index_select(0, positions_R), None, None
+        return x.index_select(0, self.rows).view(*self.shape, -1)
 
 
 Packings = tuple[Packing | None, Packing | None]
-"""Of the source and of the target; None for a side that is padded."""
+"""Of the source and of the target; None for a side that stays padded."""
 
 
 def packings_where_they_pay(
     model: Transformer, source: Int[Tensor, "B S"], target_in: Int[Tensor, "B T"]
 ) -> Packings:
-    """The packing of each side of which more than a little is padding."""
-    source_packing, packing = (
-        Packing.where_it_pays(side != model.config.pad_id) for side in (source, target_in)
-    )
-    return source_packing, packing
+    """The packing of each side, where enough of it is padding."""
+    pad_id = model.config.pad_id
+    return Packing.where_it_pays(source != pad_id), Packing.where_it_pays(target_in != pad_id)
 
 
 def packed_decode(
@@ -134,11 +98,11 @@ def packed_decode(
     target_in: Int[Tensor, "B T"],
     packings: Packings | None = None,
 ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
-    """The decoder's output with little computed on padding, and the positions of its rows.
+    """The decoder's output, with little computed on padding, and the position of each of its rows.
 
-    The positions are among the B x T of `target_in`. The rows are those of `model.decode`, computed
-    by the same layers; a test holds values and gradients equal. Each side is packed
-    where it pays, so that a few rows may be padding, or as `packings` says.
+    Positions count the B x T of `target_in`. The rows are those of `model.decode`, computed by the
+    same layers; a test holds values and gradients equal. Each side is packed as `packings` says, by
+    default where it pays: then a few rows may be padding.
     """
     mask = model.source_mask(source)
     source_packing, packing = packings or packings_where_they_pay(model, source, target_in)
@@ -173,10 +137,10 @@ def attend_packed(
     mask: Bool[Tensor, "B 1 1 S"] | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """What `attention(x, memory, mask, causal)` gives where x is packed, memory is, or both.
+    """What `attention(x, memory, mask, causal)` gives where x, memory or both are packed.
 
-    The output has the rows of x; without `memory` its keys are those of x. Where both are packed,
-    and a GPU has a kernel for sentences of different lengths, no padding and no mask is made.
+    The output has the rows of x; without `memory` its keys are those of x. Where both are packed
+    and a GPU has a kernel for sentences of different lengths, neither padding nor mask is made.
     """
     memory = x if memory is None else memory
     rows = attention.W_Q(x), attention.W_K(memory), attention.W_V(memory)
@@ -200,21 +164,15 @@ def attend_packed(
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether this PyTorch and this GPU have attention for sentences of different lengths.
-
-    The GPU must be of the generation Ampere or newer.
-    """
-    return (
-        varlen_attn is not None
-        and device.type == "cuda"
-        and torch.cuda.get_device_properties(device).major >= 8
-    )
+    """Whether this PyTorch and this GPU have attention for sentences of different lengths."""
+    is_here = varlen_attn is not None and device.type == "cuda"
+    return is_here and torch.cuda.get_device_properties(device).major >= 8  # Ampere
 
 
 def fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -> bool:
     """Whether FlashAttention 2 (Dao 2023) can take these queries.
 
-    It needs 16 bits and d_k = d_v, a multiple of 8 up to 256; `varlen_attn` drops no weights.
+    It needs 16 bits and d_k = d_v, a multiple of 8 up to 256; `varlen_attn` has no dropout.
     """
     d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
     fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)

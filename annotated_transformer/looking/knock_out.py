@@ -9,31 +9,26 @@ import torch
 from torch import Tensor
 
 from annotated_transformer.errors import require
+from annotated_transformer.looking.record import ATTENTIONS
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
 
 Head = tuple[MultiHeadAttention, int]
 """An attention module and the number of one of its heads, counted from 0."""
-ATTENTION_MODULES = {
-    "encoder": "encoder.layers.{}.self_attention",
-    "decoder": "decoder.layers.{}.self_attention",
-    "cross": "decoder.layers.{}.cross_attention",
-}
-"""The model's three attentions (section 3.2.3), and what their modules are called in layer {}."""
 
 
 @contextmanager
 def knocked_out(*heads: Head, even: bool = False) -> Iterator[None]:
-    """The model without these heads, for the length of the `with` block: W_i^O = 0.
+    """The model without these heads inside the `with` block: W_i^O = 0.
 
         with knocked_out((model.encoder.layers[1].self_attention, 0)):
             model(source, target_in)
 
-    Each then adds nothing: with W^O cut into h blocks of d_v rows, MultiHead = sum_i A_i V_i W_i^O
-    is a sum over heads, so the others are as they were. With `even` a head stays but cannot choose:
-    W_i^Q = 0 makes all its scores equal, so that each query gives the same weight to every key that
-    it may see. The weights come back when the block ends, also by an error. Raises ConfigError for
-    a head that the module does not have.
+    With W^O cut into h blocks of d_v rows, MultiHead = sum_i A_i V_i W_i^O is a sum over heads: a
+    head with W_i^O = 0 adds nothing to it, and the others are as they were. With `even` a head
+    stays but cannot choose: W_i^Q = 0 makes all its scores equal, so that each query gives the same
+    weight to every key that it may see. The weights come back when the block ends, also by an
+    error. Raises ConfigError for a head that the module does not have.
     """
     for module, i in heads:
         require(0 <= i < module.h, f"head must be 0 to {module.h - 1}, got {i}")
@@ -59,6 +54,5 @@ def knocked_out(*heads: Head, even: bool = False) -> Iterator[None]:
 def heads_of(model: Transformer, attention: str) -> list[list[Head]]:
     """The heads of one attention ("encoder", "decoder" or "cross"), [layer][head]."""
     modules = dict(model.named_modules())
-    names = [ATTENTION_MODULES[attention].format(i) for i in range(model.config.N)]
-    found = [modules[name] for name in names]
-    return [[(module, i) for i in range(model.config.h)] for module in found]
+    layers = [modules[ATTENTIONS[attention].path.format(i)] for i in range(model.config.N)]
+    return [[(module, i) for i in range(model.config.h)] for module in layers]

@@ -1,7 +1,6 @@
-"""Constituency parsing (section 6.3): trees to tokens and back, bracket F1, and a toy grammar.
+"""Trees as tokens and back (section 6.3).
 
 To the model, parsing is translation: a sentence in, the tokens of a tree out (Vinyals et al. 2015).
-The trees themselves are those of `trees`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, require_strings
 from annotated_transformer.parsing.scoring import PUNCTUATION
-from annotated_transformer.parsing.trees import (
-    TOP,
-    Tree,
-    is_tag,
-    read_tree as read_tree,
-    walk,
-    write_tree as write_tree,
-)
+from annotated_transformer.parsing.trees import TOP, Tree, is_tag, walk
 
 UNKNOWN_TAG = "XX"
 Leaves = Literal["words", "tags", "XX"]
@@ -27,9 +19,9 @@ Leaves = Literal["words", "tags", "XX"]
 def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
     """The tree as tokens, (S (NP ... )NP ... )S: each closing bracket says what it closes.
 
-    With leaves="words" every bracket and word is a token. With "tags" a tag and its word are one
-    token, the tag. "XX" is the same with XX for every tag but punctuation (Vinyals et al. 2015). A
-    word without a tag of its own is an XX.
+    With leaves="words" every bracket and every word is a token. With "tags" a tag and its word are
+    one token, the tag, and a word without a tag of its own is XX. "XX" has XX for every tag but
+    punctuation (Vinyals et al. 2015).
     """
     require(leaves in ("words", "tags", "XX"), f"leaves must be words, tags or XX, got {leaves}")
     tokens = []
@@ -38,7 +30,7 @@ def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
             tokens.append(str(node) if leaves == "words" else UNKNOWN_TAG)
         elif leaves == "words" or not is_tag(node):
             tokens.append(kind + node[0])
-        elif kind == ")":  # a tag and its word, which has left XX
+        elif kind == ")":  # the end of a tag, in place of the XX that its word has left
             tokens[-1] = node[0] if leaves == "tags" or node[0] in PUNCTUATION else UNKNOWN_TAG
     return tokens
 
@@ -46,16 +38,19 @@ def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
 def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tree:
     """The tree of these tokens, whatever they are: what is malformed is repaired.
 
-    With `words`, the leaves are tags, and the i-th gets the i-th word; without, the leaves are the
-    words. So delinearize(linearize(tree)) and delinearize(linearize(tree, "tags"),
-    tree_words(tree)) are the tree again (with tags: if each of its words has one).
+    With `words`, the leaves are tags, and the i-th tag gets the i-th word; without, the leaves are
+    the words. So delinearize(linearize(tree)) is the tree again, and so is
+    delinearize(linearize(tree, "tags"), tree_words(tree)) if each of its words has a tag.
 
-    A closing bracket closes all that was opened inside its own, and nothing where no bracket of its
-    label is open. What is open at the end is closed. Brackets without words go. Tags beyond the
-    last word go; words beyond the last tag become (XX word) at the end of the outermost bracket.
-    TOP holds what is then more than one tree, or a word alone. Raises ConfigError when there is no
-    word at all.
+    A closing bracket also closes every bracket opened inside its own; it is ignored where no
+    bracket of its label is open. Brackets that are open at the end are closed, and brackets without
+    a word dropped. Tags beyond the last word are dropped; words beyond the last tag become
+    (XX word) at the end of the outermost bracket. If there is then more than one tree, or a word
+    outside a bracket, TOP holds them all. Raises ConfigError when there is no word at all, and for
+    one string in place of a list.
     """
+    for given in (tokens, words or ()):
+        require_strings(given, "tokens and words must be lists of strings")
     stack: list[tuple[str, list[Tree | str]]] = [(TOP, [])]
     remaining = list(words or ())
 
@@ -70,15 +65,17 @@ def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tr
         if token.startswith("("):
             stack.append((label, []))
         elif token.startswith(")"):
-            while label in [opened for opened, _ in stack[1:]] and close() != label:
-                pass
+            is_open = any(opened == label for opened, _ in stack[1:])
+            while is_open:
+                is_open = close() != label
         elif words is None:
             stack[-1][1].append(token)
         elif remaining:
             stack[-1][1].append(Tree(token, (remaining.pop(0),)))
     while len(stack) > 1:
         close()
-    top, missing = stack[0][1], [Tree(UNKNOWN_TAG, (word,)) for word in remaining]
+    top = stack[0][1]
+    missing = [Tree(UNKNOWN_TAG, (word,)) for word in remaining]
     require(bool(top or missing), "a tree must have at least one word, got none")
     if len(top) == 1 and isinstance(top[0], Tree) and not (missing and is_tag(top[0])):
         return Tree(top[0].label, (*top[0].children, *missing))
@@ -87,5 +84,5 @@ def delinearize(tokens: Sequence[str], words: Sequence[str] | None = None) -> Tr
 
 
 def is_well_formed(tokens: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether tags and brackets are one tree over these words as they stand, without repair."""
+    """Whether these tags and brackets are one tree over these words, with nothing to repair."""
     return bool(words) and linearize(delinearize(tokens, words), "tags") == list(tokens)

@@ -8,25 +8,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.parsing.trees import (
-    TOP,
-    Tree,
-    is_tag,
-    read_tree as read_tree,
-    tree_words,
-    walk,
-    write_tree as write_tree,
-)
+from annotated_transformer.parsing.trees import TOP, Tree, is_tag, tree_words, walk
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 
 
 def uncounted_words(tree: Tree) -> frozenset[int]:
-    """The positions of the words that EVALB takes out: punctuation, by its tag, and traces."""
-    found, position, tag = set(), 0, ""
+    """The positions of the words that EVALB takes out: punctuation and traces, by their tags."""
+    found: set[int] = set()
+    position = 0
+    tag = ""
     for kind, node in walk(tree):
         if kind == "word":
-            found |= {position} if tag in (*PUNCTUATION, "-NONE-") else set()
+            if tag in (*PUNCTUATION, "-NONE-"):
+                found.add(position)
             position += 1
         tag = node[0] if kind == "(" and is_tag(node) else ""
     return frozenset(found)
@@ -35,10 +30,10 @@ def uncounted_words(tree: Tree) -> frozenset[int]:
 def brackets(tree: Tree, without: frozenset[int] | None = None) -> Counter[tuple[str, int, int]]:
     """How often each (label, start, end) occurs among the phrases, as EVALB counts.
 
-    The counting is that of EVALB with its file COLLINS.prm. Tags are no phrases. The words at the
-    positions `without` (default: `uncounted_words`) are taken out before words are numbered, and a
-    phrase that has no others goes with them. A label ends before - or = (NP-SBJ is NP), PRT is
-    ADVP, and TOP (elsewhere ROOT or S1) does not count.
+    The counting is that of EVALB with its file COLLINS.prm. Tags are not phrases. The words at the
+    positions `without` (default: `uncounted_words`) are taken out before words are numbered, and
+    with them a phrase that has no others. A label ends before - or = (NP-SBJ is NP), PRT is ADVP,
+    and TOP (elsewhere ROOT or S1) does not count.
     """
     without = uncounted_words(tree) if without is None else without
     found: Counter[tuple[str, int, int]] = Counter()
@@ -51,14 +46,15 @@ def brackets(tree: Tree, without: frozenset[int] | None = None) -> Counter[tuple
         elif kind == "(" and not is_tag(node):
             starts.append(end)
         elif not is_tag(node):
-            label, start = re.split("[-=]", node[0])[0], starts.pop()
+            label = re.split("[-=]", node[0])[0]
+            start = starts.pop()
             if label not in (TOP, "ROOT", "S1") and start < end:
                 found["ADVP" if label == "PRT" else label, start, end] += 1
     return found
 
 
 class BracketScores(NamedTuple):
-    """In percent; `complete` is the share of sentences with all brackets right and none missing."""
+    """In percent; `complete` is the share of sentences whose brackets are exactly the gold ones."""
 
     precision: float
     recall: float
@@ -67,24 +63,24 @@ class BracketScores(NamedTuple):
 
 
 class BracketCounts(NamedTuple):
-    """Of a pair of trees, or of many: brackets of both, of the gold, of the predicted tree."""
+    """Brackets of a pair of trees, or of many: in both, in the gold, in the predicted tree."""
 
     matched: int
     gold: int
     predicted: int
 
 
-def bracket_counts(right: Tree, guess: Tree) -> BracketCounts:
+def bracket_counts(gold: Tree, predicted: Tree) -> BracketCounts:
     """What EVALB counts of a gold tree and a predicted one.
 
     A bracket that occurs twice must be predicted twice. The gold tags say which words are
-    punctuation, so that a wrong tag moves no bracket (EVALB asks the tags of each tree, and may
+    punctuation, so that a wrong tag moves no bracket (EVALB reads the tags of each tree, and may
     then refuse the pair). Raises ConfigError when the words of the two differ.
     """
-    same_words = tree_words(right) == tree_words(guess)
-    require(same_words, "gold and predicted tree must have the same words")
-    ours, theirs = (brackets(tree, uncounted_words(right)) for tree in (right, guess))
-    return BracketCounts((ours & theirs).total(), ours.total(), theirs.total())
+    has_same_words = tree_words(gold) == tree_words(predicted)
+    require(has_same_words, "gold and predicted tree must have the same words")
+    right, guess = (brackets(tree, uncounted_words(gold)) for tree in (gold, predicted))
+    return BracketCounts((right & guess).total(), right.total(), guess.total())
 
 
 def f1_of_counts(counts: Sequence[BracketCounts]) -> BracketScores:
@@ -105,13 +101,16 @@ def f1_of_counts(counts: Sequence[BracketCounts]) -> BracketScores:
 def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores:
     """Labelled bracket F1 of a corpus: `f1_of_counts` of all pairs' `bracket_counts`.
 
-    Raises ConfigError when the numbers of trees or the words of a pair differ, or there is nothing
-    to score.
+    Raises ConfigError for anything but lists of trees, when the numbers of trees or the words of a
+    pair differ, and when there is nothing to score.
     """
-    require(
-        len(gold) == len(predicted),
-        f"each gold tree needs one predicted, got {len(gold)} and {len(predicted)}",
-    )
+    for trees in (gold, predicted):
+        # A tree is a tuple, and so a sequence too: of its label and its children.
+        are_trees = not isinstance(trees, Tree) and all(isinstance(tree, Tree) for tree in trees)
+        require(are_trees, f"gold and predicted must be lists of trees, got {trees!r:.60}")
+    are_equal = len(gold) == len(predicted)
+    rule = "each gold tree needs one predicted"
+    require(are_equal, f"{rule}, got {len(gold)} and {len(predicted)}")
     counts = []
     for number, pair in enumerate(zip(gold, predicted, strict=True), start=1):
         try:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import random
 
 from annotated_transformer.errors import require
-from annotated_transformer.parsing.trees import (
-    Tree,
-    read_tree as read_tree,
-    write_tree as write_tree,
-)
+from annotated_transformer.parsing.trees import Tree
 
 GRAMMAR: dict[str, list[tuple[float, str]]] = {
     "S": [(0.85, "NP VP ."), (0.15, "S-CLAUSE , CC S-CLAUSE .")],
@@ -56,17 +52,16 @@ LEXICON = {
     "WP": "who",
     ".": ".",
 }
-"""A toy English: the rules of each symbol with their probabilities, and the words of each tag.
-
-A word that is listed twice is drawn twice as often. A label is the symbol up to the hyphen. *With*
-and *near* may belong to a noun or to a verb.
+"""A toy English: `GRAMMAR` has the rules of each symbol with their probabilities, `LEXICON` the
+words of each tag. A word that is listed twice is drawn twice as often. A tree's label is the symbol
+up to the hyphen. A phrase with *with* or *near* may belong to a noun or to a verb.
 """
 
 
 def sample_trees(n: int, seed: int = 0, max_depth: int = 8) -> list[Tree]:
     """`n` trees drawn from `GRAMMAR`, the same ones for the same seed.
 
-    Below `max_depth` the first rule is taken.
+    From `max_depth` on only a symbol's first rule is taken, which ends sooner than the others.
     """
     require(n >= 0, f"n must not be negative, got {n}")
     generator = random.Random(seed)

@@ -22,21 +22,17 @@ class Tree(NamedTuple):
     children: tuple[Tree | str, ...]
 
     def __eq__(self, other: object) -> bool:
-        """As tuples compare, however deep the trees."""
-        stack: list[tuple[object, object]] = [(self, other)]
-        while stack:
-            one, two = stack.pop()
-            if isinstance(one, tuple) and isinstance(two, tuple) and len(one) == len(two):
-                stack.extend(zip(one, two, strict=True))
-            elif isinstance(one, tuple) or isinstance(two, tuple) or one != two:
-                return False
-        return True
+        return isinstance(other, Tree) and self._names() == other._names()
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
+    def __hash__(self) -> int:
+        return hash(tuple(self._names()))
 
-Tree.__hash__ = tuple.__hash__  # type: ignore[method-assign]  # a method of its own would recurse
+    # The methods of a tuple recurse in C: they would end Python in a tree some 60,000 deep.
+    def _names(self) -> list[tuple[str, str]]:
+        return [(kind, node if isinstance(node, str) else node.label) for kind, node in walk(self)]
 
 
 def is_tag(tree: Tree | str) -> bool:
@@ -49,7 +45,7 @@ def is_tag(tree: Tree | str) -> bool:
 def walk(tree: Tree) -> Iterator[tuple[str, Tree | str]]:
     """Openings "(", words and closings ")", each with its tree or word, from left to right.
 
-    The tree may be of any depth.
+    The tree may have any depth.
     """
     stack: list[tuple[str, Tree | str]] = [("(", tree)]
     while stack:
@@ -70,8 +66,7 @@ def read_trees(text: str) -> list[Tree]:
     """All trees of `text` in Penn Treebank notation, (S (NP (DT the) (NN dog)) (VP (VBD slept))).
 
     A bracket without a label, as treebank files have round each tree, is read as TOP. Raises
-    ConfigError for brackets that do not match, words outside a tree and brackets with nothing
-    inside.
+    ConfigError for unbalanced brackets, words outside a tree and empty brackets.
     """
     trees: list[Tree] = []
     stack: list[tuple[str, list[Tree | str]]] = []  # the open brackets, outermost first
@@ -96,21 +91,22 @@ def read_trees(text: str) -> list[Tree]:
 def read_tree(text: str) -> Tree:
     """The one tree of `text`.
 
-    Raises ConfigError as `read_trees` does, and unless there is exactly one.
+    Raises ConfigError where `read_trees` does, and unless there is exactly one.
     """
-    require(len(trees := read_trees(text)) == 1, f"one tree is needed, got {len(trees)}")
+    trees = read_trees(text)
+    require(len(trees) == 1, f"one tree is needed, got {len(trees)}")
     return trees[0]
 
 
 def write_tree(tree: Tree) -> str:
     """The tree on one line in Penn Treebank notation.
 
-    Raises ConfigError for a name with a space or bracket in it.
+    Raises ConfigError for a label or word that could not be read back.
     """
     text = ""
     for kind, node in walk(tree):
         name = node if isinstance(node, str) else node[0]
-        whole = re.fullmatch(r"[^\s()]+", name) is not None
-        require(whole, f"a label or word has no space or bracket, got {name!r}")
+        is_name = re.fullmatch(r"[^\s()]+", name) is not None
+        require(is_name, f"a label or word has no space or bracket, got {name!r}")
         text += ")" if kind == ")" else f" ({name}" if kind == "(" else f" {name}"
     return text[1:]

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from annotated_transformer.errors import ConfigError, require
 
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
-"""Single-precision operations a second that the paper assumes of one GPU (footnote 5)."""
+"""Single-precision operations per second that the paper assumes of one GPU (footnote 5)."""
 
 
 def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
     """Time x GPUs x sustained rate: the floating-point operations of Table 2's last columns.
 
-    It measures how long the machines were held, not the operations performed. Raises ConfigError
-    for a GPU that the paper gives no rate for.
+    It measures how long the machines were in use, not the operations that they performed. Raises
+    ConfigError for a GPU whose rate the paper does not give.
     """
     if gpu not in SUSTAINED_FLOPS:
         raise ConfigError(f"gpu must be one of {', '.join(SUSTAINED_FLOPS)}, got {gpu}")
@@ -26,22 +26,18 @@ def training_cost(hours: float, n_gpus: int, gpu: str = "P100") -> float:
 def training_time(operations: float, rate: float, utilisation: float = 1.0) -> float:
     """operations / (rate x utilisation): the seconds that a training takes.
 
-    `rate` is the operations a second that the hardware is capable of, all devices together, and
-    `utilisation` the share of it that a run reaches; with a measured rate leave it at 1. Times
-    n_gpus, hours and a price this is a bill. Raises ConfigError unless the rate is positive and the
-    utilisation in (0, 1].
+    `rate` is the peak of the hardware in operations per second, all devices together, and
+    `utilisation` the share of it that a run reaches: 1 for a measured rate. Raises ConfigError
+    unless the rate is positive and the utilisation in (0, 1].
     """
-    rule = "operations / rate needs 0 or more / above 0"
-    require(operations >= 0 and rate > 0, f"{rule}, got {operations} / {rate}")
+    rule = "operations must not be negative and rate must be positive"
+    require(operations >= 0 and rate > 0, f"{rule}, got {operations} and {rate}")
     require(0 < utilisation <= 1, f"utilisation must be above 0 and at most 1, got {utilisation}")
     return operations / (rate * utilisation)
 
 
 class System(NamedTuple):
-    """A line of Table 2, as printed: BLEU on newstest2014 and training cost in operations.
-
-    None stands for a blank.
-    """
+    """A row of Table 2 as printed: BLEU on newstest2014, training cost in operations; or blank."""
 
     name: str
     bleu_en_de: float | None
@@ -65,7 +61,7 @@ TABLE_2 = (
 
 
 class ReportedRun(NamedTuple):
-    """How long and on what a system of Table 2 was trained for a language pair (see `source`)."""
+    """How long and on what a system of Table 2 was trained for a language pair, says `source`."""
 
     system: str
     pair: str
@@ -92,7 +88,4 @@ RUNS = (
     ReportedRun("Transformer (big)", "en_de", 3.5, 8, "P100", 1, "vaswani2017attention"),
     ReportedRun("Transformer (big)", "en_fr", 3.5, 8, "P100", 1, "vaswani2017attention"),
 )
-"""The training times behind Table 2's costs.
-
-ByteNet has no cost there; Deep-Att's time is not known to us.
-"""
+"""The training times behind Table 2's costs, but for Deep-Att's, which we do not know."""

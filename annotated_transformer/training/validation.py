@@ -16,6 +16,7 @@ from annotated_transformer.translation.evaluation import (
     bleu,
     bleu_counts,
     bleu_from_counts,
+    evaluation_mode,
     exp_of_nll,
     mean_nll,
     scorable,
@@ -69,11 +70,7 @@ class Validation:
         """Greedy translations of the sources, and the references."""
         sources, references = map(list, zip(*self.pairs, strict=True))
         device = self.device or model.embedding.weight.device
-        was_training = model.training
-        model.eval()
-        try:
+        with evaluation_mode(model):
             search_model = FastDecoder(model) if device.type == "cuda" else None
             translator = Translator(model, self.tokenizer, device, search_model=search_model)
             return translator.translate(sources, beam_size=1), references
-        finally:
-            model.train(was_training)

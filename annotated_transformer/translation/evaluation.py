@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, require_strings
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TokenPair, token_batches
 
@@ -19,15 +21,12 @@ if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-LONGEST = 1024
-"""Tokens of a sentence (eos included) beyond which it is neither translated whole nor scored."""
+MAX_SENTENCE_TOKENS = 1024
+"""The most tokens of a sentence, eos included, that are translated or scored."""
 
 
 class Score(NamedTuple):
-    """A score from 0 to 100, and the signature of sacreBLEU.
-
-    Without the signature it cannot be compared with another's.
-    """
+    """A score from 0 to 100, and sacreBLEU's signature: only scores of one signature compare."""
 
     score: float
     signature: str
@@ -38,8 +37,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
     The settings are sacreBLEU's defaults: tokenizer 13a, exponential smoothing. The paper's figures
     come from tokenised text with compounds split, which gives about 0.7 to 1.5 more on
-    English-German. Raises ConfigError when there is nothing to score or the numbers of lines
-    differ.
+    English-German. Raises ConfigError when there is nothing to score, the numbers of lines differ,
+    or a translation or reference is anything but a string.
 
     >>> round(bleu(["The cat sat on the mat."], ["The cat sat on the mat."]).score, 1)
     100.0
@@ -52,7 +51,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 def brevity_penalty(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """BLEU's factor for outputs that are shorter than the references: exp(1 - r / c), at most 1.
 
-    r and c are the numbers of words (tokenizer 13a) of references and hypotheses.
+    r and c count the words (tokenizer 13a) of the references and of the hypotheses.
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -72,22 +71,22 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return _corpus_score(CHRF(), hypotheses, references)
 
 
-def _corpus_score(metric: object, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    n_hypotheses, n_references = len(hypotheses), len(references)
-    require(
-        n_hypotheses == n_references,
-        f"there must be one reference for each translation, got {n_hypotheses} translations "
-        f"and {n_references} references",
-    )
-    require(n_hypotheses > 0, "there is nothing to score: no translations were given")
-    result = metric.corpus_score(list(hypotheses), [list(references)])  # type: ignore[attr-defined]
-    return Score(result.score, str(metric.get_signature()))  # type: ignore[attr-defined]
+def _corpus_score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    require_strings(hypotheses, "translations are one string for each sentence")
+    require_strings(references, "references are one string for each translation")
+    rule = "there must be one reference for each translation"
+    counts = f"{len(hypotheses)} translations and {len(references)} references"
+    require(len(hypotheses) == len(references), f"{rule}, got {counts}")
+    require(len(hypotheses) > 0, "there is nothing to score: no translations were given")
+    result = metric.corpus_score(list(hypotheses), [list(references)])
+    return Score(result.score, str(metric.get_signature()))
 
 
 def bleu_counts(hypothesis: str, reference: str) -> list[int]:
-    """What one sentence adds to corpus BLEU.
+    """What one sentence adds to corpus BLEU, ten counts.
 
-    Its words, the reference's, its matched n-grams and all its n-grams (n = 1 to 4).
+    The words of the hypothesis and of the reference; then, for n = 1 to 4, the n-grams that match;
+    then all n-grams of the hypothesis.
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -96,10 +95,7 @@ def bleu_counts(hypothesis: str, reference: str) -> list[int]:
 
 
 def bleu_from_counts(counts: Sequence[int]) -> float:
-    """Corpus BLEU from the sums of `bleu_counts`.
-
-    It is what `bleu` gives for the same sentences together.
-    """
+    """Corpus BLEU from sums of `bleu_counts`: the score that `bleu` gives the same sentences."""
     from sacrebleu.metrics.bleu import BLEU
 
     words, reference_words, *n_grams = counts
@@ -111,18 +107,14 @@ def bleu_from_counts(counts: Sequence[int]) -> float:
 def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
     """Indices of the pairs that such a model can score; a warning says how many it cannot.
 
-    A side has at most 1,024 tokens (eos included), or `max_len` where positions are learned and end
-    there.
+    A side has at most 1,024 tokens, eos included, or `max_len` if learned positions end earlier.
     """
-    longest = min(LONGEST, config.max_len) if config.positions == "learned" else LONGEST
+    is_learned = config.positions == "learned"
+    longest = min(MAX_SENTENCE_TOKENS, config.max_len) if is_learned else MAX_SENTENCE_TOKENS
     kept = [i for i, pair in enumerate(pairs) if max(map(len, pair)) < longest]
-    if len(kept) < len(pairs):
-        log.warning(
-            "%d of %d pairs have more than %d tokens on a side and are left out of the perplexity",
-            len(pairs) - len(kept),
-            len(pairs),
-            longest,
-        )
+    if n_left_out := len(pairs) - len(kept):
+        rule = "pairs have more than %d tokens on a side and are left out of the perplexity"
+        log.warning(f"%d of %d {rule}", n_left_out, len(pairs), longest)
     return kept
 
 
@@ -131,7 +123,7 @@ def scorable(
 ) -> tuple[list[tuple[str, str]], list[TokenPair]]:
     """The text pairs that such a model can score (`within_reach`), and their ids.
 
-    The ids are without bos and eos.
+    As everywhere before batching, the ids have neither bos nor eos.
     """
     sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
     encoded: list[TokenPair] = list(zip(*sides, strict=True))
@@ -139,23 +131,38 @@ def scorable(
     return [pairs[i] for i in kept], [encoded[i] for i in kept]
 
 
-@torch.inference_mode()
-def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
-    """Nats a target token given the sources, eos counted, without smoothing or dropout.
-
-    `pairs` are ids without bos and eos. Logits are those of `model.logits`, so that a model in 8
-    bits is scored as it translates; they exist for 2^20 numbers at a time. The model is left in the
-    mode it was in. Raises ConfigError when there are no pairs.
-    """
-    require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
-    longest = max(max(len(source), len(target)) + 1 for source, target in pairs)
-    ids = model.config.special_ids
-    device, block_rows = model.embedding.weight.device, max(128, 2**20 // model.config.vocab_size)
-    nll, n_tokens = 0.0, 0
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """The model without dropout inside the `with` block; after it, in the mode it was in."""
     was_training = model.training
     model.eval()
     try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+@torch.inference_mode()
+def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
+    """Nats per target token given the sources, eos counted, without smoothing or dropout.
+
+    `pairs` are ids without bos and eos. Logits are those of `model.logits`, so that a model in 8
+    bits is scored as it translates; at most 2^20 of them exist at a time. The model is left in the
+    mode it was in. Raises ConfigError when there are no pairs, and for anything but pairs of ids.
+    """
+    require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
+    for pair in pairs:
+        is_ids = isinstance(pair, Sequence) and len(pair) == 2
+        is_ids = is_ids and not any(isinstance(side, str | int) for side in pair)
+        require(is_ids, f"perplexity needs pairs of lists of token ids, got {pair!r:.60}")
+    longest = max(max(len(source), len(target)) + 1 for source, target in pairs)
+    ids = model.config.special_ids
+    device = model.embedding.weight.device
+    block_rows = max(128, 2**20 // model.config.vocab_size)
+    nll, n_tokens = 0.0, 0
+    with evaluation_mode(model):
         for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, ids=ids):
+            # The host still has the ids: asking a GPU which are real would mean waiting for it.
             real = (batch.target_out != ids.pad_id).flatten().nonzero()[:, 0].to(device)
             source, target_in, target_out, n_real = batch.to(device)
             mask = model.source_mask(source)
@@ -166,16 +173,14 @@ def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4
                 nll_R = F.cross_entropy(logits_RV, target_out.flatten()[rows], reduction="none")
                 nll += nll_R.double().sum().item()
             n_tokens += n_real
-    finally:
-        model.train(was_training)
     return nll / n_tokens
 
 
 def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4096) -> float:
-    """exp(nll / token): `mean_nll` as a number of equally likely tokens; inf beyond the floats.
+    """exp(nll per token): `mean_nll` as a number of equally likely tokens; inf beyond the floats.
 
-    A token is one of this model's vocabulary, so that perplexities compare only between models that
-    share it ("per-wordpiece", says the paper under Table 3).
+    Tokens are this model's, so only models with one vocabulary have perplexities that compare
+    ("per-wordpiece", says the paper under Table 3).
 
     >>> model, tokenizer = load_model("book/model")
     >>> pair = (tokenizer.encode("I am hungry."), tokenizer.encode("Ich habe Hunger."))
@@ -186,10 +191,7 @@ def perplexity(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int =
 
 
 def exp_of_nll(nats: float) -> float:
-    """e to so many nats.
-
-    It is inf where that is too large for a float, as it is for a run that diverged.
-    """
+    """e to so many nats, or inf where that is no float: after a run that diverged."""
     try:
         return math.exp(nats)
     except OverflowError:

@@ -7,6 +7,7 @@ the eos.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -14,17 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from annotated_transformer.config import DecodeConfig, ModelConfig
+from annotated_transformer.errors import require
 from annotated_transformer.fast.attention_kernels import without_cudnn_attention
-
-
-class State(Protocol):
-    """What a model remembers of B sentences with W hypotheses each."""
-
-    def reorder(self, parents: Int[Tensor, "B W"]) -> None:
-        """Hypothesis (b, w) continues hypothesis (b, parents[b, w])."""
-
-    def keep(self, sentences: Int[Tensor, "kept"]) -> None:
-        """Drop the other sentences."""
 
 
 @runtime_checkable
@@ -34,10 +26,14 @@ class StepModel(Protocol):
     config: ModelConfig
 
     def start(self, source: Int[Tensor, "B S"]) -> Any:
-        """The State before the first token."""
+        """The state before the first token: B sentences with one hypothesis each.
+
+        `state.reorder(parents)`, with `parents` (B, W), lets hypothesis (b, w) continue what was
+        hypothesis (b, parents[b, w]). `state.keep(sentences)` drops all sentences but these.
+        """
 
     def step(self, tokens: Int[Tensor, "B W"], state: Any) -> Float[Tensor, "B W V"]:
-        """Logits of the token after `tokens`."""
+        """Logits of the token after `tokens`, the newest of each hypothesis."""
 
 
 class Hypothesis(NamedTuple):
@@ -57,8 +53,16 @@ def length_penalty(length: int, alpha: float) -> float:
     return ((5 + length) / 6) ** alpha
 
 
+def _require_searchable(model: StepModel, source: object) -> None:
+    is_training = getattr(model, "training", False)
+    require(not is_training, "search needs a model in evaluation mode: call model.eval()")
+    rows = tuple(source.shape) if isinstance(source, Tensor) else type(source).__name__
+    is_batch = isinstance(source, Tensor) and source.dim() == 2 and not source.is_floating_point()
+    require(is_batch, f"source must be a tensor of ids, one row for each sentence, got {rows}")
+
+
 def _length_limits(model: StepModel, source: Int[Tensor, "B S"], max_extra: int) -> list[int]:
-    """Most tokens, eos included, of each output: source length + max_extra (section 6.1)."""
+    """The most tokens of each output, eos included: source length + max_extra (section 6.1)."""
     real = (source != model.config.pad_id) & (source != model.config.eos_id)
     limits = (real.sum(dim=1) + max_extra).clamp(min=1)
     if model.config.positions == "learned":
@@ -73,13 +77,15 @@ def greedy_search(
 ) -> list[list[int]]:
     """The most probable token at every step; for each sentence its ids without bos and eos.
 
-    A sentence leaves the batch when it ends.
+    A sentence leaves the batch when it ends. Raises ConfigError for a model in training mode, and
+    for a `source` that is not a tensor of ids with a row for each sentence.
 
     >>> model, tokenizer = load_model("book/model")
     >>> source = torch.tensor([[*tokenizer.encode("I am hungry."), model.config.eos_id]])
     >>> tokenizer.decode(greedy_search(model, source)[0])
     'Ich habe Hunger.'
     """
+    _require_searchable(model, source)
     limits = _length_limits(model, source, max_extra)
     outputs: list[list[int]] = [[] for _ in limits]
     alive = list(range(len(limits)))
@@ -95,16 +101,19 @@ def greedy_search(
                     going_on.append(row)
         if len(going_on) < len(alive):
             rows = _on_device(going_on, torch.long, source.device)
-            alive, tokens = [alive[row] for row in going_on], tokens[rows]
+            alive = [alive[row] for row in going_on]
+            tokens = tokens[rows]
             state.keep(rows)
     return outputs
 
 
 class _Beam:
-    """One sentence's search: its live hypotheses, best first, and those that have ended."""
+    """The search for one sentence: its live hypotheses, best first, and those that have ended."""
 
     def __init__(self, config: DecodeConfig, limit: int, early_stopping: bool) -> None:
-        self.config, self.limit, self.early_stopping = config, limit, early_stopping
+        self.config = config
+        self.limit = limit
+        self.early_stopping = early_stopping
         self.alive: list[tuple[list[int], float]] = [([], 0.0)]
         self.ended: list[Hypothesis] = []
 
@@ -113,14 +122,15 @@ class _Beam:
         self.ended.append(Hypothesis(tokens, score, log_p))
 
     def extend(self, candidates: list[tuple[int, int, float]], eos_id: int) -> list[int]:
-        """Take candidates (parent, token, log P), best first.
+        """Take candidates (parent, token, log P), best first; return the parents of the live ones.
 
-        Gives the parents of the new live hypotheses. The beam has `beam_size` places, and a
-        hypothesis that has ended keeps its own: only the best beam_size - len(ended) candidates
-        count, whether they end or go on. So nothing that ranked among the best is ever dropped,
-        beam 1 is greedy search, and the search is over when every place has ended.
+        The beam has `beam_size` places, and a hypothesis that has ended keeps its own: only the
+        best beam_size - len(ended) candidates count, whether they end or go on. So nothing that
+        ranked among the best is ever dropped, beam 1 is greedy search, and the search is over when
+        every place has ended.
         """
-        alive, parents = [], []
+        alive: list[tuple[list[int], float]] = []
+        parents: list[int] = []
         for parent, token, log_p in candidates[: self.config.beam_size - len(self.ended)]:
             tokens = self.alive[parent][0]
             if token == eos_id:
@@ -132,24 +142,22 @@ class _Beam:
                 parents.append(parent)
         self.alive = alive
         if self.early_stopping and self._is_decided():
-            self.alive, parents = [], []
+            self.alive = []
+            return []
         return parents
 
     def _is_decided(self) -> bool:
         """Whether no live hypothesis can still enter the n best.
 
-        Log P never rises as a hypothesis grows, and lp is monotone in the length, so the score it
-        ends with is at most log P / lp at its next length or at the limit, whichever is larger. The
-        n-th best score is compared with that.
+        Log P never rises as a hypothesis grows, and lp is monotone in the length, so the score that
+        it ends with is at most log P / lp at its next length or at the limit, whichever is larger.
         """
         if not self.alive or len(self.ended) < self.config.n_best:
             return False
         nth_best = sorted((h.score for h in self.ended), reverse=True)[self.config.n_best - 1]
         tokens, log_p = self.alive[0]
-        lengths = (len(tokens) + 1, self.limit)
-        return nth_best >= max(
-            log_p / length_penalty(length, self.config.alpha) for length in lengths
-        )
+        penalties = (length_penalty(n, self.config.alpha) for n in (len(tokens) + 1, self.limit))
+        return nth_best >= max(log_p / penalty for penalty in penalties)
 
     def n_best(self) -> list[Hypothesis]:
         return sorted(self.ended, key=lambda h: -h.score)[: self.config.n_best]
@@ -169,8 +177,9 @@ def beam_search(
     The defaults are section 6.1's: beam 4, alpha 0.6, at most source length + 50 tokens.
     `early_stopping` ends a sentence once nothing alive can beat its n best, which never changes the
     result; a sentence leaves the batch when it ends. Fewer than `n_best` come back when there are
-    no more. The host waits for a GPU once a step, for the best candidates, and once before the
-    first. Raises ConfigError for a beam below 1 or an `n_best` outside 1 to beam_size.
+    no more. The host waits for a GPU once before the first step, and once in each, for the best
+    candidates. Raises ConfigError for a beam below 1, an `n_best` outside 1 to beam_size, and where
+    `greedy_search` does.
 
     >>> model, tokenizer = load_model("book/model")
     >>> source = torch.tensor([[*tokenizer.encode("I am hungry."), model.config.eos_id]])
@@ -187,6 +196,7 @@ def search_beams(
     model: StepModel, source: Int[Tensor, "B S"], config: DecodeConfig, early_stopping: bool = True
 ) -> list[list[Hypothesis]]:
     """`beam_search` with its settings as a whole."""
+    _require_searchable(model, source)
     beam_size = config.beam_size
     limits = _length_limits(model, source, config.max_extra)
     beams = [_Beam(config, limit, early_stopping) for limit in limits]
@@ -198,10 +208,12 @@ def search_beams(
         logits_BWV = model.step(tokens, state)
         precision = torch.promote_types(logits_BWV.dtype, torch.float32)
         log_p_BWV = logits_BWV.log_softmax(dim=-1, dtype=precision)
-        if beam_size == 1:  # of equal logits the first, as in greedy search
+        if beam_size == 1:
+            # Of equal logits argmax takes the first, as greedy search does; topk takes any.
             next_token = logits_BWV.argmax(dim=-1, keepdim=True)
             next_log_p = log_p_BWV.gather(-1, next_token)
-        else:  # of each hypothesis
+        else:
+            # First of each hypothesis, so that the second topk compares W^2 numbers and not W V.
             next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)
         n_next = next_token.size(-1)
         n_candidates = min(beam_size, next_token[0].numel())
@@ -209,13 +221,10 @@ def search_beams(
         best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
+        # One tensor of float64, which holds ids exactly, so that the host waits for a GPU once.
         found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)
-        for row, found_in_row in enumerate(found.tolist()):  # the one wait for a GPU
-            candidates = [
-                (int(i), int(token), log_p)
-                for i, token, log_p in found_in_row
-                if log_p > -float("inf")
-            ]
+        for row, found_in_row in enumerate(found.tolist()):
+            candidates = [(int(i), int(v), p) for i, v, p in found_in_row if p > -math.inf]
             rows = beams[running[row]].extend(candidates, model.config.eos_id)
             if rows:
                 parents.append(rows)
@@ -224,9 +233,8 @@ def search_beams(
             running = [running[row] for row in going_on]
             state.keep(_on_device(going_on, torch.long, source.device))
         if running:
-            parents_BW, tokens, log_p_BW = _next_inputs(
-                parents, [beams[i].alive for i in running], source.device
-            )
+            alive = [beams[i].alive for i in running]
+            parents_BW, tokens, log_p_BW = _next_inputs(parents, alive, source.device)
             state.reorder(parents_BW)
             log_p_BW = log_p_BW.to(precision)
     return [beam.n_best() for beam in beams]
@@ -237,21 +245,20 @@ def _next_inputs(
 ) -> tuple[Int[Tensor, "running W"], Int[Tensor, "running W"], Float[Tensor, "running W"]]:
     """Parents, last tokens and log P of the live hypotheses.
 
-    A place that has ended gets log P of minus infinity.
+    Where a sentence has fewer than another, the empty places have a log P of minus infinity.
     """
-    width, rows = max(map(len, parents)), []
+    width = max(map(len, parents))
+    rows = []
     for parents_in_row, hypotheses in zip(parents, alive, strict=True):
-        row = [
-            (i, tokens[-1], log_p)
-            for i, (tokens, log_p) in zip(parents_in_row, hypotheses, strict=True)
-        ]
-        rows.append(row + [(0, 0, -float("inf"))] * (width - len(row)))
+        continued = zip(parents_in_row, hypotheses, strict=True)
+        row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in continued]
+        rows.append(row + [(0, 0, -math.inf)] * (width - len(row)))
     parents_BW, tokens, log_p_BW = _on_device(rows, torch.float64, device).unbind(dim=-1)
     return parents_BW.long(), tokens.long(), log_p_BW
 
 
 def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The host's numbers as a tensor there; from pinned memory a GPU gets them without a wait."""
+    """The host's numbers as a tensor on `device`, from pinned memory without a wait for a GPU."""
     tensor = torch.tensor(values, dtype=dtype)
     on_gpu = device.type == "cuda"
     return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)

@@ -12,7 +12,7 @@ import torch
 
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.config import DecodeConfig, DecodeSettings
-from annotated_transformer.errors import require
+from annotated_transformer.errors import require, require_strings
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 PAPER = DecodeConfig()
 """The paper's search: beam 4, alpha 0.6."""
 FOUR_BEST = DecodeConfig(n_best=4)
+A_LIST = "sentences must be a list of strings"
 
 
 class Translation(NamedTuple):
@@ -40,12 +41,11 @@ class Translation(NamedTuple):
 class Translator:
     """Translates text, one sentence (or line) at a time or many.
 
-    See `translate`, `n_best` and `translate_stream`.
-
-    A line that is empty, or only white space, is answered by an empty line, without asking the
-    model. A line of more than `max_source` tokens (eos included; learned positions may set a lower
-    limit) is cut there, and a warning names it. An answer never contains a line break of any kind:
-    where a model makes one, it becomes a space.
+    `translate` takes a list of sentences and `translate_stream` an endless stream of lines;
+    `n_best` gives several translations of each. A line that is empty, or only white space, is
+    answered by an empty line, without asking the model. A line of more than `max_source` tokens
+    (eos included; learned positions may set a lower limit) is cut there, and a warning names it.
+    An answer never contains a line break of any kind: where a model makes one, it becomes a space.
 
     >>> translator = Translator.from_checkpoint("book/model")
     >>> translator.translate(["I am hungry.", "Where is the station?"])
@@ -62,13 +62,13 @@ class Translator:
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode.
 
-        The steps of the search are those of `search_model`, by default of the model itself. Raises
-        ConfigError for a max_source below 2.
+        The search calls `search_model`, by default the model itself. Raises ConfigError for a
+        max_source below 2.
         """
-        require(
-            max_source >= 2, f"max_source must be at least 2 (a token and eos), got {max_source}"
-        )
-        self.model, self.tokenizer = model.to(device).eval(), tokenizer
+        rule = "max_source must be at least 2 (a token and eos)"
+        require(max_source >= 2, f"{rule}, got {max_source}")
+        self.model = model.to(device).eval()
+        self.tokenizer = tokenizer
         self.device = torch.device(device)
         self.search_model: StepModel = search_model or self.model
         self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
@@ -85,27 +85,26 @@ class Translator:
         int8: bool = False,
         dtype: torch.dtype | str | None = None,
     ) -> Translator:
-        """The translator in a checkpoint directory, which holds all it needs.
+        """The translator of a checkpoint directory, which holds all that it needs.
 
-        It searches with a `FastDecoder` of `model`, whose weights on a CPU are stored column by
-        column for few rows, with a copy in 16 bits where it is exact, or put into 8 bits with
-        `int8` (see `fast.int8`).
+        It searches with a `FastDecoder` of `model`. On a CPU the weights are stored column by
+        column, with a copy in 16 bits where that is exact, or put into 8 bits with `int8` (see
+        `fast.int8`).
 
         `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32
-        on a CPU and float16 on a GPU, whose products of any age are fastest in it. It is finer than
-        bfloat16: of 200 translations of book/model 199 are those of float32, in bfloat16 189. The
-        largest number in that model's layers is 1,050, and float16 ends at 65,504. `model` itself
-        stays in float32.
+        on a CPU and float16 on a GPU: every GPU multiplies float16 at its full rate, and float16 is
+        more precise than bfloat16 (of 200 translations of book/model, 199 and 189 are those of
+        float32). The largest activation in that model is 1,050; float16 ends at 65,504. `model`
+        itself stays in float32. In 16 bits or 8 bits a translation may depend on the other
+        sentences of its batch.
 
         Raises ConfigError for another dtype, and for int8 on another device than the CPU or
         together with 16 bits.
         """
         on_gpu = torch.device(device).type == "cuda"
         name = str(dtype or ("float16" if on_gpu else "float32")).removeprefix("torch.")
-        require(
-            name in ("float32", "float16", "bfloat16"),
-            f"dtype must be float32, float16 or bfloat16, got {name}",
-        )
+        is_known = name in ("float32", "float16", "bfloat16")
+        require(is_known, f"dtype must be float32, float16 or bfloat16, got {name}")
         model, tokenizer = load_model(directory, device)
         if int8:
             quantize(model)
@@ -128,9 +127,9 @@ class Translator:
         """The best translation of each sentence.
 
         The defaults are the paper's search; beam 1 is greedy search. Settings may be given as a
-        whole or as keywords, `beam_size=4, alpha=0.6`, which change it. `max_batch_tokens` bounds a
-        batch: beam_size hypotheses, each as long as its padded source. Raises ConfigError for
-        settings that cannot be.
+        whole, or as keywords that change it, `beam_size=4, alpha=0.6`. `max_batch_tokens` bounds a
+        batch: beam_size hypotheses per sentence, each as long as the longest source. Raises
+        ConfigError for settings that cannot be, and for one string in place of a list.
         """
         window = max(1, len(sentences))
         return list(self.translate_stream(sentences, window, search, max_batch_tokens, **settings))
@@ -142,7 +141,7 @@ class Translator:
         max_batch_tokens: int = 4096,
         **settings: Unpack[DecodeSettings],
     ) -> list[list[Translation]]:
-        """The `n_best` translations of each sentence, best first; four where nothing else is said.
+        """The `n_best` translations of each sentence (four by default), best first.
 
         There are fewer where the search found fewer.
         """
@@ -157,12 +156,9 @@ class Translator:
         max_batch_tokens: int = 4096,
         **settings: Unpack[DecodeSettings],
     ) -> Iterator[str]:
-        """One line out for each line in, in order.
-
-        No more than `window` lines are held at a time.
-        """
-        for found in self.n_best_stream(lines, window, search, max_batch_tokens, **settings):
-            yield found[0].text
+        """One line out for each line in, in order; at most `window` lines are held at a time."""
+        found = self.n_best_stream(lines, window, search, max_batch_tokens, **settings)
+        return (translations[0].text for translations in found)
 
     def n_best_stream(
         self,
@@ -178,50 +174,43 @@ class Translator:
         require(
             max_batch_tokens >= 1, f"max_batch_tokens must be at least 1, got {max_batch_tokens}"
         )
-        lines, first = iter(lines), 1
+        require(not isinstance(lines, str), f"{A_LIST}, got {lines!r:.60}")
+        return self._stream(iter(lines), window, search, max_batch_tokens)
+
+    def _stream(
+        self, lines: Iterator[str], window: int, search: DecodeConfig, max_batch_tokens: int
+    ) -> Iterator[list[Translation]]:
+        first = 1
         while held := list(islice(lines, window)):
+            require_strings(held, A_LIST)
             yield from self._window(held, first, search, max_batch_tokens)
             first += len(held)
 
     def _window(
         self, lines: list[str], first: int, search: DecodeConfig, max_batch_tokens: int
     ) -> list[list[Translation]]:
-        """Translations of lines numbered from `first`.
-
-        They are encoded, sorted by length, batched, and put back in order.
-        """
+        """Translations of lines numbered from `first`: batched by length, put back in order."""
         sources = self.tokenizer.encode_batch([line.strip() for line in lines])
         for i, ids in enumerate(sources):
             if len(ids) >= self.max_source:
-                log.warning(
-                    "line %d has %d tokens, only the first %d are translated",
-                    first + i,
-                    len(ids),
-                    self.max_source - 1,
-                )
-                sources[i] = ids[: self.max_source - 1]
+                kept = self.max_source - 1
+                message = "line %d has %d tokens, only the first %d are translated"
+                log.warning(message, first + i, len(ids), kept)
+                sources[i] = ids[:kept]
         answers = [[Translation("", 0.0, 0.0)] for _ in lines]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
-            found = self._search([sources[i] for i in batch], search)
-            for i, translations in zip(batch, found, strict=True):
-                if translations:  # a model whose scores are NaN has no hypothesis
-                    answers[i] = translations
+            source = pad_source([sources[i] for i in batch], self.model.config.special_ids)
+            found = search_beams(self.search_model, source.to(self.device), search)
+            for i, hypotheses in zip(batch, found, strict=True):
+                if hypotheses:  # a model whose scores are NaN has none
+                    answers[i] = [
+                        Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses
+                    ]
         return answers
 
-    def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Translation]]:
-        source = pad_source(sources, self.model.config.special_ids).to(self.device)
-        found = search_beams(self.search_model, source, search)
-        return [
-            [Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses]
-            for hypotheses in found
-        ]
-
     def _text(self, ids: list[int]) -> str:
-        """The text of `ids` on one line.
-
-        Every mark that Python, or a terminal, takes for the end of a line becomes a space.
-        """
+        """The text of `ids` on one line: whatever `str.splitlines` takes for its end is a space."""
         return " ".join(self.tokenizer.decode(ids).splitlines())
 
 

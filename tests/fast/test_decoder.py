@@ -3,6 +3,7 @@ almost the same one in 8 bits."""
 
 import pickle
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -49,11 +50,8 @@ def test_steps_made_for_search_are_the_models_own(changes, padding, is_batched, 
     model = small_model(**changes)
     source = random_tokens(1, 3, 7)
     source[1, 7 - padding :] = 0
-    for ours, expected in zip(
-        walk(FastDecoder(store_column_major(deepcopy(model))), source),
-        walk(model, source),
-        strict=True,
-    ):
+    fast = FastDecoder(store_column_major(deepcopy(model)))
+    for ours, expected in zip(walk(fast, source), walk(model, source), strict=True):
         assert_close(ours, expected)
 
 
@@ -94,13 +92,9 @@ def test_search_finds_the_same_hypotheses():
     model, source = small_model(seed=1), random_tokens(1, 8, 7)
     source[2:5, 4:] = 0
     noted = Widths(FastDecoder(model))
-    found, expected = (
-        beam_search(noted, source, 3, n_best=3),
-        beam_search(model, source, 3, n_best=3),
-    )
-    assert [[h.tokens for h in hypotheses] for hypotheses in found] == [
-        [h.tokens for h in hs] for hs in expected
-    ]
+    found, expected = (beam_search(each, source, 3, n_best=3) for each in (noted, model))
+    texts, wanted = ([[h.tokens for h in hs] for hs in each] for each in (found, expected))
+    assert texts == wanted
     assert_close([h.score for hs in found for h in hs], [h.score for hs in expected for h in hs])
     n_sentences, widths = zip(*noted.shapes, strict=True)
     assert len(set(n_sentences)) > 2 and any(later < earlier for earlier, later in pairwise(widths))
@@ -124,13 +118,15 @@ def test_a_model_made_ready_is_left_as_it_is():
 def test_only_the_matrices_of_one_product_are_held_twice():
     """W_Q, W_K and W_V of all layers and the decoder's W_K and W_V of the source:
     5 of a decoder layer, 3 of others."""
-    decoder = FastDecoder(small_model(N=3, d_model=8, h=2))
-    copied = sum(parameter.numel() for _, parameter in decoder.copies)
-    held = {
-        copy.untyped_storage().data_ptr(): copy.untyped_storage().nbytes()
-        for copy, _ in decoder.copies
-    }
-    assert copied == 3 * (3 + 5) * 8 * 8 and sum(held.values()) == 8 * copied  # float64
+    model = small_model(N=3, d_model=8, h=2)
+    decoder = FastDecoder(model)
+    parts = [decoder, *decoder.encoder_layers, *decoder.decoder_layers]
+    functions = [f for part in parts for f in vars(part).values() if isinstance(f, partial)]
+    weights = {f.keywords["weight"].data_ptr(): f.keywords["weight"] for f in functions}
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    copied = [weight for place, weight in weights.items() if place not in own]
+    assert sum(weight.numel() for weight in copied) == 3 * (3 + 5) * 8 * 8
+    assert len(weights) - len(copied) == 3 * (3 + 5) + 1  # W_O, W_1, W_2, cross W_Q, W_O; E
 
 
 def learn(model, _):
@@ -169,11 +165,8 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
     decoder = FastDecoder(model, dtype=dtype)
     for ours, expected in zip(walk(decoder, source), walk(model, source), strict=True):
         assert ours.dtype == dtype
-        assert (
-            0
-            < (ours.float() - expected).norm()
-            < (0.01 if dtype == torch.float16 else 0.08) * expected.norm()
-        )
+        share = (ours.float() - expected).norm() / expected.norm()
+        assert 0 < share < (0.01 if dtype == torch.float16 else 0.08)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert deepcopy(decoder).dtype == dtype
 
@@ -204,14 +197,11 @@ def read_from_the_copy(shape, weight_of=Tensor.round, keep_float16_copy=True):
     torch.manual_seed(0)
     weight = weight_of(torch.randn(shape))
     rows, bias = torch.randn(65, shape[1]).type_as(weight), torch.randn(shape[0]).type_as(weight)
-    product, expected = (
-        linear.as_function(weight, bias, keep_float16_copy),
-        nn.functional.linear(rows, weight, bias),
-    )
+    product = linear.linear_function(weight, bias, keep_float16_copy)
+    expected = nn.functional.linear(rows, weight, bias)
+    bound = 1e-5 * expected.abs().max().item()
     for n in range(66):
-        assert_close(
-            product(rows[:n]), expected[:n], rtol=0, atol=1e-5 * expected.abs().max().item()
-        )
+        assert_close(product(rows[:n]), expected[:n], rtol=0, atol=bound)
     weight.zero_()
     return {n for n in range(1, 66) if not torch.equal(product(rows[:n]), bias.expand(n, -1))}
 
@@ -245,11 +235,8 @@ def wide_model_of_halves(**changes):
 
 @pytest.mark.slow
 def test_weights_that_are_loaded_after_the_copy_count():
-    model, other, source = (
-        wide_model_of_halves(),
-        wide_model_of_halves(seed=5),
-        random_tokens(1, 3, 7),
-    )
+    model, other = wide_model_of_halves(), wide_model_of_halves(seed=5)
+    source = random_tokens(1, 3, 7)
     decoder = FastDecoder(store_column_major(model), keep_float16_copy=True)
     before = greedy_search(decoder, source)
     model.load_state_dict(other.state_dict())
@@ -315,11 +302,8 @@ def test_the_8_bit_product_is_the_product_of_the_rounded_factors(shape, bits, mo
     x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24)
     assert_close(Int8Linear(weight, bias)(x), by_hand(x, weight, bias, bits), rtol=0, atol=0.02)
     exact = nn.functional.linear(x, weight, bias)
-    assert (
-        0
-        < (Int8Linear(weight, bias)(x) - exact).norm()
-        < (0.02 if bits == 8 else 0.04) * exact.norm()
-    )
+    share = (Int8Linear(weight, bias)(x) - exact).norm() / exact.norm()
+    assert 0 < share < (0.02 if bits == 8 else 0.04)
 
 
 def test_no_rows_and_rows_of_zeros():
@@ -337,31 +321,6 @@ def test_every_linear_layer_is_in_8_bits_and_the_logits_are_nearly_the_same(chan
     assert 0 < (exact - rounded).norm() < 0.2 * exact.norm()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", OPTIONS, ids=str)
-def test_steps_of_an_8_bit_model_follow_their_hypotheses(changes):
-    """Rounded activations depend on the batch, so that step and forward agree nearly,
-    not exactly."""
-    model = quantize(small_model(dtype=torch.float32, **changes))
-    source, past, parents = (
-        random_tokens(1, 2, 7),
-        random_tokens(2, 2, 2, 5),
-        torch.tensor([[1, 0], [1, 1]]),
-    )
-    state = model.start(source)
-    state.reorder(torch.zeros(2, 2, dtype=torch.long))
-    for t in range(5):
-        model.step(past[:, :, t], state)
-    state.reorder(parents)
-    new = random_tokens(3, 2, 2)
-    followed = torch.cat([past[torch.arange(2)[:, None], parents], new[..., None]], dim=2)
-    logits = model.step(new, state)
-    for w in range(2):
-        exact = model(source, followed[:, w])[:, -1]
-        assert (logits[:, w] - exact).norm() < 0.2 * exact.norm()
-    assert all(beam_search(model, source, 3))
-
-
 def test_attention_dropout_stays_off():
     model = quantize(small_model(dtype=torch.float32, attention_dropout=0.5))
     source, target = random_tokens(1, 2, 7), random_tokens(2, 2, 5)
@@ -374,18 +333,6 @@ def test_sums_of_8_bit_products_do_not_overflow():
     a CPU that adds pairs in 16 bits must get 7 bits of x."""
     wide = Int8Linear(torch.ones(8, 512))(torch.ones(16, 512))
     assert_close(wide, torch.full((16, 8), 512.0), rtol=0.01, atol=0)
-
-
-def test_without_exact_sums_x_has_7_bits(monkeypatch):
-    torch.manual_seed(0)
-    x, weight = torch.randn(64, 16), torch.randn(24, 16)
-    exact, layer, here = x @ weight.T, Int8Linear(weight), quantization.sums_are_exact()
-    errors = {}
-    for bits, sums_are_exact in ((7, False), (8, True)):
-        monkeypatch.setattr(quantization, "sums_are_exact", lambda answer=sums_are_exact: answer)
-        errors[bits] = ((layer(x) - exact).norm() / exact.norm()).item()
-    assert errors[8] < errors[7] or not here
-    assert errors[7] < 0.03
 
 
 @pytest.mark.slow
@@ -439,23 +386,12 @@ def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
     save_weights(tmp_path / "model.safetensors", model)
     (tmp_path / "in").write_text("tea\n")
     types, start = [], FastDecoder.start
-    monkeypatch.setattr(
-        FastDecoder,
-        "start",
-        lambda self, source: types.append(self.dtype) or start(self, source),
-    )
-    for asked in (["--dtype", "bfloat16"], []):
-        assert (
-            main(
-                [
-                    "translate", str(tmp_path), "--device", "cpu", "--input", str(tmp_path / "in"),
-                    *asked,
-                ]
-            )
-            == 0
-        )  # fmt: skip
+    noted = lambda self, source: types.append(self.dtype) or start(self, source)  # noqa: E731
+    monkeypatch.setattr(FastDecoder, "start", noted)
+    translate = ["translate", str(tmp_path), "--device", "cpu", "--input", str(tmp_path / "in")]
+    assert main([*translate, "--dtype", "bfloat16"]) == main(translate) == 0
     assert types == [torch.bfloat16, torch.float32]
-    assert main(["translate", str(tmp_path), "--int8", "--dtype", "float16"]) == 2
+    assert main([*translate, "--int8", "--dtype", "float16"]) == 2
     assert "a model in 8 bits cannot be in torch.float16 as well" in capsys.readouterr().err
 
 

@@ -37,20 +37,6 @@ def test_packing_knows_where_sentences_start_on_every_device():
     assert moved.shape == REAL.shape and packing.starts.device.type == "cpu"
 
 
-def test_the_gradients_of_packing_are_those_of_indexing():
-    x = torch.randn(3, 3, 2, dtype=torch.float64, requires_grad=True)
-    packing = Packing(REAL)
-    weight = torch.randn(6, 2, dtype=torch.float64)
-    (packed,) = torch.autograd.grad((packing.pack(x) * weight).sum(), x)
-    (indexed,) = torch.autograd.grad((x[REAL] * weight).sum(), x)
-    assert torch.equal(packed, indexed)
-    rows = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-    # What comes back from padding is nothing.
-    weight = torch.randn(3, 3, 2, dtype=torch.float64) * REAL[:, :, None]
-    (unpacked,) = torch.autograd.grad((packing.unpack(rows) * weight).sum(), rows)
-    assert torch.equal(unpacked, weight[REAL])
-
-
 @pytest.mark.parametrize("n_padding, is_packed", [(0, False), (4, False), (5, True)])
 def test_packing_is_left_out_where_little_is_padding(n_padding, is_packed):
     real = torch.arange(100).view(4, 25) < 100 - n_padding

@@ -16,8 +16,8 @@ from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking import report as reports
-from annotated_transformer.looking.knock_out import ATTENTION_MODULES, heads_of, knocked_out
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.looking.knock_out import heads_of, knocked_out
+from annotated_transformer.looking.record import ATTENTIONS, record_attention
 from annotated_transformer.looking.report import as_table, attention_report, head_statistics
 from annotated_transformer.text.batching import encode_pairs, make_batch
 from annotated_transformer.translation.evaluation import Score, bleu, mean_nll
@@ -92,7 +92,7 @@ def test_what_is_lost_is_what_a_model_without_it_lacks() -> None:
         with knocked_out(*(head for layer in heads_of(model, attention) for head in layer)):
             assert row["nats"] == pytest.approx(mean_nll(model, encoded) - whole, abs=1e-6)
         assert row["nats"] != 0
-    assert set(report["without"]) == set(ATTENTION_MODULES)
+    assert set(report["without"]) == set(ATTENTIONS)
     assert len(as_table(report).splitlines()) == 3 + 3 * model.config.N + 3
 
 

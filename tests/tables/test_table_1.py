@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.tables.table_1 import LAYERS, layer_operations, longest_chain, peak_bytes
+from annotated_transformer.tables.table_1 import LAYERS, layer_operations
 from annotated_transformer.tables.table_2 import (
     RUNS,
     SUSTAINED_FLOPS,
@@ -53,11 +53,8 @@ def test_the_closed_form_counts_the_model(changes):
 )
 def test_the_cost_of_training_is_table_2s(system, hours):
     printed = next(row for row in TABLE_2 if row.name == system)
-    assert (
-        f"{training_cost(hours, 8):.1e}"
-        == f"{printed.cost_en_de:.1e}"
-        == f"{printed.cost_en_fr:.1e}"
-    )
+    costs = (training_cost(hours, 8), printed.cost_en_de, printed.cost_en_fr)
+    assert len({f"{cost:.1e}" for cost in costs}) == 1
 
 
 def test_100000_steps_of_04_seconds_are_not_quite_12_hours():
@@ -67,12 +64,8 @@ def test_100000_steps_of_04_seconds_are_not_quite_12_hours():
 
 
 def test_the_rates_are_the_papers_footnote():
-    assert {name: rate / 1e12 for name, rate in SUSTAINED_FLOPS.items()} == {
-        "K80": 2.8,
-        "K40": 3.7,
-        "M40": 6.0,
-        "P100": 9.5,
-    }
+    printed = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
+    assert {name: rate / 1e12 for name, rate in SUSTAINED_FLOPS.items()} == printed
 
 
 def test_table_2_shows_the_transformer_ahead_at_a_lower_cost():
@@ -104,18 +97,14 @@ def test_the_stated_training_times_make_table_2s_costs():
 
 
 def test_a_training_takes_operations_over_rate():
-    assert training_time(9.5e12 * 8 * 12 * 3600, 8 * SUSTAINED_FLOPS["P100"]) == pytest.approx(
-        12 * 3600
-    )
-    assert training_time(training_cost(12.0, 8), 8 * 9.5e12, utilisation=0.5) == pytest.approx(
-        24 * 3600
-    )
+    rate = 8 * SUSTAINED_FLOPS["P100"]
+    assert training_time(9.5e12 * 8 * 12 * 3600, rate) == pytest.approx(12 * 3600)
+    half = training_time(training_cost(12.0, 8), 8 * 9.5e12, utilisation=0.5)
+    assert half == pytest.approx(24 * 3600)
     for wrong in (0.0, -0.1, 1.01):
         with pytest.raises(ConfigError, match="utilisation must be above 0 and at most 1"):
             training_time(1.0, 1.0, wrong)
-    with pytest.raises(
-        ConfigError, match="operations / rate needs 0 or more / above 0, got 1.0 / 0.0"
-    ):
+    with pytest.raises(ConfigError, match="rate must be positive, got 1.0 and 0.0"):
         training_time(1.0, 0.0)
 
 
@@ -167,20 +156,6 @@ def test_an_lstm_has_four_gates():
     assert layer_operations("recurrent", 7, 6, gates=4) == counter.get_total_flops()
 
 
-def test_bytes_alive_at_once_by_hand():
-    """Float32 vectors of 100: 400 bytes each. What is dropped makes room, views cost nothing,
-    x is not counted."""
-    x = torch.ones(100)
-    assert peak_bytes(lambda x: x * 2, x) == 400
-    assert peak_bytes(lambda x: x[:50].view(5, 10), x) == 0
-    assert peak_bytes(lambda x: x.mul_(1), x) == 0
-    assert peak_bytes(lambda x: ((x * 2) * 2) * 2, x) == 800  # one to read, one to write
-    assert peak_bytes(lambda x: [x + 1, x + 2, x + 3][0] * 2, x) == 1200
-    assert peak_bytes(lambda x: x.unfold(0, 10, 1) * 1, x) == 91 * 10 * 4
-    needed = x.clone().requires_grad_()  # by the backward pass: each exponential's output
-    assert peak_bytes(lambda x: x.exp().exp().exp().sum(), needed) == 3 * 400 + 4
-
-
 def test_self_attention_is_cheaper_than_recurrence_exactly_while_n_is_smaller_than_d():
     for n in (1, 63, 64, 65, 200):
         attention, recurrence = (
@@ -196,26 +171,3 @@ def test_what_is_no_layer_of_table_1_is_refused():
         layer_operations("dense", 4, 4)
     with pytest.raises(ConfigError, match="at least 1, got 0, 4, 3 and 3"):
         layer_operations("recurrent", 0, 4)
-
-
-def test_a_chain_is_as_long_as_what_waits():
-    """A walk of n cells, k maps side by side, a chain with biases and batches,
-    a convolution: counted by hand."""
-    x, W = torch.randn(5, 4, requires_grad=True), torch.randn(4, 4)
-    h = x[:1]
-    for _ in range(7):
-        h = torch.tanh(h @ W)
-    assert longest_chain(h) == 7
-    assert longest_chain(sum(x @ W for _ in range(3))) == 1  # side by side, none waits
-    assert longest_chain(nn.Linear(4, 4)(nn.Linear(4, 4)(x)) @ W[0]) == 3
-    assert longest_chain(torch.baddbmm(x[None], x[None], W[None]) @ W[None]) == 2
-    assert longest_chain(nn.Conv1d(4, 4, 3)(x.T[None])) == 1
-    assert longest_chain(x * 2) == 0
-    # With a head, attention is one fused kernel: two products, the second waits for the first.
-    head = x[None, None]
-    assert longest_chain(F.scaled_dot_product_attention(head, head, head) @ W) == 3
-
-
-def test_a_chain_needs_a_graph():
-    with pytest.raises(ConfigError, match="computed with gradients on"):
-        longest_chain(torch.ones(2))

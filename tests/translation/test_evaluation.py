@@ -34,9 +34,8 @@ REFERENCES = ["the cat sat on the red mat", "a dog is asleep under the old table
 
 def small_model(**changes):
     torch.manual_seed(3)
-    return Transformer(
-        ModelConfig(**{"vocab_size": 11, "N": 1, "d_model": 8, "d_ff": 12, "h": 2, **changes})
-    )
+    sizes = {"vocab_size": 11, "N": 1, "d_model": 8, "d_ff": 12, "h": 2}
+    return Transformer(ModelConfig(**{**sizes, **changes}))
 
 
 def bleu_by_hand(hypotheses, references):
@@ -50,21 +49,15 @@ def bleu_by_hand(hypotheses, references):
             )
             matches[n - 1] += sum((found & wanted).values())
             totals[n - 1] += sum(found.values())
-    length, wanted_length = (
-        sum(len(text.split()) for text in texts) for texts in (hypotheses, references)
-    )
+    length, wanted_length = (len(" ".join(texts).split()) for texts in (hypotheses, references))
     brevity = min(1.0, math.exp(1 - wanted_length / length))
-    return (
-        100
-        * brevity
-        * math.exp(sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4)
-    )
+    mean_log_p = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4
+    return 100 * brevity * math.exp(mean_log_p)
 
 
 def test_bleu_is_the_published_formula():
-    assert bleu(HYPOTHESES, REFERENCES).score == pytest.approx(
-        bleu_by_hand(HYPOTHESES, REFERENCES), abs=1e-9
-    )
+    by_hand = bleu_by_hand(HYPOTHESES, REFERENCES)
+    assert bleu(HYPOTHESES, REFERENCES).score == pytest.approx(by_hand, abs=1e-9)
 
 
 def test_bleu_is_cased_and_punishes_only_too_short():
@@ -85,10 +78,15 @@ def test_each_score_brings_its_signature():
 
 @pytest.mark.parametrize("score", [bleu, chrf])
 def test_what_cannot_be_scored_is_refused(score):
-    with pytest.raises(ConfigError, match="2 translations and 1 references"):
-        score(HYPOTHESES, REFERENCES[:1])
-    with pytest.raises(ConfigError, match="nothing to score"):
-        score([], [])
+    for hypotheses, references, message in (
+        (HYPOTHESES, REFERENCES[:1], "2 translations and 1 references"),
+        ([], [], "nothing to score"),
+        ("ab cd", "ab cd", "^translations are one string for each sentence, got 'ab cd'$"),
+        (HYPOTHESES, [[text] for text in REFERENCES], "^references are one string for each"),
+        (HYPOTHESES, [REFERENCES], "^references are one string for each translation, got "),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            score(hypotheses, references)
 
 
 def test_perplexity_is_the_exponential_of_pytorch_cross_entropy():
@@ -99,14 +97,12 @@ def test_perplexity_is_the_exponential_of_pytorch_cross_entropy():
         model.eval()
         with torch.no_grad():
             logits = model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target]]))
-        nll += F.cross_entropy(
-            logits[0].double(), torch.tensor([*target, 2]), reduction="sum"
-        ).item()
-        n_tokens += len(target) + 1
+        target_out = torch.tensor([*target, 2])
+        nll += F.cross_entropy(logits[0].double(), target_out, reduction="sum").item()
+        n_tokens += len(target_out)
     model.train()
-    assert perplexity(model, pairs, max_tokens=8) == pytest.approx(
-        math.exp(nll / n_tokens), rel=1e-6
-    )
+    by_hand = math.exp(nll / n_tokens)
+    assert perplexity(model, pairs, max_tokens=8) == pytest.approx(by_hand, rel=1e-6)
     assert model.training
 
 
@@ -119,19 +115,16 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large()
 def test_a_sentence_longer_than_a_batch_is_counted_alone():
     model = small_model()
     pairs = [([4] * 30, [5] * 20), ([6], [7])]
-    assert perplexity(model, pairs, max_tokens=4) == pytest.approx(
-        perplexity(model, pairs, max_tokens=400)
-    )
+    together = perplexity(model, pairs, max_tokens=400)
+    assert perplexity(model, pairs, max_tokens=4) == pytest.approx(together)
 
 
 def test_perplexity_computes_no_gradients():
     """One product with the embedding matrix, for the logits of real tokens."""
     model = small_model(positions="none")
     pairs = [([4, 5, 6], [7, 8]), ([9, 4, 5], [4, 4])]
-    source, target = (
-        torch.tensor([[4, 5, 6, 2], [9, 4, 5, 2]]),
-        torch.tensor([[1, 7, 8], [1, 4, 4]]),
-    )
+    source = torch.tensor([[4, 5, 6, 2], [9, 4, 5, 2]])
+    target = torch.tensor([[1, 7, 8], [1, 4, 4]])
     with torch.no_grad(), FlopCounterMode(display=False) as forward:
         model.eval()(source, target)
     with FlopCounterMode(display=False) as scoring:
@@ -193,10 +186,8 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
     def evaluate(pairs):
         for file, lines in zip(files, zip(*pairs, strict=True), strict=True):
             file.write_text("".join(f"{line}\n" for line in lines))
-        status = main(
-            ["evaluate", str(tmp_path), *arguments, "--json", "--quiet", "--max-extra", "1"]
-        )
-        return status, capsys.readouterr()
+        options = ["--json", "--quiet", "--max-extra", "1"]
+        return main(["evaluate", str(tmp_path), *arguments, *options]), capsys.readouterr()
 
     status, printed = evaluate(pairs)
     scores = json.loads(printed.out)
@@ -208,9 +199,18 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
     assert (status, printed.out) == (2, "") and "no pair is short enough" in printed.err
 
 
-def test_perplexity_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="at least one pair"):
-        perplexity(small_model(), [])
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "at least one pair"),
+        ([("I am.", "Ich bin.")], r"lists of token ids, got \('I am.', 'Ich bin.'\)$"),
+        (([4, 5], [6, 7]), r"lists of token ids, got \[4, 5\]$"),  # one pair, and not a list
+        ([{"en": [4], "de": [5]}], "lists of token ids, got {'en'"),
+    ],
+)
+def test_perplexity_is_of_pairs_of_ids(pairs, message):
+    with pytest.raises(ConfigError, match=message):
+        perplexity(small_model(), pairs)
 
 
 def test_the_brevity_penalty_is_that_of_papineni_and_others():

@@ -1,4 +1,5 @@
 import functools
+import inspect
 import itertools
 import math
 import random
@@ -8,13 +9,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodeConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import (
     beam_search,
     greedy_search,
     length_penalty,
+    search_beams,
 )
 from toys import random_tokens, small_model
 
@@ -34,12 +36,10 @@ class TableModel:
         self.config = SimpleNamespace(
             pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, positions="sinusoidal"
         )
-        self.seed, self.vocab_size, self.spread, self.forbidden = (
-            seed,
-            vocab_size,
-            spread,
-            forbidden,
-        )
+        self.seed = seed
+        self.vocab_size = vocab_size
+        self.spread = spread
+        self.forbidden = forbidden
         self.sizes = []
 
     def logits(self, sentence, prefix):
@@ -55,29 +55,21 @@ class TableModel:
         return [logit - log_z for logit in logits]
 
     def start(self, source):
-        sentences = [
-            tuple(token for token in row if token not in (PAD_ID, EOS_ID))
-            for row in source.tolist()
-        ]
+        sentences = [sentence_of(source, row) for row in range(len(source))]
         return Prefixes(sentences, [[()] for _ in sentences])
 
     def step(self, tokens, state):
         self.sizes.append(tuple(tokens.shape))
-        assert len(tokens) == len(state.prefixes) and all(
-            len(row) == tokens.size(1) for row in state.prefixes
-        )
         state.prefixes = [
-            [(*prefix, token) for prefix, token in zip(row, new)]
-            for row, new in zip(state.prefixes, tokens.tolist())
+            [(*prefix, token) for prefix, token in zip(row, new, strict=True)]
+            for row, new in zip(state.prefixes, tokens.tolist(), strict=True)
         ]
         assert all(prefix[0] == BOS_ID for row in state.prefixes for prefix in row)
-        return torch.tensor(
-            [
-                [self.logits(sentence, prefix[1:]) for prefix in row]
-                for sentence, row in zip(state.sentences, state.prefixes)
-            ],
-            dtype=torch.float64,
-        )
+        logits = [
+            [self.logits(sentence, prefix[1:]) for prefix in row]
+            for sentence, row in zip(state.sentences, state.prefixes, strict=True)
+        ]
+        return torch.tensor(logits, dtype=torch.float64)
 
 
 class Prefixes:
@@ -157,6 +149,10 @@ def sentence_of(source, row):
     return tuple(token for token in source[row].tolist() if token not in (PAD_ID, EOS_ID))
 
 
+def best_tokens(found):
+    return [hypotheses[0].tokens for hypotheses in found]
+
+
 def test_length_penalty_is_wu_et_al_equation_14():
     assert [length_penalty(n, 0.6) for n in (1, 7, 19)] == pytest.approx([1, 2**0.6, 4**0.6])
     assert length_penalty(13, 0.0) == 1
@@ -173,16 +169,11 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
         model = TableModel(seed)
         found = beam_search(model, pad_source(sentences), 400, alpha, 5, LIMIT - 1, early_stopping)
         for sentence, hypotheses in zip(sentences, found, strict=True):
-            expected = every_hypothesis(
-                functools.cache(functools.partial(model.log_p, tuple(sentence))), alpha
-            )[:5]
-            assert [h.tokens for h in hypotheses] == [tokens for _, _, tokens in expected]
-            assert [h.score for h in hypotheses] == pytest.approx(
-                [score for score, _, _ in expected], rel=1e-9
-            )
-            assert [h.log_p for h in hypotheses] == pytest.approx(
-                [log_p for _, log_p, _ in expected], rel=1e-9
-            )
+            log_p = functools.cache(functools.partial(model.log_p, tuple(sentence)))
+            scores, log_ps, tokens = zip(*every_hypothesis(log_p, alpha)[:5], strict=True)
+            assert tuple(h.tokens for h in hypotheses) == tokens
+            assert [h.score for h in hypotheses] == pytest.approx(scores, rel=1e-9)
+            assert [h.log_p for h in hypotheses] == pytest.approx(log_ps, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -202,11 +193,9 @@ def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alp
     def log_p(prefix):
         return table[rows[(*prefix, *[0] * (LIMIT - 1 - len(prefix)))]][len(prefix)]
 
-    expected = every_hypothesis(log_p, alpha)[:3]
-    assert [h.tokens for h in found[0]] == [tokens for _, _, tokens in expected]
-    assert [h.score for h in found[0]] == pytest.approx(
-        [score for score, _, _ in expected], rel=1e-9
-    )
+    scores, _, tokens = zip(*every_hypothesis(log_p, alpha)[:3], strict=True)
+    assert tuple(h.tokens for h in found[0]) == tokens
+    assert [h.score for h in found[0]] == pytest.approx(scores, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -220,10 +209,9 @@ def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
         for row, hypotheses in enumerate(found):
             sentence = sentence_of(source, row)
             expected = plain_beam_search(model, sentence, len(sentence) + 4, beam_size, alpha)
-            assert [h.tokens for h in hypotheses] == [tokens for _, tokens in expected]
-            assert [h.score for h in hypotheses] == pytest.approx(
-                [score for score, _ in expected], rel=1e-9
-            )
+            scores, tokens = zip(*expected, strict=True)
+            assert tuple(h.tokens for h in hypotheses) == tokens
+            assert [h.score for h in hypotheses] == pytest.approx(scores, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -233,10 +221,9 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
     source, saved = source_of(2, 0, 4), 0
     for seed in range(25):
         with_it, without = (TableModel(seed, 5, spread=1 + seed % 4) for _ in range(2))
-        early = beam_search(with_it, source, beam_size, alpha, n_best, 5, early_stopping=True)
-        assert early == beam_search(
-            without, source, beam_size, alpha, n_best, 5, early_stopping=False
-        )
+        settings = (source, beam_size, alpha, n_best, 5)
+        early = beam_search(with_it, *settings, early_stopping=True)
+        assert early == beam_search(without, *settings, early_stopping=False)
         saved += sum(b * w for b, w in without.sizes) - sum(b * w for b, w in with_it.sizes)
     # A long output may gain so much from lp that nothing is ever decided.
     assert saved > 0 or alpha > 1
@@ -247,9 +234,9 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
 def test_beam_1_is_greedy_search(alpha):
     for seed in range(15):
         model, source = TableModel(seed, vocab_size=7), source_of(3, 0, 6, 1)
-        assert [[h.tokens for h in row] for row in beam_search(model, source, 1, alpha, 1, 6)] == [
-            [tokens] for tokens in greedy_search(model, source, 6)
-        ]
+        found = beam_search(model, source, 1, alpha, 1, 6)
+        assert best_tokens(found) == greedy_search(model, source, 6)
+        assert {len(row) for row in found} == {1}
 
 
 @pytest.mark.slow
@@ -261,10 +248,8 @@ def test_beam_1_is_greedy_search_where_logits_are_equal(vocab_size):
 
     source = source_of(3, 0, 6, 1)
     for seed in range(5):
-        greedy = greedy_search(Tied(seed, vocab_size), source, 6)
-        assert [
-            row[0].tokens for row in beam_search(Tied(seed, vocab_size), source, 1, max_extra=6)
-        ] == greedy
+        found = beam_search(Tied(seed, vocab_size), source, 1, max_extra=6)
+        assert best_tokens(found) == greedy_search(Tied(seed, vocab_size), source, 6)
 
 
 @pytest.mark.slow
@@ -277,9 +262,7 @@ def test_beam_1_is_greedy_search_over_the_transformer(dtype):
         greedy = greedy_search(model, source, 10)
         lengths |= {len(tokens) for tokens in greedy}
         for alpha in (0.0, 0.6):
-            assert [
-                row[0].tokens for row in beam_search(model, source, 1, alpha, max_extra=10)
-            ] == greedy
+            assert best_tokens(beam_search(model, source, 1, alpha, max_extra=10)) == greedy
     assert len(lengths) > 2  # some end, some are cut off
 
 
@@ -314,17 +297,16 @@ def test_scores_are_what_the_model_gives_the_whole_sentence():
 def test_a_sentence_is_translated_alike_in_any_company():
     model = small_model(seed=1)
     sentences = [random_tokens(i, n).tolist() for i, n in enumerate([5, 2, 8, 0])]
-    together = beam_search(model, pad_source(sentences), 3, n_best=3, max_extra=6)
-    backwards = beam_search(model, pad_source(sentences[::-1]), 3, n_best=3, max_extra=6)[::-1]
-    alone = [
-        beam_search(model, pad_source([sentence]), 3, n_best=3, max_extra=6)[0]
-        for sentence in sentences
-    ]
+
+    def search(sentences):
+        return beam_search(model, pad_source(sentences), 3, n_best=3, max_extra=6)
+
+    together, backwards = search(sentences), search(sentences[::-1])[::-1]
+    alone = [search([sentence])[0] for sentence in sentences]
     tokens = [[[h.tokens for h in row] for row in rows] for rows in (together, backwards, alone)]
     assert tokens[0] == tokens[1] == tokens[2]
-    assert_close(
-        [[h.score for h in row] for row in together], [[h.score for h in row] for row in alone]
-    )
+    scores = ([[h.score for h in row] for row in rows] for rows in (together, alone))
+    assert_close(*scores)
 
 
 def test_n_best_come_best_first_and_differ():
@@ -337,10 +319,10 @@ def test_n_best_come_best_first_and_differ():
 
 def test_the_best_of_n_is_the_best_of_one():
     for seed in range(10):
-        best = [row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 4, 5)]
-        assert [
-            row[0] for row in beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, 1, 5)
-        ] == best
+        one, four = (
+            beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, n, 5) for n in (1, 4)
+        )
+        assert one == [row[:1] for row in four]
 
 
 def test_fewer_come_back_when_there_are_no_more():
@@ -366,12 +348,8 @@ def test_an_ended_hypothesis_leaves_the_beam():
     model = TableModel(1, vocab_size=6)
     beam_search(model, source_of(4), 4, 0.6, 4, 4, early_stopping=False)
     widths = [w for _, w in model.sizes]
-    assert (
-        widths[0] == 1
-        and max(widths) <= 4
-        and widths[1:] == sorted(widths[1:], reverse=True)
-        and widths[-1] < 4
-    )
+    assert widths[0] == 1 and max(widths) <= 4 and widths[-1] < 4
+    assert widths[1:] == sorted(widths[1:], reverse=True)
 
 
 @pytest.mark.parametrize("max_extra", [50, 3, 0])
@@ -380,11 +358,9 @@ def test_outputs_end_at_source_length_plus_max_extra(max_extra):
     an output that is cut off comes back as it stands."""
     source = pad_source([[9, 9, 9, 9], [9, 9], [9]])
     lengths = [4 + max_extra, 2 + max_extra, 1 + max_extra]
-    assert [
-        len(tokens) for tokens in greedy_search(CountingModel(endless=9), source, max_extra)
-    ] == lengths
+    greedy = greedy_search(CountingModel(endless=9), source, max_extra)
     found = beam_search(CountingModel(endless=9), source, 3, 0.6, 1, max_extra)
-    assert [len(row[0].tokens) for row in found] == lengths
+    assert list(map(len, greedy)) == list(map(len, best_tokens(found))) == lengths
 
 
 def test_an_empty_source_may_still_get_one_token():
@@ -411,6 +387,19 @@ def test_learned_positions_limit_the_output():
 def test_impossible_searches_are_refused(settings, line):
     with pytest.raises(ConfigError, match=line):
         beam_search(TableModel(0), source_of(2), **settings)
+
+
+@pytest.mark.parametrize(
+    ("search", "settings"), [(greedy_search, ()), (search_beams, (DecodeConfig(),))]
+)
+def test_what_cannot_be_searched_is_refused(search, settings):
+    search = inspect.unwrap(search)  # without the tests' own check of shapes
+    model, source = small_model(p_drop=0.5), random_tokens(1, 2, 3)
+    for wrong, got in (([[4, 2]], "list"), (source[0], r"\(3,\)"), (source / 2, r"\(2, 3\)")):
+        with pytest.raises(ConfigError, match=f"one row for each sentence, got {got}$"):
+            search(model, wrong, *settings)
+    with pytest.raises(ConfigError, match=r"evaluation mode: call model.eval\(\)$"):
+        search(model.train(), source, *settings)
 
 
 def test_logits_in_bfloat16_are_scored_in_float32():

@@ -3,6 +3,7 @@ whatever the lines hold and whatever the model answers."""
 
 import itertools
 import logging
+import re
 
 import pytest
 
@@ -24,9 +25,8 @@ FAST = {"beam_size": 2, "max_extra": 3}
 
 def translator(max_source=40, **changes):
     tokenizer = toy_tokenizer()
-    return Translator(
-        small_model(vocab_size=tokenizer.vocab_size, **changes), tokenizer, max_source=max_source
-    )
+    model = small_model(vocab_size=tokenizer.vocab_size, **changes)
+    return Translator(model, tokenizer, max_source=max_source)
 
 
 def answer_with(monkeypatch, text):
@@ -48,9 +48,8 @@ def test_as_many_lines_come_out_as_go_in(window):
     out = list(translator().translate_stream(HOSTILE, window, **FAST))
     assert len(out) == len(HOSTILE)
     assert all(len(f"{line}.".splitlines()) == 1 for line in out)
-    assert [line for line, source in zip(out, HOSTILE, strict=True) if not source.strip()] == [
-        ""
-    ] * 5
+    blank = {line for line, source in zip(out, HOSTILE, strict=True) if not source.strip()}
+    assert blank == {""}
 
 
 @pytest.mark.parametrize(
@@ -132,10 +131,8 @@ def test_batches_hold_every_sentence_once_within_the_limit():
     order = sorted(range(7), key=lambda i: len(sources[i]))
     batches = list(translation.batches_by_length(order, sources, 19))
     assert [i for batch in batches for i in batch] == order
-    assert all(
-        len(batch) == 1 or len(batch) * (max(len(sources[i]) for i in batch) + 1) <= 19
-        for batch in batches
-    )
+    sizes = [len(batch) * (max(len(sources[i]) for i in batch) + 1) for batch in batches]
+    assert all(size <= 19 for size, batch in zip(sizes, batches, strict=True) if len(batch) > 1)
     assert max(map(len, batches)) > 1
 
 
@@ -177,9 +174,8 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
     checkpoint.write_directory(tmp_path / "run", t.model.config, t.tokenizer)
     save_weights(tmp_path / "run" / "model.safetensors", t.model)
     sources = [source for source, _ in text_pairs(6, 4)]
-    assert Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST) == t.translate(
-        sources, **FAST
-    )
+    found = Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST)
+    assert found == t.translate(sources, **FAST)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +189,19 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
 )
 def test_settings_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        list(translator().translate_stream(["tea"], **settings))
+        translator().translate_stream(["tea"], **settings)  # at the call, not at the first line
+
+
+@pytest.mark.parametrize("given", ["tea.", ["tea", 5], [["tea"]], [b"tea"]], ids=str)
+def test_what_is_no_list_of_strings_is_refused(given):
+    """A string is a sequence of strings too: of its letters."""
+    t = translator()
+    wrong = re.escape(repr(given if isinstance(given, str) else given[-1]))
+    for ask in (t.translate, t.n_best, lambda lines: list(t.translate_stream(lines))):
+        with pytest.raises(
+            ConfigError, match=f"^sentences must be a list of strings, got {wrong}$"
+        ):
+            ask(given)
 
 
 def test_settings_travel_whole_or_as_keywords_that_change_them():
@@ -202,9 +210,8 @@ def test_settings_travel_whole_or_as_keywords_that_change_them():
     by_keywords = t.translate(sources, beam_size=3, alpha=0.0, max_extra=4)
     assert t.translate(sources, search) == by_keywords
     assert t.translate(sources, search, alpha=0.0) == by_keywords
-    assert t.translate(sources, search, beam_size=1) == t.translate(
-        sources, beam_size=1, alpha=0.0, max_extra=4
-    )
+    greedy = t.translate(sources, beam_size=1, alpha=0.0, max_extra=4)
+    assert t.translate(sources, search, beam_size=1) == greedy
     found = t.n_best(sources, search, n_best=3)
     assert {len(row) for row in found} == {3}
     assert [row[0].text for row in found] == by_keywords

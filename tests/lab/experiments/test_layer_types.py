@@ -10,7 +10,8 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.tables.table_1 import layer_operations, longest_chain, peak_bytes
+from annotated_transformer.tables.table_1 import layer_operations
+from lab.experiments.table_1.instruments import longest_chain, peak_bytes
 from lab.experiments.table_1.layer_types import (
     LAYER_TYPES,
     convolution,

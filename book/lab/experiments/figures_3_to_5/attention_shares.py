@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from annotated_transformer.errors import require
-from annotated_transformer.looking.knock_out import ATTENTION_MODULES
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.looking.record import ATTENTIONS, record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, TokenPair, make_batch
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -162,7 +161,7 @@ def shares(model: Transformer, chosen: Prepared) -> dict[str, Shares]:
             model(batch.source, batch.target_in)
         maps = {
             kind: torch.stack([weights[name.format(i)] for i in range(N)], 1)
-            for kind, name in ATTENTION_MODULES.items()
+            for kind, (_, name) in ATTENTIONS.items()
         }
         by_name: dict[str, list[tuple[int, Link]]] = {}
         for row, sentence in enumerate(chosen.sentences[number * BATCH : (number + 1) * BATCH]):

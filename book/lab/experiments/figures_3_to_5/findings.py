@@ -24,8 +24,7 @@ from torch import Tensor
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import require
-from annotated_transformer.looking.knock_out import ATTENTION_MODULES
-from annotated_transformer.looking.record import record_attention
+from annotated_transformer.looking.record import ATTENTIONS, record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -188,7 +187,7 @@ def example(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
         with record_attention(model) as weights:
             model.encode(pad_source([tokenizer.encode(text)]))
         row = text.split().index("it")
-        names = [ATTENTION_MODULES["encoder"].format(i) for i in range(model.config.N)]
+        names = [ATTENTIONS["encoder"].path.format(i) for i in range(model.config.N)]
         maps = torch.stack([weights[name][0, :, row] for name in names])
         found[text] = {"translation": translation, "it": rounded(maps)}
     return found

@@ -11,7 +11,8 @@ from jaxtyping import Bool
 from scipy.stats import binomtest
 from torch import Tensor
 
-from annotated_transformer.looking.knock_out import ATTENTION_MODULES, Head, heads_of, knocked_out
+from annotated_transformer.looking.knock_out import Head, heads_of, knocked_out
+from annotated_transformer.looking.record import ATTENTIONS
 from annotated_transformer.model.transformer import Transformer
 from lab.experiments.figures_3_to_5.attention_shares import Prepared, Shares, answers, best_head
 from lab.experiments.figures_3_to_5.controlled_corpus import antecedent_is_first
@@ -56,7 +57,7 @@ def ablation(
     whole = answers(model, test)
     found: dict[str, Any] = {"whole": {kind: score(each) for kind, each in whole.items()}}
     after: dict[tuple[str, int, int], dict[str, Tensor]] = {}
-    heads = {attention: heads_of(model, attention) for attention in ATTENTION_MODULES}
+    heads = {attention: heads_of(model, attention) for attention in ATTENTIONS}
     for attention, layers in heads.items():
         for how in ("zero", "even"):
             rows: dict[str, list[list[float]]] = {kind: [[] for _ in layers] for kind in whole}

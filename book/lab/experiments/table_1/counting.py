@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from annotated_transformer.errors import require
-from annotated_transformer.tables.table_1 import longest_chain, peak_bytes
+from lab.experiments.table_1.instruments import longest_chain, peak_bytes
 from lab.experiments.table_1.layer_types import (
     LAYER_TYPES,
     convolution,
