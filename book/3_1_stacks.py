@@ -27,7 +27,6 @@ from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch
 from lab.exercises import check
-from annotated_transformer.looking.record import HEAT_MAP
 from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.stacks import AddNorm, DecoderLayer, Encoder, EncoderLayer
 
@@ -409,7 +408,7 @@ assert reach_source[:, :4].all() and not reach_source[:, 4:].any()
 figure, axes = plt.subplots(1, 2, figsize=(5.6, 2.4), layout="constrained")
 panels = (reach_source, "source position"), (reach_target, "position in target_in")
 for ax, (reached, label) in zip(axes, panels):
-    ax.imshow(reached, cmap=HEAT_MAP)
+    ax.imshow(reached)
     ax.set(xlabel=label, ylabel="logits at", xticks=range(reached.size(1)), yticks=range(5))
 plt.show()
 

@@ -23,10 +23,10 @@ import torch
 from matplotlib.patches import Wedge
 from torch.testing import assert_close
 
-from annotated_transformer import ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch, positional_encoding
-from annotated_transformer.errors import ConfigError
+from annotated_transformer import (ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch,
+                                   positional_encoding)
 from lab.exercises import check
-from annotated_transformer.looking.record import HEAT_MAP, plot_attention
+from annotated_transformer.looking.record import plot_attention
 from lab.display import PALETTE, show, use_style
 from annotated_transformer.model.embedding import SinusoidalPositions
 
@@ -144,7 +144,7 @@ assert_close(positional_encoding(50, 512), torch.tensor([by_hand(p, 512) for p i
 table = positional_encoding(60, 128)
 figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.8), sharey=True, layout="constrained")
 for ax, first, title in zip(axes, (0, 1), ("sines: columns $2i$", "cosines: columns $2i + 1$")):
-    image = ax.imshow(table[:, first::2], cmap=HEAT_MAP, vmin=-1, vmax=1, aspect="auto")
+    image = ax.imshow(table[:, first::2], vmin=-1, vmax=1, aspect="auto")
     ax.set(xlabel="pair $i$", title=title)
 axes[0].set_ylabel("position")
 figure.colorbar(image, ax=axes, label="value")
@@ -329,7 +329,7 @@ for k in range(60):  # every diagonal has one value, the sum of equation pe-dot
 assert torch.equal(products, products.T) and products[30].argmax() == 30
 
 figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.6), layout="constrained")
-image = axes[0].imshow(products, cmap=HEAT_MAP)
+image = axes[0].imshow(products)
 axes[0].set(xlabel="position", ylabel="position")
 figure.colorbar(image, ax=axes[0], label="dot product")
 axes[1].plot(products[30])

@@ -32,10 +32,11 @@ from lab.experiments.result_file import read_result
 from annotated_transformer.looking.explorer import explore_attention
 from annotated_transformer.looking.report import as_table
 from annotated_transformer.looking.knock_out import knocked_out
-from lab.display import PALETTE, use_style
 
 # %% tags=["hide-cell"]
 from statistics import median
+
+from lab.display import PALETTE, use_style
 
 use_style()
 INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])

@@ -19,8 +19,7 @@ from annotated_transformer import (
 from lab.display import PALETTE, use_style
 from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
 from annotated_transformer.tables.table_2 import TABLE_2, training_cost
-from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.tables.table_3 import TABLE_3, vocabulary_interval
+from annotated_transformer.tables.table_3 import TABLE_3, count_parameters, vocabulary_interval
 
 use_style()
 
