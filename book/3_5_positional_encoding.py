@@ -20,10 +20,10 @@ import math
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.patches import Wedge
 from torch.testing import assert_close
 
-from annotated_transformer import (ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch,
-                                   positional_encoding)
+from annotated_transformer import ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch
 from lab.exercises import check
 from annotated_transformer.looking.record import plot_attention
 from lab.display import PALETTE, show, use_style
@@ -113,6 +113,8 @@ plt.show()
 # a pair have the *same* angle. The code says the same, and `two_i` is the paper's $2i$:
 
 # %%
+from annotated_transformer import positional_encoding
+
 show(positional_encoding)
 
 # %% [markdown]
@@ -241,8 +243,6 @@ plt.show()
 # right.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two rows of four clocks, for the pairs 0 to 3 of an encoding of 16 columns. In the upper row a blue hand shows position 2 and an orange hand position 5; in the lower row blue shows position 9 and orange 12. From left to right the clocks turn more slowly. In each column the shaded angle from the blue to the orange hand is the same above and below: 3.00, 0.95, 0.30 and 0.09 radians."}, "figure": {"caption": "Positions as clock hands, $d_{\\mathrm{model}} = 16$, pairs 0 to 3. Three positions further, each hand has turned by the same angle (shaded), from position 2 (above) as from position 9 (below).", "name": "fig-pe-clocks"}}
-from matplotlib.patches import Wedge
-
 figure, axes = plt.subplots(2, 4, figsize=(6.2, 3.1), layout="constrained")
 table, k = positional_encoding(16, 16), 3
 for row, pos in zip(axes, (2, 9)):
