@@ -23,11 +23,11 @@ import torch
 from matplotlib.patches import Wedge
 from torch.testing import assert_close
 
-from annotated_transformer import ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch
+from annotated_transformer import (ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch,
+                                   positional_encoding)
 from lab.exercises import check
 from annotated_transformer.looking.record import plot_attention
 from lab.display import PALETTE, show, use_style
-from annotated_transformer.model.embedding import SinusoidalPositions
 
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
@@ -113,8 +113,6 @@ plt.show()
 # a pair have the *same* angle. The code says the same, and `two_i` is the paper's $2i$:
 
 # %%
-from annotated_transformer import positional_encoding
-
 show(positional_encoding)
 
 # %% [markdown]
@@ -170,6 +168,8 @@ assert_close(dropped[kept], 2 * summed[kept])  # what survives is divided by 1 -
 assert 0 < kept.sum() < kept.numel()
 
 # %% tags=["row-L0", "hide-cell"]
+from annotated_transformer.model.embedding import SinusoidalPositions
+
 positions = SinusoidalPositions(d_model=8, length=100)
 assert positions(101).equal(positional_encoding(101, 8)) and positions.table.size(0) == 202
 try:
