@@ -156,6 +156,8 @@ assert table[:, 127].min() > 0.999 and table[:, 126].max() < 0.01
 # table is too short, it grows to twice the length that was asked for.
 
 # %% tags=["row-S4", "hide-cell"]
+from annotated_transformer.model.embedding import SinusoidalPositions
+
 torch.manual_seed(0)
 model = Transformer(ModelConfig(vocab_size=20, N=1, d_model=16, d_ff=32, h=2, p_drop=0.5))
 tokens = torch.tensor([[4, 9, 4, 2]])
@@ -168,8 +170,6 @@ assert_close(dropped[kept], 2 * summed[kept])  # what survives is divided by 1 -
 assert 0 < kept.sum() < kept.numel()
 
 # %% tags=["row-L0", "hide-cell"]
-from annotated_transformer.model.embedding import SinusoidalPositions
-
 positions = SinusoidalPositions(d_model=8, length=100)
 assert positions(101).equal(positional_encoding(101, 8)) and positions.table.size(0) == 202
 try:
