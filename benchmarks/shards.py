@@ -2,7 +2,7 @@
 book/results/shards.json.
 
     OMP_NUM_THREADS=1 python benchmarks/shards.py           1,000,000 generated pairs encoded by two
-                                                            processes; training from 100,000,
+                                                            threads; training from 100,000,
                                                             1,000,000 and 10,000,000
     python benchmarks/shards.py --small --out /tmp/s.json   a rehearsal that measures nothing of
                                                             worth
@@ -10,8 +10,7 @@ book/results/shards.json.
                                                             English-French has
 
 Encoding: two files of made-up words, in sentences as long as sentences are, go through `prepare
---encode` as it is typed, with a tokenizer that is given. The peak is that of all its processes
-together, each at its own highest.
+--encode` as it is typed, with a tokenizer that is given. The peak is that of its process.
 
 Training: a shard is linked as often as a size needs, for nothing that is read here stays in memory.
 Each size has a process of its own, in which a small model makes steps at an epoch's beginning, in
@@ -112,7 +111,7 @@ def measure_encoding(folder: Path, n_pairs: int, jobs: int, small: bool) -> dict
         "measure": "encoding",
         "pairs": summary["pairs"],
         "tokens": summary["source_tokens"] + summary["target_tokens"],
-        "processes": jobs,
+        "threads": jobs,
         "seconds": seconds,
         "pairs_per_s": n_pairs / seconds,
         "cpu_seconds": cpu_seconds() - of_cpu,
@@ -207,7 +206,7 @@ def measure_training(folder: Path, sizes: Sequence[int], small: bool) -> list[di
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, small=True)
     parser.add_argument("--pairs", type=int, help="to encode (default 1,000,000)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="threads (default 2)")
     parser.add_argument("--sizes", type=int, nargs="*", help="to train from")
     parser.add_argument("--folder", type=Path, help="where to work (default a temporary one)")
     parser.add_argument("--from-shards", type=Path, help=argparse.SUPPRESS)

@@ -6,7 +6,7 @@ import random
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +16,7 @@ from torch import Tensor
 from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds
 from annotated_transformer.errors import require
 from annotated_transformer.text.parallel_text import require_text_pairs
-
-if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.tokenizer import Tokenizer
 
 Ids = Sequence[int]
 TokenPair = tuple[Ids, Ids]

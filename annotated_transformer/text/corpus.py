@@ -229,7 +229,7 @@ def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pa
         )
         for file in files
     )
-    return parallel_text.parallel((path, other_path), english, other)
+    return parallel_text.parallel(english, other, path, other_path)
 
 
 def wmt14(corpus: Corpus, split: str, directories: list[Path]) -> Iterator[Pair]:

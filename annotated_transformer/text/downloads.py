@@ -54,13 +54,12 @@ def cache_directory() -> Path:
 
 def find(file_names: Iterable[str], directories: Iterable[Path], folder: str) -> Path | None:
     """The first of the files that exists, in `folder` of a directory or in the directory itself."""
-    places = (
-        place / name
-        for directory in directories
-        for place in (directory / folder, directory)
-        for name in file_names
-    )
-    return next((path for path in places if path.is_file()), None)
+    for directory in directories:
+        for place in (directory / folder, directory):
+            for name in file_names:
+                if (place / name).is_file():
+                    return place / name
+    return None
 
 
 def download(url: str, path: Path, sha256: str, member: str = "") -> Path:

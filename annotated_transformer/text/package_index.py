@@ -16,13 +16,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
+from typing import Any
 
 from annotated_transformer.errors import say
 from annotated_transformer.text.downloads import cannot_download, spooled
 
 PYPI = "https://pypi.org/simple"
-SETTINGS = ("index-url", "extra-index-url", "find-links", "no-index", "cert", "trusted-host")
-TIMEOUT = 30  # seconds without an answer
 BAD_PAGE = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
 REFUSALS = logging.handlers.BufferingHandler(capacity=1000)
 """What unearth says of an index that answers with an error: it goes on, and logs a warning."""
@@ -45,17 +44,16 @@ def fetch_sdist(archive: str) -> SpooledTemporaryFile[bytes]:
     failures = [f"no index has {archive}"]
     context = ssl.create_default_context(cafile=settings.get("cert"))
     trusted = settings.get("trusted-host", "").split()
-    with PyPIClient(
-        verify=context, trusted_hosts=trusted, timeout=TIMEOUT, follow_redirects=True
-    ) as client:
+    client: Any = PyPIClient(
+        verify=context, trusted_hosts=trusted, timeout=30, follow_redirects=True
+    )
+    with client:
         client.auth = MultiDomainBasicAuth(prompting=False)
         # One finder for each place: where one cannot be reached, the next may have the archive.
         for indexes, links in _places(settings):
+            # The archive is not to be installed, so it need not fit this Python.
             finder = PackageFinder(
-                client,  # type: ignore[arg-type]
-                index_urls=indexes,
-                find_links=links,
-                ignore_compatibility=True,  # the archive is not to be installed
+                client, index_urls=indexes, find_links=links, ignore_compatibility=True
             )
             try:
                 for package in finder.find_all_packages(archive.rpartition("-")[0], True):
@@ -71,7 +69,7 @@ def fetch_sdist(archive: str) -> SpooledTemporaryFile[bytes]:
 
 
 def pip_settings() -> dict[str, str]:
-    """The settings of pip on this machine, of those that `SETTINGS` names."""
+    """The settings of pip on this machine by their names, such as "index-url"."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     found: dict[str, str] = {}
@@ -80,10 +78,9 @@ def pip_settings() -> dict[str, str]:
             name, equals, value = line.partition("=")
             if equals and name.startswith(f"{section}."):
                 found[name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
-    for name in SETTINGS:  # the variables once more, for a Python without pip
-        variable = "PIP_" + name.upper().replace("-", "_")
-        if variable in os.environ:
-            found[name] = os.environ[variable]
+    for variable, value in os.environ.items():  # once more, for a Python without pip
+        if variable.startswith("PIP_"):
+            found[variable.removeprefix("PIP_").lower().replace("_", "-")] = value
     return found
 
 

@@ -6,7 +6,6 @@ parallel.
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import hashlib
 import io
@@ -29,11 +28,10 @@ BOMB_BYTES = 2**22  # a smaller file does no harm, whatever it unpacks to
 BOMB_FACTOR = 200  # text shrinks to a third or a fifth, not to a 200th
 ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
 SIGNATURES = {
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
     b"BZh": "bzip2",
     b"\xfd7zXZ": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "a zip archive",
 }
 """How files begin that are no UTF-8 text."""
@@ -48,8 +46,8 @@ def load_files(source_path: PathLike, target_path: PathLike) -> list[Pair]:
     how many. Raises ConfigError for an empty file, unequal numbers of lines, or bytes that are not
     UTF-8.
     """
-    files = source_path, target_path
-    return list(parallel(files, read_lines(source_path), read_lines(target_path)))
+    sides = read_lines(source_path), read_lines(target_path)
+    return list(parallel(*sides, source_path, target_path))
 
 
 def stream_files(source_path: PathLike, target_path: PathLike) -> Iterator[Pair]:
@@ -57,16 +55,13 @@ def stream_files(source_path: PathLike, target_path: PathLike) -> Iterator[Pair]
 
     Unequal numbers of lines are an error at the end of the shorter file.
     """
-    files = source_path, target_path
-    return parallel(files, stream_lines(source_path), stream_lines(target_path))
+    return parallel(stream_lines(source_path), stream_lines(target_path), source_path, target_path)
 
 
-def parallel(
-    files: tuple[PathLike, PathLike], sources: Iterable[str], targets: Iterable[str]
-) -> Iterator[Pair]:
+def parallel(sources: Iterable[str], targets: Iterable[str], *files: PathLike) -> Iterator[Pair]:
     """The pairs of two sequences of lines, without those that have a blank side.
 
-    `files` are named in errors.
+    `files` are the names of the two, for errors.
     """
     n_lines = 0
     n_pairs = 0
@@ -138,7 +133,7 @@ def decoded_lines(
             if is_gzip and n_bytes >= BOMB_BYTES and file.seekable():
                 is_text = n_bytes < BOMB_FACTOR * file.tell()
                 require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
-            if line != codecs.BOM_UTF8:  # a file of the mark alone is an empty one
+            if line != b"\xef\xbb\xbf":  # a file of the byte order mark alone is an empty one
                 text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
                 yield text.lstrip("\ufeff")
     except UnicodeDecodeError as error:

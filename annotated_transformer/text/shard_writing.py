@@ -64,7 +64,10 @@ def encode(
     manifest = Manifest(shards.FORMAT, False, *made_from, shards=[])
     before = _shards_of_a_killed_run(directory, manifest)
     if not before:
-        _write_vocabulary(directory / shards.TOKENIZER, tokenizer.model_bytes)
+        path = directory / shards.TOKENIZER
+        is_ours = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == tokenizer.model_bytes
+        require(is_ours, f"{path} is another vocabulary, without shards: {ADVICE}")
+        write_atomically(path, partial(_write, content=tokenizer.model_bytes))
     entries: list[ShardEntry] = []
     rest = iter(pairs)
     text = PairsSHA256()
@@ -120,12 +123,6 @@ def _shards_of_a_killed_run(directory: Path, manifest: Manifest) -> list[ShardEn
         is_same = getattr(stored, name) == getattr(manifest, name)
         require(is_same, f"{directory} holds shards with another {name}: {ADVICE}")
     return list(stored.shards)
-
-
-def _write_vocabulary(path: Path, model_bytes: bytes) -> None:
-    is_same = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == model_bytes
-    require(is_same, f"{path} is another vocabulary, without shards: {ADVICE}")
-    write_atomically(path, partial(_write, content=model_bytes))
 
 
 def _is_undamaged(directory: Path, number: int, entry: ShardEntry, manifest: Manifest) -> bool:

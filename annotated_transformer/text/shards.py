@@ -87,25 +87,23 @@ def read_manifest(directory: Path) -> Manifest:
     """What `shards.json` says. Raises ConfigError where there is none, or it has another form."""
     path = directory / MANIFEST
     try:
-        text = read_bounded(path, MAX_MANIFEST_BYTES).decode("utf-8")
-        stored = json.loads(text.replace('"fingerprint":', '"pairs_sha256":'))  # its name in 0.1
+        content = read_bounded(path, MAX_MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         missing = f"{directory} is not a directory of shards: it has no {MANIFEST}"
         raise ConfigError(missing) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except ConfigError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
     try:
-        found = Manifest.from_dict(stored)
+        text = content.decode("utf-8").replace('"fingerprint":', '"pairs_sha256":')  # as 0.1 wrote
+        found = Manifest.from_dict(json.loads(text))
         require(found.format == FORMAT, f"format must be {FORMAT}, got {found.format}")
         entries = [ShardEntry.from_dict(entry) for entry in found.shards]
         least = min((min(e.pairs, e.source_tokens, e.target_tokens) for e in entries), default=0)
         require(least >= 0, f"a shard's counts must not be negative, got {least}")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
     return found.replace(shards=entries)
 
 
@@ -197,7 +195,7 @@ def file_names(number: int) -> tuple[str, str]:
 
 
 class Shards:
-    """The pairs of a directory of shards: a `planning.PairStore`, and a sequence of pairs.
+    """The pairs of a directory of shards: a `planning.PairStore`.
 
     Opening it reads `shards.json` and the header of every file, and `verify` reads everything.
     Raises ConfigError, with a file's name, for what is missing, unfinished or damaged.
@@ -208,9 +206,8 @@ class Shards:
         self.manifest = read_manifest(self.directory)
         entries = self.manifest.shards
         id_type = self.manifest.id_type
-        advice = "the same prepare --encode again continues it"
         is_complete = self.manifest.complete and bool(entries)
-        require(is_complete, f"{directory} is not finished: {advice}")
+        require(is_complete, f"{directory} is not finished: the same prepare --encode continues it")
         self.shards = [Shard(self.directory, i, e, id_type) for i, e in enumerate(entries)]
         self.firsts = np.cumsum([0, *(entry.pairs for entry in entries)])
         """The index of each shard's first pair, and the number of pairs."""
@@ -239,9 +236,6 @@ class Shards:
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
-
-    def __getitem__(self, index: int) -> TokenPair:
-        return self.gather(np.array([range(len(self))[index]]))[0]
 
     def lengths(self, indices: Int64[np.ndarray, "n"]) -> Int32[np.ndarray, "n 2"]:
         """Source and target tokens of many pairs: the offsets of each shard are read once."""

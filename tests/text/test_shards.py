@@ -61,8 +61,7 @@ def as_lists(batches):
 
 def test_shards_hold_the_pairs_of_a_list(whole):
     shards, pairs = Shards(whole), encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
-    assert len(shards) == len(pairs) == 52 and [shards[i] for i in range(52)] == pairs
-    assert list(shards) == pairs and shards[-1] == pairs[-1]
+    assert len(shards) == len(pairs) == 52 and shards.gather(np.arange(52)) == pairs
     chosen = random.Random(0).choices(range(52), k=30)
     assert shards.gather(np.array(chosen)) == [pairs[i] for i in chosen]
     lengths = shards.lengths(np.array(chosen)).tolist()
@@ -100,7 +99,8 @@ def test_a_large_vocabulary_has_wider_ids(tmp_path, monkeypatch):
     monkeypatch.setattr(Tokenizer, "vocab_size", 2**16 + 1)
     monkeypatch.setattr(Tokenizer, "encode_batch", lambda *_, **__: [[4, 2**16], [5]])
     write(tmp_path, [("a", "b"), ("c", "d")])
-    assert [list(map(list, pair)) for pair in Shards(tmp_path)] == [[[4, 2**16]] * 2, [[5]] * 2]
+    found = Shards(tmp_path).gather(np.arange(2))
+    assert [list(map(list, pair)) for pair in found] == [[[4, 2**16]] * 2, [[5]] * 2]
 
 
 def test_a_shard_may_have_no_pair(tmp_path):
@@ -109,7 +109,7 @@ def test_a_shard_may_have_no_pair(tmp_path):
     shards = Shards(tmp_path)
     shards.verify()
     assert [entry.pairs for entry in shards.manifest.shards] == [2, 0, 2]
-    assert list(shards) == encode_pairs(toy_tokenizer(), PAIRS[:4], 100)
+    assert shards.gather(np.arange(4)) == encode_pairs(toy_tokenizer(), PAIRS[:4], 100)
 
 
 # Killed and begun again
@@ -300,7 +300,7 @@ DAMAGES = {
     r"cannot read .*00001.ids.npy: No such file": lambda d: (d / "00001.ids.npy").unlink(),
     r"00001.ids.npy is damaged: it must hold": lambda d: (d / "00001.ids.npy").write_bytes(b""),
     r"00001.ids.npy is damaged: it must": of_objects,
-    r"00001.ids.npy is damaged: it": of_another_type,
+    r"00001.ids.npy is damaged: it must hold \d+ numbers of type uint16": of_another_type,
     r"shards.json has 1,099,511,627,776 bytes, more than": many_bytes,
     r"00001.ids.npy is damaged: ": lambda d: shutil.copy(d / "00002.ids.npy", d / "00001.ids.npy"),
     r"00001.offsets.npy is damaged: its SHA-256 is not the one": lambda d: shutil.copy(
