@@ -8,28 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import require
 from annotated_transformer.settings import Settings
-
-__all__ = [
-    "BOS_ID",
-    "EOS_ID",
-    "PAD_ID",
-    "PRESETS",
-    "SPECIAL_IDS",
-    "UNK_ID",
-    "Activation",
-    "ConfigError",
-    "DecodeConfig",
-    "DecodeSettings",
-    "Initialization",
-    "ModelConfig",
-    "Norm",
-    "Positions",
-    "SpecialIds",
-    "TrainConfig",
-    "require",
-]
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """The special ids: padding, beginning and end of sentence, unknown. All take them from here."""

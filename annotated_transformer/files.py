@@ -1,16 +1,28 @@
-"""Files that are whole or not there: written beside their place, and moved when on disk."""
+"""Files that are complete or absent: written beside their place, and moved there once on disk."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-from annotated_transformer.errors import require
+from annotated_transformer.errors import ConfigError, require
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """`write_atomically` for bytes."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_atomically` for text: in UTF-8 with LF line ends, on any system."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_atomically(
@@ -18,11 +30,11 @@ def write_atomically(
 ) -> None:
     """Let `write` fill a temporary file, flush it to disk and move it to `path`.
 
-    That file has a directory to itself, since a library may write a temporary file of its own next
-    to the one that it is asked for, as safetensors does. It gets the permissions that the user's
-    umask gives any new file. What a killed process of this machine has left of this path is removed
-    first. With `before`, what was at `path` until now is kept there; at no moment is there nothing
-    at `path`, where the file system knows links.
+    The temporary file has a directory to itself, since a library may write a temporary file of its
+    own next to the one that it is asked for, as safetensors does. The new file gets the permissions
+    that the user's umask gives any new file. What killed processes of this machine left of this
+    path is removed first. With `before`, the previous file at `path` is kept there; where the file
+    system supports links, there is a file at `path` at every moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left_over(path.parent, re.escape(path.name))
@@ -64,31 +76,55 @@ def _keep(path: Path, before: Path) -> None:
         second.unlink(missing_ok=True)  # rename(2) does nothing where both are the same file
 
 
-def read_bounded(path: Path, most: int) -> bytes:
+def require_room(directory: Path, names: Iterable[str]) -> None:
+    """Raise ConfigError unless new files of these names can be written into `directory`."""
+    for path in (directory / name for name in names):
+        require(not path.exists(), f"{path} would be overwritten: name another directory")
+        require_writable(path)
+
+
+def require_writable(path: Path) -> None:
+    """Raise ConfigError unless a file can be written at `path`. Ask before the work for it."""
+    require(not path.is_dir(), f"cannot write {path}: it is a directory")
+    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    require(place == path or place.is_dir(), f"cannot write {path}: {place} is not a directory")
+    require(os.access(place, os.W_OK), f"cannot write {path}: {place} is read-only")
+
+
+def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
+    """The JSON object in an ordinary file, without the byte order mark that some editors write.
+
+    Raises ConfigError for any other content.
+    """
+    content = read_bounded(path, max_bytes)
+    try:
+        found = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    require(isinstance(found, dict), f"{path} is not a JSON object")
+    return dict(found)
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes:
     """All of an ordinary file.
 
     Raises ConfigError for a pipe, a device or a directory, which may have no end, and for a file of
-    more than `most` bytes, before any is read.
+    more than `max_bytes`, before any is read.
     """
     require_ordinary(path)
     size = path.stat().st_size
-    require(size <= most, f"{path} has {size:,} bytes, more than {most:,}")
+    require(size <= max_bytes, f"{path} has {size:,} bytes, more than {max_bytes:,}")
     with path.open("rb") as file:
-        return file.read(most)
-
-
-def shown(path: Path | str) -> str:
-    """A name as text to print: bytes in it that are no UTF-8 become U+FFFD."""
-    return os.fsencode(path).decode(errors="replace")
+        return file.read(max_bytes)
 
 
 def require_ordinary(path: Path) -> None:
-    """Raise FileNotFoundError where there is nothing, ConfigError for what is no ordinary file."""
+    """Raise FileNotFoundError for a path without a file, ConfigError for a pipe, a device, ..."""
     require(stat.S_ISREG(path.stat().st_mode), f"{path} is not an ordinary file")
 
 
 def flush_to_disk(path: Path) -> None:
-    """What was written to the file survives a power cut from now on."""
+    """Make what was written to the file survive a power cut."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -96,7 +132,7 @@ def flush_to_disk(path: Path) -> None:
 def remove_left_over(directory: Path, names: str) -> None:
     """Remove the temporary files that killed processes of this machine have left in `directory`.
 
-    `names` is the regular expression of the files that they were to become.
+    `names` is a regular expression for the names of the files that they were to become.
     """
     pattern = rf"\.(?:{names})\.(?:(.*)\.)?(\d+)"
     for path in directory.glob(".*"):
@@ -106,15 +142,15 @@ def remove_left_over(directory: Path, names: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a temporary directory with what is in it, or a file, as earlier versions made it."""
+    """Remove a temporary directory and its content, or a file, which earlier versions made."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)  # another process may be at it
+        shutil.rmtree(path, ignore_errors=True)  # another process may be removing it too
     else:
         path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process has this number; True where that cannot be asked."""
+    """Whether a process has this number; True where the system cannot be asked."""
     if os.name != "posix":
         return True
     try:

@@ -112,7 +112,6 @@ def test_any_text_is_trees_or_one_line(text):
     st.dictionaries(st.text(), st.text(), max_size=3),
 )
 def test_tensors_and_what_is_said_of_them_survive_a_file(tmp_path, shapes, metadata):
-    metadata.pop("file_sha256", None)
     shapes.pop("__metadata__", None)
     tensors = {name: torch.rand(shape) for name, shape in shapes.items()}
     save_tensors(tmp_path / "file", tensors, metadata)

@@ -4,36 +4,30 @@
     tokenizer.model             the SentencePiece model
     model.safetensors           the weights that are used
     training.safetensors        weights, Adam's moments, random state and counters, to resume from
-    training.previous.safetensors   the one before, should that be damaged
-    training.damaged.safetensors    one that was, until the next save
+    training.previous.safetensors   the state before, for the case that the newest is damaged
+    training.damaged.safetensors    a damaged state, until the next save
     checkpoints/                step-00001000.safetensors and others: weights to average
     log.jsonl                   what was measured
 
-`translate DIR` and `train --resume` need nothing else. Every file is written beside its place and
-moved there, so a crash leaves the old one or the new one. Nothing is pickled: weights from a
-stranger cannot run code.
+`translate DIR` and `train --resume` need nothing else. Every file is written atomically: a crash
+leaves the old one or the new one. Nothing is pickled: weights from a stranger cannot run code.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from annotated_transformer.checkpoint.weights import (
-    load_tensors,
-    require_belongs,
-    tensor_shapes,
-    without_weights,
-)
+from annotated_transformer import files
+from annotated_transformer.checkpoint import weights
 from annotated_transformer.config import SPECIAL_IDS, ModelConfig
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.files import read_bounded, write_atomically
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
 
@@ -41,7 +35,8 @@ if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 STATE_FILES = "training.safetensors", "training.previous.safetensors"
-MOST_CONFIG = 2**20  # bytes
+CHECKPOINT_FILES = "config.json", "tokenizer.model", "model.safetensors"
+MAX_CONFIG_BYTES = 2**20
 
 
 def write_directory(
@@ -53,13 +48,8 @@ def write_directory(
     """Start a checkpoint directory: config.json (the model's, then `extra`) and the tokenizer."""
     directory = Path(directory)
     config = json.dumps({"model": model_config.to_dict(), **(extra or {})}, indent=2) + "\n"
-    write_atomically(
-        directory / "config.json", lambda temporary: temporary.write_text(config, encoding="utf-8")
-    )
-    write_atomically(
-        directory / "tokenizer.model",
-        lambda temporary: temporary.write_bytes(tokenizer.model_bytes),
-    )
+    files.write_text(directory / "config.json", config)
+    files.write_bytes(directory / "tokenizer.model", tokenizer.model_bytes)
     return directory
 
 
@@ -67,19 +57,12 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     """config.json as a dictionary. Raises ConfigError when the directory is not a checkpoint."""
     path = Path(directory) / "config.json"
     try:
-        config = json.loads(read_bounded(path, MOST_CONFIG).decode("utf-8"))
+        config = files.read_json(path, MAX_CONFIG_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"{directory} is not a checkpoint directory: it has no config.json"
         ) from None
-    except ConfigError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
-    require(
-        isinstance(config, dict) and "model" in config,
-        f"{path} does not describe a model: it has no entry model",
-    )
+    require("model" in config, f"{path} does not describe a model: it has no entry model")
     require(isinstance(config.get("corpus", ""), str), f"{path}: corpus must be a name")
     return config
 
@@ -126,11 +109,12 @@ def require_same_vocabulary(
     require_vocabulary(tokenizer, config)
     from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
 
-    stored, ours = Path(directory or "") / "tokenizer.model", tokenizer.model_bytes
-    require(
-        directory is None or not stored.exists() or read_bounded(stored, MAX_MODEL_BYTES) == ours,
-        f"{directory} has another tokenizer: its weights belong to that vocabulary",
-    )
+    stored = Path(directory or "") / "tokenizer.model"
+    if directory is not None and stored.exists():
+        require(
+            files.read_bounded(stored, MAX_MODEL_BYTES) == tokenizer.model_bytes,
+            f"{directory} has another tokenizer: its weights belong to that vocabulary",
+        )
 
 
 def load_model(
@@ -138,8 +122,8 @@ def load_model(
 ) -> tuple[Transformer, Tokenizer]:
     """The model (float32, ready to decode) and the tokenizer of a checkpoint directory.
 
-    Raises ConfigError when config.json, weights and tokenizer do not belong together, before there
-    is memory for the weights.
+    Raises ConfigError when config.json, weights and tokenizer do not belong together, before memory
+    for the weights is taken.
 
     >>> model, tokenizer = load_model("book/model")
     >>> model.config.vocab_size == tokenizer.vocab_size
@@ -148,8 +132,9 @@ def load_model(
     from annotated_transformer.text.tokenizer import Tokenizer
 
     directory = Path(directory)
-    config, path = read_model_config(directory), directory / "model.safetensors"
-    model = without_weights(config, tensor_shapes(path), path)
+    config = read_model_config(directory)
+    path = directory / "model.safetensors"
+    model = weights.without_weights(config, weights.tensor_shapes(path), path)
     tokenizer = Tokenizer.load(directory / "tokenizer.model")
     require_vocabulary(tokenizer, config, directory)
     model.load_state_dict(trained_weights(directory, config, tokenizer), assign=True)
@@ -164,29 +149,47 @@ def trained_weights(
     """The weights in a checkpoint directory by their names, in float32.
 
     Raises ConfigError when they were trained with other settings or another tokenizer, and when a
-    value is no number.
+    value is not finite.
     """
     path = Path(directory) / "model.safetensors"
-    stored, metadata = load_tensors(path)
-    require_belongs(metadata, config, tokenizer.sha256, path)
-    weights = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
-    wrong = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
-    require(not wrong, f"{path} has values that are no numbers, in {', '.join(wrong[:3])}")
-    return weights
+    stored, metadata = weights.load_tensors(path)
+    weights.require_belongs(metadata, config, tokenizer.sha256, path)
+    tensors = {name: tensor.to(torch.float32, copy=True) for name, tensor in stored.items()}
+    wrong = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    require(not wrong, f"{path} has values that are not finite, in {', '.join(wrong[:3])}")
+    return tensors
 
 
 def step_checkpoints(directory: str | Path) -> list[Path]:
-    """The saved weights of a run, oldest first. A file of another name is somebody's own."""
+    """The saved weights of a run, oldest first, without files that a user has named."""
     found = (Path(directory) / "checkpoints").glob("step-*.safetensors")
     return sorted(path for path in found if re.fullmatch(r"step-\d+", path.stem, re.ASCII))
 
 
 def state_files(directory: str | Path) -> list[Path]:
-    """The states that a run could be resumed from, newest first."""
+    """The training states that exist, newest first: a run can be resumed from one."""
     return [path for name in STATE_FILES if (path := Path(directory) / name).exists()]
 
 
-def require_no_run(directory: str | Path) -> None:
-    """Raise ConfigError when `directory` holds a training run, which nothing else may overwrite."""
+def require_no_run(directory: str | Path, source: str | Path | None = None) -> None:
+    """Raise ConfigError when `directory` holds a training run, or is the checkpoint `source`."""
+    is_source = source is not None and Path(source).resolve() == Path(directory).resolve()
+    require(not is_source, f"the result needs a directory of its own, got {directory}")
     holds = state_files(directory) or step_checkpoints(directory)
     require(not holds, f"{directory} holds a training run: name another directory")
+
+
+def require_room(out: Path, source: str | Path, names: Iterable[str], made_by: str) -> None:
+    """Raise ConfigError unless a result of the checkpoint `source` can be written into `out`.
+
+    Files of these `names` are not overwritten, except those of an earlier result of the same
+    command, whose config.json has the entry `made_by`.
+    """
+    require_no_run(out, source)
+    try:
+        stored = read_config(out)
+    except ConfigError:
+        stored = {}
+    origin = [entry for entry in ("averaged", "dtype") if entry in stored]
+    if origin[-1:] != [made_by]:  # the export of an average has both entries
+        files.require_room(out, names)

@@ -1,8 +1,8 @@
-"""Weights in files: written whole, read without running code, and held to the model's shapes.
+"""Weights in files: written atomically, read without running code, checked against the model.
 
-The files are safetensors, so that weights from a stranger can run nothing. Each one that is written
-here carries its own SHA-256 in its head, so that a byte that changed is noticed. Files of version
-0.1.0 have none, and are read all the same.
+The files are safetensors, so that weights from a stranger cannot run code. Each one that is written
+here carries its own SHA-256 in its header, so that a changed byte is noticed. Files of version
+0.1.0 have none and can still be read. Equal tensors with equal metadata make equal files.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from annotated_transformer.files import require_ordinary, write_atomically
 from annotated_transformer.model.transformer import Transformer
 
 Shapes = Mapping[str, tuple[int, ...]]
-SEAL = "file_sha256"
-"""The name of the checksum, which stands twice: with one of them changed the other is left."""
-UNSEALED = "0" * 64
-"""What stands in the checksum's place while it is computed."""
+CHECKSUM = "file_sha256"
+"""Metadata key of the checksum. It also prefixes the value, so that either copy survives damage to
+the other."""
+CHECKSUM_PLACEHOLDER = "0" * 64
+"""Stands for the checksum in the header while the checksum is computed."""
 MODEL, TOKENIZER = "model", "tokenizer"
-"""The entries that say what weights belong to: their model's settings, their vocabulary's digest.
+"""Metadata keys of the model's settings and of the vocabulary's digest.
 
 Files of version 0.1.0 have neither, and later ones may have the digest alone.
 """
-NOT_COMPUTED = "p_drop", "attention_dropout", "ffn_dropout", "initialization"
-"""The settings that change how a model learns, and not what it computes from its weights."""
-MAX_HEAD = 2**23  # bytes: the big model's head has 40,000
+LEARNING_SETTINGS = "p_drop", "attention_dropout", "ffn_dropout", "initialization"
+"""Settings that change how a model learns, but not what it computes from given weights."""
+MAX_HEADER_BYTES = 2**23  # the big model's header has 40,000
 MAX_LAYERS = 1024
 
 
@@ -47,59 +48,61 @@ def save_tensors(
     metadata: Mapping[str, str] | None = None,
     before: Path | None = None,
 ) -> None:
-    """Write named tensors, atomically. What was at `path` stays at `before`, if that is given."""
+    """Write named tensors, atomically. With `before`, the previous file at `path` is kept there."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    sealed = {**(metadata or {}), SEAL: f"{SEAL}:{UNSEALED}"}
+    # One entry for all metadata: safetensors writes several in an order that is drawn at random.
+    entry = f"{CHECKSUM}:{CHECKSUM_PLACEHOLDER}{json.dumps(dict(metadata or {}))}"
 
     def write(temporary: Path) -> None:
         try:
-            save_file(contiguous, temporary, sealed)
+            save_file(contiguous, temporary, {CHECKSUM: entry})
         except SafetensorError as error:
             raise ConfigError(f"cannot write {path}: {error}") from None
-        _, digest, place = _seal(temporary)
+        _, checksum, place = _checksums(temporary)
         with temporary.open("rb+") as file:
             file.seek(place)
-            file.write(digest.encode())
+            file.write(checksum.encode())
 
     write_atomically(path, write, before)
 
 
-def _seal(path: Path) -> tuple[str, str, int]:
-    """The digest that a file carries ("" if none), the one that it should carry, and its place."""
-    head = _head(path)
-    if SEAL.encode() not in head:
+def _checksums(path: Path) -> tuple[str, str, int]:
+    """The checksum in a file ("" if none), the one that it should have, and its offset."""
+    header = _header(path)
+    if CHECKSUM.encode() not in header:
         return "", "", 0
-    found = re.search(rf'"{SEAL}":"{SEAL}:([0-9a-f]{{64}})"'.encode(), head)
+    found = re.search(rf'"{CHECKSUM}":"{CHECKSUM}:([0-9a-f]{{64}})'.encode(), header)
     if found is None:
         raise DamagedFileError(f"{path} is damaged: its checksum cannot be read")
-    digest = hashlib.sha256(head[: found.start(1)] + UNSEALED.encode() + head[found.end(1) :])
+    before, after = header[: found.start(1)], header[found.end(1) :]
+    digest = hashlib.sha256(before + CHECKSUM_PLACEHOLDER.encode() + after)
     with path.open("rb") as file:
-        file.seek(len(head))
+        file.seek(len(header))
         while chunk := file.read(2**20):
             digest.update(chunk)
     return found[1].decode(), digest.hexdigest(), found.start(1)
 
 
-def _head(path: Path) -> bytes:
-    """What stands before the numbers, which has a bound, so that nobody's table is too large."""
+def _header(path: Path) -> bytes:
+    """The bytes before the tensors: a length and a JSON text, which is bounded."""
     require_ordinary(path)
     with path.open("rb") as file:
         length = file.read(8)
         size = int.from_bytes(length, "little")
-        if size > MAX_HEAD:
+        if size > MAX_HEADER_BYTES:
             raise DamagedFileError(
-                f"{path} is not a safetensors file or is damaged: its head would have "
+                f"{path} is not a safetensors file or is damaged: its header would have "
                 f"{size:,} bytes"
             )
         return length + file.read(size)
 
 
-def require_whole(path: Path) -> None:
+def require_undamaged(path: Path) -> None:
     """Raise DamagedFileError unless each byte of the file is the one that was written."""
-    found, expected, _ = _seal(path)
+    found, expected, _ = _checksums(path)
     if found != expected:
         raise DamagedFileError(
             f"{path} is damaged: its SHA-256 is {expected[:16]}..., it was written with "
@@ -108,20 +111,18 @@ def require_whole(path: Path) -> None:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Named tensors and metadata.
+    """Named tensors and metadata, as `save_tensors` was given them.
 
-    Raises ConfigError when the file is missing, and DamagedFileError when it is not what was
-    written.
+    Raises ConfigError for a missing file, and DamagedFileError for one with a changed byte.
     """
     with _opened(path) as file:
-        require_whole(path)
-        metadata = file.metadata() or {}
-        metadata.pop(SEAL, None)
+        require_undamaged(path)
+        metadata = _metadata(file, path)
         return {name: file.get_tensor(name) for name in file.keys()}, metadata
 
 
 def tensor_shapes(path: Path) -> Shapes:
-    """The shapes that the head of the file promises, with nothing of the rest read.
+    """The shapes in the header of a file, whose tensors are not read.
 
     Raises ConfigError as `load_tensors` does.
     """
@@ -130,9 +131,22 @@ def tensor_shapes(path: Path) -> Shapes:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The text in the head of the file. Raises ConfigError as `load_tensors` does."""
+    """The metadata in the header of a file. Raises ConfigError as `load_tensors` does."""
     with _opened(path) as file:
-        return file.metadata() or {}
+        return _metadata(file, path)
+
+
+def _metadata(file: Any, path: Path) -> dict[str, str]:
+    """The metadata of an open file, whose earlier versions have a key of safetensors for each."""
+    metadata: dict[str, str] = dict(file.metadata() or {})
+    text = metadata.pop(CHECKSUM, "").removeprefix(f"{CHECKSUM}:")[len(CHECKSUM_PLACEHOLDER) :]
+    try:
+        joined = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        joined = None
+    if not isinstance(joined, dict) or not all(isinstance(one, str) for one in joined.values()):
+        raise DamagedFileError(f"{path} is damaged: its metadata is not JSON text")
+    return metadata | joined
 
 
 @contextmanager
@@ -140,7 +154,7 @@ def _opened(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        _head(path)
+        _header(path)
         require_memory(path.stat().st_size, path)
         with safe_open(path, framework="pt") as file:
             yield file
@@ -157,13 +171,13 @@ def save_weights(
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write a model's weights, in `dtype` if given (float16 halves the file)."""
-    weights = model.state_dict()
-    of_type = {name: tensor.to(dtype or tensor.dtype) for name, tensor in weights.items()}
-    save_tensors(path, of_type, metadata)
+    tensors = model.state_dict().items()
+    converted = {name: tensor.to(dtype or tensor.dtype) for name, tensor in tensors}
+    save_tensors(path, converted, metadata)
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a model of the same shape. Raises ConfigError when they do not fit."""
+    """Copy weights into a model with the same shapes. Raises ConfigError for other shapes."""
     _require_fit(model, shapes_of(tensors), path)
     model.load_state_dict(dict(tensors))
 
@@ -182,7 +196,7 @@ def _require_fit(model: nn.Module, found: Shapes, path: Path) -> None:
 
 
 def belongs_to(config: ModelConfig, vocabulary: str) -> dict[str, str]:
-    """What the head of a file of weights says of their model and the digest of their vocabulary."""
+    """The metadata that ties weights to their model and to the digest of their vocabulary."""
     return {MODEL: json.dumps(config.to_dict()), TOKENIZER: vocabulary}
 
 
@@ -191,7 +205,7 @@ def require_belongs(
 ) -> None:
     """Raise ConfigError unless weights at `path` belong to this model and this vocabulary.
 
-    Equal shapes are not yet equal models: an activation or a position has none.
+    Shapes alone do not tell: models that differ in their activation have the same ones.
     """
     require(
         metadata.get(TOKENIZER) in (None, "", vocabulary),
@@ -202,7 +216,9 @@ def require_belongs(
     try:
         trained = ModelConfig.from_dict(json.loads(metadata[MODEL]))
     except (ValueError, RecursionError) as error:  # a ConfigError is a ValueError
-        raise DamagedFileError(f"{path} is damaged: its model is none: {error}") from None
+        raise DamagedFileError(
+            f"{path} is damaged: its entry {MODEL} is no ModelConfig: {error}"
+        ) from None
     different = different_settings(trained, config)
     require(
         not different,
@@ -212,16 +228,16 @@ def require_belongs(
 
 
 def different_settings(one: ModelConfig, other: ModelConfig) -> list[str]:
-    """The settings by which two models compute something else from equal weights."""
+    """The settings that make two models compute different things from equal weights."""
     ours, theirs = one.to_dict(), other.to_dict()
-    return [name for name in ours if ours[name] != theirs[name] and name not in NOT_COMPUTED]
+    return [name for name in ours if ours[name] != theirs[name] and name not in LEARNING_SETTINGS]
 
 
 def without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transformer:
-    """The model whose weights have these shapes, without memory for them.
+    """The model of a config, on PyTorch's meta device, where its weights take no memory.
 
-    Raises ConfigError if it has others. A config.json of a few bytes can promise a model of any
-    size; the file of weights has the one it has.
+    Raises ConfigError unless its weights have the shapes of those in the file at `path`: a
+    config.json of a few bytes can promise a model of any size, a file of weights cannot.
     """
     require_memory(4 * sum(math.prod(shape) for shape in shapes.values()), path)
     layers = {match[0] for name in shapes if (match := re.match(r"encoder\.layers\.\d+\.", name))}
@@ -240,16 +256,16 @@ def without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transfor
     return model
 
 
-def require_memory(n_bytes: int, path: Path) -> None:
-    """Raise ConfigError unless this machine could hold so many bytes, whatever else it does."""
+def require_memory(n_bytes: int, what: object) -> None:
+    """Raise ConfigError unless this machine has so many bytes of memory, free or not."""
     try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # a system that does not say
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows does not say
         return
     require(
-        n_bytes <= there,
-        f"{path} holds weights of {n_bytes / 2**30:,.1f} GiB, this machine has memory of "
-        f"{there / 2**30:,.1f}",
+        n_bytes <= memory,
+        f"{what} needs {n_bytes / 2**30:,.1f} GiB of memory, "
+        f"this machine has {memory / 2**30:,.1f}",
     )
 
 

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from annotated_transformer import __version__
 from annotated_transformer.command_line import verbs as commands
 from annotated_transformer.command_line.encode_verb import add_encode
-from annotated_transformer.command_line.new_verb import add_new
+from annotated_transformer.command_line.options import count
 from annotated_transformer.config import PRESETS, DecodeConfig
 from annotated_transformer.errors import PROGRAM
 
@@ -16,7 +17,7 @@ CHECKPOINT = "checkpoint directory, as train, average or export write it"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that says in one line what is wrong."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{PROGRAM}: error: {message} (see {self.prog} --help)\n")
@@ -29,9 +30,10 @@ def parser() -> argparse.ArgumentParser:
         description="The Transformer: prepare a corpus, train a model, translate with it.",
         epilog=f"{PROGRAM} VERB --help tells more.",
     )
+    top.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     verbs = top.add_subparsers(required=True, metavar="VERB")
     learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
-    for add in (*learning, _export, _export_page, add_new):
+    for add in (*learning, _export, _export_page, _new):
         add(verbs)
     return top
 
@@ -63,12 +65,8 @@ def _prepare(verbs: Any) -> None:
 
 
 def _train(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        commands.train,
-        "train a model",
-        "--corpus multi30k-en-de --preset small --out runs/de --set train_steps=2000",
-    )
+    example = "--corpus multi30k-en-de --preset small --out runs/de --set train_steps=2000"
+    verb = _verb(verbs, commands.train, "train a model", example)
     add = verb.add_argument
     files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
     add("--out", required=True, metavar="DIR", help="checkpoint directory to write")
@@ -77,29 +75,15 @@ def _train(verbs: Any) -> None:
     add("--valid", **files, help="the same, to validate on")
     add("--shards", metavar="DIR", help="what prepare --encode wrote, for more than memory holds")
     add("--preset", choices=PRESETS, help="the model's size (default tiny)")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any setting of ModelConfig or TrainConfig; may be repeated",
-    )
-    add(
-        "--vocab-size", type=int, metavar="V", help="tokens of the shared vocabulary (default 8000)"
-    )
-    add(
-        "--model-type",
-        choices=("bpe", "unigram"),
-        default="bpe",
-        help="kind of vocabulary (default bpe)",
-    )
+    what = "any setting of ModelConfig or TrainConfig; may be repeated"
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help=what)
+    what = "tokens of the shared vocabulary (default 8000)"
+    add("--vocab-size", type=int, metavar="V", help=what)
+    add("--model-type", choices=("bpe", "unigram"), help="kind of vocabulary (default bpe)")
     add("--seed", type=int, help="the same as --set seed=N")
     add("--resume", action="store_true", help="go on with the run in --out")
-    add(
-        "--init",
-        metavar="DIR",
-        help="start from the weights and vocabulary of a checkpoint (fine-tuning)",
-    )
+    what = "start from the weights and vocabulary of a checkpoint (fine-tuning)"
+    add("--init", metavar="DIR", help=what)
     add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
     _add_data_directory(verb)
     _add_device(verb)
@@ -107,13 +91,9 @@ def _train(verbs: Any) -> None:
 
 
 def _average(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        commands.average,
-        "average a run's last checkpoints into a new directory",
-        "runs/de --last 5",
-        "a run's checkpoint directory",
-    )
+    summary = "average a run's last checkpoints into a new directory"
+    directory = "a run's checkpoint directory"
+    verb = _verb(verbs, commands.average, summary, "runs/de --last 5", directory)
     add = verb.add_argument
     add("others", nargs="*", help="runs that began with the same weights, to count as well")
     add("--last", type=int, default=5, help="how many of each (default 5)")
@@ -121,42 +101,25 @@ def _average(verbs: Any) -> None:
 
 
 def _translate(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        commands.translate,
-        "translate standard input, a line for each line",
-        "runs/de < input.en > output.de",
-        CHECKPOINT,
-    )
+    summary = "translate standard input, a line for each line"
+    verb = _verb(verbs, commands.translate, summary, "runs/de < input.en > output.de", CHECKPOINT)
     add = verb.add_argument
-    add("--input", metavar="FILE", help="read this file instead")
-    add("--output", metavar="FILE", help="write this file instead")
-    add(
-        "--n-best",
-        type=int,
-        default=1,
-        help="more than 1: lines of number, score and text, by tabs",
-    )
-    add(
-        "--max-source",
-        type=int,
-        default=1024,
-        metavar="N",
-        help="cut longer lines after N tokens, with a warning (default 1024)",
-    )
-    add("--window", type=int, help="lines to hold at a time (default 512; 1 at a terminal)")
+    add("--input", metavar="FILE", default="-", help="read this file instead")
+    add("--output", metavar="FILE", default="-", help="write this file instead")
+    what = "more than 1: lines of number, score and text, by tabs"
+    add("--n-best", type=int, default=1, help=what)
+    what = "cut longer lines after N tokens, with a warning (default 1024)"
+    add("--max-source", type=int, default=1024, metavar="N", help=what)
+    what = "lines to hold at a time (default 512; 1 at a terminal)"
+    add("--window", type=count, metavar="N", help=what)
     _add_device(verb)
     _add_decoding(verb)
 
 
 def _evaluate(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        commands.evaluate,
-        "translate and score: BLEU, chrF, perplexity",
-        "runs/de --corpus multi30k-en-de --split test",
-        CHECKPOINT,
-    )
+    summary = "translate and score: BLEU, chrF, perplexity"
+    example = "runs/de --corpus multi30k-en-de --split test"
+    verb = _verb(verbs, commands.evaluate, summary, example, CHECKPOINT)
     add = verb.add_argument
     _add_corpus(verb)
     add("--source", metavar="FILE", help="one's own file to translate, plain or .gz")
@@ -170,18 +133,13 @@ def _evaluate(verbs: Any) -> None:
 
 
 def _inspect(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        commands.inspect,
-        "is attention at work? entropy of each layer, and what is lost without it",
-        "runs/de --corpus multi30k-en-de",
-        CHECKPOINT,
-    )
+    summary = "is attention at work? entropy of each layer, and what is lost without it"
+    verb = _verb(verbs, commands.inspect, summary, "runs/de --corpus multi30k-en-de", CHECKPOINT)
     add = verb.add_argument
     _add_corpus(verb)
-    add("--sentences", type=int, metavar="N", help="the first N pairs alone (default all)")
-    add("--beam-size", type=int, default=1, help="of the search for BLEU (default 1)")
-    add("--alpha", type=float, default=DecodeConfig.alpha, help="its length penalty (default 0.6)")
+    add("--sentences", type=count, metavar="N", help="the first N pairs alone (default all)")
+    add("--beam-size", type=int, help="of the search for BLEU (default 1)")
+    add("--alpha", type=float, help="its length penalty (default 0.6)")
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
     add("--json", action="store_true", help="print one JSON object")
     _add_data_directory(verb)
@@ -197,18 +155,13 @@ def _variations(verbs: Any) -> None:
 
 
 def _export(verbs: Any) -> None:
-    verb = _verb(
-        verbs,
-        commands.export,
-        "write the weights alone, with a card, to give away",
-        "runs/de-averaged --out model --dtype float16",
-        CHECKPOINT,
-    )
+    summary = "write the weights alone, with a card, to give away"
+    example = "runs/de-averaged --out model --dtype float16"
+    verb = _verb(verbs, commands.export, summary, example, CHECKPOINT)
     add = verb.add_argument
     add("--out", required=True, metavar="DIR", help="directory to write")
-    add(
-        "--dtype", choices=("float32", "float16"), default="float32", help="float16 halves the file"
-    )
+    types = ("float32", "float16")
+    add("--dtype", choices=types, default=types[0], help="float16 halves the file")
     add("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
 
 
@@ -220,24 +173,31 @@ def _export_page(verbs: Any) -> None:
     add("--book", default="", metavar="URL", help="link views to the chapters here")
 
 
+def _new(verbs: Any) -> None:
+    summary = "make a translator, a report and a page of a file of sentence pairs"
+    verb = _verb(verbs, commands.new, summary, "mine.tsv --out mine")
+    verb.description = f"{verb.description} Run it again to go on where it stopped."
+    add = verb.add_argument
+    add("pairs", help="UTF-8, plain or .gz: on each line a source, a tab, a target")
+    add("--out", required=True, metavar="DIR", help="directory to write")
+    add("--book", default="", metavar="URL", help="link to the chapters here")
+    _add_quiet(verb)
+
+
 def _add_corpus(verb: argparse.ArgumentParser) -> None:
     add = verb.add_argument
     add("--corpus", metavar="NAME", help="default: the corpus it was trained on")
-    add("--split", choices=("train", "valid", "test"), default="test", help="default test")
+    add("--split", choices=("train", "valid", "test"), help="default test")
 
 
 def _add_data_directory(verb: argparse.ArgumentParser) -> None:
-    add = verb.add_argument
-    add("--data-dir", metavar="DIR", help="search here for corpora before any download")
+    what = "search here for corpora before any download"
+    verb.add_argument("--data-dir", metavar="DIR", help=what)
 
 
 def _add_device(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="default auto: a GPU where there is one",
-    )
+    what = "default auto: a GPU where there is one"
+    verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help=what)
 
 
 def _add_quiet(verb: argparse.ArgumentParser) -> None:
@@ -246,22 +206,12 @@ def _add_quiet(verb: argparse.ArgumentParser) -> None:
 
 def _add_decoding(verb: argparse.ArgumentParser) -> None:
     add = verb.add_argument
-    add(
-        "--int8",
-        action="store_true",
-        help="linear layers in 8 bits, on the CPU: faster there, almost the same translations",
-    )
-    add(
-        "--dtype",
-        choices=("float32", "float16", "bfloat16"),
-        help="what the search computes in (default float32 on a CPU, float16 on a GPU)",
-    )
+    what = "linear layers in 8 bits, on the CPU: faster there, almost the same translations"
+    add("--int8", action="store_true", help=what)
+    what = "what the search computes in (default float32 on a CPU, float16 on a GPU)"
+    add("--dtype", choices=("float32", "float16", "bfloat16"), help=what)
     default = DecodeConfig()
     add("--beam-size", type=int, default=default.beam_size, help="1 is greedy search (default 4)")
     add("--alpha", type=float, default=default.alpha, help="length penalty (default 0.6)")
-    add(
-        "--max-extra",
-        type=int,
-        default=default.max_extra,
-        help="most tokens beyond the source's length (default 50)",
-    )
+    what = "most tokens beyond the source's length (default 50)"
+    add("--max-extra", type=int, default=default.max_extra, help=what)

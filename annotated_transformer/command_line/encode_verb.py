@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from annotated_transformer.command_line.options import count, given, require_none
 from annotated_transformer.errors import require, say
 
-SAMPLE = 500_000
-"""Pairs that a vocabulary is learned from, where there are more."""
-LEARNING = ("model_type", "sample")  # options that say how
+VOCABULARY_SAMPLE = 500_000
+"""The most pairs that a vocabulary is learned from."""
+LEARNING = ("model_type", "sample")
+"""The options that say how a vocabulary is learned."""
+ENCODING = ("out", "train", "split", "tokenizer", "vocab_size", *LEARNING, "jobs", "quiet")
+"""All options that go with --encode alone."""
 
 
 def add_encode(verb: argparse.ArgumentParser) -> None:
@@ -25,38 +29,26 @@ def add_encode(verb: argparse.ArgumentParser) -> None:
     add("--out", metavar="DIR", help="directory of shards; the same command goes on after a kill")
     add("--train", **files, help="one's own parallel files, plain or .gz, instead of a corpus")
     add("--split", choices=("train", "valid", "test"), help="of the corpus (default train)")
-    add(
-        "--tokenizer",
-        metavar="PATH",
-        help="a tokenizer.model, or a checkpoint or directory of shards that has one",
-    )
-    add(
-        "--vocab-size",
-        type=int,
-        metavar="V",
-        help="without --tokenizer: learn one of V tokens (default 8000)",
-    )
+    what = "a tokenizer.model, or a checkpoint or directory of shards that has one"
+    add("--tokenizer", metavar="PATH", help=what)
+    what = "without --tokenizer: learn one of V tokens (default 8000)"
+    add("--vocab-size", type=int, metavar="V", help=what)
     add("--model-type", choices=("bpe", "unigram"), help="its kind (default bpe)")
-    add(
-        "--sample",
-        type=int,
-        metavar="N",
-        help=f"learn it from at most N pairs, drawn at random (default {SAMPLE:,})",
-    )
-    add("--jobs", type=int, metavar="N", help="threads (default: one for each core)")
+    what = f"learn it from at most N pairs, drawn at random (default {VOCABULARY_SAMPLE:,})"
+    add("--sample", type=count, metavar="N", help=what)
+    add("--jobs", type=count, metavar="N", help="threads (default: one for each core)")
     add("--quiet", action="store_true", help="no progress bar")
 
 
 def encode_corpus(args: Namespace) -> dict[str, Any]:
-    """Encode what the arguments name into shards; what came of it, in numbers."""
+    """Encode the text that the arguments name into shards; the counts of what was written."""
     from annotated_transformer.text import corpus
     from annotated_transformer.text.shard_writing import encode
 
     require(bool(args.out), "--encode needs --out DIR, the directory of shards to write")
-    require(
-        not (args.train and (args.corpus or args.split)),
-        "give a corpus, or two files with --train, not both",
-    )
+    if args.train:
+        require_none(args, ("split", "data_dir"), "--train names files")
+        require(not args.corpus, "give a corpus, or two files with --train, not both")
     split = args.split or "train"
     entry = None if args.train else corpus.get(args.corpus or corpus.names()[0])
     manifest = encode(
@@ -66,15 +58,15 @@ def encode_corpus(args: Namespace) -> dict[str, Any]:
         corpus=entry.name if entry else " ".join(args.train),
         split=split,
         revision=entry.revision if entry else "",
-        threads=_cores() if args.jobs is None else args.jobs,
+        threads=args.jobs or _cores(),
         n_expected=entry.pairs[split] if entry else None,
         progress=not args.quiet,
     )
     names = ("pairs", "left_out", "source_tokens", "target_tokens")
     counts = {name: sum(getattr(shard, name) for shard in manifest.shards) for name in names}
-    read = counts["pairs"] + counts["left_out"]
-    if entry and read != entry.pairs[split]:
-        say(f"{entry.name} has {entry.pairs[split]:,} pairs in {split}, and {read:,} were read")
+    n_read = counts["pairs"] + counts["left_out"]
+    if entry and n_read != entry.pairs[split]:
+        say(f"{entry.name} has {entry.pairs[split]:,} pairs in {split}, and {n_read:,} were read")
     return {
         "out": args.out,
         "corpus": manifest.corpus,
@@ -95,25 +87,22 @@ def _text(args: Namespace) -> Iterator[tuple[str, str]]:
 
 
 def _tokenizer(args: Namespace) -> Any:
-    """The tokenizer that is named, the one of the shards that are there, or a new one."""
+    """The tokenizer that --tokenizer names, that of the shards in --out, or a new one."""
     from annotated_transformer.text.parallel_text import sample
     from annotated_transformer.text.shards import MANIFEST, TOKENIZER
     from annotated_transformer.text.tokenizer import Tokenizer
 
-    out, unused = Path(args.out), [name for name in LEARNING if vars(args)[name] is not None]
-    options = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
+    out = Path(args.out)
+    if args.tokenizer:
+        require_none(args, LEARNING, "--tokenizer names a vocabulary")
     if args.tokenizer or (out / MANIFEST).exists():
-        require(
-            not (args.tokenizer and unused),
-            f"{options} would learn a vocabulary, and --tokenizer names one",
-        )
         path = Path(args.tokenizer or out)
         tokenizer = Tokenizer.load(path / TOKENIZER if path.is_dir() else path)
         require(
             args.vocab_size in (None, tokenizer.vocab_size),
             f"{path} has {tokenizer.vocab_size} tokens, --vocab-size says {args.vocab_size}",
         )
-        if unused:
+        if options := given(args, LEARNING):
             say(f"going on with the vocabulary of {out}: {options} cannot change it")
         return tokenizer
     pipes = [name for name in args.train or () if Path(name).is_fifo()]
@@ -122,9 +111,7 @@ def _tokenizer(args: Namespace) -> Any:
         f"{', '.join(pipes)} cannot be read twice, once to learn a vocabulary and once to encode: "
         "give files, or --tokenizer",
     )
-    size = SAMPLE if args.sample is None else args.sample
-    require(size >= 1, f"--sample must be at least 1, got {size}")
-    pairs = sample(_text(args), size)
+    pairs = sample(_text(args), args.sample or VOCABULARY_SAMPLE)
     vocab_size = 8000 if args.vocab_size is None else args.vocab_size
     say(f"learning a vocabulary of {vocab_size:,} from {len(pairs):,} pairs")
     sentences = (sentence for pair in pairs for sentence in pair)

@@ -2,11 +2,12 @@
 
 Results go to standard output, progress and messages to standard error. A user's mistake is one line
 on standard error and exit status 2; Ctrl-C gives 130, a reader that has gone 141, SIGTERM in
-training 143. Which arguments a verb takes stands in `arguments`, what it does in `commands`.
+training 143. Which arguments a verb takes stands in `arguments`, what it does in `verbs`.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ __all__ = ["main", "parser"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    _prepare_streams()
     args = parser().parse_args(arguments)
     try:
         args.run(args)
@@ -38,6 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"error: {error}")
         return 2
     return 0
+
+
+def _prepare_streams() -> None:
+    """Give a closed stream the null device, and let standard output show any text as it can."""
+    # In this order, each gets its own number back; otherwise the next file that is opened would get
+    # it, and a library that writes to standard error in C would write into that file.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as Python does for standard error
 
 
 def _speaks_for_its_machine() -> bool:

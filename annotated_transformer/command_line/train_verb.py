@@ -1,17 +1,23 @@
-"""What the arguments of `train` mean: settings of a run that begins or goes on, and its pairs."""
+"""The verb `train`: the settings, pairs and tokenizer that its arguments name, and the run."""
 
 from __future__ import annotations
 
+import json
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from annotated_transformer.command_line.encode_verb import SAMPLE
+from annotated_transformer.command_line.encode_verb import VOCABULARY_SAMPLE
+from annotated_transformer.command_line.options import require_none
 from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
 from annotated_transformer.errors import require, say
+from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
     from annotated_transformer.text.shards import Shards
@@ -19,7 +25,79 @@ if TYPE_CHECKING:
     from annotated_transformer.training.distributed.processes import Processes
 
 FIXED = SpecialIds._fields  # the tokenizer's, which no flag can change
+BYTES_PER_WEIGHT = 16  # in training: itself, its gradient and two moments of Adam, in float32
 Pairs = list[tuple[str, str]]
+
+
+def train_in(processes: Processes, args: Namespace, device: str) -> None:
+    """Train a run, or go on with it, and print its last figures as one line of JSON."""
+    from annotated_transformer.checkpoint.directory import state_files
+    from annotated_transformer.checkpoint.weights import require_memory
+    from annotated_transformer.tables.table_3 import count_parameters
+    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.training.distributed.processes import require_parallel
+    from annotated_transformer.training.loop import train
+
+    out = Path(args.out)
+    model_config, train_config, corpus = run_settings(args, out)
+    require_parallel(train_config, processes)
+    n_parameters = count_parameters(model_config)
+    on_host = BYTES_PER_WEIGHT if device == "cpu" else 4
+    require_memory(on_host * n_parameters, f"training a model of {n_parameters:,} parameters")
+    load = partial(training_pairs, args, corpus)
+    # One process of a machine downloads, and gets the pairs; the others then read what is there.
+    train_pairs, valid_pairs, corpus = processes.once_per_machine(load) or load()
+    learn = partial(training_tokenizer, args, model_config, train_pairs)
+    tokenizer = Tokenizer(processes.from_first(lambda: learn().model_bytes))
+    began = time.perf_counter()
+    try:
+        train(
+            model_config,
+            train_config,
+            tokenizer,
+            train_pairs,
+            valid_pairs,
+            out,
+            device=processes.device(device),
+            resume=args.resume,
+            init=args.init,
+            progress=not args.quiet,
+            tensorboard=args.tensorboard,
+            corpus=corpus,
+            processes=processes,
+        )
+    except KeyboardInterrupt:
+        if processes.is_first and state_files(out):
+            say(f"interrupted; {out} is saved, and --resume goes on from there")
+        raise
+    if processes.is_first:
+        measured: dict[str, Any] = {}
+        for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
+            measured |= json.loads(line)
+        seconds = round(time.perf_counter() - began, 1)
+        more = {"out": str(out), "parameters": n_parameters, "seconds": seconds}
+        print(json.dumps(measured | more))
+
+
+def require_options(args: Namespace) -> None:
+    """Raise ConfigError for options that contradict each other, or would have no effect."""
+    require(
+        not (args.resume and args.init),
+        "--resume goes on with a run and --init begins one: give one of them",
+    )
+    if args.resume or args.init or args.shards:
+        require_none(args, ["model_type"], "the vocabulary is there already")
+    if args.train or args.valid:
+        require_none(args, ["data_dir"], "--train and --valid name files")
+    for option in ("seed", "vocab_size"):
+        if any(assignment.startswith(f"{option}=") for assignment in args.set):
+            require_none(args, [option], f"--set {option} says it already")
+    if args.tensorboard:
+        require_writable(Path(args.tensorboard) / "events")
+        require(
+            find_spec("tensorboard") is not None,
+            "--tensorboard needs a package: pip install 'annotated-transformer[tensorboard]'",
+        )
 
 
 def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, str]:
@@ -31,13 +109,10 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     model_changes, train_changes = assigned_settings(args.set)
     if args.seed is not None:
         train_changes["seed"] = args.seed
-    vocab_size = model_changes.pop("vocab_size", args.vocab_size)
-    require(
-        not (args.resume and args.init),
-        "--resume goes on with a run and --init begins one: give one of them",
-    )
+    if args.vocab_size is not None:
+        model_changes["vocab_size"] = args.vocab_size
     if args.resume:
-        return _resumed(args, out, vocab_size, model_changes, train_changes)
+        return _resumed(args, out, model_changes, train_changes)
 
     from annotated_transformer.checkpoint.directory import state_files
     from annotated_transformer.training.run_directory import require_room
@@ -47,37 +122,18 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
         f"{out} already holds a run: add --resume to go on with it, or name another directory",
     )
     require_room(out)
-    return (
-        _new_model(args, vocab_size, model_changes),
-        TrainConfig.from_dict(train_changes),
-        args.corpus or "",
-    )
+    model_config = _new_model(args, model_changes)
+    return model_config, TrainConfig.from_dict(train_changes), args.corpus or ""
 
 
-def parallel_settings(
-    args: Namespace, out: Path, processes: Processes
-) -> tuple[ModelConfig, TrainConfig, str]:
-    """`run_settings`. Raises ConfigError for those that many processes cannot have."""
-    from annotated_transformer.training.distributed.processes import require_parallel
-
-    settings = run_settings(args, out)
-    require_parallel(settings[1], processes)
-    return settings
-
-
-def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any]) -> ModelConfig:
-    """The configuration of a run that begins.
-
-    It is that of a preset, or of the model that --init names, with changes.
-    """
+def _new_model(args: Namespace, changes: dict[str, Any]) -> ModelConfig:
+    """The configuration of a run that begins: a preset's, or that of --init, with changes."""
     if not args.init:
-        if args.shards and vocab_size is None:
+        if args.shards and "vocab_size" not in changes:
             from annotated_transformer.text.shards import Shards
 
-            vocab_size = Shards(args.shards).manifest.vocab_size
-        return getattr(ModelConfig, args.preset or "tiny")(
-            8000 if vocab_size is None else vocab_size, **changes
-        )
+            changes["vocab_size"] = Shards(args.shards).manifest.vocab_size
+        return getattr(ModelConfig, args.preset or "tiny")(**{"vocab_size": 8000, **changes})
 
     from annotated_transformer.checkpoint.directory import read_model_config
 
@@ -86,7 +142,7 @@ def _new_model(args: Namespace, vocab_size: int | None, changes: dict[str, Any])
         "--init and --out must be two directories",
     )
     require(
-        not (args.preset or vocab_size),
+        not (args.preset or "vocab_size" in changes),
         "--init brings its vocabulary and model: no --vocab-size, no --preset",
     )
     return read_model_config(args.init).replace(**changes)
@@ -115,11 +171,7 @@ def assigned_settings(assignments: Iterable[str]) -> tuple[dict[str, Any], dict[
 
 
 def _resumed(
-    args: Namespace,
-    out: Path,
-    vocab_size: int | None,
-    model_changes: dict[str, Any],
-    train_changes: dict[str, Any],
+    args: Namespace, out: Path, model_changes: dict[str, Any], train_changes: dict[str, Any]
 ) -> tuple[ModelConfig, TrainConfig, str]:
     """The settings of the run in `out`, with those changed that may change.
 
@@ -131,16 +183,18 @@ def _resumed(
         state_files,
     )
 
-    stored, before = read_config(out), read_model_config(out)
+    stored = read_config(out)
+    before = read_model_config(out)
     require(
         "train" in stored and bool(state_files(out)),
         f"nothing to resume in {out}: no checkpoint was finished there; to begin the run again, "
         "leave out --resume",
     )
     if args.preset:
-        after = getattr(ModelConfig, args.preset)(vocab_size or before.vocab_size, **model_changes)
+        sizes = {"vocab_size": before.vocab_size, **model_changes}
+        after = getattr(ModelConfig, args.preset)(**sizes)
     else:
-        after = before.replace(**model_changes, vocab_size=vocab_size or before.vocab_size)
+        after = before.replace(**model_changes)
     changed = [name for name, value in before.to_dict().items() if after.to_dict()[name] != value]
     require(
         not changed,
@@ -155,80 +209,51 @@ def _resumed(
 
 
 def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, str]:
-    """Training and validation pairs, and what to call them."""
+    """Training and validation pairs, and what to call them.
+
+    `name` is the corpus as far as `run_settings` knows it.
+    """
     from annotated_transformer.text import corpus
+    from annotated_transformer.text.shards import Shards
 
     if args.shards:
-        return _shards_and_validation(args)
-    if args.train or args.valid:
+        require(
+            not (args.train or args.corpus),
+            "--shards is what to train on: give no --corpus and no --train",
+        )
+        shards = Shards(args.shards)
+        name = shards.manifest.corpus
+        require(
+            bool(args.valid) or name in corpus.names(),
+            f"{args.shards} was encoded from files of one's own, {name}: give --valid S T",
+        )
+    elif args.train or args.valid:
         require(
             bool(args.train and args.valid),
             "--train and --valid go together: two files each, source and target",
         )
         require(not args.corpus, "give --corpus, or --train and --valid, not both")
-        return corpus.load_files(*args.train), corpus.load_files(*args.valid), " ".join(args.train)
-    require(
-        bool(name),
-        "there is nothing to train on: give --corpus NAME, or --train S T and --valid S T",
-    )
-    require(
-        name in corpus.names() or not args.resume,
-        f"{args.out} was trained on files of one's own, {name}: give --train S T and "
-        "--valid S T again, or --shards DIR",
-    )
-    return (
-        corpus.load(name, "train", args.data_dir),
-        corpus.load(name, "valid", args.data_dir),
-        name,
-    )
+        name = " ".join(args.train)
+    else:
+        require(
+            bool(name),
+            "there is nothing to train on: give --corpus NAME, or --train S T and --valid S T",
+        )
+        require(
+            name in corpus.names() or not args.resume,
+            f"{args.out} was trained on files of one's own, {name}: give --train S T and "
+            "--valid S T again, or --shards DIR",
+        )
+
+    def load(split: str, files: list[str] | None) -> Pairs:
+        return corpus.load_files(*files) if files else corpus.load(name, split, args.data_dir)
+
+    pairs = shards if args.shards else load("train", args.train)
+    return pairs, load("valid", args.valid), name
 
 
-def _shards_and_validation(args: Namespace) -> tuple[Shards, Pairs, str]:
-    """The shards, and the validation pairs of their corpus or from two files."""
-    from annotated_transformer.text import corpus
-    from annotated_transformer.text.shards import Shards
-
-    require(
-        not (args.train or args.corpus),
-        "--shards is what to train on: give no --corpus and no --train",
-    )
-    shards = Shards(args.shards)
-    name = shards.manifest.corpus
-    if args.valid:
-        return shards, corpus.load_files(*args.valid), name
-    require(
-        name in corpus.names(),
-        f"{args.shards} was encoded from files of one's own, {name}: give --valid S T",
-    )
-    return shards, corpus.load(name, "valid", args.data_dir), name
-
-
-def shared_pairs(
-    args: Namespace, name: str, processes: Processes
-) -> tuple[Pairs | Shards, Pairs, str]:
-    """`training_pairs`, which one process of each machine downloads before the others read them."""
-
-    def load() -> tuple[Pairs | Shards, Pairs, str]:
-        return training_pairs(args, name)
-
-    return processes.once_per_machine(load) or load()
-
-
-def shared_tokenizer(
-    args: Namespace, out: Path, config: ModelConfig, pairs: Pairs | Shards, processes: Processes
-) -> Tokenizer:
-    """`training_tokenizer`, which the first process loads or learns for all."""
-    from annotated_transformer.text.tokenizer import Tokenizer
-
-    return Tokenizer(
-        processes.from_first(lambda: training_tokenizer(args, out, config, pairs).model_bytes)
-    )
-
-
-def training_tokenizer(
-    args: Namespace, out: Path, config: ModelConfig, pairs: Pairs | Shards
-) -> Tokenizer:
-    """That of the run that goes on, of the weights that are given, of the shards; or a new one.
+def training_tokenizer(args: Namespace, config: ModelConfig, pairs: Pairs | Shards) -> Tokenizer:
+    """The tokenizer of the run that goes on, of --init or of the shards; or a new one.
 
     A new one is learned from the pairs, or from a sample where there are very many.
     """
@@ -236,26 +261,30 @@ def training_tokenizer(
     from annotated_transformer.text.tokenizer import Tokenizer
 
     if args.resume or args.init:
-        return Tokenizer.load(Path(args.init or out) / "tokenizer.model")
+        return Tokenizer.load(Path(args.init or args.out) / "tokenizer.model")
     if not isinstance(pairs, list):
         return pairs.tokenizer()
-    some = sample(pairs, SAMPLE)
+    some = sample(pairs, VOCABULARY_SAMPLE)
     say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
     sentences = (sentence for pair in some for sentence in pair)
-    return Tokenizer.train(sentences, config.vocab_size, model_type=args.model_type)
+    return Tokenizer.train(sentences, config.vocab_size, model_type=args.model_type or "bpe")
 
 
 @contextmanager
 def training_processes(args: Namespace, device: str) -> Iterator[Processes]:
     """The processes that torchrun has started, joined until the end of the block; or this one.
 
-    Where torchrun starts them again after a failure, it gives them the arguments that they had: the
-    run goes on all the same, from its last checkpoint if it has one.
+    After a failure torchrun starts them again with the same arguments: then the run goes on from
+    its last checkpoint, if it has one.
     """
     from annotated_transformer.checkpoint.directory import state_files
     from annotated_transformer.training.distributed.processes import joined
 
+    def count_states() -> bytes:
+        return bytes([len(state_files(args.out))])
+
     with joined(device) as processes:
-        if processes.restarted and processes.from_first(lambda: b"1" * len(state_files(args.out))):
-            args.resume, args.init = True, None
+        if processes.restarted and processes.from_first(count_states) != b"\0":
+            args.resume = True
+            args.init = None
         yield processes

@@ -10,22 +10,20 @@ import json
 import logging
 import math
 import sys
-import time
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, BinaryIO
 
-from annotated_transformer.command_line import train_verb as train_arguments
-from annotated_transformer.command_line.encode_verb import encode_corpus
-from annotated_transformer.command_line.new_verb import new as new
+from annotated_transformer.command_line import train_verb
+from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
+from annotated_transformer.command_line.options import require_none
 from annotated_transformer.config import DecodeConfig
-from annotated_transformer.errors import PROGRAM, require, say
-from annotated_transformer.files import shown
+from annotated_transformer.errors import PROGRAM, require
+from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
-    from annotated_transformer.training.distributed.processes import Processes
     from annotated_transformer.translation.translator import Translator
 
 
@@ -33,13 +31,14 @@ def prepare(args: Namespace) -> None:
     """Fetch and check a corpus, or write it as shards; print what it is."""
     from annotated_transformer.text import corpus
 
-    if args.list:
-        print("\n".join(corpus.names()))
-        return
     if args.encode:
         print(json.dumps(encode_corpus(args)))
         return
-    require(not (args.out or args.train), "--out and --train go with --encode")
+    require_none(args, ENCODING, "give --encode as well")
+    if args.list:
+        require(not args.corpus, f"--list prints all names: leave out {args.corpus}")
+        print("\n".join(corpus.names()))
+        return
     name = args.corpus or corpus.names()[0]
     summary = corpus.prepare(name, args.data_dir)
     print(corpus.card(name))
@@ -47,60 +46,18 @@ def prepare(args: Namespace) -> None:
 
 
 def train(args: Namespace) -> None:
-    """Train a new run, or go on with one, and print what came out as one line of JSON."""
+    """Train a new run, or go on with one, and print its last figures as one line of JSON."""
+    train_verb.require_options(args)
     device = device_of(args.device)
-    with train_arguments.training_processes(args, device) as processes:
-        _train(args, processes, processes.device(device))
-
-
-def _train(args: Namespace, processes: Processes, device: str) -> None:
-    out = Path(args.out)
-    model_config, train_config, name = train_arguments.parallel_settings(args, out, processes)
-    train_pairs, valid_pairs, name = train_arguments.shared_pairs(args, name, processes)
-
-    from annotated_transformer.checkpoint.directory import state_files
-    from annotated_transformer.training.loop import train as run
-
-    tokenizer = train_arguments.shared_tokenizer(args, out, model_config, train_pairs, processes)
-    began = time.perf_counter()
-    try:
-        model = run(
-            model_config,
-            train_config,
-            tokenizer,
-            train_pairs,
-            valid_pairs,
-            out,
-            device=device,
-            resume=args.resume,
-            init=args.init,
-            progress=not args.quiet,
-            tensorboard=args.tensorboard,
-            corpus=name,
-            processes=processes,
-        )
-    except KeyboardInterrupt:
-        if processes.is_first and state_files(out):
-            say(f"interrupted; {out} is saved, and --resume goes on from there")
-        raise
-    if not processes.is_first:
-        return
-    measured: dict[str, Any] = {}
-    for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
-        measured.update(json.loads(line))
-    measured.update(
-        out=str(out),
-        parameters=sum(p.numel() for p in model.parameters()),
-        seconds=round(time.perf_counter() - began, 1),
-    )
-    print(json.dumps(measured))
+    with train_verb.training_processes(args, device) as processes:
+        train_verb.train_in(processes, args, device)
 
 
 def average(args: Namespace) -> None:
     """Average the last checkpoints of one run or several into a new directory."""
     from annotated_transformer.checkpoint.averaging import average_checkpoints
 
-    print(shown(average_checkpoints(args.directory, args.last, args.out, args.others)))
+    print(average_checkpoints(args.directory, args.last, args.out, args.others))
 
 
 def translate(args: Namespace) -> None:
@@ -108,15 +65,18 @@ def translate(args: Namespace) -> None:
     from annotated_transformer.text.parallel_text import decoded_lines
 
     search = _search(args)
-    window_fits = args.window is None or args.window >= 1
-    require(window_fits, f"--window must be at least 1, got {args.window}")
-    _check_output(args.output, args.input)
+    if args.output != "-":
+        _require_output(args.output, args.input)
     with ExitStack() as files:
-        source = files.enter_context(open(args.input, "rb")) if args.input else sys.stdin.buffer
+        source: BinaryIO = sys.stdin.buffer
+        target: BinaryIO = sys.stdout.buffer
+        if args.input != "-":
+            source = files.enter_context(open(args.input, "rb"))
         translator = _translator(args, args.max_source)
-        target = files.enter_context(open(args.output, "wb")) if args.output else sys.stdout.buffer
+        if args.output != "-":
+            target = files.enter_context(open(args.output, "wb"))
         window = args.window or (1 if source.isatty() else 512)
-        sentences = decoded_lines(source, args.input or "standard input")
+        sentences = decoded_lines(source, "standard input" if args.input == "-" else args.input)
         stream = translator.n_best_stream(sentences, window, search)
         for number, found in enumerate(stream, 1):
             if search.n_best == 1:
@@ -127,85 +87,102 @@ def translate(args: Namespace) -> None:
             target.flush()
 
 
-def _check_output(output: str | None, *inputs: str | None) -> None:
-    """Raise ConfigError if a file to write is one to read, or its directory is not there."""
-    if not output:
-        return
+def _require_output(output: str, *inputs: str) -> None:
+    """Raise ConfigError if a file cannot be written, or is one to read."""
     path = Path(output)
-    for name in filter(None, inputs):
+    for name in inputs:
         same = path.exists() and Path(name).exists() and path.samefile(name)
         require(not same, f"--output would overwrite the input {name}")
     require(path.parent.is_dir(), f"--output needs a directory that exists, got {path}")
+    require_writable(path)
 
 
 def evaluate(args: Namespace) -> None:
     """Translate a split or two files; print BLEU with its signature, and perplexity."""
     from tqdm import tqdm
 
-    from annotated_transformer.checkpoint.directory import read_config
-    from annotated_transformer.text import corpus
+    from annotated_transformer.text import parallel_text
     from annotated_transformer.translation import evaluation
 
     search = _search(args)
-    _check_output(args.output, args.source, args.reference)
-    name = args.corpus or read_config(args.directory).get("corpus", "")
-    if args.source or args.reference:
-        require(bool(args.source and args.reference), "--source and --reference go together")
-        require(not args.corpus, "give --corpus, or --source and --reference, not both")
-        pairs = corpus.load_files(args.source, args.reference)
-    else:
-        require(
-            bool(args.corpus) or name in corpus.names(),
-            "there is nothing to translate: give --corpus NAME, or --source and --reference",
-        )
-        pairs = corpus.load(name, args.split, args.data_dir)
-    translator = _translator(args)
-    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-    tokenizer = translator.tokenizer
-    _, encoded = evaluation.scorable(translator.model.config, tokenizer, pairs)
-    require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
-    stream = translator.translate_stream(sources, search=search)
-    bar = tqdm(stream, total=len(pairs), unit="line", file=sys.stderr, disable=args.quiet)
-    hypotheses = list(bar)
+    files = args.source, args.reference
+    if any(files):
+        require(all(files), "--source and --reference go together")
+        require_none(args, ("corpus", "split", "data_dir"), "--source and --reference name files")
     if args.output:
-        text = "".join(f"{line}\n" for line in hypotheses)
+        require(args.output != "-", "--output must be a file: the scores go to standard output")
+        _require_output(args.output, *filter(None, files))
+    if any(files):
+        sources, targets = map(parallel_text.read_lines, files)
+        pairs = list(parallel_text.parallel(sources, targets, *files))
+        lines = list(zip(sources, targets, strict=True))
+    else:
+        lines = pairs = _split(args, "give --corpus NAME, or --source and --reference")
+    translator = _translator(args)
+    _, encoded = evaluation.scorable(translator.model.config, translator.tokenizer, pairs)
+    require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
+    stream = translator.translate_stream((source for source, _ in lines), search=search)
+    bar = tqdm(stream, total=len(lines), unit="line", file=sys.stderr, disable=args.quiet)
+    outputs = list(bar)
+    if args.output:
+        text = "".join(f"{line}\n" for line in outputs)
         Path(args.output).write_text(text, encoding="utf-8", newline="\n")
-    lines = hypotheses, references
-    scores = {"BLEU": evaluation.bleu(*lines), "chrF2": evaluation.chrf(*lines)}
-    brevity, ppl = (
-        evaluation.brevity_penalty(*lines),
-        evaluation.perplexity(translator.model, encoded),
-    )
+    # A pair with a blank side has its line in --output, and no part in the scores.
+    scored = set(pairs)
+    hypotheses = [line for line, pair in zip(outputs, lines, strict=True) if pair in scored]
+    references = [target for _, target in pairs]
+    scores = {
+        "BLEU": evaluation.bleu(hypotheses, references),
+        "chrF2": evaluation.chrf(hypotheses, references),
+    }
+    brevity = evaluation.brevity_penalty(hypotheses, references)
+    ppl = evaluation.perplexity(translator.model, encoded)
     if args.json:
-        named = {name: score._asdict() for name, score in scores.items()}
-        finite = ppl if math.isfinite(ppl) else None  # JSON knows no infinity
-        settings = {"sentences": len(pairs), "int8": args.int8, "dtype": translator.dtype}
-        searched = {name: value for name, value in search.to_dict().items() if name != "n_best"}
-        found = {**named, "brevity_penalty": brevity, "perplexity": finite}
-        print(json.dumps({**found, **settings, **searched}))
+        print(
+            json.dumps(
+                {
+                    **{name: score._asdict() for name, score in scores.items()},
+                    "brevity_penalty": brevity,
+                    "perplexity": ppl if math.isfinite(ppl) else None,  # JSON knows no infinity
+                    "perplexity_sentences": len(encoded),
+                    "sentences": len(pairs),
+                    "int8": args.int8,
+                    "dtype": translator.dtype,
+                    **{name: n for name, n in search.to_dict().items() if name != "n_best"},
+                }
+            )
+        )
         return
     for label, score in scores.items():
         print(f"{label:10} {score.score:6.2f}  {score.signature}")
     print(f"brevity    {brevity:6.3f}  penalty in BLEU of outputs shorter than the references")
-    vocabulary = f"per token of this vocabulary of {tokenizer.vocab_size:,}"
+    vocabulary = f"per token of this vocabulary of {translator.tokenizer.vocab_size:,}"
     in_float32 = ", in float32" if translator.dtype != "float32" else ""
-    print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(pairs):,} sentences{in_float32}")
+    print(f"perplexity {ppl:6.2f}  {vocabulary}, {len(encoded):,} sentences{in_float32}")
+
+
+def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
+    """The pairs of --corpus and --split, by default the test split of the model's own corpus."""
+    from annotated_transformer.checkpoint.directory import read_config
+    from annotated_transformer.text import corpus
+
+    name = args.corpus or read_config(args.directory).get("corpus", "")
+    is_known = bool(args.corpus) or name in corpus.names()
+    require(is_known, f"{args.directory} names no corpus: {advice}")
+    return corpus.load(name, args.split or "test", args.data_dir)
 
 
 def inspect(args: Namespace) -> None:
     """Print what each layer's attention does, and what is lost without it."""
-    from annotated_transformer.checkpoint.directory import load_model, read_config
+    from annotated_transformer.checkpoint.directory import load_model
     from annotated_transformer.looking.report import as_table, attention_report
-    from annotated_transformer.text import corpus
 
-    name = args.corpus or read_config(args.directory).get("corpus", "")
-    require(
-        bool(args.corpus) or name in corpus.names(),
-        "there is nothing to look at: give --corpus NAME",
-    )
+    options = "beam_size", "alpha"
+    if args.no_bleu:
+        require_none(args, options, "--no-bleu translates nothing")
+    search = {name: vars(args)[name] for name in options if vars(args)[name] is not None}
+    pairs = _split(args, "give --corpus NAME")[: args.sentences]
     model, tokenizer = load_model(args.directory, device_of(args.device))
-    pairs = corpus.load(name, args.split, args.data_dir)[: args.sentences]
-    search = {"beam_size": args.beam_size, "alpha": args.alpha}
     report = attention_report(model, tokenizer, pairs, **search, scores_bleu=not args.no_bleu)
     print(json.dumps(report) if args.json else as_table(report))
 
@@ -224,14 +201,21 @@ def export(args: Namespace) -> None:
     """Write a checkpoint's weights in another type, with a card that says what they are."""
     from annotated_transformer.interop.export import export_weights
 
-    print(shown(export_weights(args.directory, args.out, args.dtype, args.notes)))
+    print(export_weights(args.directory, args.out, args.dtype, args.notes))
 
 
 def export_page(args: Namespace) -> None:
     """Write a checkpoint's translator as a page that needs no server."""
     from annotated_transformer.page.writing import write_page
 
-    print(shown(write_page(args.directory, args.out, book=args.book)))
+    print(write_page(args.directory, args.out, book=args.book))
+
+
+def new(args: Namespace) -> None:
+    """Make a translator, a report and a page of a file of pairs, and print where they are."""
+    from annotated_transformer.from_pairs.making import make
+
+    print(*make(args.pairs, args.out, progress=not args.quiet, book=args.book), sep="\n")
 
 
 def device_of(name: str) -> str:

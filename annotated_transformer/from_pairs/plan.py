@@ -5,26 +5,27 @@ Nothing here looks at a clock, so that the same file gives the same model on any
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.settings import Settings
 from annotated_transformer.text.parallel_text import Pair, PathLike, sample, stream_lines
 from annotated_transformer.text.tokenizer import Tokenizer
 
-FEWEST, MOST_HELD_OUT = 100, 500
-SAMPLE = 500_000
-"""Pairs that a vocabulary is learned from, where there are more."""
+MIN_PAIRS = 100
+MAX_HELD_OUT = 500
+VOCABULARY_SAMPLE = 500_000
+"""The most pairs that a vocabulary is learned from."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Settings):
     """Sizes of a model and of its training, by the letters of Table 3.
 
-    `n_merges` are the tokens beside the special ids, the bytes and the characters of the text; of
-    the checkpoints, `average` are averaged in the end.
+    `n_merges` counts the tokens besides the special ids, the bytes and the characters of the text;
+    `average` is the number of checkpoints that are averaged at the end.
     """
 
     n_merges: int
@@ -54,9 +55,6 @@ class Plan:
             keep_checkpoints=self.average,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def plan_for(n_pairs: int) -> Plan:
     """The plan for so many training pairs: more of them need, and feed, a larger model."""
@@ -71,9 +69,9 @@ def plan_for(n_pairs: int) -> Plan:
 def read_pairs(path: PathLike) -> list[Pair]:
     """The pairs of a UTF-8 file, plain or gzip, of lines with a source, a tab and its translation.
 
-    What stands behind a second tab (a licence, say) is left out, blank lines are, and repeated
-    pairs. Raises ConfigError, with the number of the line, for a line without a tab or with a blank
-    side, and for a file of fewer than 100 pairs.
+    Text after a second tab (a licence, say), blank lines and repeated pairs are left out. Pairs
+    that differ only in spaces around their sentences are the same. Raises ConfigError, with the
+    number of the line, for a line without a tab or with a blank side, and for fewer than 100 pairs.
     """
     pairs: dict[Pair, None] = {}
     for number, line in enumerate(stream_lines(path), 1):
@@ -82,28 +80,28 @@ def read_pairs(path: PathLike) -> list[Pair]:
         source, tab, rest = line.partition("\t")
         target = rest.partition("\t")[0]
         require(bool(tab), f"{path}, line {number} has no tab: a line is a source, a tab, a target")
-        is_whole = bool(source.strip() and target.strip())
-        require(is_whole, f"{path}, line {number} has a blank side")
-        pairs[source.strip(), target.strip()] = None
+        pair = source.strip(), target.strip()
+        require(all(pair), f"{path}, line {number} has a blank side")
+        pairs[pair] = None
     require(
-        len(pairs) >= FEWEST,
-        f"{path} has {len(pairs)} different pairs, a model needs at least {FEWEST}",
+        len(pairs) >= MIN_PAIRS,
+        f"{path} has {len(pairs)} different pairs, a model needs at least {MIN_PAIRS}",
     )
     return list(pairs)
 
 
 def n_held_out(n_pairs: int) -> int:
-    """How many pairs are for validation, and as many for the test: 2 %, from 10 to 500."""
-    return min(max(n_pairs // 50, 10), MOST_HELD_OUT)
+    """The number of pairs for validation, and the same for the test: 2 %, from 10 to 500."""
+    return min(max(n_pairs // 50, 10), MAX_HELD_OUT)
 
 
 def learn_vocabulary(pairs: list[Pair], n_merges: int) -> Tokenizer:
     """One vocabulary for both sides: special ids, bytes, characters and `n_merges` more.
 
-    Where the text has too little for so many, half as many are tried, and so on. Raises ConfigError
-    where not even a hundredth can be had.
+    Where the text is too small for `n_merges`, half as many are tried, and so on. Raises
+    ConfigError when fewer than 10 are too many.
     """
-    sentences = list(chain.from_iterable(sample(pairs, SAMPLE)))
+    sentences = list(chain.from_iterable(sample(pairs, VOCABULARY_SAMPLE)))
     n_characters = len(set(chain.from_iterable(sentences)))
     while True:
         try:

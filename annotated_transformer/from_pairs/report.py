@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 N_SAMPLES = 20
-WIDTH, HEIGHT, LEFT, BOTTOM = 480, 240, 36, 28
+WIDTH, HEIGHT = 480, 240
+LEFT, BOTTOM = 36, 28  # margins
 STYLE = """
 :root {
   --line: #0072b2; --other: #b34700; --text: #1a1a1a; --page: #fff;
@@ -59,7 +60,7 @@ def report_page(
         "server.</p>",
         "<h2>Scores on the test split</h2>",
         _score_table(scores["scores"]),
-        "<h2>Loss</h2><p>Nats a token, without label smoothing: training (with dropout) and "
+        "<h2>Loss</h2><p>Nats per token, without label smoothing: training (with dropout) and "
         "validation.</p>",
         curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),
         f"<h2>Samples</h2><p>The first {N_SAMPLES} of the test split.</p>",
@@ -103,7 +104,7 @@ def curves(series: dict[str, list[Point]]) -> str:
         f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">0</text>',
         f'<text x="{right}" y="{floor + 18}" text-anchor="end">{last:,} steps</text>',
     ]
-    said = []
+    ends = []
     for (name, some), color in zip(series.items(), ("var(--line)", "var(--other)"), strict=True):
         if not some:
             continue
@@ -113,10 +114,10 @@ def curves(series: dict[str, list[Point]]) -> str:
         drawn.append(f'<path d="M{path}" stroke="{color}"/>')
         place_of_name = f'x="{right + 6}" y="{y + shift}" style="fill: {color}"'
         drawn.append(f"<text {place_of_name}>{escape(name)}</text>")
-        said.append(f"{name} ends at {some[-1][1]:.3f}")
+        ends.append(f"{name} ends at {some[-1][1]:.3f}")
     return (
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="Loss by steps: {escape("; ".join(said))}">{"".join(drawn)}</svg>'
+        f'aria-label="Loss by steps: {escape("; ".join(ends))}">{"".join(drawn)}</svg>'
     )
 
 
@@ -140,8 +141,8 @@ def _table(names: list[str], rows: list[list[str]]) -> str:
 
 def _samples(translations: Sequence[Sequence[str]]) -> str:
     items = "".join(
-        f"<dt>{escape(source)}</dt><dd>{escape(said)}</dd>"
-        + (f"<dd><small>reference: {escape(reference)}</small></dd>" if reference != said else "")
-        for source, reference, said in translations
+        f"<dt>{escape(source)}</dt><dd>{escape(output)}</dd>"
+        + (f"<dd><small>reference: {escape(reference)}</small></dd>" if reference != output else "")
+        for source, reference, output in translations
     )
     return f"<dl>{items}</dl>"

@@ -26,7 +26,7 @@ from typing import IO
 import platformdirs
 
 from annotated_transformer.errors import ConfigError, require, say
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import write_bytes
 
 DATA_VARIABLE = "ANNOTATED_TRANSFORMER_DATA"
 CACHE_VARIABLE = "ANNOTATED_TRANSFORMER_CACHE"
@@ -93,7 +93,7 @@ def store(path: Path, content: bytes) -> Path:
     """Write the content to a .gz file of the cache, atomically."""
     packed = gzip.compress(content, mtime=0)  # without a time, the same content is the same file
     try:
-        write_atomically(path, lambda temporary: temporary.write_bytes(packed))
+        write_bytes(path, packed)
     except OSError as error:
         advice = f"{CACHE_VARIABLE} can name another place"
         raise ConfigError(f"cannot write {path} ({error.strerror}); {advice}") from None

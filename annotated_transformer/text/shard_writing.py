@@ -11,14 +11,13 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable
-from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 
 import numpy as np
 
 from annotated_transformer.errors import ConfigError, require, say
-from annotated_transformer.files import read_bounded, write_atomically
+from annotated_transformer.files import read_bounded, write_bytes, write_text
 from annotated_transformer.text import shards
 from annotated_transformer.text.parallel_text import Pair, PairsSHA256
 from annotated_transformer.text.shards import Manifest, Shard, ShardEntry
@@ -67,7 +66,7 @@ def encode(
         path = directory / shards.TOKENIZER
         is_ours = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == tokenizer.model_bytes
         require(is_ours, f"{path} is another vocabulary, without shards: {ADVICE}")
-        write_atomically(path, partial(_write, content=tokenizer.model_bytes))
+        write_bytes(path, tokenizer.model_bytes)
     entries: list[ShardEntry] = []
     rest = iter(pairs)
     text = PairsSHA256()
@@ -144,19 +143,15 @@ def _write_shard(
     for name, numbers in zip(shards.file_names(number), (ids, offsets), strict=True):
         content = io.BytesIO()
         np.save(content, numbers)
-        write_atomically(directory / name, partial(_write, content=content.getvalue()))
+        write_bytes(directory / name, content.getvalue())
         sha256.append(hashlib.sha256(content.getvalue()).hexdigest())
     counts = len(lengths) // 2, n_text_pairs - len(lengths) // 2
     n_tokens = int(lengths[0::2].sum()), int(lengths[1::2].sum())
     return ShardEntry(*counts, *n_tokens, pairs_sha256, *sha256)
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
 def _write_manifest(directory: Path, manifest: Manifest, entries: list[ShardEntry]) -> Manifest:
     manifest = manifest.replace(shards=entries)
     text = json.dumps(manifest.to_dict(), indent=1) + "\n"
-    write_atomically(directory / shards.MANIFEST, partial(_write, content=text.encode()))
+    write_text(directory / shards.MANIFEST, text)
     return manifest

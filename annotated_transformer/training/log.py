@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from annotated_transformer import files
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.files import read_bounded
+from annotated_transformer.files import read_bounded, write_text
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.training.run import TrainingRun
 
@@ -76,7 +75,7 @@ class TrainingLog:
             if record["step"] <= steps:
                 kept.setdefault((record["step"], "loss" in record), record)
         text = "".join(json.dumps(record) + "\n" for record in kept.values())
-        files.write_atomically(self.path, lambda new: new.write_text(text, encoding="utf-8"))
+        write_text(self.path, text)
         self.validated = max((step for step, is_loss in kept if not is_loss), default=0)
 
     def __enter__(self) -> TrainingLog:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+from annotated_transformer import files
 from annotated_transformer.checkpoint.directory import read_config, state_files, step_checkpoints
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError, require
@@ -37,13 +38,8 @@ def require_room(directory: str | Path) -> None:
             f"{path / 'checkpoints'} holds the weights of another run: "
             "remove it, or name another directory",
         )
-        for name in ("config.json", "tokenizer.model", "log.jsonl"):
-            _require_none(path / name)
-    _require_none(path / MANIFEST)
-
-
-def _require_none(file: Path) -> None:
-    require(not file.exists(), f"{file} belongs to no run: name another directory")
+        files.require_room(path, ("config.json", "tokenizer.model", "log.jsonl"))
+    files.require_room(path, [MANIFEST])
 
 
 def begin_run(directory: str | Path) -> None:

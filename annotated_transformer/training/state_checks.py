@@ -20,7 +20,7 @@ ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 def require_state(config: ModelConfig, path: Path) -> None:
     """Raise DamagedFileError for a file that is no state, ConfigError for another model's."""
-    weights.require_whole(path)
+    weights.require_undamaged(path)
     metadata = weights.read_metadata(path)
     shapes = weights.tensor_shapes(path)
     if not metadata.keys() >= {"counters", "train"}:

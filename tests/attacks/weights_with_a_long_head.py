@@ -7,8 +7,8 @@ from safetensors import safe_open
 
 def make(folder):
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-    head = json.dumps({f"encoder.layers.{i}": empty for i in range(700_000)}).encode()
-    content = len(head).to_bytes(8, "little") + head
+    header = json.dumps({f"encoder.layers.{i}": empty for i in range(700_000)}).encode()
+    content = len(header).to_bytes(8, "little") + header
     (folder / "model.safetensors").write_bytes(content)
 
 

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import platform
@@ -9,19 +10,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from annotated_transformer import files
 from annotated_transformer.checkpoint import averaging, directory as checkpoint
 from annotated_transformer.checkpoint.weights import (
+    CHECKSUM,
+    CHECKSUM_PLACEHOLDER,
     belongs_to,
     load_tensors,
+    read_metadata,
     save_tensors,
     save_weights,
 )
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.errors import ConfigError
+from annotated_transformer.errors import ConfigError, DamagedFileError
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.tokenizer import Tokenizer
 from toys import (
@@ -106,13 +110,20 @@ def test_the_average_of_one_is_itself_and_the_run_stays_as_it_was(run, tmp_path)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_runs_from_one_start_have_an_average_together(run, tmp_path):
+@pytest.mark.parametrize("related", [True, False])
+def test_runs_from_one_start_have_an_average_together(run, tmp_path, capsys, related):
+    """Of others it is made too, with a warning."""
     other = tmp_path / "other"
     shutil.copytree(run, other)
     for step in STEPS:
         weights = small_model(100 + step, torch.float32, vocab_size=280)
+        if related:
+            tensors = load_file(run / "checkpoints" / f"step-{step:08d}.safetensors")
+            for name, weight in weights.state_dict().items():
+                weight.copy_(weight + tensors[name])
         save_weights(other / "checkpoints" / f"step-{step:08d}.safetensors", weights)
     out = averaging.average_checkpoints(run, last=2, others=[other])
+    assert ("other did not begin with the weights of" in capsys.readouterr().err) != related
     averaged = load_file(out / "model.safetensors")
     files = [
         load_file(folder / "checkpoints" / f"step-{step:08d}.safetensors")
@@ -163,7 +174,7 @@ def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
     [
         ({"last": 5}, "run has 4 checkpoints, cannot average the last 5"),
         ({"last": 0}, "the number of checkpoints to average must be at least 1, got 0"),
-        ({"last": 2, "out": "run"}, "the average needs a directory of its own, got"),
+        ({"last": 2, "out": "run"}, "the result needs a directory of its own, got .*run"),
     ],
 )
 def test_impossible_averages_are_refused(run, settings, line):
@@ -250,10 +261,51 @@ def test_weights_that_do_not_fit_are_refused(run):
         checkpoint.load_model(run)
 
 
+def test_an_editor_may_put_a_byte_order_mark_before_the_config(run):
+    content = (run / "config.json").read_bytes()
+    (run / "config.json").write_bytes(b"\xef\xbb\xbf" + content)
+    assert checkpoint.read_config(run) == json.loads(content)
+
+
 def test_a_config_without_a_model_is_refused_in_one_line(tmp_path):
     (tmp_path / "config.json").write_text('{"train": {}}')
     with pytest.raises(ConfigError, match="no entry model"):
         checkpoint.read_config(tmp_path)
+
+
+def test_equal_weights_make_equal_files(tmp_path):
+    """In any process: safetensors writes entries of metadata in an order drawn at random."""
+    code = (
+        "import sys, torch; from pathlib import Path\n"
+        "from annotated_transformer.checkpoint.weights import save_tensors\n"
+        "tensors = {name: torch.ones(3) for name in {*'abcdefgh'}}\n"
+        "save_tensors(Path(sys.argv[1]), tensors, {name: name for name in 'abcdefgh'})"
+    )
+    for seed in "12":
+        command = [sys.executable, "-c", code, str(tmp_path / seed)]
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+
+
+def test_a_file_with_an_entry_for_each_is_read_and_checked(tmp_path):
+    """As versions before 0.2.0 wrote it."""
+    path, metadata = tmp_path / "file", {"model": "{}", "tokenizer": "x"}
+    placeholder = f"{CHECKSUM}:{CHECKSUM_PLACEHOLDER}"
+    save_file({"a": torch.ones(2)}, path, {**metadata, CHECKSUM: placeholder})
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest().encode()
+    path.write_bytes(content.replace(CHECKSUM_PLACEHOLDER.encode(), digest))
+    assert load_tensors(path)[1] == read_metadata(path) == metadata
+    path.write_bytes(content.replace(CHECKSUM_PLACEHOLDER.encode(), digest)[:-1] + b"1")
+    with pytest.raises(DamagedFileError, match="is damaged: its SHA-256 is"):
+        load_tensors(path)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"model": 1}', "[" * 10**5, "{"])
+def test_metadata_that_is_none_is_one_line(tmp_path, text):
+    save_file({}, tmp_path / "file", {CHECKSUM: f"{CHECKSUM}:{CHECKSUM_PLACEHOLDER}{text}"})
+    with pytest.raises(DamagedFileError, match="file is damaged: its metadata is not JSON text$"):
+        read_metadata(tmp_path / "file")
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
@@ -400,12 +452,13 @@ def test_a_small_config_cannot_take_much_memory(run):
     model = {**SIZES, "vocab_size": 1_000_000, "d_model": 64, "d_ff": 100_000}
     (run / "config.json").write_text(json.dumps({"model": model}))
     code = (
-        PEAK + "import sys, torch; from annotated_transformer import checkpoint, config\n"
+        PEAK + "import sys, torch; from annotated_transformer.checkpoint import directory\n"
+        "from annotated_transformer.errors import ConfigError\n"
         "before = peak()\n"
-        "try: checkpoint.load_model(sys.argv[1])\n"
-        "except config.ConfigError as error: print(peak() - before, error)"
+        "try: directory.load_model(sys.argv[1])\n"
+        "except ConfigError as error: print(peak() - before, error)"
     )
-    command, package = [sys.executable, "-c", code, str(run)], Path(checkpoint.__file__).parents[1]
+    command, package = [sys.executable, "-c", code, str(run)], Path(checkpoint.__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=package)
     kilobytes, _, line = done.stdout.partition(" ")
     assert "does not fit its config.json" in line
@@ -464,7 +517,7 @@ def test_an_average_replaces_an_average_and_no_other_model(run):
     assert len(checkpoint.read_config(out)["averaged"]) == 2
     config = checkpoint.read_config(run)
     (out / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="run-averaged holds a model that is no average"):
+    with pytest.raises(ConfigError, match="run-averaged/config.json would be overwritten"):
         averaging.average_checkpoints(run, last=1)
 
 
@@ -578,9 +631,7 @@ def test_an_average_takes_no_vocabulary_that_its_weights_do_not_know(trained, wh
 def test_weights_whose_model_is_none_are_one_line(trained, said):
     path = trained / "model.safetensors"
     save_tensors(path, load_tensors(path)[0], {"model": said})
-    with pytest.raises(
-        ConfigError, match="model.safetensors is damaged: its model is none"
-    ) as error:
+    with pytest.raises(ConfigError, match="is damaged: its entry model is no ModelConfig") as error:
         checkpoint.load_model(trained)
     assert "\n" not in str(error.value)
 

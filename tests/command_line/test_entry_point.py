@@ -12,11 +12,13 @@ import sys
 import threading
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from annotated_transformer import __version__
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
-from annotated_transformer.command_line import entry_point as cli, verbs as commands
+from annotated_transformer.command_line import entry_point as cli, train_verb, verbs as commands
 from annotated_transformer.command_line.train_verb import assigned_settings
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
@@ -116,116 +118,74 @@ def test_help_needs_neither_torch_nor_a_corpus():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "the following arguments are required: VERB"),
-        (["frobnicate"], "invalid choice: 'frobnicate'"),
-        (["train", "--corpus", "copy"], "required: --out"),
-        (["train", "--out", "new"], "there is nothing to train on"),
-        (["train", "--out", "new", "--corpus", "nope"], "there is no corpus nope"),
-        (["train", "--out", "new", "--train", "a", "b"], "--train and --valid go together"),
+        ("", "the following arguments are required: VERB"),
+        ("frobnicate", "invalid choice: 'frobnicate'"),
+        ("train --corpus copy", "required: --out"),
+        ("train --out new", "there is nothing to train on"),
+        ("train --out new --corpus nope", "there is no corpus nope"),
+        ("train --out new --train a b", "--train and --valid go together"),
+        ("train --out new --corpus copy --train a b --valid c d", "not both"),
+        ("train --out new --train a b --valid c d", "No such file"),
+        ("train --out new --corpus copy --set d_model", "--set takes name=value, got d_model"),
+        ("train --out new --corpus copy --set d_modle=8", "there is no setting d_modle"),
+        ("train --out new --corpus copy --set pad_id=3", "there is no setting pad_id"),
+        ("train --out new --corpus copy --set N=six", "N must be int, got 'six'"),
+        ("train --out new --corpus copy --set d_model=7", "d_model must be a multiple of h"),
+        ("train --out new --corpus copy --vocab-size 270", "vocab_size must be at least"),
+        ("train --out new --corpus copy --init nowhere", "nowhere is not a checkpoint directory"),
+        ("train --out new --corpus copy --init x --preset tiny", "--init brings its vocabulary"),
+        ("train --out new --resume --init nowhere", "--init begins one: give one of them"),
+        ("train --out new --resume", "new is not a checkpoint directory"),
+        ("translate nowhere", "nowhere is not a checkpoint directory"),
+        ("translate nowhere --beam-size 0", "beam_size must be at least 1, got 0"),
         (
-            ["train", "--out", "new", "--corpus", "copy", "--train", "a", "b", "--valid", "c", "d"],
-            "not both",
+            "train --out new --corpus copy --set concatenate=inf",
+            "concatenate must be a finite numb",
         ),
-        (["train", "--out", "new", "--train", "a", "b", "--valid", "c", "d"], "No such file"),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "d_model"],
-            "--set takes name=value, got d_model",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "d_modle=8"],
-            "there is no setting d_modle",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "pad_id=3"],
-            "there is no setting pad_id",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "N=six"],
-            "N must be int, got 'six'",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "d_model=7"],
-            "d_model must be a multiple of h",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--vocab-size", "270"],
-            "vocab_size must be at least",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--init", "nowhere"],
-            "nowhere is not a checkpoint directory",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--init", "x", "--preset", "tiny"],
-            "--init brings its vocabulary",
-        ),
-        (
-            ["train", "--out", "new", "--resume", "--init", "nowhere"],
-            "--resume goes on with a run and --init begins one",
-        ),
-        (["train", "--out", "new", "--resume"], "new is not a checkpoint directory"),
-        (["translate", "nowhere"], "nowhere is not a checkpoint directory"),
-        (["translate", "nowhere", "--beam-size", "0"], "beam_size must be at least 1, got 0"),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "concatenate=inf"],
-            "concatenate must be a finite number",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", f"seed={2**70}"],
-            "seed must fit into 64 bits, got 11805",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--seed", f"{2**70}"],
-            "seed must fit into 64 bits, got 11805",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--set", "d_ff=10000000000"],
-            "d_ff must be at most 268,435,456",
-        ),
-        (
-            ["train", "--out", "new", "--corpus", "copy", "--init", "new"],
-            "--init and --out must be two directories",
-        ),
-        (
-            ["translate", "nowhere", "--alpha", "1000"],
-            "alpha must be between -10 and 10, got 1000.0",
-        ),
-        (["translate", "nowhere", "--alpha=-900"], "alpha must be between -10 and 10, got -900.0"),
-        (["translate", "nowhere", "--alpha", "nan"], "alpha must be a finite number, got nan"),
-        (
-            ["translate", "nowhere", "--beam-size", "100000"],
-            "beam_size must be at most 1,024, got 100000",
-        ),
-        (["translate", "nowhere", "--max-extra", f"{10**20}"], "max_extra must fit into 64 bits"),
-        (
-            ["translate", "nowhere", "--output", "absent/out"],
-            "--output needs a directory that exists, got absent/out",
-        ),
-        (["average", "/"], "/ is not a checkpoint directory"),
-        (["average", "."], "is not a checkpoint directory"),
-        (["average", ".."], "is not a checkpoint directory"),
-        (
-            ["translate", "nowhere", "--n-best", "5"],
-            "n_best must be between 1 and beam_size, got 5 and 4",
-        ),
-        (["translate", "nowhere", "--window", "0"], "--window must be at least 1, got 0"),
-        (["translate", "nowhere", "--input", "absent"], "absent: No such file or directory"),
-        (["evaluate", "nowhere", "--corpus", "copy"], "nowhere is not a checkpoint directory"),
-        (["average", "nowhere"], "nowhere is not a checkpoint directory"),
-        (["export", "nowhere", "--out", "new"], "nowhere is not a checkpoint directory"),
-        (["prepare", "nope"], "there is no corpus nope"),
+        (f"train --out new --corpus copy --set seed={2**70}", "seed must fit into 64 bits, got 1"),
+        (f"train --out new --corpus copy --seed {2**70}", "seed must fit into 64 bits, got 11805"),
+        ("train --out new --corpus copy --set d_ff=10000000000", "must be at most 268,435,456"),
+        ("train --out new --corpus copy --set d_model=100000000", "GiB of memory, this machine ha"),
+        ("train --out file --corpus copy", "file is not a directory"),
+        ("train --out new --corpus copy --tensorboard file", "file is not a directory"),
+        ("train --out new --corpus copy --seed 0 --set seed=3", "--set seed says it already"),
+        ("train --out new --resume --model-type bpe", "--model-type would have no effect"),
+        ("train --out new --train a b --valid c d --data-dir x", "--data-dir would have no eff"),
+        ("train --out new --corpus copy --init new", "--init and --out must be two directories"),
+        ("translate nowhere --alpha 1000", "alpha must be between -10 and 10, got 1000.0"),
+        ("translate nowhere --alpha=-900", "alpha must be between -10 and 10, got -900.0"),
+        ("translate nowhere --alpha nan", "alpha must be a finite number, got nan"),
+        ("translate nowhere --beam-size 100000", "beam_size must be at most 1,024, got 100000"),
+        (f"translate nowhere --max-extra {10**20}", "max_extra must fit into 64 bits"),
+        ("translate nowhere --output absent/out", "needs a directory that exists, got absent/out"),
+        ("translate nowhere --output .", "cannot write .: it is a directory"),
+        ("evaluate nowhere --source file --reference file --output .", "it is a directory"),
+        ("evaluate nowhere --corpus copy --output -", "--output must be a file"),
+        ("evaluate nowhere --source a --reference b --split test", "--split would have no effect"),
+        ("inspect nowhere --corpus copy --sentences -495", "must be at least 1, got -495"),
+        ("inspect nowhere --no-bleu --beam-size 4 --alpha 1", "--beam-size and --alpha would have"),
+        ("prepare copy --jobs 7 --split test", "--split and --jobs would have no effect: give --e"),
+        ("prepare copy --list", "--list prints all names: leave out copy"),
+        ("average /", "/ is not a checkpoint directory"),
+        ("average .", "is not a checkpoint directory"),
+        ("average ..", "is not a checkpoint directory"),
+        ("translate nowhere --n-best 5", "n_best must be between 1 and beam_size, got 5 and 4"),
+        ("translate nowhere --window 0", "--window: must be at least 1, got 0"),
+        ("translate nowhere --input absent", "absent: No such file or directory"),
+        ("evaluate nowhere --corpus copy", "nowhere is not a checkpoint directory"),
+        ("average nowhere", "nowhere is not a checkpoint directory"),
+        ("export nowhere --out new", "nowhere is not a checkpoint directory"),
+        ("prepare nope", "there is no corpus nope"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    err = (
-        refused(capsys, *arguments)
-        if "--vocab-size" not in arguments
-        else run(capsys, *arguments)[2]
+    (tmp_path / "file").write_text("tea\n")
+    arguments = arguments.split()
+    asked = (
+        run(capsys, *arguments)[2] if "--vocab-size" in arguments else refused(capsys, *arguments)
     )
-    assert message in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "new").exists()
+    assert message in asked and [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
@@ -243,10 +203,97 @@ def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
     assert "already holds a model" in refused(
         capsys, "train", "--corpus", "copy", "--out", directory
     )
-    assert "holds a training run" in refused(capsys, "export", directory, "--out", run_directory)
-    assert "holds a training run" in refused(capsys, "average", directory, "--out", run_directory)
+    for verb in ("export", "average", "export-page"):
+        assert "holds a training run" in refused(capsys, verb, directory, "--out", run_directory)
     assert "a directory of its own" in refused(capsys, "export", directory, "--out", directory)
     assert (run_directory / "training.safetensors").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [(verb, name) for verb in ("export", "average") for name in checkpoint.CHECKPOINT_FILES]
+    + [("export", "README.md"), ("export-page", "index.html"), ("export-page", "page.css")],
+)
+def test_a_file_of_somebody_else_is_never_overwritten(capsys, directory, tmp_path, verb, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("two years of notes")
+    err = refused(capsys, verb, directory, "--out", tmp_path / "out")
+    assert f"{name} would be overwritten: name another directory" in err
+    assert [path.read_text() for path in (tmp_path / "out").iterdir()] == ["two years of notes"]
+
+
+def test_a_result_is_replaced_by_its_own_verb_alone(capsys, tmp_path):
+    """An export of an average still says that it was averaged."""
+    mean, exported = tmp_path / "mean", tmp_path / "exported"
+    commands_ = [
+        ("average", run_with_checkpoints(tmp_path / "run"), "--last", 1, "--out", mean),
+        ("export", mean, "--out", exported),
+        ("export-page", exported, "--out", tmp_path / "page"),
+    ]
+    assert [run(capsys, *command)[0] for command in 2 * commands_] == 6 * [0]
+    for command, out in ((commands_[0], exported), (commands_[1], tmp_path / "page")):
+        status = run(capsys, *command[:-1], out)[0]
+        assert status == (2 if out == exported else 0)
+
+
+def test_float16_takes_no_weight_that_it_cannot_hold(capsys, directory, tmp_path):
+    model, tokenizer = checkpoint.load_model(directory)
+    with torch.no_grad():
+        model.encoder.layers[0].feed_forward.W_1.weight[0, 0] = -1e5
+    checkpoint.write_directory(tmp_path / "large", model.config, tokenizer)
+    save_weights(tmp_path / "large" / "model.safetensors", model)
+    export = ["export", tmp_path / "large", "--out", tmp_path / "out", "--dtype"]
+    assert "a weight of size 100000, which float16 cannot hold" in refused(
+        capsys, *export, "float16"
+    )
+    assert not (tmp_path / "out").exists() and run(capsys, *export, "float32")[0] == 0
+
+
+# The standard streams
+
+
+def test_a_stream_that_is_closed_is_empty(capsys, directory, tmp_path, monkeypatch):
+    """Python has None for it, which print takes for standard output and tqdm does not take."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(capsys, "translate", directory) == (0, "", "")
+    for name in "sr":
+        (tmp_path / name).write_text("tea\n\n")
+    for closed in ("stderr", "stdout"):
+        monkeypatch.setattr(sys, closed, None)
+        status, out, _ = run(
+            capsys, "evaluate", directory, "--source", tmp_path / "s", "--reference",
+            tmp_path / "r", "--json", "--max-extra", 1,
+        )  # fmt: skip
+        assert status == 0 and (closed == "stdout" or json.loads(out)["sentences"] == 1)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_a_name_that_the_console_cannot_show_is_escaped(directory, tmp_path, monkeypatch, encoding):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert cli.main(["export", str(directory), "--out", str(tmp_path / "é日")]) == 0
+    printed = sys.stdout.buffer.getvalue().decode(encoding)
+    assert printed.endswith(
+        {"ascii": r"\xe9\u65e5", "cp1252": r"é\u65e5"}.get(encoding, "é日") + "\n"
+    )
+
+
+def test_a_dash_is_a_standard_stream(capsys, directory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"tea\nbad\n")))
+    arguments = ["translate", directory, "--input", "-", "--output", "-", "--max-extra", 1]
+    status, out, _ = run(capsys, *arguments)
+    assert status == 0 and out.count("\n") == 2 and not any(tmp_path.iterdir())
+
+
+def test_the_version_is_printed(capsys):
+    assert run(capsys, "--version")[:2] == (0, f"annotated-transformer {__version__}\n")
+
+
+def test_tensorboard_is_looked_for_before_the_work(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_verb, "find_spec", lambda name: None)
+    arguments = ["train", "--corpus", "copy", "--out", tmp_path / "run", "--tensorboard", tmp_path]
+    assert "pip install 'annotated-transformer[tensorboard]'" in refused(capsys, *arguments)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -556,6 +603,9 @@ def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
     assert one == other
     err = refused(capsys, "train", "--shards", out, "--out", tmp_path / "run")
     assert "was encoded from files of one's own" in err and err.endswith("give --valid S T\n")
+    twice = ["--train", os.devnull, files[1], "--out", tmp_path / "c"]
+    assert "is read twice, so it must be a file" in refused(capsys, "prepare", "--encode", *twice)
+    assert not (tmp_path / "c").exists()
     train = ["train", "--shards", out, "--valid", *files, "--out", tmp_path / "run", *TINY]
     assert run(capsys, *train, "--quiet", "--set", "train_steps=1")[0] == 0
     err = refused(capsys, *train[: -len(TINY)], "--resume", "--shards", directory)
@@ -592,7 +642,7 @@ def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, dire
     assert err.endswith("--model-type and --sample cannot change it\n")
     named = ["--tokenizer", directory, "--sample", "7", "--out", tmp_path / "more"]
     err = refused(capsys, *for_copy, *named)
-    assert "--sample would learn a vocabulary, and --tokenizer names one" in err
+    assert "--sample would have no effect: --tokenizer names a vocabulary" in err
 
 
 def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
@@ -634,20 +684,20 @@ def test_pipes_are_encoded_with_a_vocabulary_and_refused_without(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["prepare", "--encode"], "--encode needs --out DIR"),
-        (["prepare", "--out", "x"], "--out and --train go with --encode"),
-        (["prepare", "copy", "--encode", "--out", "x", "--train", "a", "b"], "not both"),
-        (["prepare", "nope", "--encode", "--out", "x"], "there is no corpus nope"),
-        (["prepare", "--encode", "--out", "x", "--train", "a", "b"], "cannot read a: No such"),
-        (["prepare", "copy", "--encode", "--out", "x", "--sample", "0"], "--sample must be at"),
-        (["prepare", "copy", "--encode", "--out", "x", "--tokenizer", "y"], "cannot read the tok"),
-        (["train", "--shards", "x", "--out", "y"], "x is not a directory of shards"),
-        (["train", "--shards", "x", "--corpus", "copy", "--out", "y"], "x is not a directory"),
+        ("prepare --encode", "--encode needs --out DIR"),
+        ("prepare --out x", "--out would have no effect: give --encode"),
+        ("prepare copy --encode --out x --train a b", "not both"),
+        ("prepare nope --encode --out x", "there is no corpus nope"),
+        ("prepare --encode --out x --train a b", "cannot read a: No such"),
+        ("prepare copy --encode --out x --sample 0", "--sample: must be at least 1, got 0"),
+        ("prepare copy --encode --out x --tokenizer y", "cannot read the tok"),
+        ("train --shards x --out y", "x is not a directory of shards"),
+        ("train --shards x --corpus copy --out y", "x is not a directory"),
     ],
 )
 def test_a_mistake_with_shards_is_one_line(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert message in refused(capsys, *arguments)
+    assert message in refused(capsys, *arguments.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -683,6 +733,21 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
     _, text, _ = run(capsys, *arguments)
     assert all(str(scores[name]["signature"]) in text for name in ("BLEU", "chrF2"))
     assert f"{scores['perplexity']:.2f}" in text
+
+
+def test_output_has_a_line_for_each_line_of_the_source(capsys, directory, tmp_path):
+    """Blank sides and sentences that are too long are missing in the scores alone."""
+    (tmp_path / "s").write_text("tea\n\nbad\n" + "cab " * 1100 + "\nbee\n")
+    (tmp_path / "r").write_text("tea\n\n\ncab\nbee\n")
+    evaluate = ["evaluate", directory, "--source", tmp_path / "s", "--reference", tmp_path / "r"]
+    evaluate += ["--quiet", "--beam-size", 1, "--max-extra", 0, "--output", tmp_path / "out"]
+    scores = json.loads(run(capsys, *evaluate, "--json")[1])
+    translate = ["translate", directory, "--input", tmp_path / "s", "--beam-size", 1]
+    _, translated, _ = run(capsys, *translate, "--max-extra", 0)
+    assert (tmp_path / "out").read_text(encoding="utf-8") == translated
+    assert translated.count("\n") == 5
+    assert (scores["sentences"], scores["perplexity_sentences"]) == (3, 2)
+    assert run(capsys, *evaluate)[1].endswith("280, 2 sentences\n")
 
 
 @pytest.mark.slow
@@ -755,7 +820,7 @@ def test_a_directory_may_have_a_name_that_is_no_text(capsys, directory, tmp_path
     """As file systems allow it: what is printed is text all the same."""
     out = tmp_path / "caf\udce9"
     status, printed, err = run(capsys, "export", directory, "--out", out)
-    assert (status, printed) == (0, f"{tmp_path / 'caf'}\ufffd\n"), err
+    assert (status, printed) == (0, f"{tmp_path / 'caf'}\\udce9\n"), err
     assert "# caf\ufffd\n" in (out / "README.md").read_text(encoding="utf-8")
 
 

@@ -23,6 +23,8 @@ from annotated_transformer.from_pairs.plan import (
     read_pairs,
 )
 from annotated_transformer.from_pairs.report import curves, report_page
+from annotated_transformer.text.batching import fingerprint
+from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.translator import Translator
@@ -55,6 +57,7 @@ def test_a_third_column_blank_lines_and_repetitions_are_left_out(tmp_path):
     path = tmp_path / "mine.tsv.gz"
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write("\ufeff" + "".join(f"{line[:-1]}\tCC BY\r\n\r\n" for line in lines + lines[:9]))
+        file.write("".join(f" {line[:-1]}\u00a0\n".replace("\t", " \t ") for line in lines[5:9]))
     assert read_pairs(path) == list(
         dict.fromkeys(tuple(line.rstrip("\n").split("\t")) for line in lines)
     )
@@ -100,11 +103,35 @@ def test_sizes_follow_from_the_number_of_pairs_alone():
         assert config.keep_checkpoints >= plan.average
 
 
-def test_a_vocabulary_is_found_for_a_small_text():
+def test_a_vocabulary_is_found_for_a_small_text(monkeypatch):
     pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(100)]
+    asked, learn = [], Tokenizer.train
+    monkeypatch.setattr(
+        Tokenizer, "train", lambda texts, size: asked.append(size) or learn(texts, size)
+    )
     tokenizer = learn_vocabulary(pairs, 4000)  # there is not nearly as much to merge
-    assert 280 < tokenizer.vocab_size < 1000
+    n_characters = len({character for pair in pairs for side in pair for character in side})
+    halves = [260 + n_characters + 4000 // 2**i for i in range(len(asked))]
+    assert asked == halves and len(asked) > 2 and tokenizer.vocab_size == asked[-1]
     assert tokenizer.decode(tokenizer.encode("grün cat")) == "grün cat"
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"train_steps": "5"}, "train_steps must be int, got '5'"),
+        ({"n_merges": None}, "n_merges must be int, got None"),
+        ({"steps": 5}, "Plan has no setting steps"),
+        ([], "the settings of Plan must be a dictionary"),
+    ],
+)
+def test_a_plan_that_a_stranger_wrote_is_one_line(mine, tmp_path, plan, words):
+    stored = {"pairs": fingerprint(read_pairs(mine)), "plan": plan}
+    if plan:
+        stored["plan"] = {**SMALL.to_dict(), **plan}
+    (tmp_path / "plan.json").write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match=f"plan.json: {words}.*: remove .* and begin again"):
+        make(mine, tmp_path, SMALL)
 
 
 # The report

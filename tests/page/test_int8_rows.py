@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from annotated_transformer.errors import ConfigError
 from annotated_transformer.page.int8_rows import (
     STEPS,
     WIDEST,
@@ -26,6 +25,7 @@ def test_a_weight_is_off_by_half_a_step_of_its_row_at_most():
     error = (rounded.double() * scales[:, None].double() - weight).abs()
     assert (error <= 0.5001 * weight.abs().amax(dim=1, keepdim=True) / 127).all()
     assert rounded.abs().amax(dim=1).tolist() == [127, 127, 127, 127, 0]
+    assert scales[4] == 1
 
 
 def test_a_product_is_the_integers_sum():
@@ -84,8 +84,3 @@ def test_matrices_are_rounded_and_the_rest_is_not():
     assert {f"{name.removesuffix('.weight')}.scale" for name in small} <= tensors.keys()
     assert tensors["positions.weight"].dtype == torch.float32
     assert "encoder.norm.weight" in tensors and "encoder.norm.scale" not in tensors
-
-
-def test_weights_that_are_no_numbers_are_refused():
-    with pytest.raises(ConfigError, match="finite"):
-        round_rows(torch.full((2, 3), torch.inf))

@@ -3,6 +3,7 @@ paper's Transformer on the same integers, and the search of chapter 6.1."""
 
 import random
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking.record import record_attention
 from annotated_transformer.model.feed_forward import ACTIVATIONS
 from annotated_transformer.page.int8_rows import WIDEST, with_int8_rows
-from annotated_transformer.page.writing import kernels as stored_kernels, write_page
+from annotated_transformer.page.writing import engine, kernels as stored_kernels, write_page
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.search import beam_search, greedy_search
@@ -207,6 +208,34 @@ def test_every_kind_of_model_has_the_logits_of_python(tmp_path, changes):
 
 
 @needs_node
+def test_of_equal_logits_the_first_is_chosen(tmp_path):
+    model = store(tmp_path / "run")
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+    save_weights(tmp_path / "run" / "model.safetensors", model)
+    page = write_page(tmp_path / "run", tmp_path / "page")
+    greedy, seen = run_engine(
+        page,
+        {"do": "greedy", "sources": [[5, 6, 2]], "maxExtra": 1},
+        {"do": "look", "source": [5, 6, 2], "target": []},
+    )
+    assert greedy == [[0, 0, 0]] == greedy_search(model, torch.tensor([[5, 6, 2]]), max_extra=1)
+    assert [one["id"] for one in seen["next"][0]["runners"]] == [0, 1, 2, 3, 4]
+
+
+@needs_node
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_vocabulary_may_have_more_pieces_than_a_function_takes_arguments(kind):
+    code = f"""{engine()}
+    const pieces = Array.from({{ length: 300_000 }}, (_, id) => id + "!");
+    const [types, scores] = [pieces.map(() => 1), pieces.map((_, id) => -id)];
+    const data = {{ kind: "{kind}", pieces, types, scores }};
+    console.log(new (makeEngine().Tokenizer)(data, new Uint8Array()).encode("7!").at(-1));"""
+    done = subprocess.run([NODE, "-"], input=code, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+@needs_node
 def test_activations_are_pytorchs(book_page):
     x = torch.linspace(-9, 9, 1801, dtype=torch.float64)
     jobs = [{"do": "activate", "name": name, "x": x.tolist()} for name in ACTIVATIONS]
@@ -385,7 +414,7 @@ def test_what_a_page_cannot_be_made_of_is_refused_in_one_line(tmp_path):
     save_weights(tmp_path / "nan" / "model.safetensors", nan)
     for source, out, words in (
         ("wide", "page", f"at most {WIDEST:,} products"),
-        ("nan", "page", "values that are no numbers"),
+        ("nan", "page", "values that are not finite"),
         ("nan", "nan", "a directory of its own"),
         ("nan", "run", "holds a training run"),
         ("nowhere", "page", "not a checkpoint"),

@@ -201,7 +201,7 @@ def test_a_place_that_may_not_be_written_is_one_line(tmp_path, capsys, monkeypat
     for path, lines in zip(files, zip(*text_pairs(1, 60))):
         with open(path, "w") as file:
             file.writelines(f"{line}\n" for line in lines)
-    monkeypatch.setattr(checkpoint, "write_atomically", denied)
+    monkeypatch.setattr(checkpoint.files, "write_atomically", denied)
     arguments = ["train", "--train", *files, "--valid", *files, "--vocab-size", "280", "--quiet"]
     assert cli.main([*arguments, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("config.json: Permission denied")

@@ -114,7 +114,7 @@ def test_a_file_of_ones_own_is_no_checkpoint_of_the_run(run):
 def test_what_no_run_has_left_is_neither_removed_nor_overwritten(tmp_path, name, content):
     """Shards whose tokenizer.model went, for one, could not be read any longer."""
     (tmp_path / name).write_text(content)
-    with pytest.raises(ConfigError, match=f"{name} belongs to no run: name another directory"):
+    with pytest.raises(ConfigError, match=f"{name} would be overwritten: name another directory"):
         begin_run(tmp_path)
     assert (tmp_path / name).read_text() == content
 
@@ -124,7 +124,7 @@ def test_shards_beside_the_settings_of_a_run_are_still_shards(tmp_path):
     checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
     begin_run(tmp_path)
     (tmp_path / "shards.json").write_text("{}")
-    with pytest.raises(ConfigError, match="shards.json belongs to no run"):
+    with pytest.raises(ConfigError, match="shards.json would be overwritten"):
         begin_run(tmp_path)
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from test_loop import eager_scaler, run, saved_step
 
 from annotated_transformer import files
@@ -42,7 +41,7 @@ STATE, PREVIOUS = checkpoint.STATE_FILES
 )
 def test_a_run_survives(arguments, line, monkeypatch):
     script = Path(__file__).parents[1] / "survival.py"
-    package = str(Path(checkpoint.__file__).parents[1])
+    package = str(Path(checkpoint.__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", package)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     done = subprocess.run(
@@ -64,7 +63,7 @@ def saved(tmp_path):
 def test_a_file_says_nothing_of_its_checksum(saved):
     tensors, metadata = load_tensors(saved)
     assert metadata == {"of": "me"} and torch.equal(tensors["a"], torch.arange(40.0))
-    weights.require_whole(saved)
+    weights.require_undamaged(saved)
 
 
 def test_every_byte_that_changes_is_noticed(saved):
@@ -138,7 +137,7 @@ def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, monkeypatch,
 
 def cannot_be_read(path, monkeypatch):
     """A disk's error wherever these bytes are."""
-    digest, bad = weights.require_whole, path.stat().st_ino
+    digest, bad = weights.require_undamaged, path.stat().st_ino
     (path.parents[1] / "held").hardlink_to(path)  # so that no new file gets its number
 
     def fails(path):
@@ -146,7 +145,7 @@ def cannot_be_read(path, monkeypatch):
             raise OSError(5, "Input/output error", str(path))
         digest(path)
 
-    monkeypatch.setattr(weights, "require_whole", fails)
+    monkeypatch.setattr(weights, "require_undamaged", fails)
 
 
 def test_two_damaged_states_are_both_named(tmp_path):
@@ -162,11 +161,8 @@ def test_two_damaged_states_are_both_named(tmp_path):
 
 def without_checksum(path, *entries):
     """The file as version 0.1.0 wrote it."""
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    for name in (weights.SEAL, *entries):
-        del metadata[name]
-    save_file(load_file(path), path, metadata)
+    tensors, metadata = load_tensors(path)
+    save_file(tensors, path, {key: metadata[key] for key in metadata if key not in entries})
 
 
 def test_a_run_of_the_first_edition_goes_on(tmp_path):
@@ -194,10 +190,8 @@ def test_a_run_of_the_first_edition_goes_on(tmp_path):
 def test_a_state_that_a_stranger_wrote_is_one_line(tmp_path, name, value):
     run(tmp_path / "run", train_steps=3)
     path = tmp_path / "run" / STATE
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    del metadata[weights.SEAL]
-    save_file(load_file(path), path, {**metadata, name: value})
+    tensors, metadata = load_tensors(path)
+    save_file(tensors, path, {**metadata, name: value})
     with pytest.raises(ConfigError, match=f"is damaged: its {name} ") as error:
         run(tmp_path / "run", resume=True)
     assert "\n" not in str(error.value)
@@ -265,10 +259,8 @@ def test_counters_that_no_run_has_are_one_line(tmp_path, change):
 def test_a_state_with_other_tensors_is_refused_before_they_are_read(tmp_path, monkeypatch, tensor):
     run(tmp_path / "run", train_steps=3)
     path = tmp_path / "run" / STATE
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    del metadata[weights.SEAL]
-    save_file({**load_file(path), tensor: torch.zeros(7)}, path, metadata)
+    tensors, metadata = load_tensors(path)
+    save_file({**tensors, tensor: torch.zeros(7)}, path, metadata)
     monkeypatch.setattr(TrainingRun, "__init__", None)
     with pytest.raises(ConfigError, match="other tensors than the state of this model"):
         run(tmp_path / "run", resume=True)

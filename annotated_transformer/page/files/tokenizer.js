@@ -77,7 +77,8 @@ class Tokenizer {
     const symbols = this.pieces.filter((_, id) => data.types[id] === USER_DEFINED);
     this.symbols = symbols.sort((one, two) => two.length - one.length);
     this.normalizer = new Normalizer(rule, this.symbols);
-    this.longestPiece = Math.max(...[...this.ids.keys()].map((piece) => piece.length));
+    this.longestPiece = 0;  // in a loop: Math.max(...) has an argument a piece, too many for the stack
+    for (const piece of this.ids.keys()) this.longestPiece = Math.max(this.longestPiece, piece.length);
     this.split = data.kind === "unigram" ? unigramPieces : bytePairPieces;
   }
 
@@ -178,7 +179,8 @@ function bytePairPieces(tokenizer, text) {
 function unigramPieces(tokenizer, text) {
   const { ids, scores, types } = tokenizer;
   const bytesOf = (piece) => new TextEncoder().encode(piece).length;
-  const unknown = Math.min(...[...ids.values()].filter((id) => types[id] === NORMAL).map((id) => scores[id])) - 10;
+  let unknown = Infinity;
+  for (const id of ids.values()) if (types[id] === NORMAL) unknown = Math.min(unknown, scores[id] - 10);
   const best = new Float32Array(text.length + 1), from = new Int32Array(text.length + 1).fill(-1);
   const offer = (start, end, score) => {
     if (from[end] >= 0 && !(best[start] + score > best[end])) return;

@@ -17,13 +17,13 @@ async function inflated(text) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// The tensors of a safetensors file: the length of a head, the head (JSON), the numbers.
+// The tensors of a safetensors file: the length of a header, the header (JSON), the numbers.
 function readTensors(bytes) {
   const length = Number(new DataView(bytes.buffer).getBigUint64(0, true));
-  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-  delete head.__metadata__;
+  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  delete header.__metadata__;
   const types = { I8: Int8Array, F32: Float32Array }, tensors = {};
-  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(head)) {
+  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
     tensors[name] = { shape, values: new types[dtype](bytes.slice(8 + length + from, 8 + length + to).buffer) };
   }
   return tensors;

@@ -19,7 +19,7 @@ from typing import Any
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import write_text
 
 PACKAGES = ("torch", "sentencepiece", "sacrebleu")
 PLACE = Path("book", "lab", "experiments", "result_file.py")  # of this file in a checkout
@@ -89,7 +89,7 @@ def write_result(
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {**origin(command, device), **more, "records": list(records)}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda new: new.write_text(text, encoding="utf-8"))
+    write_text(path, text)
 
 
 def require_same_settings(

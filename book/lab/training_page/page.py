@@ -20,14 +20,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.checkpoint.directory import require_no_run
 from annotated_transformer.errors import require
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import write_text
+from annotated_transformer.page.writing import require_room_for_page
 
 ENGINE = ("words.js", "products.js", "operations.js", "model.js", "trainer.js", "session.js")
 """The sources of engine.js, in this order."""
 SHARED = ("page.css", "parts.js")
 COPIED = ("index.html", "training.css", "views.js", "training.js")
+WRITTEN_BY = "// Written by `python -m lab.training_page`"
+"""The beginning of engine.js, by which an earlier page is known."""
 
 
 def write_training_page(
@@ -42,10 +44,11 @@ def write_training_page(
     It trains with `settings`, those of `reversal.page_settings`, and shows beside its
     own curve the `losses` of PyTorch with this seed. With `book`, the address of the folder of this
     book's chapters, it links to its chapter. Raises ConfigError when `out` holds a training
-    run or a checkpoint.
+    run or a checkpoint, or files in the way that are not those of an earlier page.
     """
     out = Path(out)
-    require_no_run(out)
+    names = ("engine.js", "reference.js", *SHARED, *COPIED)
+    require_room_for_page(out, names, WRITTEN_BY)
     require(
         not (out / "config.json").exists(),
         f"the page needs a directory of its own, got {out}, which holds a checkpoint",
@@ -63,7 +66,7 @@ def write_training_page(
         **{name: _read(__package__, name) for name in COPIED},
     }
     for name, text in written.items():
-        _write(out / name, text.encode("utf-8"))
+        write_text(out / name, text)
     return out
 
 
@@ -73,7 +76,7 @@ def training_engine() -> str:
     offered = "Generator, Trainer, drawWords, reversalBatch, serve, N_HELD_OUT, HELD_OUT_SEED"
     offered += ", CHECK_EVERY"
     return (
-        "// Written by `python -m lab.training_page`, from its files.\n"
+        f"{WRITTEN_BY}, from its files.\n"
         f'function makeEngine() {{\n"use strict";\n{sources}\n'
         f"return {{ {offered} }};\n}}\n"
     )
@@ -81,7 +84,3 @@ def training_engine() -> str:
 
 def _read(package: str, name: str) -> str:
     return resources.files(package).joinpath(f"files/{name}").read_text(encoding="utf-8")
-
-
-def _write(path: Path, content: bytes) -> None:
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))

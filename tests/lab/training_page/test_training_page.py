@@ -225,6 +225,14 @@ def test_a_checkpoint_is_not_written_over(tmp_path):
         reversal.write_page_beside_pytorch(tmp_path / "run")
 
 
+def test_a_page_replaces_its_own_kind_alone(tmp_path):
+    for _ in range(2):
+        write_training_page(tmp_path, {}, 1, [])
+    (tmp_path / "engine.js").write_text("my engine")
+    with pytest.raises(ConfigError, match="engine.js would be overwritten: name another directory"):
+        write_training_page(tmp_path, {}, 1, [])
+
+
 def test_the_program_writes_the_page_with_pytorchs_losses(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(reversal, "losses", lambda seed: [3.25])
     monkeypatch.setattr("sys.argv", ["training_page", "--out", str(tmp_path / "page")])

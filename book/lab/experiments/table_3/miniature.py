@@ -37,7 +37,7 @@ from annotated_transformer.checkpoint.averaging import average_checkpoints
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import require
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import write_text
 from annotated_transformer.looking.knock_out import heads_of, knocked_out
 from annotated_transformer.model.embedding import NoPositions
 from annotated_transformer.model.transformer import Transformer
@@ -272,7 +272,7 @@ def run_task(task: Task) -> Path:
         "seconds_of_this_call": round(time.perf_counter() - began, 1),
         "scores": scores,
     }
-    write_atomically(scores_file, lambda new: new.write_text(json.dumps(record), encoding="utf-8"))
+    write_text(scores_file, json.dumps(record))
     return scores_file
 
 

@@ -18,14 +18,13 @@ import gzip
 import multiprocessing
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from annotated_transformer.errors import require
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import write_bytes
 from lab.experiments.comparisons import AT_THE_END, TWO_EPOCHS, at_both_lengths
 from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS, read_result, write_result
 from lab.experiments.table_3 import miniature
@@ -114,7 +113,7 @@ def keep(scores: Path, folder: Path) -> None:
     packed = gzip.compress(scores.read_bytes(), mtime=0)
     folder.mkdir(parents=True, exist_ok=True)
     to = folder / f"{scores.parent.name}.json.gz"
-    write_atomically(to, partial(Path.write_bytes, data=packed))
+    write_bytes(to, packed)
 
 
 def take(folder: Path, runs: Path) -> None:
@@ -124,7 +123,7 @@ def take(folder: Path, runs: Path) -> None:
         if not scores.exists():
             scores.parent.mkdir(parents=True, exist_ok=True)
             content = gzip.decompress(path.read_bytes())
-            write_atomically(scores, partial(Path.write_bytes, data=content))
+            write_bytes(scores, content)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import random
 import shutil
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from annotated_transformer.checkpoint.averaging import average_checkpoints
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import require
-from annotated_transformer.files import write_atomically
+from annotated_transformer.files import write_text
 from annotated_transformer.parsing.scoring import bracket_counts
 from annotated_transformer.parsing.trees import tree_words
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -138,7 +137,7 @@ def main(arguments: list[str] | None = None) -> None:
             if not path.exists():
                 seconds = train_run(run, plan, runs, args.data_dir)
                 text = json.dumps(evaluate(run, plan, runs, args.data_dir, seconds))
-                write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+                write_text(path, text)
             records.append(json.loads(path.read_text(encoding="utf-8")))
             found = (records[-1]["model"], records[-1]["train"])
             asked = ({**plan.model, "p_drop": run.p_drop}, plans.settings_of(run, plan))

@@ -1,0 +1,30 @@
+"""Checks of options that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Iterable
+
+from annotated_transformer.errors import require
+
+
+def count(text: str) -> int:
+    """An option's value of at least 1, for argparse."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def given(args: Namespace, names: Iterable[str]) -> str:
+    """Those of the options that were given: "--sample and --jobs"."""
+    found = [
+        name for name in names if vars(args)[name] is not None and vars(args)[name] is not False
+    ]
+    return " and ".join(f"--{name.replace('_', '-')}" for name in found)
+
+
+def require_none(args: Namespace, names: Iterable[str], why: str) -> None:
+    """Raise ConfigError for options that were given and would have no effect."""
+    options = given(args, names)
+    require(not options, f"{options} would have no effect: {why}")
