@@ -30,7 +30,8 @@ from annotated_transformer.text.parallel_text import (
     stream_files,
     stream_lines,
 )
-from toys import toy_tokenizer
+from annotated_transformer.translation.evaluation import scorable
+from toys import toy_run_config, toy_tokenizer
 
 ODD = ["a\u2028b", "c\x0b\x0cd\x85e", "f\x1cg\x1dh\x1ei", "j\rk", "", "\x00", "l\u2029", " m "]
 
@@ -325,8 +326,13 @@ def test_other_pairs_have_another_sha256():
 def test_what_is_no_pair_of_text_is_refused(row):
     """Python would take a dictionary apart into its keys, and a string into letters."""
     words = re.escape(f"a pair must be (source, target), two strings, got {row!r}")
-    encode = inspect.unwrap(encode_pairs)  # a test checks its types, a user's program does not
-    for read in (pairs_sha256, lambda pairs: encode(toy_tokenizer(), pairs, 10)):
+    # In a test the types of these two are checked, in a user's program they are not.
+    encode, score = inspect.unwrap(encode_pairs), inspect.unwrap(scorable)
+    for read in (
+        pairs_sha256,
+        lambda pairs: encode(toy_tokenizer(), pairs, 10),
+        lambda pairs: score(toy_run_config()[0], toy_tokenizer(), pairs),
+    ):
         assert read([("a", "b"), ["a", "b"]])
         with pytest.raises(ConfigError, match=f"^{words}$"):
             read([("a", "b"), row])
