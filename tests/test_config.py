@@ -158,7 +158,7 @@ DECODE_MISTAKES = [
     ids=[" ".join(changes) for changes, _ in MODEL_MISTAKES + TRAIN_MISTAKES + DECODE_MISTAKES],
 )
 def test_a_mistake_is_named_with_its_rule_in_one_line(make, changes, line):
-    with pytest.raises(plain.ConfigError) as error:
+    with pytest.raises(ConfigError) as error:
         make(**changes)
     assert str(error.value) == line
 
@@ -181,7 +181,7 @@ def test_unknown_settings_are_refused():
 def test_settings_that_a_stranger_wrote_are_read_with_care(settings, line):
     """A file that is read is checked even where the suite's own checks
     of shapes and types are off."""
-    with pytest.raises(plain.ConfigError) as error:
+    with pytest.raises(ConfigError) as error:
         plain.ModelConfig.from_dict(settings)
     assert str(error.value) == line
 

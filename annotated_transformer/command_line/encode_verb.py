@@ -105,7 +105,7 @@ def _tokenizer(args: Namespace) -> Any:
         if options := given(args, LEARNING):
             say(f"going on with the vocabulary of {out}: {options} cannot change it")
         return tokenizer
-    pipes = [name for name in args.train or () if Path(name).is_fifo()]
+    pipes = [n for n in args.train or () if Path(n).exists() and not Path(n).is_file()]
     require(
         not pipes,
         f"{', '.join(pipes)} cannot be read twice, once to learn a vocabulary and once to encode: "

@@ -76,7 +76,9 @@ def translate(args: Namespace) -> None:
         if args.output != "-":
             target = files.enter_context(open(args.output, "wb"))
         window = args.window or (1 if source.isatty() else 512)
-        sentences = decoded_lines(source, "standard input" if args.input == "-" else args.input)
+        # One bad byte in a long stream costs a character, not the lines behind it.
+        name = "standard input" if args.input == "-" else args.input
+        sentences = decoded_lines(source, name, errors="replace")
         stream = translator.n_best_stream(sentences, window, search)
         for number, found in enumerate(stream, 1):
             if search.n_best == 1:

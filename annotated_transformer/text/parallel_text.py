@@ -16,7 +16,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, zip_longest
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from annotated_transformer.errors import ConfigError, require, say
 
@@ -105,7 +105,10 @@ def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterat
 
 
 def decoded_lines(
-    file: BinaryIO, name: PathLike, see: Callable[[bytes], object] = len
+    file: BinaryIO,
+    name: PathLike,
+    see: Callable[[bytes], object] = len,
+    errors: Literal["strict", "replace"] = "strict",
 ) -> Iterator[str]:
     r"""The lines of UTF-8 text, plain or gzip, without their ends and byte order marks.
 
@@ -113,7 +116,8 @@ def decoded_lines(
     Windows writes a byte order mark at the beginning of a file, and files put one behind the other
     have it at the beginning of other lines as well. `see` is called with every line as it stands in
     the unpacked file. Raises ConfigError, with the file's `name`, for what is no UTF-8 text, for a
-    line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can.
+    line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With
+    `errors="replace"`, bytes of a line that are not UTF-8 become U+FFFD instead.
     """
     number = 0
     n_bytes = 0
@@ -134,7 +138,7 @@ def decoded_lines(
                 is_text = n_bytes < BOMB_FACTOR * file.tell()
                 require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
             if line != b"\xef\xbb\xbf":  # a file of the byte order mark alone is an empty one
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
                 yield text.lstrip("\ufeff")
     except UnicodeDecodeError as error:
         byte = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
