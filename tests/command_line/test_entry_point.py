@@ -603,9 +603,6 @@ def test_ones_own_files_are_encoded_with_the_vocabulary_that_is_named(
     assert one == other
     err = refused(capsys, "train", "--shards", out, "--out", tmp_path / "run")
     assert "was encoded from files of one's own" in err and err.endswith("give --valid S T\n")
-    twice = ["--train", os.devnull, files[1], "--out", tmp_path / "c"]
-    assert "is read twice, so it must be a file" in refused(capsys, "prepare", "--encode", *twice)
-    assert not (tmp_path / "c").exists()
     train = ["train", "--shards", out, "--valid", *files, "--out", tmp_path / "run", *TINY]
     assert run(capsys, *train, "--quiet", "--set", "train_steps=1")[0] == 0
     err = refused(capsys, *train[: -len(TINY)], "--resume", "--shards", directory)

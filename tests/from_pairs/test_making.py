@@ -23,7 +23,7 @@ from annotated_transformer.from_pairs.plan import (
     read_pairs,
 )
 from annotated_transformer.from_pairs.report import curves, report_page
-from annotated_transformer.text.batching import fingerprint
+from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.translation.evaluation import bleu
@@ -126,7 +126,7 @@ def test_a_vocabulary_is_found_for_a_small_text(monkeypatch):
     ],
 )
 def test_a_plan_that_a_stranger_wrote_is_one_line(mine, tmp_path, plan, words):
-    stored = {"pairs": fingerprint(read_pairs(mine)), "plan": plan}
+    stored = {"pairs": pairs_sha256(read_pairs(mine)), "plan": plan}
     if plan:
         stored["plan"] = {**SMALL.to_dict(), **plan}
     (tmp_path / "plan.json").write_text(json.dumps(stored))
