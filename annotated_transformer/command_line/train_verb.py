@@ -36,6 +36,7 @@ def train_in(processes: Processes, args: Namespace, device: str) -> None:
     from annotated_transformer.tables.table_3 import count_parameters
     from annotated_transformer.text.tokenizer import Tokenizer
     from annotated_transformer.training.distributed.processes import require_parallel
+    from annotated_transformer.training.log import read_log
     from annotated_transformer.training.loop import train
 
     out = Path(args.out)
@@ -72,8 +73,8 @@ def train_in(processes: Processes, args: Namespace, device: str) -> None:
         raise
     if processes.is_first:
         measured: dict[str, Any] = {}
-        for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines():
-            measured |= json.loads(line)
+        for record in read_log(out):
+            measured |= record
         seconds = round(time.perf_counter() - began, 1)
         more = {"out": str(out), "parameters": n_parameters, "seconds": seconds}
         print(json.dumps(measured | more))

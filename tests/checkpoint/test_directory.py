@@ -283,7 +283,8 @@ def test_equal_weights_make_equal_files(tmp_path):
     )
     for seed in "12":
         command = [sys.executable, "-c", code, str(tmp_path / seed)]
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(command, check=True, env=environment, cwd=Path(files.__file__).parents[1])
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
 
 
