@@ -117,7 +117,7 @@ def decoded_lines(
     have it at the beginning of other lines as well. `see` is called with every line as it stands in
     the unpacked file. Raises ConfigError, with the file's `name`, for what is no UTF-8 text, for a
     line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With
-    `errors="replace"`, bytes of a line that are not UTF-8 become U+FFFD instead.
+    `errors="replace"`, bytes that are not UTF-8 become U+FFFD, and a warning names the line.
     """
     number = 0
     n_bytes = 0
@@ -138,12 +138,17 @@ def decoded_lines(
                 is_text = n_bytes < BOMB_FACTOR * file.tell()
                 require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
             if line != b"\xef\xbb\xbf":  # a file of the byte order mark alone is an empty one
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
+                stripped = line.removesuffix(b"\n").removesuffix(b"\r")
+                try:
+                    text = stripped.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    byte = f"byte 0x{stripped[error.start]:02x} is not UTF-8"
+                    guess = "perhaps the text is in Latin-1 or another encoding"
+                    message = f"{name}, line {number}: {byte}; {guess}"
+                    require(errors == "replace", message)
+                    say(f"warning: {message}")
+                    text = stripped.decode("utf-8", errors)
                 yield text.lstrip("\ufeff")
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        guess = "perhaps the text is in Latin-1 or another encoding"
-        raise ConfigError(f"{name}, line {number}: {byte}; {guess}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{name} is a damaged gzip file") from None
 

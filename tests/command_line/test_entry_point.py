@@ -413,16 +413,23 @@ def test_gzip_is_translated_as_text_is(capsys, directory, files, tmp_path, monke
     ("content", "words"),
     [
         ("Straße\n".encode("utf-16"), "in is not UTF-8 text: it looks like UTF-16"),
-        (b"tea\nStra\xdfe\n", "in, line 2: byte 0xdf is not UTF-8; perhaps the text is in Latin-1"),
         (b"tea\rbad\r", "in has lines that end in CR alone"),
         (b"tea\n" + b"bad " * 300_000, "in, line 2 has more than 1,048,576 bytes"),
         (gzip.compress(b"tea\n")[:-9], "in is a damaged gzip file"),
     ],
-    ids=["UTF-16", "Latin-1", "CR", "long", "cut"],
+    ids=["UTF-16", "CR", "long", "cut"],
 )
 def test_what_is_no_text_to_translate_is_one_line(capsys, directory, tmp_path, content, words):
     (tmp_path / "in").write_bytes(content)
     assert words in refused(capsys, "translate", directory, "--input", tmp_path / "in")
+
+
+def test_a_byte_that_is_not_utf_8_is_named_and_costs_no_other_line(capsys, directory, tmp_path):
+    (tmp_path / "in").write_bytes(b"tea\nStra\xdfe\ntea\n")
+    status, out, err = run(capsys, "translate", directory, "--input", tmp_path / "in")
+    first, _, last = out.splitlines()
+    assert (status, first) == (0, last)
+    assert "line 2: byte 0xdf is not UTF-8; perhaps the text is in Latin-1" in err
 
 
 @pytest.fixture
