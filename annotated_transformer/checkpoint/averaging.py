@@ -11,8 +11,11 @@ from annotated_transformer.checkpoint import directory as checkpoint, weights
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import read_bounded
 
-UNRELATED = 0.3
-"""Runs whose weights have a smaller cosine than this did not begin with the same weights."""
+UNRELATED = 0.2
+"""Runs whose weights have a smaller cosine than this did not begin with the same weights.
+
+Measured: 0.01 between two seeds, 0.54 between fine-tunings of one model on two corpora.
+"""
 
 
 def average_checkpoints(
