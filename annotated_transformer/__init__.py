@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from annotated_transformer.errors import VERSION
+
 if TYPE_CHECKING:
     from annotated_transformer.checkpoint.averaging import (
         average_checkpoints as average_checkpoints,
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     )
     from annotated_transformer.translation.translator import Translator as Translator
 
-__version__ = "0.2.0"
+__version__ = VERSION
 
 _HOME = {
     "ModelConfig": "config",

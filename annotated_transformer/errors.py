@@ -1,4 +1,4 @@
-"""What a person is told in one line: a mistake, or progress on standard error.
+"""Messages to the user, each one line: mistakes, and progress on standard error.
 
 Every other module stands above this one.
 """
@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterable
 
 PROGRAM = "annotated-transformer"
+VERSION = "0.2.0"
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be: one line that names the value and the rule.
+    """A mistake of the user, in one line that names the value and the rule.
 
     >>> ModelConfig.base(vocab_size=8000, h=7)
     Traceback (most recent call last):
@@ -26,11 +27,11 @@ class DamagedFileError(ConfigError):
 
 
 class LocalError(ConfigError):
-    """What one process of a run may meet alone, such as a lack of memory: it says so itself."""
+    """An error that one process of a run may have alone, such as a lack of memory: it prints it."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, by which a cluster takes its machine back: like Ctrl-C, with exit status 143."""
+    """SIGTERM, which a cluster sends before it takes its machine back: like Ctrl-C, status 143."""
 
 
 def require(condition: bool, message: str) -> None:

@@ -41,7 +41,7 @@ def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the three configurations of `config` share."""
+    """Named values of known types: the base of all configurations."""
 
     def __post_init__(self) -> None:
         _check_kinds(type(self), vars(self))
@@ -51,7 +51,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, settings: Any) -> Self:
-        """The configuration that `to_dict` wrote, perhaps in a file that a stranger changed since.
+        """The settings that `to_dict` returned. Strict, since a file may have changed them since.
 
         Raises ConfigError for a name it does not know, one that is missing, and a value of another
         kind.

@@ -6,12 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from annotated_transformer import __version__
 from annotated_transformer.command_line import verbs as commands
 from annotated_transformer.command_line.encode_verb import add_encode
 from annotated_transformer.command_line.options import count
 from annotated_transformer.config import PRESETS, DecodeConfig
-from annotated_transformer.errors import PROGRAM
+from annotated_transformer.errors import PROGRAM, VERSION
 
 CHECKPOINT = "checkpoint directory, as train, average or export write it"
 
@@ -30,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         description="The Transformer: prepare a corpus, train a model, translate with it.",
         epilog=f"{PROGRAM} VERB --help tells more.",
     )
-    top.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     verbs = top.add_subparsers(required=True, metavar="VERB")
     learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
     for add in (*learning, _export, _export_page, _new):

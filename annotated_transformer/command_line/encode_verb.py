@@ -11,6 +11,7 @@ from typing import Any
 
 from annotated_transformer.command_line.options import count, given, require_none
 from annotated_transformer.errors import require, say
+from annotated_transformer.files import require_writable
 
 VOCABULARY_SAMPLE = 500_000
 """The most pairs that a vocabulary is learned from."""
@@ -42,10 +43,11 @@ def add_encode(verb: argparse.ArgumentParser) -> None:
 
 def encode_corpus(args: Namespace) -> dict[str, Any]:
     """Encode the text that the arguments name into shards; the counts of what was written."""
-    from annotated_transformer.text import corpus
+    from annotated_transformer.text import corpus, shards
     from annotated_transformer.text.shard_writing import encode
 
     require(bool(args.out), "--encode needs --out DIR, the directory of shards to write")
+    require_writable(Path(args.out) / shards.MANIFEST)
     if args.train:
         require_none(args, ("split", "data_dir"), "--train names files")
         require(not args.corpus, "give a corpus, or two files with --train, not both")

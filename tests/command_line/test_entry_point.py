@@ -165,6 +165,7 @@ def test_help_needs_neither_torch_nor_a_corpus():
         ("inspect nowhere --corpus copy --sentences -495", "must be at least 1, got -495"),
         ("inspect nowhere --no-bleu --beam-size 4 --alpha 1", "--beam-size and --alpha would have"),
         ("prepare copy --jobs 7 --split test", "--split and --jobs would have no effect: give --e"),
+        ("prepare copy --encode --out file", "file is not a directory"),
         ("prepare copy --list", "--list prints all names: leave out copy"),
         ("average /", "/ is not a checkpoint directory"),
         ("average .", "is not a checkpoint directory"),
