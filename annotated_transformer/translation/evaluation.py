@@ -16,6 +16,7 @@ from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TokenPair, token_batches
+from annotated_transformer.text.parallel_text import require_text_pairs
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -123,8 +124,10 @@ def scorable(
 ) -> tuple[list[tuple[str, str]], list[TokenPair]]:
     """The text pairs that such a model can score (`within_reach`), and their ids.
 
-    As everywhere before batching, the ids have neither bos nor eos.
+    As everywhere before batching, the ids have neither bos nor eos. Raises ConfigError for anything
+    but pairs of strings.
     """
+    require_text_pairs(pairs)
     sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
     encoded: list[TokenPair] = list(zip(*sides, strict=True))
     kept = within_reach(config, encoded)
