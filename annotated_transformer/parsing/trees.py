@@ -70,6 +70,7 @@ def read_trees(text: str) -> list[Tree]:
     """
     trees: list[Tree] = []
     stack: list[tuple[str, list[Tree | str]]] = []  # the open brackets, outermost first
+    # An opening bracket with its label (group 1, perhaps empty), a closing one (group 2), a word.
     for match in re.finditer(r"\(\s*([^\s()]*)|(\))|[^\s()]+", text):
         require(
             match[1] is not None or bool(stack),

@@ -124,8 +124,8 @@ def scorable(
 ) -> tuple[list[tuple[str, str]], list[TokenPair]]:
     """The text pairs that such a model can score (`within_reach`), and their ids.
 
-    As everywhere before batching, the ids have neither bos nor eos. Raises ConfigError for rows
-    that are no pairs of text.
+    As everywhere before batching, the ids have neither bos nor eos. Raises ConfigError for anything
+    but pairs of strings.
     """
     require_text_pairs(pairs)
     sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))

@@ -24,6 +24,7 @@ from annotated_transformer.translation.evaluation import (
     chrf,
     mean_nll,
     perplexity,
+    scorable,
     within_reach,
 )
 from annotated_transformer.translation.translator import Translator
@@ -211,6 +212,12 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
 def test_perplexity_is_of_pairs_of_ids(pairs, message):
     with pytest.raises(ConfigError, match=message):
         perplexity(small_model(), pairs)
+
+
+def test_only_pairs_of_text_can_be_scored():
+    """Not strings of two letters."""
+    with pytest.raises(ConfigError, match="two strings, got 'ab'$"):
+        scorable(small_model().config, toys.toy_tokenizer(), ["ab", "cd"])
 
 
 def test_the_brevity_penalty_is_that_of_papineni_and_others():
