@@ -34,7 +34,7 @@ SIGNATURES = {
     b"\xfd7zXZ": "xz",
     b"PK\x03\x04": "a zip archive",
 }
-"""How files begin that are no UTF-8 text."""
+"""How files begin that are not UTF-8 text."""
 HASHED_AT_ONCE = 10_000  # pairs; another number would give the same pairs another SHA-256
 
 
@@ -115,9 +115,9 @@ def decoded_lines(
     An end is "\n" or "\r\n". Gzip is recognised by its first bytes, whatever the file is called.
     Windows writes a byte order mark at the beginning of a file, and files put one behind the other
     have it at the beginning of other lines as well. `see` is called with every line as it stands in
-    the unpacked file. Raises ConfigError, with the file's `name`, for what is no UTF-8 text, for a
+    the unpacked file. Raises ConfigError, with the file's `name`, for text that is not UTF-8, for a
     line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With
-    `errors="replace"`, bytes of a line that are not UTF-8 become U+FFFD instead.
+    `errors="replace"`, bytes that are not UTF-8 become U+FFFD, and the first of them is named.
     """
     number = 0
     n_bytes = 0
@@ -149,7 +149,7 @@ def decoded_lines(
 
 
 def _require_text(line: bytes, name: PathLike) -> None:
-    """Raise ConfigError where the first line of a file shows that it is no text as we read it."""
+    """Raise ConfigError where the first line shows that a file is not UTF-8 text with LF ends."""
     kinds = [kind for start, kind in SIGNATURES.items() if line.startswith(start)]
     even = line[:64:2]
     odd = line[1:64:2]
@@ -196,7 +196,7 @@ def pairs_sha256(pairs: Iterable[Pair]) -> str:
 
 
 class PairsSHA256:
-    """A SHA-256 of texts, of their order and of which stands opposite which, pair after pair."""
+    """A SHA-256 of pairs: of their texts, their order, and which text is whose translation."""
 
     def __init__(self) -> None:
         self.hashed = hashlib.sha256()

@@ -231,7 +231,7 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
         Tokenizer.load(tmp_path / "missing.model")
     for content, words in (
         (b"", "not a SentencePiece model: it is empty"),
-        (b"not a model", "not a SentencePiece model: it is no protocol buffer"),
+        (b"not a model", "not a SentencePiece model: it is not a protocol buffer"),
     ):
         path = tmp_path / "other.model"
         path.write_bytes(content)
