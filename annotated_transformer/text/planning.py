@@ -24,7 +24,8 @@ from annotated_transformer.text.batching import Batch, TokenPair, make_batch, pl
 
 WINDOW = 2**20
 """Pairs that are planned at a time. Fewer mean more padding: measured with the lengths of sentences
-and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window."""
+and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window (LOG.md,
+"Data larger than memory")."""
 NUMBERS_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
 ROUNDS = 8  # even: halves of unequal size change places in every round
 
