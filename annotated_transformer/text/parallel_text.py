@@ -16,7 +16,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, zip_longest
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from annotated_transformer.errors import ConfigError, require, say
 
@@ -105,10 +105,7 @@ def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterat
 
 
 def decoded_lines(
-    file: BinaryIO,
-    name: PathLike,
-    see: Callable[[bytes], object] = len,
-    errors: Literal["strict", "replace"] = "strict",
+    file: BinaryIO, name: PathLike, see: Callable[[bytes], object] = len, strict: bool = True
 ) -> Iterator[str]:
     r"""The lines of UTF-8 text, plain or gzip, without their ends and byte order marks.
 
@@ -117,10 +114,11 @@ def decoded_lines(
     have it at the beginning of other lines as well. `see` is called with every line as it stands in
     the unpacked file. Raises ConfigError, with the file's `name`, for text that is not UTF-8, for a
     line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With
-    `errors="replace"`, bytes that are not UTF-8 become U+FFFD, and the first of them is named.
+    `strict=False`, bytes that are not UTF-8 become U+FFFD, and the first of them is named.
     """
     number = 0
     n_bytes = 0
+    is_said = False
     try:
         file = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
         is_gzip = file.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
@@ -138,12 +136,18 @@ def decoded_lines(
                 is_text = n_bytes < BOMB_FACTOR * file.tell()
                 require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
             if line != b"\xef\xbb\xbf":  # a file of the byte order mark alone is an empty one
-                text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
-                yield text.lstrip("\ufeff")
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        guess = "perhaps the text is in Latin-1 or another encoding"
-        raise ConfigError(f"{name}, line {number}: {byte}; {guess}") from None
+                text = line.removesuffix(b"\n").removesuffix(b"\r")
+                try:
+                    decoded = text.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    byte = f"byte 0x{text[error.start]:02x} is not UTF-8; perhaps it is Latin-1"
+                    if strict:
+                        raise ConfigError(f"{name}, line {number}: {byte}") from None
+                    if not is_said:
+                        say(f"{name}, line {number}: {byte}. Such bytes become U+FFFD")
+                    is_said = True
+                    decoded = text.decode("utf-8", "replace")
+                yield decoded.lstrip("\ufeff")
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{name} is a damaged gzip file") from None
 
