@@ -103,7 +103,7 @@ def _translate(verbs: Any) -> None:
     summary = "translate standard input, a line for each line"
     verb = _verb(verbs, commands.translate, summary, "runs/de < input.en > output.de", CHECKPOINT)
     add = verb.add_argument
-    add("--input", metavar="FILE", default="-", help="read this file instead")
+    add("--input", metavar="FILE", default="-", help="read this file instead, plain or .gz")
     add("--output", metavar="FILE", default="-", help="write this file instead")
     what = "more than 1: lines of number, score and text, by tabs"
     add("--n-best", type=int, default=1, help=what)

@@ -78,7 +78,7 @@ def translate(args: Namespace) -> None:
         window = args.window or (1 if source.isatty() else 512)
         # One bad byte in a long stream costs a character, not the lines behind it.
         name = "standard input" if args.input == "-" else args.input
-        sentences = decoded_lines(source, name, errors="replace")
+        sentences = decoded_lines(source, name, strict=False)
         stream = translator.n_best_stream(sentences, window, search)
         for number, found in enumerate(stream, 1):
             if search.n_best == 1:

@@ -57,9 +57,9 @@ def encode_pairs(
     seed: int = 0,
     pairs_at_once: int = 10_000,
 ) -> list[TokenPair]:
-    """Ids of both sides of every pair that has 1 to `max_length` of them on each side, with eos.
+    """Ids of every pair whose sides have 1 to `max_length` tokens, eos counted.
 
-    Raises ConfigError for rows that are no pairs of text.
+    Raises ConfigError for rows that are not pairs of text.
     """
     encoded: list[TokenPair] = []
     seeds = random.Random(seed)
@@ -142,7 +142,7 @@ def placeholder_batch(n_tokens: int) -> Batch:
 def concatenated(
     pairs: Sequence[TokenPair], share: float, generator: random.Random
 ) -> list[TokenPair]:
-    """share * N joined pairs for N `pairs`: x_i x_j with y_i y_j, for random i and j.
+    """Joined pairs x_i x_j with y_i y_j, for random i and j: `share` times as many as `pairs`.
 
     Where sentences are short, a model learns to stop early and sees little of positions far from
     bos. Two sentences in a row are a long one (Nguyen, Murray and Chiang 2021,

@@ -171,7 +171,7 @@ def tatoeba(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
 
 @lru_cache(maxsize=4)
 def tatoeba_splits(path: Path, language: str, sha256: str) -> dict[str, list[Pair]]:
-    """The splits of the table at `path`, held to its SHA-256; read once."""
+    """The splits of the table at `path`, which is verified and read once."""
     column = list(TATOEBA_COLUMNS).index(language)
     rows = (line.split("\t") for line in _verified_lines(path, sha256))
     return parallel_text.split_by_group((row[0], row[column]) for row in rows if row[column] != "-")
@@ -221,7 +221,7 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
 
 
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
-    """Captions of Multi30k, from a directory or fetched, each file held to its SHA-256."""
+    """Captions of Multi30k, from a directory, the cache or the web; each file is verified."""
     files = [f"{MULTI30K_STEMS[split]}.{language}" for language in corpus.languages]
     (path, english), (other_path, other) = (
         _kept_or_downloaded(

@@ -16,7 +16,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, zip_longest
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from annotated_transformer.errors import ConfigError, require, say
 
@@ -34,7 +34,7 @@ SIGNATURES = {
     b"\xfd7zXZ": "xz",
     b"PK\x03\x04": "a zip archive",
 }
-"""How files begin that are no UTF-8 text."""
+"""How files begin that are not UTF-8 text."""
 HASHED_AT_ONCE = 10_000  # pairs; another number would give the same pairs another SHA-256
 
 
@@ -105,22 +105,20 @@ def stream_lines(path: PathLike, see: Callable[[bytes], object] = len) -> Iterat
 
 
 def decoded_lines(
-    file: BinaryIO,
-    name: PathLike,
-    see: Callable[[bytes], object] = len,
-    errors: Literal["strict", "replace"] = "strict",
+    file: BinaryIO, name: PathLike, see: Callable[[bytes], object] = len, strict: bool = True
 ) -> Iterator[str]:
     r"""The lines of UTF-8 text, plain or gzip, without their ends and byte order marks.
 
     An end is "\n" or "\r\n". Gzip is recognised by its first bytes, whatever the file is called.
     Windows writes a byte order mark at the beginning of a file, and files put one behind the other
     have it at the beginning of other lines as well. `see` is called with every line as it stands in
-    the unpacked file. Raises ConfigError, with the file's `name`, for what is no UTF-8 text, for a
+    the unpacked file. Raises ConfigError, with the file's `name`, for text that is not UTF-8, for a
     line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With
-    `errors="replace"`, bytes that are not UTF-8 become U+FFFD, and a warning names the line.
+    `strict=False`, bytes that are not UTF-8 become U+FFFD, and the first of them is named.
     """
     number = 0
     n_bytes = 0
+    is_said = False
     try:
         file = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
         is_gzip = file.peek(2)[:2] in (b"\x1f\x8b", b"\x1f")  # a pipe may give one byte first
@@ -138,23 +136,24 @@ def decoded_lines(
                 is_text = n_bytes < BOMB_FACTOR * file.tell()
                 require(is_text, f"{name} unpacks to more than {BOMB_FACTOR} times its size")
             if line != b"\xef\xbb\xbf":  # a file of the byte order mark alone is an empty one
-                stripped = line.removesuffix(b"\n").removesuffix(b"\r")
+                text = line.removesuffix(b"\n").removesuffix(b"\r")
                 try:
-                    text = stripped.decode("utf-8")
+                    decoded = text.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    byte = f"byte 0x{stripped[error.start]:02x} is not UTF-8"
-                    guess = "perhaps the text is in Latin-1 or another encoding"
-                    message = f"{name}, line {number}: {byte}; {guess}"
-                    require(errors == "replace", message)
-                    say(f"warning: {message}")
-                    text = stripped.decode("utf-8", errors)
-                yield text.lstrip("\ufeff")
+                    byte = f"byte 0x{text[error.start]:02x} is not UTF-8; perhaps it is Latin-1"
+                    if strict:
+                        raise ConfigError(f"{name}, line {number}: {byte}") from None
+                    if not is_said:
+                        say(f"{name}, line {number}: {byte}. Such bytes become U+FFFD")
+                    is_said = True
+                    decoded = text.decode("utf-8", "replace")
+                yield decoded.lstrip("\ufeff")
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ConfigError(f"{name} is a damaged gzip file") from None
 
 
 def _require_text(line: bytes, name: PathLike) -> None:
-    """Raise ConfigError where the first line of a file shows that it is no text as we read it."""
+    """Raise ConfigError where the first line shows that a file is not UTF-8 text with LF ends."""
     kinds = [kind for start, kind in SIGNATURES.items() if line.startswith(start)]
     even = line[:64:2]
     odd = line[1:64:2]
@@ -201,7 +200,7 @@ def pairs_sha256(pairs: Iterable[Pair]) -> str:
 
 
 class PairsSHA256:
-    """A SHA-256 of texts, of their order and of which stands opposite which, pair after pair."""
+    """A SHA-256 of pairs: of their texts, their order, and which text is whose translation."""
 
     def __init__(self) -> None:
         self.hashed = hashlib.sha256()

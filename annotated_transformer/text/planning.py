@@ -23,8 +23,9 @@ from annotated_transformer.errors import require
 from annotated_transformer.text.batching import Batch, TokenPair, make_batch, placeholder_batch
 
 WINDOW = 2**20
-"""Pairs that are planned at a time. With fewer there is more padding: in batches of 25,000 tokens
-2.8 percent, with a quarter of it 7.4 (lengths spread as those of sentences are)."""
+"""Pairs that are planned at a time. Fewer mean more padding: measured with the lengths of sentences
+and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window (LOG.md,
+"Data larger than memory")."""
 NUMBERS_AT_ONCE = 2**16  # to permute: few enough for the processor's cache
 ROUNDS = 8  # even: halves of unequal size change places in every round
 
@@ -113,7 +114,7 @@ class JoinedPairs:
 def permuted(positions: Int64[np.ndarray, "n"], size: int, key: str) -> Int64[np.ndarray, "n"]:
     """What stands at these positions in a random order of 0 ... `size` - 1.
 
-    Nothing is stored, whatever the size. Each key gives another order, the same one everywhere.
+    Nothing is stored, whatever the size. Each key gives another order, the same on every machine.
 
     This is a Feistel network: the bits of a number are cut in two, and in each round one half is
     changed by a hash of the other, which can be undone, so that no two numbers meet. It permutes
@@ -194,13 +195,15 @@ def plan(
         indices = permuted(np.arange(first, min(first + size, n)), n, f"{seed} {epoch}")
         lengths = store.lengths(indices) + np.int32(1)
         fits = lengths.max(axis=1) <= longest
-        indices, lengths = indices[fits], lengths[fits]
-        n_targets = lengths[:, 1]
+        indices = indices[fits]
+        lengths = lengths[fits]
+        n_targets = lengths[:, 1]  # before they are rounded up: the loss counts real tokens
         if multiple_of > 1:
             rounded = -(-lengths // multiple_of) * multiple_of
             lengths = np.minimum(rounded, np.maximum(lengths, max_tokens)).astype(np.int32)
         order = np.lexsort((lengths[:, 0], lengths[:, 1]))
         groups = _cut(lengths[order].max(axis=1), max_tokens)
+        # From short to long, batches of one length would follow each other all epoch.
         turns = permuted(np.arange(len(groups)), max(1, len(groups)), f"{seed} {epoch} {first}")
         for turn in turns.tolist():
             chosen = order[groups[turn]]

@@ -8,7 +8,8 @@
     00000.offsets.npy       2 n + 1 places in it: where each sentence begins, and the end
 
 Both are in NumPy's format, which `numpy.load(file, mmap_mode="r")` opens. They are not mapped here:
-pages of a mapped file count as memory, and an epoch in random order would map all of them.
+pages of a mapped file count as memory, and an epoch in random order would map all of them (LOG.md,
+"Data larger than memory").
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, require, require_strings
 from annotated_transformer.files import read_bounded
 from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES, require_sound
 
@@ -93,12 +93,11 @@ class Tokenizer:
         Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
         """
         require(model_type in MODEL_TYPES, f"model_type must be bpe or unigram, got {model_type}")
+        sentences = _strings(sentences)
         written = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(
-                    _without_surrogates(text) for text in _strings(sentences) if text.strip()
-                ),
+                sentence_iterator=map(_without_surrogates, filter(str.strip, sentences)),
                 model_writer=written,
                 vocab_size=vocab_size,
                 model_type=model_type,
@@ -177,7 +176,7 @@ class Tokenizer:
         others), and any ids decode to the text. Raises ConfigError for anything but strings.
         """
         require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1), got {dropout}")
-        texts = list(_strings(texts))
+        texts = _strings(texts)
         options: dict[str, Any] = {"num_threads": threads}
         if dropout:
             # 2**32 - 1 stands for no seed.
@@ -216,13 +215,10 @@ class Tokenizer:
         return ids
 
 
-def _strings(texts: Iterable[str]) -> Iterator[str]:
-    """The texts. Raises ConfigError for a string, which is a sequence of strings as well."""
-    require(not isinstance(texts, str), f"texts must be a list of strings, got {texts!r:.60}")
-    for text in texts:
-        if not isinstance(text, str):
-            raise ConfigError(f"a text must be a string, got {text!r:.60}")
-        yield text
+def _strings(texts: Iterable[str]) -> list[str]:
+    listed = texts if isinstance(texts, str) else list(texts)
+    require_strings(listed, "texts must be a list of strings")
+    return list(listed)
 
 
 def _without_surrogates(text: str) -> str:
@@ -231,8 +227,6 @@ def _without_surrogates(text: str) -> str:
 
 def _explain(error: str, vocab_size: int) -> str:
     """SentencePiece's complaint about its training text in one line of ours."""
-    if found := re.search(r"ConfigError: (.*)", error):  # raised by the iterator that it was given
-        return found[1]
     got = f"for this text, got {vocab_size}"
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
         return f"vocab_size must be at most {found[1]} {got}: there is too little to learn from"

@@ -36,7 +36,7 @@ def require_sound(model: bytes) -> None:
     require(n_bytes <= MAX_MODEL_BYTES, f"it has {n_bytes:,} bytes, more than {MAX_MODEL_BYTES:,}")
     seen: set[bytes] = set()
     for tag, value in fields(model):
-        require(tag >> 3 > 5 or tag & 7 == BYTES, "a part of it is stored in another way")
+        require(tag >> 3 > 5 or tag & 7 == BYTES, "one of its parts has the wrong wire type")
         if tag == PIECE:
             _require_piece(value, seen)
         elif tag in (NORMALIZER, DENORMALIZER):
@@ -66,14 +66,14 @@ def piece_score(piece: dict[int, Any]) -> float:
 def _require_table(table: bytes) -> None:
     """What characters become: a tree in an array of numbers ("double array"), then the texts.
 
-    From a unit of the tree one goes to its offset, changed in the last eight bits by the next byte
-    of a text; none may lie beyond the end. A leaf is the place of a text, which a NUL ends.
+    The children of a unit lie at its offset, with the next byte of a text XORed into the last eight
+    bits; none may lie beyond the end of the array. A leaf is the place of a text that ends in NUL.
     """
     if not table:
         return
     (size,) = struct.unpack("<I", table[:4].ljust(4, b"\0"))
     is_right = size % 1024 == 0 and 0 < size <= len(table) - 4
-    require(is_right, "its table of characters has another size")
+    require(is_right, "its table of characters has the wrong size")
     units = np.frombuffer(table, "<u4", size // 4, offset=4).astype(np.int64)
     texts = table[4 + size :]
     is_inner = units >> 31 == 0
@@ -87,15 +87,15 @@ def _require_table(table: bytes) -> None:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Tag and value of the fields of a protocol buffer: an integer of a varint, else bytes.
+    """Tag and value of the fields of a protocol buffer: an integer for a varint, else bytes.
 
-    Raises ConfigError for what is none. Groups, which nest, are refused.
+    Raises ConfigError for anything else, and for groups, which nest.
     """
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
         # C++ keeps 32 bits of a tag, and would see a field where this reader sees another.
-        require(8 <= tag < 2**32, "it is no protocol buffer")
+        require(8 <= tag < 2**32, "it is not a protocol buffer")
         stored = tag & 7
         value: Any = 0
         end = at
@@ -103,7 +103,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
             value, end = _varint(message, at)
         if stored != VARINT:
             n_bytes = {BYTES: value, FIXED_64: 8, FIXED_32: 4}.get(stored, -1)
-            require(n_bytes >= 0, "it is no protocol buffer")
+            require(n_bytes >= 0, "it is not a protocol buffer")
             at, end = end, end + n_bytes
             require(end <= len(message), "it is cut short")
             value = message[at:end]
@@ -120,4 +120,4 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         at += 1
         if message[at - 1] < 128:
             return value, at
-    raise ConfigError("it is no protocol buffer")
+    raise ConfigError("it is not a protocol buffer")

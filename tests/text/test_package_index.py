@@ -179,7 +179,7 @@ def test_what_no_index_has_is_one_line(place, reason, index, monkeypatch, capsys
         fetch_sdist(ARCHIVE)
     assert "\n" not in str(caught.value)
     assert caught.match(
-        rf"^cannot download tiny-1\.0\.tar\.gz \({reason}.*\); without a network, put it into a "
-        "directory and name the directory in ANNOTATED_TRANSFORMER_DATA$"
+        rf"^cannot download tiny-1\.0\.tar\.gz \({reason}.*\); without a network, put "
+        r"tiny-1\.0\.tar\.gz into a directory and name the directory in ANNOTATED_TRANSFORMER_DATA$"
     )
     assert capsys.readouterr().err.count("\n") == 1

@@ -65,23 +65,23 @@ def test_a_table_that_stays_within_its_bounds_is_sound():
         (GOOD + piece(b"a\0b"), "a piece has a NUL"),
         (GOOD + piece(b"a", float("nan")), "a score that is not a number"),
         (GOOD + piece(b"a") + piece(b"a"), "a piece occurs twice"),
-        (GOOD + field(1, b"\x0b" * 1000), "it is no protocol buffer"),
+        (GOOD + field(1, b"\x0b" * 1000), "it is not a protocol buffer"),
         (GOOD + field(1, b"\x22\x01a"), "a piece has an unknown field"),
-        (b"\x08\x01", "a part of it is stored in another way"),
-        (varint(2**32 | 10) + field(1, b"a" * 9)[1:], "it is no protocol buffer"),
-        (GOOD + varint(2**32 + 10) + field(1, b"")[1:], "it is no protocol buffer"),
-        (GOOD + field(1, varint(2**35 | 10) + b"\x01a"), "it is no protocol buffer"),
-        (GOOD + b"\x0b" * 100_000, "it is no protocol buffer"),
+        (b"\x08\x01", "one of its parts has the wrong wire type"),
+        (varint(2**32 | 10) + field(1, b"a" * 9)[1:], "it is not a protocol buffer"),
+        (GOOD + varint(2**32 + 10) + field(1, b"")[1:], "it is not a protocol buffer"),
+        (GOOD + field(1, varint(2**35 | 10) + b"\x01a"), "it is not a protocol buffer"),
+        (GOOD + b"\x0b" * 100_000, "it is not a protocol buffer"),
         (GOOD + b"\x0a\xff\xff\xff\xff\x0f", "it is cut short"),
         (GOOD[:-2], "it is cut short"),
         (field(3, b""), "it has no pieces"),
         (GOOD + table(LEADS_OUT), "its table of characters leads nowhere"),
         (GOOD + table(LEAF), "its table of characters has no end"),
         (GOOD + table(UNITS, b"no end"), "its table of characters has no end"),
-        (GOOD + table(UNITS[:100]), "its table of characters has another size"),
-        (GOOD + field(3, field(2, b"\xff" * 4)), "its table of characters has another size"),
-        (GOOD + field(5, field(2, b"\xff" * 4)), "its table of characters has another size"),
-        (GOOD + field(3, b"\x10\x01"), "its table of characters has another size"),
+        (GOOD + table(UNITS[:100]), "its table of characters has the wrong size"),
+        (GOOD + field(3, field(2, b"\xff" * 4)), "its table of characters has the wrong size"),
+        (GOOD + field(5, field(2, b"\xff" * 4)), "its table of characters has the wrong size"),
+        (GOOD + field(3, b"\x10\x01"), "its table of characters has the wrong size"),
     ],
 )
 def test_what_could_harm_the_process_is_one_line(content, words):
@@ -94,7 +94,7 @@ def test_what_could_harm_the_process_is_one_line(content, words):
 def test_a_tag_that_c_would_cut_hides_no_piece():
     """C++ keeps the low 32 bits of a tag, so that this is a piece to it, of 200,000 letters."""
     hidden = varint(2**32 | 1 << 3 | 2) + piece(b"a" * 200_000)[1:]
-    with pytest.raises(ConfigError, match="it is no protocol buffer"):
+    with pytest.raises(ConfigError, match="it is not a protocol buffer"):
         require_sound(GOOD + hidden)
     require_sound(GOOD + varint((2**29 - 1) << 3) + b"\0")  # the largest number of a field
 
