@@ -106,8 +106,8 @@ def bracket_f1(gold: Sequence[Tree], predicted: Sequence[Tree]) -> BracketScores
     """
     for trees in (gold, predicted):
         # A tree is a tuple, and so a sequence too: of its label and its children.
-        are_trees = not isinstance(trees, Tree) and all(isinstance(tree, Tree) for tree in trees)
-        require(are_trees, f"gold and predicted must be lists of trees, got {trees!r:.60}")
+        if isinstance(trees, Tree) or not all(isinstance(tree, Tree) for tree in trees):
+            raise ConfigError(f"gold and predicted must be lists of trees, got {trees!r:.60}")
     are_equal = len(gold) == len(predicted)
     rule = "each gold tree needs one predicted"
     require(are_equal, f"{rule}, got {len(gold)} and {len(predicted)}")

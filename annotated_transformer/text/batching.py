@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds
-from annotated_transformer.errors import require
+from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.text.parallel_text import require_text_pairs
 from annotated_transformer.text.tokenizer import Tokenizer
 
@@ -120,10 +120,13 @@ def make_batch(
 ) -> Batch:
     """The batch of these pairs of ids (given without bos and eos), at least one.
 
+    Raises ConfigError for anything else, such as pairs of texts.
+
     >>> make_batch([([5, 6], [7]), ([8], [9])]).source
     tensor([[5, 6, 2],
             [8, 2, 0]])
     """
+    require_id_pairs(pairs)
     targets = [target for _, target in pairs]
     return Batch(
         source=pad_source([source for source, _ in pairs], ids, multiple_of),
@@ -131,6 +134,14 @@ def make_batch(
         target_out=pad(targets, ids.pad_id, after=[ids.eos_id], multiple_of=multiple_of),
         n_tokens=sum(map(len, targets)) + len(targets),
     )
+
+
+def require_id_pairs(pairs: Iterable[Any]) -> None:
+    """Raise ConfigError unless every pair is a tuple (or a list) of two sequences of token ids."""
+    for pair in pairs:
+        is_row = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_row or any(isinstance(side, str | int) for side in pair):
+            raise ConfigError(f"a pair must be two lists of token ids, got {pair!r:.60}")
 
 
 def placeholder_batch(n_tokens: int) -> Batch:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TokenPair, token_batches
+from annotated_transformer.text.batching import TokenPair, require_id_pairs, token_batches
 from annotated_transformer.text.parallel_text import require_text_pairs
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4
     mode it was in. Raises ConfigError when there are no pairs, and for anything but pairs of ids.
     """
     require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
-    for pair in pairs:
-        is_ids = isinstance(pair, Sequence) and len(pair) == 2
-        is_ids = is_ids and not any(isinstance(side, str | int) for side in pair)
-        require(is_ids, f"perplexity needs pairs of lists of token ids, got {pair!r:.60}")
+    require_id_pairs(pairs)
     longest = max(max(len(source), len(target)) + 1 for source, target in pairs)
     ids = model.config.special_ids
     device = model.embedding.weight.device

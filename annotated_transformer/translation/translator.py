@@ -174,7 +174,8 @@ class Translator:
         require(
             max_batch_tokens >= 1, f"max_batch_tokens must be at least 1, got {max_batch_tokens}"
         )
-        require(not isinstance(lines, str), f"{A_LIST}, got {lines!r:.60}")
+        if isinstance(lines, str):
+            require_strings(lines, A_LIST)
         return self._stream(iter(lines), window, search, max_batch_tokens)
 
     def _stream(

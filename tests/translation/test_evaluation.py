@@ -1,6 +1,7 @@
 """Scores agree with definitions computed by hand;
 perplexity agrees with PyTorch's cross-entropy."""
 
+import inspect
 import json
 import math
 from collections import Counter
@@ -18,6 +19,7 @@ from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import make_batch
 from annotated_transformer.translation.evaluation import (
     bleu,
     brevity_penalty,
@@ -209,9 +211,12 @@ def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys,
         ([{"en": [4], "de": [5]}], "lists of token ids, got {'en'"),
     ],
 )
-def test_perplexity_is_of_pairs_of_ids(pairs, message):
+def test_perplexity_and_batches_are_of_pairs_of_ids(pairs, message):
     with pytest.raises(ConfigError, match=message):
         perplexity(small_model(), pairs)
+    if pairs:
+        with pytest.raises(ConfigError, match=message):
+            inspect.unwrap(make_batch)(pairs)  # without the tests' own check of types
 
 
 def test_only_pairs_of_text_can_be_scored():
