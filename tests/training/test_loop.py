@@ -750,7 +750,7 @@ def test_weights_keep_the_tokenizer_that_they_were_trained_with(tmp_path, how):
     [
         ("tokenizer", "the weights were trained with another tokenizer than tokenizer.model"),
         ("activation", "the weights were trained with another activation than config.json has"),
-        ("a value", "has values that are no numbers, in embedding.weight"),
+        ("a value", "has values that are not finite, in embedding.weight"),
     ],
 )
 def test_a_run_begins_with_no_weights_that_would_not_be_loaded(tmp_path, change, line):
