@@ -82,7 +82,7 @@ def test_its_steps_run_from_download_to_scores(tmp_path, monkeypatch):
                 assert cli.main([*words, *more]) == 0, verb
         printed[verb] = out.getvalue()
     shards = Shards("shards/wmt14-en-de")
-    assert len(shards) == 292 and shards.manifest.revision == corpus.WMT14_COMMIT
+    assert len(shards) == 292 and shards.manifest.revision == corpus.get("wmt14-en-de").revision
     assert json.loads(printed["prepare"])["pairs_sha256"] == shards.pairs_sha256
     assert read_config("runs/wmt14-averaged")["corpus"] == "wmt14-en-de"
     assert printed["evaluate"].startswith("BLEU") and "tok:13a" in printed["evaluate"]

@@ -63,8 +63,7 @@ def parallel(sources: Iterable[str], targets: Iterable[str], *files: PathLike) -
 
     `files` are the names of the two, for errors.
     """
-    n_lines = 0
-    n_pairs = 0
+    n_lines = n_pairs = 0
     sides = iter(sources), iter(targets)
     for source, target in zip_longest(*sides):
         n_lines += 1
@@ -155,8 +154,7 @@ def decoded_lines(
 def _require_text(line: bytes, name: PathLike) -> None:
     """Raise ConfigError where the first line shows that a file is not UTF-8 text with LF ends."""
     kinds = [kind for start, kind in SIGNATURES.items() if line.startswith(start)]
-    even = line[:64:2]
-    odd = line[1:64:2]
+    even, odd = line[:64:2], line[1:64:2]
     # Western text in UTF-16 without a mark: every other byte is zero, and no byte between is.
     if len(line) >= 8 and any(even) != any(odd) and all(even) != all(odd):
         kinds = ["UTF-16"]
