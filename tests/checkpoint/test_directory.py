@@ -185,13 +185,6 @@ def test_impossible_averages_are_refused(run, settings, line):
     assert checkpoint.read_config(run)["corpus"] == "copy"
 
 
-def test_different_models_have_no_average(run):
-    other = Transformer(ModelConfig(**{**SIZES, "N": 1}))
-    save_weights(run / "checkpoints" / "step-00002000.safetensors", other)
-    with pytest.raises(ConfigError, match="step-00002000.safetensors has other weights than"):
-        averaging.average_checkpoints(run, last=2)
-
-
 def failing_write(path):
     path.write_text("half a fi")
     raise OSError("No space left on device")
@@ -252,25 +245,10 @@ def test_damage_is_named_in_one_line(run, tmp_path):
         checkpoint.read_config(run)
 
 
-def test_weights_that_do_not_fit_are_refused(run):
-    config = checkpoint.read_config(run)
-    config["model"]["d_ff"] = 13
-    (run / "config.json").write_text(json.dumps(config))
-    line = r"does not fit its config.json: decoder.layers.0.feed_forward.W_1.bias, .* differ"
-    with pytest.raises(ConfigError, match=line):
-        checkpoint.load_model(run)
-
-
 def test_an_editor_may_put_a_byte_order_mark_before_the_config(run):
     content = (run / "config.json").read_bytes()
     (run / "config.json").write_bytes(b"\xef\xbb\xbf" + content)
     assert checkpoint.read_config(run) == json.loads(content)
-
-
-def test_a_config_without_a_model_is_refused_in_one_line(tmp_path):
-    (tmp_path / "config.json").write_text('{"train": {}}')
-    with pytest.raises(ConfigError, match="no entry model"):
-        checkpoint.read_config(tmp_path)
 
 
 def test_equal_weights_make_equal_files(tmp_path):
@@ -410,19 +388,11 @@ def test_a_tokenizer_of_another_size_is_refused(run):
         ({"N": 2}, "config.json: ModelConfig needs vocab_size"),
         ([1, 2], "config.json: the settings of ModelConfig must be a dictionary, got [1, 2]"),
         ({**SIZES, "N": 3}, "does not fit its config.json: it has 2 layers in the encoder, N is 3"),
-        (
-            {**SIZES, "N": 2**28},
-            "does not fit its config.json: it has 2 layers in the encoder, N is 268435456",
-        ),
-        (
-            {**SIZES, "d_model": 10},
-            "does not fit its config.json: decoder.layers.0.add_norm_1.norm.bias, ",
-        ),
+        ({**SIZES, "N": 2**28}, "config.json: it has 2 layers in the encoder, N is 268435456"),
+        ({**SIZES, "d_model": 10}, "its config.json: decoder.layers.0.add_norm_1.norm.bias, "),
+        ({**SIZES, "d_ff": 13}, "decoder.layers.0.feed_forward.W_1.bias, "),
         ({**SIZES, "vocab_size": 281}, "does not fit its config.json: embedding.weight differ"),
-        (
-            {**SIZES, "positions": "learned"},
-            "does not fit its config.json: positions.weight differ",
-        ),
+        ({**SIZES, "positions": "learned"}, "its config.json: positions.weight differ"),
         ({**SIZES, "d_model": 2**28, "d_ff": 2**28, "h": 1}, "does not fit its config.json: "),
         ({**SIZES, "d_ff": 10**30}, "config.json: d_ff must fit into 64 bits"),
     ],
@@ -436,7 +406,7 @@ def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', "1" * 5000, "\udcff"]
+    "text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', '{"train": {}}', "\udcff"]
 )
 def test_a_config_that_is_none_is_one_line(run, text):
     (run / "config.json").write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -523,12 +493,9 @@ def test_an_average_replaces_an_average_and_no_other_model(run):
 
 
 UNLIKE = [
-    {"h": 4},
-    {"activation": "gelu"},
-    {"scaled_attention": False},
-    {"positions": "concatenated"},
+    {"h": 4}, {"activation": "gelu"}, {"scaled_attention": False}, {"positions": "concatenated"},
     {"eos_id": 3},
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -585,12 +552,9 @@ def trained(run):
 
 
 ALTERED = [
-    {"bos_id": 3},
-    {"activation": "silu"},
-    {"positions": "none"},
-    {"scaled_attention": False},
+    {"bos_id": 3}, {"activation": "silu"}, {"positions": "none"}, {"scaled_attention": False},
     {"max_len": 7},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", ALTERED, ids=[next(iter(changes)) for changes in ALTERED])
