@@ -45,6 +45,7 @@ from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
 from benchmarks.timing import command_line
@@ -151,10 +152,7 @@ class Soak:
             same = ours.keys() == theirs.keys() and about == other
             if not same or not all(torch.equal(ours[key], theirs[key]) for key in ours):
                 found.append(name)
-        losses = []
-        for path in (one, two):
-            lines = (path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-            losses.append([(r["step"], r["loss"]) for r in map(json.loads, lines)])
+        losses = [[(r["step"], r["loss"]) for r in read_log(path)] for path in (one, two)]
         return found + ["log.jsonl"] * (losses[0] != losses[1])
 
 

@@ -69,12 +69,10 @@ def translate(args: Namespace) -> None:
         _require_output(args.output, args.input)
     with ExitStack() as files:
         source: BinaryIO = sys.stdin.buffer
-        target: BinaryIO = sys.stdout.buffer
+        target: BinaryIO | None = sys.stdout.buffer if args.output == "-" else None
         if args.input != "-":
             source = files.enter_context(open(args.input, "rb"))
         translator = _translator(args, args.max_source)
-        if args.output != "-":
-            target = files.enter_context(open(args.output, "wb"))
         window = args.window or (1 if source.isatty() else 512)
         # One bad byte in a long stream costs a character, not the lines behind it.
         name = "standard input" if args.input == "-" else args.input
@@ -85,8 +83,12 @@ def translate(args: Namespace) -> None:
                 lines = [f"{found[0].text}\n"]
             else:
                 lines = [f"{number}\t{t.score:.4f}\t{t.text}\n" for t in found]
+            # Opened now that there is a line to write: a refused input costs no old output.
+            target = target or files.enter_context(open(args.output, "wb"))
             target.write("".join(lines).encode())
             target.flush()
+        if target is None:
+            Path(args.output).write_bytes(b"")
 
 
 def _require_output(output: str, *inputs: str) -> None:

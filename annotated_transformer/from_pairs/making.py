@@ -23,6 +23,7 @@ from annotated_transformer.from_pairs.report import report_page
 from annotated_transformer.page.writing import write_page
 from annotated_transformer.text.parallel_text import Pair, pairs_sha256, split_by_group
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation import evaluation
 from annotated_transformer.translation.translator import Translator
@@ -58,7 +59,7 @@ def make(
         average_checkpoints(out / "run", plan.average, out / "model")
         _write(out / "scores.json", _scores(out / "model", splits["test"]))
     scores = read_json(out / "scores.json", MAX_JSON_BYTES)
-    log = [json.loads(line) for line in (out / "run" / "log.jsonl").read_text().splitlines()]
+    log = read_log(out / "run")
     counts = {name: len(some) for name, some in splits.items()}
     text = report_page(str(Path(pairs_file).name), counts, plan.to_dict(), log, scores)
     write_text(out / "report.html", text)
