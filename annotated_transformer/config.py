@@ -6,7 +6,7 @@ Nothing here imports torch, so that a configuration can be read, checked and sto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
 from annotated_transformer.errors import require
 from annotated_transformer.settings import Settings
@@ -25,9 +25,11 @@ class SpecialIds(NamedTuple):
 
 SPECIAL_IDS = SpecialIds()
 Norm = Literal["post", "pre"]
-Positions = Literal["sinusoidal", "concatenated", "learned", "none"]
-Activation = Literal["relu", "gelu", "silu"]
+Positions = Literal["sinusoidal", "concatenated", "learned", "rotary", "none"]
+Activation = Literal["relu", "gelu", "silu", "swiglu"]
 Initialization = Literal["scaled", "glorot"]
+Optimizer = Literal["adam", "adamw", "muon"]
+Schedule = Literal["noam", "wsd"]
 MAX_SIZE = 2**28  # of any side of a matrix, so that no product of two overflows
 MAX_BEAM = 1024
 MAX_ALPHA = 10
@@ -71,6 +73,8 @@ class ModelConfig(Settings):
     activation: Activation = "relu"
     bias: bool = False
     scaled_attention: bool = True
+    rms_norm: bool = False
+    qk_norm: bool = False
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0
     initialization: Initialization = "glorot"
@@ -105,6 +109,10 @@ class ModelConfig(Settings):
         require(
             self.positions not in ("sinusoidal", "concatenated") or self.d_model % 2 == 0,
             f"sinusoidal positions need an even d_model, got {self.d_model}",
+        )
+        require(
+            self.positions != "rotary" or cast(int, self.d_k) % 2 == 0,
+            f"rotary positions turn pairs of channels and need an even d_k, got {self.d_k}",
         )
         ids = self.special_ids
         require(
@@ -170,7 +178,9 @@ class TrainConfig(Settings):
     that such a run does not resume bit for bit. `warm_up=False` starts at the peak of the rate and
     stays there for the first `warmup_steps`, to show what they do. `window` is how many pairs are
     planned at a time (`planning`); 0 is all of an epoch, or the usual window where they are in
-    shards.
+    shards. `optimizer` and `schedule` offer what came later: "adamw" (Loshchilov and Hutter 2019),
+    "muon" for the stacks' matrices (Jordan 2024), and a rate that warms up to the same peak, is
+    stable, and falls linearly to 0 in the last `decay_share` of the steps ("wsd", Hu et al. 2024).
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98
@@ -182,6 +192,10 @@ class TrainConfig(Settings):
     warmup_steps: int = 4000
     warm_up: bool = True
     lr_factor: float = 1.0
+    optimizer: Optimizer = "adam"
+    schedule: Schedule = "noam"
+    decay_share: float = 0.2
+    weight_decay: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.98
     adam_eps: float = 1e-9
@@ -215,7 +229,7 @@ class TrainConfig(Settings):
             require(
                 getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
             )
-        for name in ("beta1", "beta2", "eps_ls", "bpe_dropout"):
+        for name in ("beta1", "beta2", "eps_ls", "bpe_dropout", "weight_decay"):
             _check_share(name, getattr(self, name))
         for name in ("lr_factor", "adam_eps"):
             require(
@@ -229,6 +243,17 @@ class TrainConfig(Settings):
         require(
             self.max_length <= self.max_tokens,
             f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}",
+        )
+        for name, options in (("optimizer", Optimizer), ("schedule", Schedule)):
+            value, allowed = getattr(self, name), get_args(options)
+            require(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value}")
+        require(
+            0.0 <= self.decay_share <= 1.0,
+            f"decay_share must be in [0, 1], got {self.decay_share}",
+        )
+        require(
+            self.weight_decay == 0.0 or self.optimizer != "adam",
+            f"Adam has no weight_decay, got {self.weight_decay}: take optimizer=adamw",
         )
         require(
             self.precision in ("auto", "fp32", "bf16", "fp16"),

@@ -79,8 +79,9 @@ def _copy(theirs: Any, weight: Tensor, bias: Tensor | None = None) -> None:
 def _copy_norms_and_feed_forward(own: Any, norms: list[Any], linears: list[Any]) -> None:
     """Their norms in the order in which the sub-layers stand, and the two layers between."""
     ours = [module for module in own.children() if isinstance(module, AddNorm)]
-    for theirs, add_norm in zip(norms, ours, strict=True):
-        _copy(theirs, add_norm.norm.weight, add_norm.norm.bias)
+    for theirs, norm in zip(norms, [add_norm.norm for add_norm in ours], strict=True):
+        assert isinstance(norm, nn.LayerNorm)
+        _copy(theirs, norm.weight, norm.bias)
     for theirs, linear in zip(linears, (own.feed_forward.W_1, own.feed_forward.W_2), strict=True):
         _copy(theirs, linear.weight, linear.bias)
 

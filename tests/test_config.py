@@ -113,7 +113,7 @@ MODEL_MISTAKES = [
     ({"d_ff": 10**20}, "d_ff must fit into 64 bits, got 100000000000000000000"),
     ({"h": 10_000, "d_k": 100_000}, "h d_k must be at most 268,435,456, got 1000000000"),
     ({"norm": "both"}, "norm must be one of post, pre, got both"),
-    ({"activation": "tanh"}, "activation must be one of relu, gelu, silu, got tanh"),
+    ({"activation": "tanh"}, "activation must be one of relu, gelu, silu, swiglu, got tanh"),
     ({"d_model": 15, "h": 3}, "sinusoidal positions need an even d_model, got 15"),
     (
         {"eos_id": 1},

@@ -43,6 +43,10 @@ class FastDecoder:
     def __init__(
         self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
+        is_known = model.config.positions != "rotary" and not model.config.qk_norm
+        require(
+            is_known, "FastDecoder has no rotary positions and no qk_norm: search with the model"
+        )
         is_int8 = isinstance(model.embedding, Int8Embedding)
         is_float32 = dtype in (None, torch.float32)
         require(is_float32 or not is_int8, f"a model in 8 bits cannot be in {dtype} as well")

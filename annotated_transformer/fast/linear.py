@@ -46,9 +46,12 @@ class LinearFunctions:
         return parameter.detach().to(self.dtype)
 
     def norm(self, norm: Any) -> Callable[[Tensor], Tensor]:
-        weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
-        layer_norm = partial(F.layer_norm, normalized_shape=norm.normalized_shape, eps=norm.eps)
-        return partial(layer_norm, weight=weight, bias=bias)
+        weight = self.parameter(norm.weight)
+        shape, eps = norm.normalized_shape, norm.eps
+        if isinstance(norm, nn.RMSNorm):
+            return partial(F.rms_norm, normalized_shape=shape, weight=weight, eps=eps)
+        bias = self.parameter(norm.bias)
+        return partial(F.layer_norm, normalized_shape=shape, weight=weight, bias=bias, eps=eps)
 
     def linear(self, layer: Any) -> Callable[[Tensor], Tensor]:
         if isinstance(layer, Int8Linear):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer.model.attention import MultiHeadAttention
@@ -144,7 +144,8 @@ def attend_packed(
     """
     memory = x if memory is None else memory
     rows = attention.W_Q(x), attention.W_K(memory), attention.W_V(memory)
-    if packing and memory_packing and fits_kernel(attention, rows[0]):
+    is_plain = not attention.rotary and isinstance(attention.q_norm, nn.Identity)
+    if is_plain and packing and memory_packing and fits_kernel(attention, rows[0]):
         heads = varlen_attn(
             *(each.unflatten(-1, (attention.h, -1)) for each in rows),
             packing.starts,
@@ -156,10 +157,16 @@ def attend_packed(
         )
         return attention.W_O(heads.flatten(-2))
     queries, keys, values = (
-        attention.split_heads(side.unpack(each) if side else each)
+        side.unpack(each) if side else each
         for each, side in zip(rows, (packing, memory_packing, memory_packing), strict=True)
     )
-    heads = attention.heads(queries, keys, values, mask, causal)
+    heads = attention.heads(
+        attention.queries_of(queries),
+        attention.keys_of(keys),
+        attention.split_heads(values),
+        mask,
+        causal,
+    )
     return attention.W_O(packing.pack(heads) if packing else heads)
 
 

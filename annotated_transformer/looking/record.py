@@ -66,7 +66,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     ) -> None:
         with torch.no_grad():
             keys, _ = module.keys_and_values(memory)
-            queries = module.split_heads(module.W_Q(x))
+            queries = module.queries_of(module.W_Q(x))
             if module.scale is not None:
                 # `attention_weights` divides by sqrt(d_k), a layer with scaled=False does not.
                 queries = queries * (module.scale * queries.size(-1) ** 0.5)

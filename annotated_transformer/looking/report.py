@@ -59,7 +59,7 @@ def head_statistics(model: Transformer, batches: Sequence[Batch]) -> dict[str, H
         batch: Batch, name: str, module: MultiHeadAttention, x: Tensor, memory: Tensor, mask: Tensor
     ) -> None:
         keys, _ = module.keys_and_values(memory)
-        queries = module.split_heads(module.W_Q(x))
+        queries = module.queries_of(module.W_Q(x))
         scale = queries.size(-1) ** -0.5 if module.scale is None else module.scale
         asking = batch.target_out if name.startswith("decoder") else batch.source
         is_real = (asking != model.config.pad_id)[:, None, :, None]

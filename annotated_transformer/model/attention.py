@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from annotated_transformer.errors import require
+from annotated_transformer.model.embedding import rotated
 
 
 def padding_mask(tokens: Int[Tensor, "B L"], pad_id: int) -> Bool[Tensor, "B 1 1 L"]:
@@ -92,7 +93,9 @@ class MultiHeadAttention(nn.Module):
     Each head_i is Attention(Q W_i^Q, K W_i^K, V W_i^V). The h matrices W_i^Q stand side by side in
     one matrix `W_Q` of h * d_k columns, and so do the others; d_k and d_v need not be d_model / h
     (Table 3, row B). The paper's projections have no bias, and it drops no attention weights:
-    `bias` and `dropout` are options of later systems. `scaled=False` leaves the 1/sqrt(d_k) out.
+    `bias` and `dropout` are options of later systems, and so are `rotary`, which turns queries and
+    keys by their positions, and `qk_norm`, which normalises them head by head. `scaled=False`
+    leaves the 1/sqrt(d_k) out.
 
     >>> attention = MultiHeadAttention(d_model=8, h=2)
     >>> x, memory = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
@@ -109,6 +112,8 @@ class MultiHeadAttention(nn.Module):
         bias: bool = False,
         dropout: float = 0.0,
         scaled: bool = True,
+        rotary: bool = False,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         require(h >= 1, f"h must be at least 1, got {h}")
@@ -123,15 +128,32 @@ class MultiHeadAttention(nn.Module):
         self.W_K = nn.Linear(d_model, h * d_k, bias=bias)
         self.W_V = nn.Linear(d_model, h * d_v, bias=bias)
         self.W_O = nn.Linear(h * d_v, d_model, bias=bias)
+        self.rotary = rotary
+        self.q_norm = nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity()
 
     def split_heads(self, x: Float[Tensor, "B L HK"]) -> Float[Tensor, "B {self.h} L _K"]:
         return x.unflatten(-1, (self.h, -1)).transpose(1, 2)
 
+    def queries_of(
+        self, projected: Float[Tensor, "B L HK"], position: int | None = None
+    ) -> Float[Tensor, "B {self.h} L _K"]:
+        """Each head's queries from x W^Q; at `position`, or else at 0, 1, ..., L - 1."""
+        queries = self.q_norm(self.split_heads(projected))
+        return rotated(queries, position) if self.rotary else queries
+
+    def keys_of(
+        self, projected: Float[Tensor, "B L HK"], position: int | None = None
+    ) -> Float[Tensor, "B {self.h} L _K"]:
+        """Each head's keys from memory W^K, as `queries_of` makes queries."""
+        keys = self.k_norm(self.split_heads(projected))
+        return rotated(keys, position) if self.rotary else keys
+
     def keys_and_values(
-        self, memory: Float[Tensor, "B S D"]
+        self, memory: Float[Tensor, "B S D"], position: int | None = None
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S Kv"]]:
         """What can be computed once for all queries: each head's keys and values."""
-        return self.split_heads(self.W_K(memory)), self.split_heads(self.W_V(memory))
+        return self.keys_of(self.W_K(memory), position), self.split_heads(self.W_V(memory))
 
     def heads(
         self,
@@ -164,9 +186,11 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "B H S Kv"],
         mask: Bool[Tensor, "..."] | Float[Tensor, "..."] | None = None,
         causal: bool = False,
+        position: int | None = None,
     ) -> Float[Tensor, "B L D"]:
         """Attention of the queries x W^Q over keys and values that are already projected."""
-        return self.W_O(self.heads(self.split_heads(self.W_Q(x)), keys, values, mask, causal))
+        queries = self.queries_of(self.W_Q(x), position)
+        return self.W_O(self.heads(queries, keys, values, mask, causal))
 
     def forward(
         self,

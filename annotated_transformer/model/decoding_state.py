@@ -71,10 +71,14 @@ class LayerCache:
         attention: MultiHeadAttention,
         x: Float[Tensor, "B W D"],
         mask: Float[Tensor, "B 1 W T"] | None,
+        position: int,
     ) -> Float[Tensor, "B W D"]:
-        """Append the new keys and values, then attend to each cached token that `mask` allows."""
-        self.append(*attention.keys_and_values(x))
-        return attention.attend(x, self.keys, self.values, mask)
+        """Append the new keys and values, then attend to each cached token that `mask` allows.
+
+        All W hypotheses are at the same `position`.
+        """
+        self.append(*attention.keys_and_values(x, position))
+        return attention.attend(x, self.keys, self.values, mask, position=position)
 
     def attend_memory(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float, Int
@@ -72,6 +73,29 @@ def concatenated_positional_encoding(
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
+def rotated(x: Float[Tensor, "B H L K"], position: int | None = None) -> Float[Tensor, "B H L K"]:
+    """Queries or keys, each pair of channels turned by its position's angle (Su et al. 2021).
+
+        (x_2i, x_2i+1) -> (x_2i cos a - x_2i+1 sin a, x_2i sin a + x_2i+1 cos a)
+
+    The angle a is that of the sinusoids, pos / 10000^(2i / d_k), so that a product of a query and a
+    key depends on the distance of their positions alone. All L rows are at `position`, or at 0, 1,
+    ..., L - 1.
+    """
+    length = x.size(-2) if position is None else position + 1
+    table = _table(max(64, 1 << (length - 1).bit_length()), x.size(-1), x.device, x.dtype)
+    turns = table[:length] if position is None else table[position:length]
+    sin, cos = turns[:, 0::2], turns[:, 1::2]
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+@lru_cache(maxsize=16)
+def _table(length: int, d: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):  # the table outlives a search
+        return positional_encoding(length, d).to(device, dtype)
+
+
 class SinusoidalPositions(nn.Module):
     """Rows `start` to `start + length` of `encoding`'s table, which grows when it must."""
 
@@ -124,7 +148,7 @@ def positions_of(config: ModelConfig) -> nn.Module:
     """The module that adds positions, as `config.positions` names it."""
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_len)
-    if config.positions == "none":
+    if config.positions in ("none", "rotary"):  # attention turns its queries and keys instead
         return NoPositions()
     if config.positions == "concatenated":
         return SinusoidalPositions(config.d_model, encoding=concatenated_positional_encoding)

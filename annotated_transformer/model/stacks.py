@@ -21,9 +21,9 @@ class AddNorm(nn.Module):
     x + Dropout(Sublayer(LayerNorm(x))), and leaves the sum as it is.
     """
 
-    def __init__(self, d_model: int, p_drop: float, norm: str) -> None:
+    def __init__(self, d_model: int, p_drop: float, norm: str, rms_norm: bool = False) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.RMSNorm(d_model, eps=1e-6) if rms_norm else nn.LayerNorm(d_model)
         self.dropout = Dropout(p_drop)
         self.post = norm == "post"
 
@@ -35,8 +35,16 @@ class AddNorm(nn.Module):
         return x + self.dropout(sublayer(self.norm(x)))
 
 
-def attention_of(config: ModelConfig) -> MultiHeadAttention:
-    """The attention of every layer, as the configuration wants it."""
+def add_norm_of(config: ModelConfig) -> AddNorm:
+    """The residual connection of every sub-layer, as the configuration wants it."""
+    return AddNorm(config.d_model, config.p_drop, config.norm, config.rms_norm)
+
+
+def attention_of(config: ModelConfig, to_itself: bool) -> MultiHeadAttention:
+    """The attention of every layer, as the configuration wants it.
+
+    Rotary positions turn self-attention alone: distances within one sentence have a meaning.
+    """
     return MultiHeadAttention(
         config.d_model,
         config.h,
@@ -45,15 +53,17 @@ def attention_of(config: ModelConfig) -> MultiHeadAttention:
         bias=config.bias,
         dropout=config.attention_dropout,
         scaled=config.scaled_attention,
+        rotary=to_itself and config.positions == "rotary",
+        qk_norm=config.qk_norm,
     )
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """A LayerNorm after a pre-norm stack, whose sums are not normalised.
+    """A norm after a pre-norm stack, whose sums are not normalised.
 
     The paper's post-norm needs none.
     """
-    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+    return add_norm_of(config).norm if config.norm == "pre" else nn.Identity()
 
 
 class EncoderLayer(nn.Module):
@@ -61,12 +71,12 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = attention_of(config)
-        self.add_norm_1 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.self_attention = attention_of(config, to_itself=True)
+        self.add_norm_1 = add_norm_of(config)
         self.feed_forward = PositionwiseFeedForward(
             config.d_model, config.d_ff, config.activation, config.ffn_dropout
         )
-        self.add_norm_2 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.add_norm_2 = add_norm_of(config)
 
     def forward(
         self,
@@ -105,14 +115,14 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = attention_of(config)
-        self.add_norm_1 = AddNorm(config.d_model, config.p_drop, config.norm)
-        self.cross_attention = attention_of(config)
-        self.add_norm_2 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.self_attention = attention_of(config, to_itself=True)
+        self.add_norm_1 = add_norm_of(config)
+        self.cross_attention = attention_of(config, to_itself=False)
+        self.add_norm_2 = add_norm_of(config)
         self.feed_forward = PositionwiseFeedForward(
             config.d_model, config.d_ff, config.activation, config.ffn_dropout
         )
-        self.add_norm_3 = AddNorm(config.d_model, config.p_drop, config.norm)
+        self.add_norm_3 = add_norm_of(config)
 
     def forward(
         self,

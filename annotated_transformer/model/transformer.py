@@ -127,6 +127,8 @@ class Transformer(nn.Module):
         state.advance(n_hypotheses)
         for layer, cache in zip(self.decoder.layers, state.caches, strict=True):
             attend_memory = partial(cache.attend_memory, mask=state.memory_mask)
-            attend_past = partial(cache.attend_past, mask=state.target_mask)
+            attend_past = partial(
+                cache.attend_past, mask=state.target_mask, position=state.position - 1
+            )
             x = layer(x, attend_memory, attend_past=attend_past)
         return self.logits(self.decoder.norm(x))

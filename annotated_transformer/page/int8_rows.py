@@ -94,8 +94,15 @@ def rounded_tensors(model: Transformer) -> dict[str, Tensor]:
     """What a page needs of a model, by the names of its checkpoint.
 
     Matrices are int8, with "X.scale" beside "X.weight"; norms, biases and learned positions are
-    float32. Raises ConfigError for a matrix whose sums might overflow.
+    float32. Raises ConfigError for a matrix whose sums might overflow, and for parts of a model
+    that came after the paper.
     """
+    config = model.config
+    later = config.rms_norm or config.qk_norm or config.positions == "rotary"
+    require(
+        not later and config.activation != "swiglu",
+        "a page knows no RMSNorm, rotary positions, SwiGLU or qk_norm, which this model has",
+    )
     matrices = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     tensors: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():

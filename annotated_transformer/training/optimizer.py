@@ -6,7 +6,10 @@ losses are float32 in any case.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from annotated_transformer.config import TrainConfig
@@ -25,6 +28,34 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int, factor: float
     """
     require(step >= 1, f"steps are counted from 1, got {step}")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def stable_learning_rate(
+    step: int, train_steps: int, peak: float, warmup_steps: int, decay_share: float
+) -> float:
+    """Warm-up-stable-decay: linear up to `peak`, constant, linear down to 0 (Hu et al. 2024).
+
+    The fall takes the last `decay_share` of the steps. The rate of step `train_steps` + 1 is 0.
+    """
+    left = (train_steps + 1 - step) / max(1.0, decay_share * train_steps)
+    return peak * min(1.0, step / warmup_steps, max(0.0, left))
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimizer that `config` names: Adam, as the paper has it, AdamW or Muon."""
+    if config.optimizer == "muon":
+        return Muon(model, config)
+    if config.optimizer == "adam":
+        return make_adam(model, config)
+    betas = config.beta1, config.beta2
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=0.0,
+        betas=betas,
+        eps=config.adam_eps,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
 
 
 def make_adam(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:
@@ -84,3 +115,70 @@ class UnscaledGuard(torch.amp.GradScaler):
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         super().update(1.0 if new_scale is None else new_scale)
+
+
+def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Whether a parameter is a matrix of a stack, which Muon updates; Adam has all others."""
+    return len(shape) == 2 and name.startswith(("encoder.", "decoder."))
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for the stacks' matrices, AdamW for the embedding, norms and biases (Jordan 2024).
+
+        M <- mu M + G;  W <- (1 - rate * weight_decay) W - rate * 0.2 sqrt(max(n, m)) O
+
+    O is G + mu M orthogonalised: its singular vectors with singular values near 1. The factor gives
+    an update the size of Adam's (Liu et al. 2025, arXiv:2502.16982), so that both take one rate.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainConfig, momentum: float = 0.95) -> None:
+        named = list(model.named_parameters())
+        self.matrices = {p for name, p in named if is_hidden_matrix(name, p.shape)}
+        self.config = config
+        self.momentum = momentum
+        super().__init__([p for _, p in named], {"lr": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.zeros((), device=parameter.device)
+                    state["exp_avg"] = torch.zeros_like(parameter)
+                    if parameter not in self.matrices:
+                        state["exp_avg_sq"] = torch.zeros_like(parameter)
+                state["step"] += 1
+                is_matrix = parameter in self.matrices
+                update = self._muon if is_matrix else self._adam
+                parameter.mul_(1 - group["lr"] * self.config.weight_decay)
+                parameter.sub_(group["lr"] * update(parameter.grad, state))
+
+    def _muon(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        moving = state["exp_avg"].mul_(self.momentum).add_(gradient)
+        size = 0.2 * max(gradient.shape) ** 0.5
+        return size * orthogonalised(gradient + self.momentum * moving)
+
+    def _adam(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        beta1, beta2 = self.config.beta1, self.config.beta2
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1) / (1 - beta1 ** state["step"])
+        square = state["exp_avg_sq"].lerp_(gradient**2, 1 - beta2) / (1 - beta2 ** state["step"])
+        return mean / (square.sqrt() + self.config.adam_eps)
+
+
+def orthogonalised(matrix: Float[Tensor, "N M"], n_iterations: int = 5) -> Float[Tensor, "N M"]:
+    """U V^T of the matrix's singular value decomposition U S V^T, roughly, from products alone.
+
+    Each Newton-Schulz iteration X <- a X + (b X X^T + c (X X^T)^2) X keeps the singular vectors and
+    moves each singular value towards 1; with these a, b and c it lands between 0.7 and 1.2.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    is_tall = matrix.size(0) > matrix.size(1)
+    x = matrix.T if is_tall else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(n_iterations):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if is_tall else x

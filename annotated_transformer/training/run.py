@@ -35,9 +35,10 @@ from annotated_transformer.training.distributed.processes import (
 from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
 from annotated_transformer.training.optimizer import (
     gradient_scaler,
-    make_adam,
+    make_optimizer,
     noam_learning_rate,
     product_dtype,
+    stable_learning_rate,
 )
 
 PackingChoice = Literal["auto", "on", "off"]
@@ -149,7 +150,7 @@ class TrainingRun:
             self.loss = torch.compile(loss, dynamic=True)  # type: ignore[assignment]
         if processes.n > 1:
             self.loss = data_parallel(self.loss)
-        self.optimizer = make_adam(self.model, config)
+        self.optimizer = make_optimizer(self.model, config)
         self.steps = self.epoch = self.n_batches = 0
         self.position = (0, 0)
         """Epoch and number of its batches after the last step; batches only drawn do not count."""
@@ -170,11 +171,17 @@ class TrainingRun:
 
         Without a warm-up it is at its peak from the start.
         """
-        warmup_steps = self.config.warmup_steps
-        step = self.steps if self.config.warm_up else max(self.steps, warmup_steps)
+        config = self.config
+        step = self.steps if config.warm_up else max(self.steps, config.warmup_steps)
         d_model = self.model.config.d_model
-        factor = self.config.lr_factor
-        return noam_learning_rate(step, d_model, warmup_steps, factor)
+        if config.schedule == "noam":
+            return noam_learning_rate(step, d_model, config.warmup_steps, config.lr_factor)
+        peak = noam_learning_rate(
+            config.warmup_steps, d_model, config.warmup_steps, config.lr_factor
+        )
+        return stable_learning_rate(
+            step, config.train_steps, peak, config.warmup_steps, config.decay_share
+        )
 
     def batches(self, epoch_pairs: Callable[[int], EpochPairs]) -> Iterator[Batch]:
         """Epoch after epoch, from where the counters stand.

@@ -27,8 +27,8 @@ from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.run_directory import remove_temporaries
 from annotated_transformer.training.state_checks import (
-    ADAM,
     from_json,
+    moments,
     require_counters,
     require_scaler,
     require_state,
@@ -197,9 +197,12 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     )
     require_values(path, tensors)
     weights.load_weights(run.model, with_prefix("model.", tensors), path)
-    names = [name for name, _ in run.model.named_parameters()]
     state = {
-        i: {key: tensors[f"adam.{key}.{name}"] for key in ADAM} for i, name in enumerate(names)
+        i: {
+            key: tensors[f"adam.{key}.{name}"]
+            for key in moments(run.config.optimizer, name, parameter.shape)
+        }
+        for i, (name, parameter) in enumerate(run.model.named_parameters())
     }
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": state})
     scaler = from_json(path, metadata, "scaler")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from annotated_transformer.checkpoint import weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import DamagedFileError, require
+from annotated_transformer.training.optimizer import is_hidden_matrix
 
 ADAM = ("step", "exp_avg", "exp_avg_sq")
 
@@ -29,8 +30,10 @@ def require_state(config: ModelConfig, path: Path) -> None:
     weights.without_weights(config, of_model, path)
     weights.require_memory(12 * sum(torch.Size(s).numel() for s in of_model.values()), path)
     expected: dict[str, tuple[int, ...]] = {f"model.{name}": s for name, s in of_model.items()}
+    optimizer = from_json(path, metadata, "train").get("optimizer", "adam")
     for name, shape in of_model.items():
-        expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in ADAM}
+        keys = moments(optimizer, name, shape)
+        expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in keys}
     expected["random.cpu"] = tuple(torch.get_rng_state().shape)
     optional: dict[str, tuple[int, ...]] = {"log.sums": (2,), "random.cuda": (16,)}
     for name in shapes:
@@ -43,6 +46,11 @@ def require_state(config: ModelConfig, path: Path) -> None:
         found == expected and all(optional[name] == shape for name, shape in may.items()),
         f"{path} has other tensors than the state of this model",
     )
+
+
+def moments(optimizer: str, name: str, shape: Sequence[int]) -> tuple[str, ...]:
+    """What an optimizer keeps of a parameter; Muon has no second moment of a stack's matrix."""
+    return ADAM[:2] if optimizer == "muon" and is_hidden_matrix(name, shape) else ADAM
 
 
 def with_prefix(prefix: str, named: Any) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def test_every_attention_of_the_model_is_recorded_by_name():
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"d_k": 3, "d_v": 5}, {"norm": "pre", "bias": True}], ids=str
+    "changes",
+    [{}, {"d_k": 3, "d_v": 5}, {"norm": "pre", "bias": True}, {"positions": "rotary"}],
+    ids=str,
 )
 def test_the_weights_rebuild_each_modules_output(changes):
     """weights @ values, joined and projected,

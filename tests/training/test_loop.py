@@ -366,6 +366,15 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, stop):
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_with_a_later_optimizer_resumes_bit_for_bit(tmp_path, optimizer):
+    changes = {"optimizer": optimizer, "weight_decay": 0.1, "log_every": 1, "train_steps": 6}
+    run(tmp_path / "whole", **changes)
+    run(tmp_path / "parts", **{**changes, "train_steps": 3})
+    run(tmp_path / "parts", resume=True, **changes)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
 @pytest.mark.slow
 def test_a_stopped_run_in_float16_resumes_bit_for_bit(tmp_path, monkeypatch):
     """The scale among it, which overflow has halved and steps without overflow have doubled."""

@@ -119,7 +119,7 @@ def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
 
 def test_groups_and_ids_name_variations():
     assert [v.id for v in find_variations(["table"])] == [row.id for row in TABLE_3]
-    assert len(VARIATIONS) == 20 + 7
+    assert len(VARIATIONS) == 20 + 7 + 6
     ten = [v.id for v in find_variations(["ten"])]
     assert ten == ["base", *miniature.TEN] and len(ten) == 11
     assert {v.id for v in find_variations(["all", "A1"])} == {*ten, *(v.id for v in CLAIMS)}

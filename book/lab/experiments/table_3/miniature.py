@@ -142,7 +142,17 @@ CLAIMS = (
 """What the paper claims, or takes for granted, without a row in Table 3."""
 END = ("base", *TEN, "no-positions", "no-warm-up", "pre-norm", "unscaled", "unscaled-A1")
 """The rows that are run to the end."""
-VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS)}
+_STABLE = {"schedule": "wsd"}
+SINCE = (
+    Variation("rms-norm", "RMSNorm for LayerNorm", model={"rms_norm": True}),
+    Variation("rotary", "rotary positions", model={"positions": "rotary"}),
+    Variation("swiglu", "SwiGLU, as many parameters", model={"activation": "swiglu", "d_ff": 341}),
+    Variation("qk-norm", "queries and keys normalised", model={"qk_norm": True}),
+    Variation("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
+    Variation("muon", "Muon, warm-up-stable-decay", train={"optimizer": "muon", **_STABLE}),
+)
+"""What came after the paper, each alone; trained to the end, at base's rate (see LOG.md)."""
+VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS, *SINCE)}
 
 DECODINGS: dict[str, dict[str, Any]] = {
     "beam-1": {"beam_size": 1},
@@ -197,12 +207,14 @@ def find_variations(names: Iterable[str]) -> list[Variation]:
     """The variations of these ids.
 
     "ten" stands for base and `TEN`, "table" for all of Table 3's rows, "claims" for the others,
-    "all" for ten and claims, "end" for those that run to the end. Raises ConfigError for an unknown
-    id.
+    "all" for ten and claims, "end" for those that run to the end, "since" for what came after the
+    paper. Raises ConfigError for an unknown id.
     """
     ten, claims = ["base", *TEN], [claim.id for claim in CLAIMS]
-    table = [name for name in VARIATIONS if name not in claims]
-    groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims], "end": [*END]}
+    table = [row.id for row in TABLE_3]
+    since = [variation.id for variation in SINCE]
+    groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims]}
+    groups |= {"end": [*END], "since": since}
     ids = [one for name in names for one in groups.get(name, [name])]
     unknown = ", ".join(name for name in ids if name not in VARIATIONS)
     known = ", ".join([*groups, *VARIATIONS])
