@@ -573,8 +573,8 @@ for row in TABLE_3[1:]:
 
 # %% [markdown]
 # ```{dropdown} Where this is
-# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/table_3.py`, `count_parameters` in
-# `tables/table_1.py`, `estimate`, `p_value` and `holm` in `book/lab/experiments/significance.py`, the miniature in
+# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/table_3.py`, `count_parameters`
+# beside them, `estimate`, `p_value` and `holm` in `book/lab/experiments/significance.py`, the miniature in
 # `book/lab/experiments/table_3`; `annotated-transformer variations` prints the listings. Tests: `tests/tables/test_table_3.py`,
 # `tests/tables/test_table_1.py`, `tests/lab/experiments/test_significance.py`, `tests/lab/experiments/test_miniature.py`.
 # ```

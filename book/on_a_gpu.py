@@ -544,9 +544,9 @@ print("fixed shapes:", graphs_for(range(11, 17), False), "graphs; symbols for th
 #
 # Decoding has another bottleneck: each step needs the token of the step before, so the host synchronizes at every step,
 # and with few rows the launches take longer than the arithmetic. A **CUDA graph** replays a recorded list of launches
-# with one call. `Translator.from_checkpoint(directory, device="cuda", graphs=True)` uses them. On a GPU a `Translator`
-# computes in float16, which halves the bytes of the weights, unless `dtype="float32"`. Neither has been timed yet; in
-# float16, 199 of 200 translations stay the same
+# with one call; `torch.compile(mode="reduce-overhead")` makes such graphs. The package does not use them: nobody has
+# measured yet what they bring. On a GPU a `Translator` computes in float16, which halves the bytes of the weights,
+# unless `dtype="float32"`. That has not been timed yet either; in float16, 199 of 200 translations stay the same
 # ([LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md)).
 
 # %% tags=["hide-cell"]
@@ -661,10 +661,10 @@ assert "the gradient of one batch is True" in done.stdout
 # `--out`.
 #
 # When one GPU has no room for a model with its gradients and Adam's moments, all of them are sharded: ZeRO
-# {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`. With `train --fsdp` each of eight GPUs keeps
-# an eighth of every matrix, and a layer is put together at its turn. To validate, and at the end of the run, each GPU
-# puts the whole model together, so the weights alone, 4 of the 16 bytes per parameter, must still fit. Losses are the
-# same to $10^{-5}$ in our tests, with two and four processes on a CPU; we have not run it on several GPUs.
+# {cite}`rajbhandari2020zero`, and in PyTorch FSDP {cite}`zhao2023pytorch`. Each of eight GPUs then keeps an eighth of
+# every matrix, and a layer is put together at its turn. The package has no need of it: the paper's big model takes 16
+# bytes per parameter, 3.4 GB. We have not run it on several GPUs; with two and four processes on a CPU, losses are the
+# same to $10^{-5}$ in our tests.
 
 # %% tags=["hide-cell"]
 sent = 2 * 7 / 8 * 4 * n_weights
@@ -716,8 +716,8 @@ assert "CPU" not in result["hardware"] and file.exists() == bool(result["records
 
 # %% [markdown]
 # :::{dropdown} Where this is
-# `training/run.py` and `training/precision.py` (the step, autocast, the scaler), `fast/packing.py`,
-# `training/distributed/` (many processes), `fast/cuda_graphs.py`, `MultiHeadAttention.attend`,
+# `training/run.py` and `training/optimizer.py` (the step, autocast, the scaler), `fast/packing.py`,
+# `training/distributed/` (several processes), `MultiHeadAttention.attend`,
 # `tables/table_1.py`, `book/scripts/data_parallel.py`. Tests: `test_many_processes_make_the_run_of_one`,
 # `test_a_step_on_a_gpu_waits_for_no_value`, `test_a_step_that_overflows_changes_nothing_but_the_scale`,
 # `test_the_taught_function_equals_pytorchs_kernel`, `test_two_half_batches_equal_one_whole_batch`.
