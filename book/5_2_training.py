@@ -432,7 +432,8 @@ assert round(2 * 7 / 8 * 4 * n_weights / 1e6) == 441
 # (section-precision)=
 # ## Mixed precision: 16 bits where they suffice
 #
-# A GPU multiplies 16-bit numbers two to eight times as fast as 32-bit ones {cite}`micikevicius2018mixed`. Which parts of training can use them? A floating-point number is
+# A GPU multiplies 16-bit numbers several times as fast as 32-bit ones: two to eight times on a V100 {cite}`micikevicius2018mixed`, some
+# 15 times by the data sheets of an A100 and an H100. Which parts of training can use them? A floating-point number is
 # $\pm 1.f \cdot 2^e$. Bits for the exponent $e$ give **range**: how large and how small a number may be. Bits for the
 # fraction $f$ give **precision**: how close two neighbouring numbers are. bfloat16 {cite}`kalamkar2019study` keeps
 # float32's range; float16 has more digits and a small range.
@@ -586,7 +587,7 @@ for ax in axes:
 plt.show()
 
 # %% [markdown]
-# Both shares reach 1, and now and then they dip while the loss jumps: single steps throw the model off, and it returns.
+# Both shares reach 1, and now and then they dip while the loss jumps: a few steps throw the model off, and it returns.
 # The last checkpoint in the picture copies only about half of the sequences, the average all 500; that is the reason
 # for our average. The loss settles at 0.89 nats rather than zero because label smoothing asks for a probability of 0.9,
 # and a model that outputs exactly this distribution has the loss of the dashed line ([chapter

@@ -175,8 +175,8 @@ assert divisors[0.98][499] < 0.2 < 0.4 < divisors[0.999][999]
 
 # %% [markdown]
 # With 0.98 the divisor follows within some 250 steps, at the price of noise. With 0.999 it is still near 0.5 after 700,
-# so that the steps are about five times too small. The paper leaves open which matters more; the present default of its authors' own
-# code, tensor2tensor {cite}`vaswani2018tensor2tensor`, is $\beta_2 = 0.997$.
+# so that the steps are about five times too small. The paper leaves open which matters more; the last default of its authors' own
+# code, tensor2tensor {cite}`vaswani2018tensor2tensor`, archived in July 2023, is $\beta_2 = 0.997$.
 #
 # The constant $\epsilon$ keeps the division finite where all gradients have been 0, and shortens the step where
 # $\sqrt{\hat v}$ is as small as itself. How small do gradients get? Here is the first one of a small model, with the
@@ -711,7 +711,7 @@ assert_close(torch.tensor(first), torch.tensor([-0.01, 0.01, 0.0, -0.005]), rtol
 # ```{exercise} The authors' later default
 # :label: opt-ex-double
 #
-# The present default of the authors' own code has 8,000 steps of warm-up and multiplies the formula by 2. What is its
+# The last default of the authors' own code has 8,000 steps of warm-up and multiplies the formula by 2. What is its
 # peak? Where does its curve lie above the paper's, where below?
 # ```
 #

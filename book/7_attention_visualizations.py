@@ -668,8 +668,8 @@ plt.show()
 # :text: Tom sold his car because it was old.
 # ```
 #
-# The four heads of the last encoder-decoder attention cost most, 0.08 to 0.10 nats each: this is the only way by which
-# the decoder learns of the source. The median head costs 0.002, and eight of the 36 can be removed one at a time
+# The four heads of the last encoder-decoder attention cost most, 0.08 to 0.10 nats each: here the decoder looks at the
+# source for the last time before it chooses a token. The median head costs 0.002, and eight of the 36 can be removed one at a time
 # without harm. These are common sentences, on which the model's loss is 0.21 nats, against 1.78 on the test split. One
 # at a time is a weak test, since other heads can do a missing one's work. So we remove more and more heads, the
 # cheapest first.
