@@ -99,9 +99,8 @@ class Settings:
         options = get_args(hints[name])
         kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
         if any(isinstance(kind, str) for kind in kinds):
-            require(
-                text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {text}"
-            )
+            got = text if text.isprintable() else repr(text)
+            require(text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {got}")
             return text
         kind = kinds[0]
         try:

@@ -143,7 +143,9 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
         layer(
             x[:, t][None],
             partial(cache.attend_memory, mask=minus_infinities(mask)),
-            attend_past=partial(cache.attend_past, mask=minus_infinities(own[..., : 2 * (t + 1)])),
+            attend_past=partial(
+                cache.attend_past, mask=minus_infinities(own[..., : 2 * (t + 1)]), position=t
+            ),
         )
         for t in range(T)
     ]

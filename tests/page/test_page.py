@@ -243,8 +243,9 @@ def test_a_vocabulary_may_have_more_pieces_than_a_function_takes_arguments(kind)
 @needs_node
 def test_activations_are_pytorchs(book_page):
     x = torch.linspace(-9, 9, 1801, dtype=torch.float64)
-    jobs = [{"do": "activate", "name": name, "x": x.tolist()} for name in ACTIVATIONS]
-    for found, activation in zip(run_engine(book_page, *jobs), ACTIVATIONS.values(), strict=True):
+    known = {name: kind for name, kind in ACTIVATIONS.items() if name != "swiglu"}  # refused
+    jobs = [{"do": "activate", "name": name, "x": x.tolist()} for name in known]
+    for found, activation in zip(run_engine(book_page, *jobs), known.values(), strict=True):
         ours = torch.tensor(found, dtype=torch.float64)
         torch.testing.assert_close(ours, activation()(x), rtol=1e-9, atol=1e-14)
 
