@@ -56,6 +56,10 @@ class ModelConfig(Settings):
     which learns sooner: `Transformer.initialize`), the ids, and `max_len`, the number of positions
     that `positions="learned"` has (the sinusoids have no end).
 
+    Four departures are of later years: `rms_norm` (Zhang and Sennrich 2019), `positions="rotary"`
+    (Su et al. 2021), `activation="swiglu"` (Shazeer 2020), whose W_1 has 2 d_ff columns, and
+    `qk_norm`, which normalises each head's queries and keys (Henry et al. 2020).
+
     >>> ModelConfig.tiny(vocab_size=8000, norm="pre").d_model
     128
     """
