@@ -249,7 +249,8 @@ class TrainConfig(Settings):
             f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}",
         )
         for name, options in (("optimizer", Optimizer), ("schedule", Schedule)):
-            value, allowed = getattr(self, name), get_args(options)
+            value = getattr(self, name)
+            allowed = get_args(options)
             require(value in allowed, f"{name} must be one of {', '.join(allowed)}, got {value}")
         require(
             0.0 <= self.decay_share <= 1.0,

@@ -56,7 +56,8 @@ def main(commit: str, n_sentences: int = 200) -> None:
     sources = (source for source, _ in corpus.load("tatoeba-en-de", "test"))
     text = "".join(f"{source}\n" for source in islice(sources, n_sentences))
     with tempfile.TemporaryDirectory() as scratch:
-        other, runs = Path(scratch) / "other", Path(scratch)
+        other = Path(scratch) / "other"
+        runs = Path(scratch)
         worktree = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*worktree, "add", "-q", "--detach", str(other), commit], check=True)
         try:

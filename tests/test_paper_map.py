@@ -62,7 +62,8 @@ def functions_in(name: str) -> set[str]:
 def test_symbols_exist(symbol: str) -> None:
     module, *names = symbol.split(".")
     if module != "lab":
-        module, names = "annotated_transformer", symbol.split(".")
+        module = "annotated_transformer"
+        names = symbol.split(".")
     found: Any = import_module(module)
     for name in names:
         module = f"{module}.{name}"

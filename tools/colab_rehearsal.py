@@ -65,7 +65,8 @@ class Report:
 
 def make_environment(python: str) -> Path:
     """A virtual environment with Colab's versions; made again only when they change."""
-    folder, made_of = PLACE / "venv", "\n".join([python, *PACKAGES])
+    folder = PLACE / "venv"
+    made_of = "\n".join([python, *PACKAGES])
     stamp = folder / "made-of.txt"
     if not stamp.exists() or stamp.read_text() != made_of:
         print("installing Colab's packages, some 5 GB with CUDA's libraries")

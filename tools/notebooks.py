@@ -134,7 +134,8 @@ async def run_all(sources: list[Path], folder: Path) -> bool:
     """Run chapters side by side, the ones that take longest first; False where one failed,
     after all have ended."""
     sources = sorted(dict.fromkeys(sources), key=lambda source: -expected_seconds(source.stem))
-    progress, done = Progress(len(sources), 0), list[bool]()
+    progress = Progress(len(sources), 0)
+    done = list[bool]()
 
     async def run_one(source: Path) -> None:
         done.append(await run(source, folder / f"{source.stem}.ipynb", progress))

@@ -268,7 +268,8 @@ def test_equal_weights_make_equal_files(tmp_path):
 
 def test_a_file_with_an_entry_for_each_is_read_and_checked(tmp_path):
     """As versions before 0.2.0 wrote it."""
-    path, metadata = tmp_path / "file", {"model": "{}", "tokenizer": "x"}
+    path = tmp_path / "file"
+    metadata = {"model": "{}", "tokenizer": "x"}
     placeholder = f"{CHECKSUM}:{CHECKSUM_PLACEHOLDER}"
     save_file({"a": torch.ones(2)}, path, {**metadata, CHECKSUM: placeholder})
     content = path.read_bytes()
@@ -429,7 +430,8 @@ def test_a_small_config_cannot_take_much_memory(run):
         "try: directory.load_model(sys.argv[1])\n"
         "except ConfigError as error: print(peak() - before, error)"
     )
-    command, package = [sys.executable, "-c", code, str(run)], Path(checkpoint.__file__).parents[2]
+    command = [sys.executable, "-c", code, str(run)]
+    package = Path(checkpoint.__file__).parents[2]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=package)
     kilobytes, _, line = done.stdout.partition(" ")
     assert "does not fit its config.json" in line

@@ -215,7 +215,8 @@ def test_a_file_of_somebody_else_is_never_overwritten(capsys, directory, tmp_pat
 
 def test_a_result_is_replaced_by_its_own_verb_alone(capsys, tmp_path):
     """An export of an average still says that it was averaged."""
-    mean, exported = tmp_path / "mean", tmp_path / "exported"
+    mean = tmp_path / "mean"
+    exported = tmp_path / "exported"
     commands_ = [
         ("average", run_with_checkpoints(tmp_path / "run"), "--last", 1, "--out", mean),
         ("export", mean, "--out", exported),
@@ -429,7 +430,8 @@ def test_a_run_that_was_killed_in_its_first_save_can_be_started_again(capsys, fi
     and begins again in the same place."""
     out = tmp_path / "killed"
     configs = toy_run_config(train_steps=4, checkpoint_every=3)
-    tokenizer, pairs = toy_tokenizer(), text_pairs(1, 60)
+    tokenizer = toy_tokenizer()
+    pairs = text_pairs(1, 60)
     if os.fork() == 0:
         flush = os.fsync
 

@@ -89,7 +89,8 @@ class Widths:
 
 @pytest.mark.slow
 def test_search_finds_the_same_hypotheses():
-    model, source = small_model(seed=1), random_tokens(1, 8, 7)
+    model = small_model(seed=1)
+    source = random_tokens(1, 8, 7)
     source[2:5, 4:] = 0
     noted = Widths(FastDecoder(model))
     found, expected = (beam_search(each, source, 3, n_best=3) for each in (noted, model))
@@ -161,7 +162,8 @@ def test_weights_that_change_count_in_every_model_made_ready(change, settings):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
-    model, source = small_model(dtype=torch.float32, **changes), random_tokens(1, 3, 7)
+    model = small_model(dtype=torch.float32, **changes)
+    source = random_tokens(1, 3, 7)
     decoder = FastDecoder(model, dtype=dtype)
     for ours, expected in zip(walk(decoder, source), walk(model, source), strict=True):
         assert ours.dtype == dtype
@@ -179,7 +181,8 @@ def test_steps_in_16_bits_are_nearly_the_models_own(changes, dtype):
     "copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
 )
 def test_a_copy_is_a_whole(copied, int8):
-    model, source = small_model(dtype=torch.float32), random_tokens(1, 3, 7)
+    model = small_model(dtype=torch.float32)
+    source = random_tokens(1, 3, 7)
     decoder = FastDecoder(quantize(model) if int8 else model)
     copy = copied(decoder)
     assert copy.model is not model
@@ -249,7 +252,8 @@ def test_weights_that_are_loaded_after_the_copy_count():
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "bias": True}], ids=str)
 def test_steps_that_read_16_bits_are_the_models_own(changes):
-    model, source = wide_model_of_halves(**changes), random_tokens(1, 3, 7)
+    model = wide_model_of_halves(**changes)
+    source = random_tokens(1, 3, 7)
     decoder = FastDecoder(store_column_major(deepcopy(model)), keep_float16_copy=True)
     for ours, expected in zip(walk(decoder, source), walk(model, source), strict=True):
         # The logits go up to 36, and float32 itself gives them to 0.001.
@@ -275,7 +279,8 @@ def test_no_search_with_dropout():
     "changes", [{}, {"norm": "pre", "bias": True}, {"d_k": 3, "d_v": 5}], ids=str
 )
 def test_steps_of_an_8_bit_model_made_for_search_are_its_own(changes):
-    model, source = quantize(small_model(dtype=torch.float32, **changes)), random_tokens(1, 3, 7)
+    model = quantize(small_model(dtype=torch.float32, **changes))
+    source = random_tokens(1, 3, 7)
     for ours, expected in zip(walk(FastDecoder(model), source), walk(model, source), strict=True):
         assert_close(ours, expected, rtol=0, atol=1e-6)
 

@@ -105,7 +105,8 @@ def test_sizes_follow_from_the_number_of_pairs_alone():
 
 def test_a_vocabulary_is_found_for_a_small_text(monkeypatch):
     pairs = [tuple(line.strip().split("\t")) for line in lines_of_pairs(100)]
-    asked, learn = [], Tokenizer.train
+    asked = []
+    learn = Tokenizer.train
     monkeypatch.setattr(
         Tokenizer, "train", lambda texts, size: asked.append(size) or learn(texts, size)
     )

@@ -83,7 +83,8 @@ def test_pairs_that_cannot_be_trained_on_are_left_out():
 
 
 def test_pairs_are_encoded_some_at_a_time_and_each_draws_its_own_pieces():
-    tokenizer, pairs = toy_tokenizer(), [("tea bad cab", "cab bad tea")] * 20
+    tokenizer = toy_tokenizer()
+    pairs = [("tea bad cab", "cab bad tea")] * 20
     assert encode_pairs(tokenizer, TEXTS, 40, pairs_at_once=7) == encode_pairs(tokenizer, TEXTS, 40)
     drawn, again, other = (
         encode_pairs(tokenizer, pairs, 40, 0.5, seed, pairs_at_once=7)

@@ -303,7 +303,8 @@ def test_the_sha256_does_not_depend_on_how_the_pairs_come(monkeypatch):
     pairs = [(str(i), "x" * (i % 7)) for i in range(50)]
     found = set()
     for steps in ([50], [1] * 50, [7, 0, 43], [10] * 5):
-        total, rest = PairsSHA256(), iter(pairs)
+        total = PairsSHA256()
+        rest = iter(pairs)
         for n in steps:
             total.add(itertools.islice(rest, n))
             total.hexdigest()  # which changes nothing

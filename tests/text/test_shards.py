@@ -60,7 +60,8 @@ def as_lists(batches):
 
 
 def test_shards_hold_the_pairs_of_a_list(whole):
-    shards, pairs = Shards(whole), encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
+    shards = Shards(whole)
+    pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
     assert len(shards) == len(pairs) == 52 and shards.gather(np.arange(52)) == pairs
     chosen = random.Random(0).choices(range(52), k=30)
     assert shards.gather(np.array(chosen)) == [pairs[i] for i in chosen]

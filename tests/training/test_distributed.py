@@ -155,7 +155,8 @@ def test_each_process_drops_what_it_likes_and_goes_on_with_it(runs):
 
 
 def test_what_is_no_number_in_one_process_is_skipped_by_all(runs):
-    name, n = "two", 2
+    name = "two"
+    n = 2
     assert ended(runs)["poisoned"] == [0] and ended(runs)[f"poisoned {name}"] == [0] * n
     (alone,) = notes(runs, "poisoned", 1)
     assert alone["skipped"] == [0, 0, 0, *[1] * 6]  # before the first step, and after each of 8

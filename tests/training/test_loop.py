@@ -396,7 +396,8 @@ def test_a_stopped_run_in_float16_resumes_bit_for_bit(tmp_path, monkeypatch):
 def test_a_checkpoint_that_fails_at_any_file_is_written_again(tmp_path, monkeypatch, at):
     """The disk is full at the first, second or third file of the checkpoint of step 6."""
     run(tmp_path / "whole", log_every=5)
-    save_tensors, calls = weights.save_tensors, []
+    save_tensors = weights.save_tensors
+    calls = []
 
     def full_disk(path, *rest):
         calls.append(path)
@@ -416,7 +417,8 @@ def test_a_first_save_before_a_validation_that_fails_leaves_no_dead_end(tmp_path
     """Either there is nothing yet, and the run begins again, or there is a state to go on from."""
     settings = dict(validate_every=2, checkpoint_every=100, valid=PAIRS[:5])
     run(tmp_path / "whole", **settings)
-    save_tensors, calls = weights.save_tensors, []
+    save_tensors = weights.save_tensors
+    calls = []
 
     def full_disk(path, *rest):
         calls.append(path.name)

@@ -124,7 +124,8 @@ def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("n_saved", [0, 2])
 def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_saved):
-    belongs_to, saved = weights.belongs_to, []
+    belongs_to = weights.belongs_to
+    saved = []
 
     def fails(config, vocabulary):
         if len(saved) == n_saved:

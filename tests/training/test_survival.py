@@ -137,7 +137,8 @@ def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, monkeypatch,
 
 def cannot_be_read(path, monkeypatch):
     """A disk's error wherever these bytes are."""
-    digest, bad = weights.require_undamaged, path.stat().st_ino
+    digest = weights.require_undamaged
+    bad = path.stat().st_ino
     (path.parents[1] / "held").hardlink_to(path)  # so that no new file gets its number
 
     def fails(path):
@@ -309,7 +310,8 @@ def test_temporary_files_of_dead_processes_go_when_a_run_goes_on(tmp_path):
 
 def test_a_state_is_never_older_than_its_log(tmp_path, monkeypatch):
     """The log is on disk before the state, or a power cut could take its lines."""
-    order, flush = [], files.write_atomically
+    order = []
+    flush = files.write_atomically
     monkeypatch.setattr(
         "annotated_transformer.training.state.flush_to_disk", lambda path: order.append(path.name)
     )

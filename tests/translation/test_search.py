@@ -233,7 +233,8 @@ def test_early_stopping_loses_nothing(alpha, beam_size, n_best):
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_beam_1_is_greedy_search(alpha):
     for seed in range(15):
-        model, source = TableModel(seed, vocab_size=7), source_of(3, 0, 6, 1)
+        model = TableModel(seed, vocab_size=7)
+        source = source_of(3, 0, 6, 1)
         found = beam_search(model, source, 1, alpha, 1, 6)
         assert best_tokens(found) == greedy_search(model, source, 6)
         assert {len(row) for row in found} == {1}
@@ -267,7 +268,8 @@ def test_beam_1_is_greedy_search_over_the_transformer(dtype):
 
 
 def test_greedy_search_takes_the_most_probable_token():
-    model, source = TableModel(4, vocab_size=7), source_of(3)
+    model = TableModel(4, vocab_size=7)
+    source = source_of(3)
     tokens, sentence = [], sentence_of(source, 0)
     while len(tokens) < 3 + 6:
         log_p = model.log_p(sentence, tuple(tokens))
@@ -326,7 +328,8 @@ def test_the_best_of_n_is_the_best_of_one():
 
 
 def test_fewer_come_back_when_there_are_no_more():
-    model, source = TableModel(0, forbidden=[PAD_ID]), source_of(0)
+    model = TableModel(0, forbidden=[PAD_ID])
+    source = source_of(0)
     found = beam_search(model, source, 10, 0.6, 10, 1)[0]
     assert sorted(h.tokens for h in found) == [[], [BOS_ID], [3]]
     assert all(math.isfinite(h.score) for h in found)
@@ -394,7 +397,8 @@ def test_impossible_searches_are_refused(settings, line):
 )
 def test_what_cannot_be_searched_is_refused(search, settings):
     search = inspect.unwrap(search)  # without the tests' own check of shapes
-    model, source = small_model(p_drop=0.5), random_tokens(1, 2, 3)
+    model = small_model(p_drop=0.5)
+    source = random_tokens(1, 2, 3)
     for wrong, got in (([[4, 2]], "list"), (source[0], r"\(3,\)"), (source / 2, r"\(2, 3\)")):
         with pytest.raises(ConfigError, match=f"one row for each sentence, got {got}$"):
             search(model, wrong, *settings)
@@ -410,7 +414,8 @@ def test_logits_in_bfloat16_are_scored_in_float32():
         def step(self, tokens, state):
             return super().step(tokens, state).bfloat16()
 
-    model, source = Half(seed=1), source_of(1, 2)
+    model = Half(seed=1)
+    source = source_of(1, 2)
     for row, found in enumerate(beam_search(model, source, 3, n_best=3, max_extra=3)):
         sentence = sentence_of(source, row)
         for tokens, _, log_p in found:

@@ -202,7 +202,8 @@ def corrected(results: Results) -> Corrected:
 
 def untold(results: Results) -> list[str]:
     """The comparisons that cannot tell, each with the difference that it could have seen."""
-    p_of, said = corrected(results), []
+    p_of = corrected(results)
+    said = []
     for one in compared_models(results):
         rule = Compared((one.row,), one.measure, 0 if one.margin else one.direction)
         if rule.verdict_at_its_length(one, p_of) == CANNOT_TELL:

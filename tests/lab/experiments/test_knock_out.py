@@ -93,7 +93,8 @@ def test_an_even_head_gives_every_visible_key_the_same():
 
 
 def test_search_goes_without_the_head_too():
-    model, source = small_model(), random_tokens(3, B, S)
+    model = small_model()
+    source = random_tokens(3, B, S)
     every = [(layer.cross_attention, i) for layer in model.decoder.layers for i in range(2)]
     with knocked_out(*every):  # nothing of the source arrives, so the source does not matter
         assert greedy_search(model, source, 5) == greedy_search(model, source.flip(0), 5)

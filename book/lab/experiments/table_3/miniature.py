@@ -249,7 +249,8 @@ def run_task(task: Task) -> Path:
     if scores_file.exists():
         found = json.loads(scores_file.read_text(encoding="utf-8"))
         require_same_settings(task.directory, found, model_config, train_config)
-        n, asked = found.get("n_sentences"), task.n_sentences
+        n = found.get("n_sentences")
+        asked = task.n_sentences
         require(n == asked, f"{scores_file} scores {n or 'all'} sentences, not {asked or 'all'}")
         return scores_file
     torch.set_num_threads(1)
