@@ -5,7 +5,6 @@ a local server and under a path prefix as on a project page, and each test asks 
 question.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from tools.browser import CHROMIUM, chromium_page, open_page, served
+from tools.browser import CHROMIUM, open_page, served
 
 HTML = Path(__file__).parents[1] / "_build" / "html"
 # The pages of the translator and of training have tests of their own, in tests/interop.
@@ -118,12 +117,6 @@ def visit(page: Page, address: str) -> Visit:
     seen.barriers["phone"] = barriers(page, runOnly=["scrollable-region-focusable"])
     page.wait_for_timeout(200)  # late requests
     return seen
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Page]:
-    with chromium_page() as page:
-        yield page
 
 
 @pytest.fixture(scope="module")

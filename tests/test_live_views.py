@@ -11,10 +11,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Frame, Page, expect
 
-from tools.browser import CHROMIUM, chromium_page, served
+from tools.browser import CHROMIUM, SECONDS, served
 
 HTML = Path(__file__).parents[1] / "_build" / "html"
-PATIENCE = 600_000  # milliseconds: catches a browser that hangs, not one on a busy machine
 # What a view shows of its own, and what it leaves to the others.
 VIEWS = {
     "intro": ("translate", "#translation", ["#hypotheses", "#tokens", "#explorer", "#beside"]),
@@ -44,30 +43,19 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def tab() -> Iterator[Page]:
-    with chromium_page() as page:
-        yield page
-
-
-@pytest.fixture(scope="module")
 def plain(tab: Page) -> Iterator[Page]:
     """A tab in which JavaScript is switched off."""
     browser = tab.context.browser
     assert browser is not None
     with browser.new_context(java_script_enabled=False) as context:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        expect.set_options(timeout=PATIENCE)
-        yield page
+        context.set_default_timeout(1000 * SECONDS)
+        yield context.new_page()
 
 
 @pytest.fixture
-def phone(tab: Page) -> Iterator[Page]:
-    with tab.context.new_page() as page:
-        page.set_default_timeout(PATIENCE)
-        expect.set_options(timeout=PATIENCE)
-        page.set_viewport_size({"width": 360, "height": 800})
-        yield page
+def phone(page: Page) -> Page:
+    page.set_viewport_size({"width": 360, "height": 800})
+    return page
 
 
 def barriers(frame: Frame) -> list[str]:

@@ -30,14 +30,16 @@ READY = """seconds => Promise.race([
   Promise.all([window.MathJax?.startup?.promise, document.fonts.ready]).then(() => true),
   new Promise((_, fail) => setTimeout(fail, 1000 * seconds, new Error("formulas never came"))),
 ])"""
+SECONDS = 600.0  # catches a browser that hangs, not one on a busy machine
 LEADS_ON = "meta[http-equiv=refresh]"
 
 
 @contextmanager
-def chromium_page(seconds: float = 600, **context: Any) -> Iterator[Page]:
+def chromium_page(seconds: float = SECONDS, **options: Any) -> Iterator[Page]:
     """A tab of a Chromium of its own, in which no step but a script may take longer than `seconds`.
 
-    `context` is what Playwright's `Browser.new_context` takes, `viewport` for one.
+    `options` are what Playwright's `Browser.new_context` takes, `viewport` for one. Other tabs of
+    the same context are as patient.
     """
     from playwright.sync_api import sync_playwright
 
@@ -46,14 +48,14 @@ def chromium_page(seconds: float = 600, **context: Any) -> Iterator[Page]:
             executable_path=CHROMIUM, args=FLAGS, ignore_default_args=KEPT, timeout=1000 * seconds
         )
         try:
-            page = browser.new_context(**context).new_page()
-            page.set_default_timeout(1000 * seconds)
-            yield page
+            context = browser.new_context(**options)
+            context.set_default_timeout(1000 * seconds)
+            yield context.new_page()
         finally:
             browser.close()
 
 
-def open_page(page: Page, address: str, seconds: float = 600) -> None:
+def open_page(page: Page, address: str, seconds: float = SECONDS) -> None:
     """Load a page, or where it leads on to at once, and wait for its formulas and letters.
 
     Raises Playwright's Error if they are not there after so many seconds: a script alone would wait

@@ -20,7 +20,7 @@ from annotated_transformer.looking.explorer import (
 from annotated_transformer.looking.record import record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.translation.search import beam_search
-from tools.browser import CHROMIUM, chromium_page, open_page
+from tools.browser import CHROMIUM, open_page
 from toys import small_model, toy_tokenizer
 
 N, H, L, S = 2, 3, 4, 5
@@ -278,12 +278,6 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 in_browser = pytest.mark.skipif(
     not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
 )
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    with chromium_page() as tab:
-        yield tab
 
 
 def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]:
