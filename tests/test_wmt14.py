@@ -163,7 +163,8 @@ def test_its_plan_in_numbers_follows_from_counts():
         assert row(gpu) == pytest.approx(hours, rel=0.03)
     eighth = [n / (0.3 * 989e12) / 3600 / 8 for n in operations]
     assert row("hours on eight H100") == pytest.approx(eighth, abs=0.05)
-    assert row("GPU-hours on H100") == pytest.approx([2 * 8 * h for h in eighth], abs=0.5)
+    [price] = map(int, re.findall(r"a price of (\d+) dollars", TEXT))
+    assert row("GPU-hours on H100") == [round(price * 8 * h) for h in eighth]
     epochs = [
         1e5 * 25e3 / (german * 27.3),
         3e5 * 25e3 / (german * 27.3),
