@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any
@@ -184,3 +186,20 @@ def fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -
     d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
     fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)
     return fits and queries.dtype in (torch.bfloat16, torch.float16) and has_kernel(queries.device)
+
+
+@contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """Let a GPU take any attention kernel but cuDNN's, which PyTorch prefers on an H100 or a B200.
+
+    cuDNN makes a plan for each new shape, which takes about a second (measured on a B200: issue
+    3704 of modelscope/FunASR on GitHub), and nearly every batch of sentences and every step of a
+    search has a new shape. With a mask its backward pass can also give NaN (PyTorch 2.13 on an
+    H100: issue 196678 of pytorch/pytorch).
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import Terminated, require
+from annotated_transformer.errors import ConfigError, Terminated, require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.shards import Shards
@@ -23,7 +25,6 @@ from annotated_transformer.training.distributed.processes import ALONE, Processe
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.training.run_directory import begin_run, kept_from_others
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -116,7 +117,7 @@ def train(
             corpus = corpus or checkpoint.read_config(out).get("corpus", "")
         else:
             if processes.is_first:
-                begin_run(out)
+                checkpoint.begin_run(out)
             if init:
                 load_weights(run.model, initial, path)
         if processes.is_first:
@@ -208,3 +209,31 @@ class Interrupts:
         if self.waiting:
             self.waiting = False
             raise self.stop
+
+
+@contextmanager
+def kept_from_others(directory: str | Path, processes: Processes) -> Iterator[None]:
+    """Keep other runs from training in `directory` inside the block.
+
+    Rank 0 locks a file there; the lock ends with its process, however that ends. Raises ConfigError
+    in all processes where another run holds it.
+    """
+    path = Path(directory) / ".lock"
+    lock = FileLock(path)
+
+    def acquire() -> bytes:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            message = f"another process trains in {directory}: name another directory"
+            raise ConfigError(message) from None
+        return b""
+
+    processes.from_first(acquire)
+    try:
+        yield
+    finally:
+        if lock.is_locked and os.name == "posix":
+            path.unlink(missing_ok=True)  # who has opened it finds that it is gone, and tries again
+        lock.release()

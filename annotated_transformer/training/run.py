@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import LocalError, is_lack_of_memory, require
-from annotated_transformer.fast.attention_kernels import without_cudnn_attention
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
     Packing,
     Packings,
     packed_decode,
     packings_where_they_pay,
+    without_cudnn_attention,
 )
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch
@@ -204,7 +204,8 @@ class TrainingRun:
                 self.n_batches += 1
                 yield batch
             require(self.n_batches > 0, nothing_to_train_on(config))
-            self.epoch, self.n_batches = self.epoch + 1, 0
+            self.epoch += 1
+            self.n_batches = 0
 
     @_naming_the_batch_that_memory_cannot_hold
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:

@@ -25,7 +25,6 @@ from annotated_transformer.errors import (
 from annotated_transformer.files import flush_to_disk
 from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.training.run_directory import remove_temporaries
 from annotated_transformer.training.state_checks import (
     from_json,
     moments,
@@ -166,7 +165,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     another vocabulary. A newer state that is damaged is set aside with a message.
     """
     if run.processes.is_first:
-        remove_temporaries(out)
+        checkpoint.remove_temporaries(out)
     path = path or newest_state(run.model.config, out)
     tensors, metadata = weights.load_tensors(path)
     model_config = checkpoint.read_model_config(out)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from annotated_transformer.config import DecodeConfig, ModelConfig
 from annotated_transformer.errors import require
-from annotated_transformer.fast.attention_kernels import without_cudnn_attention
+from annotated_transformer.fast.packing import without_cudnn_attention
 
 
 @runtime_checkable
