@@ -117,6 +117,7 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
 
     from annotated_transformer.checkpoint.directory import require_room_for_run, state_files
 
+    # `require_room_for_run` would refuse a run too, but knows no flags.
     require(
         not state_files(out),
         f"{out} already holds a run: add --resume to go on with it, or name another directory",

@@ -25,7 +25,7 @@ def _varlen_attn(*args: Any, **options: Any) -> Any:
 
 
 varlen_attn: Any = _varlen_attn if torch.__version__ >= "2.11" else None
-"""None before PyTorch 2.11: the kernel is made causal by its windows, which it has since then."""
+"""None before PyTorch 2.11, whose kernel lacks `window_size`, by which we make it causal."""
 
 
 class Packing:
@@ -71,13 +71,15 @@ class Packing:
 
     def pack(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "R D"]:
         """The rows of real positions, sentence after sentence."""
+        # Backward passes of our own, here and in `unpack`, gained nothing (LOG.md, "Padding: packed
+        # training").
         return x.flatten(0, 1).index_select(0, self.positions)
 
     def unpack(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "B L D"]:
         """Every row back in its place.
 
-        A position of padding holds the first row. That changes no value and no gradient: attention
-        gives padding no weight as a key, and `pack` leaves out what padding finds as a query.
+        A position of padding gets a copy of the first row. That changes no value and no gradient:
+        attention gives no weight to a key at padding, and `pack` drops the output of a query there.
         """
         return x.index_select(0, self.rows).view(*self.shape, -1)
 
@@ -102,9 +104,9 @@ def packed_decode(
 ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
     """The decoder's output, with little computed on padding, and the position of each of its rows.
 
-    Positions count the B x T of `target_in`. The rows are those of `model.decode`, computed by the
-    same layers; a test holds values and gradients equal. Each side is packed as `packings` says, by
-    default where it pays: then a few rows may be padding.
+    A position is an index into the flattened `target_in`. The rows are those of `model.decode`,
+    computed by the same layers; a test holds values and gradients equal. Each side is packed as
+    `packings` says, by default where it pays; a side that is not packed keeps its padding as rows.
     """
     mask = model.source_mask(source)
     source_packing, packing = packings or packings_where_they_pay(model, source, target_in)

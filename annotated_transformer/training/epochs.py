@@ -57,7 +57,7 @@ class TrainingPairs:
         if isinstance(pairs, Shards):
             require(
                 not config.bpe_dropout,
-                "bpe_dropout encodes the text anew in every epoch, and shards hold none: "
+                "bpe_dropout encodes the text anew in every epoch, and shards hold no text: "
                 f"it must be 0 with shards, got {config.bpe_dropout}",
             )
             require(
@@ -72,7 +72,7 @@ class TrainingPairs:
 
     def __call__(self, epoch: int) -> EpochPairs:
         config = self.config
-        seed = config.seed * 100_003 + epoch
+        seed = config.seed * 100_003 + epoch  # more than the epochs of a run: no two seeds meet
         if not isinstance(self.pairs, Shards) and (not len(self.encoded) or config.bpe_dropout):
             longest = MAX_SENTENCE_TOKENS + 1 if config.window else config.max_length
             ids = encode_pairs(self.tokenizer, self.pairs, longest, config.bpe_dropout, seed)
@@ -97,7 +97,7 @@ class TrainingPairs:
         ids = self.encoded
         n_left_out = n - (n_fitting(ids, most) if isinstance(ids, PairStore) else len(ids))
         if n_left_out:
-            reason = f"they have no token, or more than max_length {most}, on a side"
+            reason = f"a side has no token, or more than max_length {most}"
             say(f"{n_left_out:,} of {n:,} training pairs are left out: {reason}")
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 Validate = Callable[[Transformer], dict[str, float]]
-"""A function that measures a model in training: numbers by name. It leaves the model unchanged."""
+"""A function that measures a model in training and leaves it unchanged; it returns numbers by
+name."""
 
 
 def train(
@@ -54,10 +55,10 @@ def train(
 
     The checkpoint directory `out` is written on the way. Every `log_every` steps a line goes to
     `out`/log.jsonl: step, loss and nll (nats per real target token), rate, tokens_per_s (real
-    target tokens); in float16 also skipped, the number of steps skipped so far because a gradient
-    overflowed, and the scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu
-    (greedy search), or with what `validate(model)` returns. A value that is not finite is null.
-    `progress` shows the same on standard error. `resume` continues a run from its last checkpoint,
+    target tokens); in float16 also skipped (the number of steps skipped so far because a gradient
+    overflowed) and scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu (greedy
+    search), or with what `validate(model)` returns. A value that is not finite is null. `progress`
+    shows these figures on standard error. `resume` continues a run from its last checkpoint,
     on the same pairs with the same tokenizer, and on the CPU ends with the weights of an
     uninterrupted run (unless `bpe_dropout` is on, whose draws differ from process to process).
     `init` begins with the weights of another run.
@@ -73,8 +74,8 @@ def train(
 
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
-    stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs, and
-    calls a `validate` of one's own.
+    stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs. A
+    `validate` that is passed in is called by every process.
 
     >>> pairs = [("a cab fed a bee", "eeb a def bac a"), ("a bad bee", "eeb dab a")] * 20
     >>> tokenizer = Tokenizer.train([text for pair in pairs for text in pair], vocab_size=280)
@@ -133,6 +134,8 @@ def train(
                         log.write_validation(validate)
                     if run.steps == train_config.train_steps:
                         break
+                    # Not in a thread, which would take the interpreter from the one that launches
+                    # the kernels (LOG.md, "Batches on the host").
                     drawn = [next(batches) for _ in range(train_config.accumulate)]
                     with signals.held():
                         log.add(*run.step(drawn))
@@ -141,7 +144,7 @@ def train(
                         if is_due(train_config.checkpoint_every):
                             state.save(run, out)
                         elif validate is not None and is_due(train_config.validate_every):
-                            # Checkpoints to average keep their own, equal distances.
+                            # Checkpoints to average stay `checkpoint_every` steps apart.
                             state.save(run, out, to_average=False)
             except KeyboardInterrupt:
                 if run.saved_steps < run.steps and not signals.broke_in:
@@ -169,8 +172,8 @@ class Interrupts:
     then true. Only the main thread of a process gets signals; in other threads nothing changes.
 
     With several processes, `agree` says whether one of them got a signal. Then every signal is
-    deferred to the end of a held block, and the processes stop together: torchrun, which sends
-    each a Ctrl-C of its own, kills those that do not end.
+    deferred to the end of a held block, and the processes stop together: torchrun passes Ctrl-C on
+    to each, and kills those that do not end.
     """
 
     def __init__(self, agree: Callable[[bool], bool] | None = None) -> None:
@@ -235,5 +238,5 @@ def kept_from_others(directory: str | Path, processes: Processes) -> Iterator[No
         yield
     finally:
         if lock.is_locked and os.name == "posix":
-            path.unlink(missing_ok=True)  # who has opened it finds that it is gone, and tries again
+            path.unlink(missing_ok=True)  # a process that waits finds it gone and tries anew
         lock.release()
