@@ -154,14 +154,15 @@ def _variations(verbs: Any) -> None:
 
 
 def _export(verbs: Any) -> None:
-    summary = "write the weights alone, with a card, to give away"
+    summary = "write the weights alone, with a card, to give away, or a model for another program"
     example = "runs/de-averaged --out model --dtype float16"
     verb = _verb(verbs, commands.export, summary, example, CHECKPOINT)
     add = verb.add_argument
     add("--out", required=True, metavar="DIR", help="directory to write")
+    add("--to", choices=commands.EXPORTS, help="the program that reads it (default: this one)")
     types = ("float32", "float16")
-    add("--dtype", choices=types, default=types[0], help="float16 halves the file")
-    add("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
+    add("--dtype", choices=types, help="float16 halves the file (default float32)")
+    add("--notes", metavar="TEXT", help="a paragraph for the card, such as the scores")
 
 
 def _export_page(verbs: Any) -> None:

@@ -21,7 +21,7 @@ from annotated_transformer.files import write_text
 from annotated_transformer.text import corpus
 
 
-def export_weights(
+def export_checkpoint(
     directory: str | Path, out: str | Path, dtype: str = "float32", notes: str = ""
 ) -> Path:
     """Write the model in `directory` to the new checkpoint directory `out`.
