@@ -27,7 +27,7 @@ from annotated_transformer.files import require_writable
 if TYPE_CHECKING:
     from annotated_transformer.translation.translator import Translator
 
-EXPORTS: dict[str, tuple[str, ...]] = {}
+EXPORTS: dict[str, tuple[str, ...]] = {"huggingface": ("dtype", "notes")}
 """Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
 
 
@@ -213,6 +213,13 @@ def export(args: Namespace) -> None:
         require_none(args, unused, f"an export to {args.to} does not take it")
     module = import_module(f"annotated_transformer.interop.{args.to or 'our_own'}")
     print(module.export_checkpoint(args.directory, args.out, **options))
+
+
+def import_(args: Namespace) -> None:
+    """Write another program's model as a checkpoint."""
+    from annotated_transformer.interop.importing import import_checkpoint
+
+    print(import_checkpoint(args.directory, args.out))
 
 
 def export_page(args: Namespace) -> None:
