@@ -16,7 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("READERS", str(HERE.parents[1] / ".readers" / "bin" / "python"))
-PATIENCE = 900
+PATIENCE = 3600
 
 
 @functools.cache
