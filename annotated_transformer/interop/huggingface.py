@@ -33,15 +33,9 @@ from annotated_transformer.model.transformer import Transformer
 
 OURS = "annotated_transformer"
 """The key of config.json under which our own stands."""
-FILES = (
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "README.md",
-)
+TOKENIZER_FILES = "tokenizer.json", "tokenizer_config.json", "tokenizer.model"
+MODEL_FILES = "config.json", "generation_config.json", "model.safetensors"
+FILES = (*MODEL_FILES, *TOKENIZER_FILES, "README.md")
 CLASSES = {
     "post": ("marian", "MarianMTModel"),
     "pre": ("pegasus", "PegasusForConditionalGeneration"),

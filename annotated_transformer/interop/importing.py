@@ -24,6 +24,7 @@ from annotated_transformer.interop.parameter_names import (
     LOGITS_BIAS,
     NEVER,
     TABLE,
+    Parameter,
     in_order,
     parameters,
     sines_first,
@@ -36,7 +37,7 @@ from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
 TABLES = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 """More names of the shared embedding, which a file may have several times."""
 HEADS = "lm_head.weight", "model.decoder.output_projection.weight"
-LEARNED = "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"
+LEARNED = "model.encoder.embed_positions.weight"
 COMPUTED = re.compile(r"model\.(encoder|decoder)\.embed_positions\.(weight|_float_tensor)")
 
 
@@ -71,14 +72,12 @@ def import_checkpoint(directory: str | Path, out: str | Path) -> Path:
     kind = source.config.get("model_type")
     known = ("marian", "pegasus", "fsmt")
     require(
-        kind in known,
-        f"{directory} has a model of type {kind!r:.40}: {', '.join(known)} can be imported",
+        kind in known, f"{directory} has a model of type {kind!r:.40}, not {' or '.join(known)}"
     )
     is_ours = OURS in source.config
     require(
         is_ours or kind != "pegasus",
-        f"{directory} has a Pegasus that this program has not written: its text is split in "
-        "another way",
+        f"{directory} has a Pegasus that was not exported here, whose text is split in another way",
     )
     model_of = _our_own if is_ours else _from_marian if kind == "marian" else _from_fsmt
     config, tokenizer, tensors, extra = model_of(source)
@@ -92,19 +91,14 @@ _Model = tuple[ModelConfig, Tokenizer, dict[str, Tensor], dict[str, Any]]
 
 
 def _opened(directory: Path) -> _Source:
-    path = directory / "config.json"
-    try:
-        config = read_json(path, checkpoint.MAX_CONFIG_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"{directory} is no model of Hugging Face: it has no config.json"
-        ) from None
+    config = read_json(directory / "config.json", checkpoint.MAX_CONFIG_BYTES)
     path = directory / "model.safetensors"
-    if not path.exists() and (directory / "pytorch_model.bin").exists():
-        raise ConfigError(
-            f"{directory / 'pytorch_model.bin'} can run code when it is read, so it is not opened: "
-            f"to make model.safetensors of it, run there: {CONVERT}"
-        )
+    old = directory / "pytorch_model.bin"
+    require(
+        path.exists() or not old.exists(),
+        f"{old} can run code when it is read, so it is not opened: to make model.safetensors "
+        f"of it, run there: {CONVERT}",
+    )
     return _Source(directory, config, path, weights.tensor_shapes(path))
 
 
@@ -124,29 +118,21 @@ def _our_own(source: _Source) -> _Model:
     )
     tokenizer = Tokenizer.load(source.directory / "tokenizer.model")
     checkpoint.require_vocabulary(tokenizer, config, source.directory)
-    theirs, tensors = _read(source, config, config.vocab_size)
-    tensors["embedding.bias"] = theirs[LOGITS_BIAS].flatten()
+    tensors = _read(source, config, config.vocab_size)
     for option, part in (("bias", "attention.W_"), ("output_bias", "embedding.bias")):
         biases = [name for name in tensors if part in name and name.endswith(".bias")]
         if any(tensors[name].any() for name in biases):
             config = config.replace(**{option: True})
         elif not getattr(config, option):
             tensors = {name: tensor for name, tensor in tensors.items() if name not in biases}
-    if config.positions == "learned":
-        encoder, decoder = (theirs[name] for name in LEARNED)
-        same = torch.equal(encoder, decoder)
-        require(same, f"{source.path} has other positions in the decoder than in the encoder")
-        tensors["positions.weight"] = encoder
     return config, tokenizer, tensors, extra
 
 
 def _from_marian(source: _Source) -> _Model:
     """An opus-mt model: two SentencePiece models and one vocabulary of both."""
     pieces = _vocabulary(source.directory / "vocab.json")
-    first, second = (
-        read_bounded(_file(source.directory, f"{side}.spm"), MAX_MODEL_BYTES)
-        for side in ("source", "target")
-    )
+    models = (source.directory / f"{side}.spm" for side in ("source", "target"))
+    first, second = (read_bounded(path, MAX_MODEL_BYTES) for path in models)
     settings = _settings(source, positions="sinusoidal", first_position=0)
     config, tensors, order = _with_our_ids(source, settings, pieces)
     names = [pieces[i] if i is not None else BEGIN for i in order]
@@ -160,36 +146,21 @@ def _from_fsmt(source: _Source) -> _Model:
         pieces == _vocabulary(source.directory / "vocab-tgt.json"),
         f"{source.directory} has a vocabulary for each side, and ours is one for both",
     )
-    found = source.config.get("langs") or []
-    require(
-        isinstance(found, list) and len(found) == 2 and all(isinstance(one, str) for one in found),
-        f"{source.directory / 'config.json'}: langs must be two languages, got {found!r:.40}",
-    )
-    path = _file(source.directory, "merges.txt")
-    try:
-        merges = read_bounded(path, MAX_MODEL_BYTES).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8: {error}") from None
+    merges = read_bounded(source.directory / "merges.txt", MAX_MODEL_BYTES)
     pad_id = _whole(source, "pad_token_id", 1)
     settings = _settings(source, positions="concatenated", first_position=pad_id + 1)
     config, tensors, order = _with_our_ids(source, settings, pieces)
     names = [pieces[i] if i is not None else BEGIN for i in order]
-    return config, Tokenizer(fairseq_vocabulary(merges, names, found)), tensors, {}
-
-
-def _file(directory: Path, name: str) -> Path:
-    require((directory / name).exists(), f"{directory} has no {name}")
-    return directory / name
+    vocabulary = fairseq_vocabulary(merges, names, source.config.get("langs"))
+    return config, Tokenizer(vocabulary), tensors, {}
 
 
 def _vocabulary(path: Path) -> list[str]:
     """The pieces in the order of their ids, which must be 0, 1, 2, ..."""
-    ids = read_json(_file(path.parent, path.name), MAX_MODEL_BYTES)
+    ids = read_json(path, MAX_MODEL_BYTES)
     is_numbered = all(type(i) is int for i in ids.values())
-    require(
-        is_numbered and sorted(ids.values()) == list(range(len(ids))),
-        f"{path} must number its {len(ids):,} pieces from 0 on",
-    )
+    is_numbered = is_numbered and sorted(ids.values()) == list(range(len(ids)))
+    require(is_numbered, f"{path} must number its {len(ids):,} pieces from 0 on")
     require("<unk>" in ids, f"{path} has no piece <unk>")
     return sorted(ids, key=ids.__getitem__)
 
@@ -212,24 +183,15 @@ def _settings(source: _Source, positions: str, first_position: int) -> ModelConf
             sides[0] == sides[1],
             f"{path}: encoder and decoder must be alike, got {name} {sides[0]} and {sides[1]}",
         )
-    for name, must in (
-        ("scale_embedding", True),
-        ("share_encoder_decoder_embeddings", True),
-        ("normalize_before", False),
-        ("normalize_embedding", False),
-        ("add_final_layer_norm", False),
-        ("add_bias_logits", False),
-        ("static_position_embeddings", True),
-    ):
-        got = theirs.get(name, must if name != "scale_embedding" else None)
-        require(got == must, f"{path}: {name} must be {must}, got {got!r:.40}")
+    on = ("share_encoder_decoder_embeddings", "static_position_embeddings", "scale_embedding")
+    off = ("normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits")
+    for name in (*on, *off):
+        got = theirs.get(name, name in on[:2])
+        require(got == (name in on), f"{path}: {name} must be {name in on}, got {got!r:.40}")
     activations = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
     activation = str(theirs.get("activation_function"))
-    require(
-        activation in activations,
-        f"{path}: activation_function must be one of {', '.join(activations)}, "
-        f"got {activation:.40}",
-    )
+    rule = f"{path}: activation_function must be one of {', '.join(activations)}"
+    require(activation in activations, f"{rule}, got {activation:.40}")
     named = (source.shapes[name] for name in (TABLE, *TABLES) if name in source.shapes)
     n_rows = (*next(named, ()), 0)[0]
     try:
@@ -269,24 +231,18 @@ def _with_our_ids(
         f"{source.directory}: the vocabulary has {len(pieces):,} pieces, the weights {n_rows:,} "
         f"rows, and padding, end and unknown are {pad}, {eos} and {unk}: they do not fit",
     )
-    others = [i for i in range(n_rows) if i not in special]
-    order = [pad, None, eos, unk, *others]
-    theirs, tensors = _read(source, config, n_rows)
-    begin = tensors["embedding.weight"][start]
-    if not begin.any():
-        config = config.replace(zero_start=True)
+    order = [pad, None, eos, unk, *(i for i in range(n_rows) if i not in special)]
+    tensors = _read(source, config, n_rows)
     rows = torch.tensor([start if i is None else i for i in order])
-    tensors["embedding.weight"] = tensors["embedding.weight"][rows]
-    bias = theirs.get(LOGITS_BIAS, torch.zeros(1, n_rows)).flatten()[rows]
-    bias[[PAD_ID, BOS_ID]] = NEVER
-    tensors["embedding.bias"] = bias
-    return config, tensors, order
+    for name in ("embedding.weight", "embedding.bias"):
+        tensors[name] = tensors[name][rows]
+    tensors["embedding.bias"][[PAD_ID, BOS_ID]] = NEVER
+    is_zero = not tensors["embedding.weight"][BOS_ID].any()
+    return config.replace(zero_start=is_zero), tensors, order
 
 
-def _read(
-    source: _Source, config: ModelConfig, n_rows: int
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights by their names, and by ours in our order, in float32; all have biases.
+def _read(source: _Source, config: ModelConfig, n_rows: int) -> dict[str, Tensor]:
+    """The weights by our names in our order, in float32, with a bias wherever there may be one.
 
     Raises ConfigError unless the file has the shapes of this model, with `n_rows` tokens, before
     anything of that size is made, and where the embedding is not one for all of its uses.
@@ -303,9 +259,9 @@ def _read(
     with torch.device("meta"):
         model = Transformer(config.replace(vocab_size=n_rows, bias=True, output_bias=False))
     sizes = weights.shapes_of(model.state_dict())
-    expected = {one.theirs: sizes[one.ours] for one in named}
     if config.positions == "learned":
-        expected |= dict.fromkeys(LEARNED, sizes["positions.weight"])
+        named.append(Parameter("positions.weight", LEARNED, None))
+    expected = {one.theirs: sizes[one.ours] for one in named}
     may_be = dict.fromkeys((TABLE, *TABLES, *HEADS), sizes["embedding.weight"])
     may_be |= {LOGITS_BIAS: (1, n_rows)}
     found = {name: s for name, s in source.shapes.items() if not COMPUTED.fullmatch(name)}
@@ -329,4 +285,5 @@ def _read(
     if not config.scaled_attention:
         for name in (name for name in ours if ".W_Q." in name):
             ours[name] = ours[name] / math.sqrt(config.d_k or 1)
-    return theirs, ours
+    ours["embedding.bias"] = theirs.get(LOGITS_BIAS, torch.zeros(1, n_rows)).flatten()
+    return ours

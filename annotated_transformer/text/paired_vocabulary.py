@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError, require
@@ -37,22 +37,15 @@ def marian_vocabulary(source: bytes, target: bytes, pieces: list[str]) -> bytes:
     return _written(pieces, {name: b64encode(model).decode() for name, model in sides.items()})
 
 
-def fairseq_vocabulary(merges: str, pieces: list[str], languages: list[str]) -> bytes:
+def fairseq_vocabulary(merges: bytes, pieces: list[str], languages: Any) -> bytes:
     """From the text of merges.txt, the pieces by id, and the languages of source and target."""
-    pairs = [line.split()[:2] for line in merges.split("\n") if len(line.split()) >= 2]
+    lines = (line.split() for line in merges.decode("utf-8", "replace").split("\n"))
+    pairs = [line[:2] for line in lines if len(line) >= 2]
     return _written(pieces, {"merges": pairs, "languages": languages})
 
 
 def _written(pieces: list[str], parts: dict[str, Any]) -> bytes:
     return json.dumps({**parts, "pieces": pieces}, ensure_ascii=False).encode()
-
-
-class Splitter(Protocol):
-    """What cuts a text into pieces and puts pieces together."""
-
-    def split(self, text: str) -> list[str]: ...
-
-    def join(self, pieces: list[str]) -> str: ...
 
 
 class PairedVocabulary:
@@ -126,7 +119,7 @@ class PairedVocabulary:
         return self._splitters[1].join(pieces)
 
 
-def _splitters(parts: dict[str, Any], processor: Callable[[bytes], Any]) -> list[Splitter]:
+def _splitters(parts: dict[str, Any], processor: Callable[[bytes], Any]) -> list[Any]:
     """The source's and the target's."""
     if "merges" in parts:
         ranks = {(str(left), str(right)): i for i, (left, right) in enumerate(parts["merges"])}

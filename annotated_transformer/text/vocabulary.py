@@ -48,6 +48,8 @@ def read_vocabulary(model_bytes: bytes) -> Vocabulary:
     Raises ConfigError for one that is made in another way than `Tokenizer.train` makes it, with
     bytes for unknown characters and a space before each text.
     """
+    is_pair = model_bytes[:1] == b"{"
+    require(not is_pair, "the model has two vocabularies of another maker, which have no form here")
     model = list(fields(model_bytes))
     pieces = [dict(fields(message)) for tag, message in model if tag == PIECE]
     training, normalizing = (

@@ -197,15 +197,15 @@ def of_one_side(tensors):
 
 
 HOSTILE = {
-    "no folder": (lambda f: shutil.rmtree(f), "is no model of Hugging Face: it has no config"),
+    "no folder": (lambda f: shutil.rmtree(f), "config.json: No such file or directory"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     "another model": (
         lambda f: changed(f / "config.json", model_type="t5"),
-        "has a model of type 't5': marian, pegasus, fsmt can be imported",
+        "has a model of type 't5', not marian or pegasus or fsmt",
     ),
     "a Pegasus of another": (
         lambda f: changed(f / "config.json", model_type="pegasus"),
-        "has a Pegasus that this",
+        "has a Pegasus that was not exported here",
     ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "no such file"),
     "a pickle": (
@@ -284,7 +284,7 @@ HOSTILE = {
         lambda f: (f / "source.spm").write_bytes(b"\x0a\xff"),
         "is not a SentencePiece model",
     ),
-    "no target": (lambda f: (f / "target.spm").unlink(), "has no target.spm"),
+    "no target": (lambda f: (f / "target.spm").unlink(), "target.spm: No such file or directory"),
 }
 
 
@@ -326,3 +326,16 @@ def test_what_is_ours_needs_its_vocabulary(tmp_path):
     )
     with pytest.raises(ConfigError, match="the tokenizer has 270 tokens"):
         import_checkpoint(theirs, tmp_path / "back")
+
+
+def test_two_vocabularies_are_refused_on_the_way_out_in_a_line(tmp_path, capsys):
+    _, theirs = from_elsewhere(tmp_path)
+    import_checkpoint(theirs, tmp_path / "back")
+    for command in (["export", "--to", "huggingface"], ["export-page"]):
+        arguments = [command[0], str(tmp_path / "back"), *command[1:], "--out", str(tmp_path / "x")]
+        assert cli.main(arguments) == 2
+        said = capsys.readouterr().err
+        assert "two vocabularies of another maker" in said and said.count("\n") == 1
+        assert not (tmp_path / "x").exists()
+    export = ["export", str(tmp_path / "back"), "--out", str(tmp_path / "x"), "--dtype", "float16"]
+    assert cli.main(export) == 0
