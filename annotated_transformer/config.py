@@ -60,6 +60,12 @@ class ModelConfig(Settings):
     (Su et al. 2021), `activation="swiglu"` (Shazeer 2020), whose W_1 has 2 d_ff columns, and
     `qk_norm`, which normalises each head's queries and keys (Henry et al. 2020).
 
+    Four are what models of other programs have (`interop`). `output_bias` is added to the logits,
+    as in Marian; `zero_start` embeds bos as zeros, as Marian and the authors' code do, which shifts
+    the target right by a row of them. `first_position` is the sinusoid of the first token: 2 in
+    fairseq, 0 in the authors' code and in the text. `final_norm` is one more LayerNorm after each
+    post-norm stack, as in `torch.nn.Transformer`; the authors' code and pre-norm have it anyway.
+
     >>> ModelConfig.tiny(vocab_size=8000, norm="pre").d_model
     128
     """
@@ -79,6 +85,10 @@ class ModelConfig(Settings):
     scaled_attention: bool = True
     rms_norm: bool = False
     qk_norm: bool = False
+    final_norm: bool = False
+    output_bias: bool = False
+    zero_start: bool = False
+    first_position: int = 0
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0
     initialization: Initialization = "glorot"
@@ -117,6 +127,12 @@ class ModelConfig(Settings):
         require(
             self.positions != "rotary" or cast(int, self.d_k) % 2 == 0,
             f"rotary positions turn pairs of channels and need an even d_k, got {self.d_k}",
+        )
+        sinusoids = self.positions in ("sinusoidal", "concatenated")
+        require(
+            0 <= self.first_position <= (MAX_SIZE if sinusoids else 0),
+            f"first_position is a sinusoid's, at least 0, got {self.first_position} with "
+            f"positions={self.positions}",
         )
         ids = self.special_ids
         require(

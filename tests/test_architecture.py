@@ -31,6 +31,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "sentencepiece": {"text.tokenizer"},
     "sacrebleu": {"translation.evaluation"},
     "safetensors": {"checkpoint.weights"},
+    "sacremoses": {"text.paired_vocabulary"},
     "datasets": {"text.corpus"},
     "unearth": {"text.package_index"},
     "tensorboard": {"training.log"},

@@ -13,18 +13,22 @@ import sys
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from annotated_transformer.command_line import train_verb
 from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
-from annotated_transformer.command_line.options import require_none
+from annotated_transformer.command_line.options import given, require_none
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require
 from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
     from annotated_transformer.translation.translator import Translator
+
+EXPORTS: dict[str, tuple[str, ...]] = {"huggingface": ("dtype", "notes")}
+"""Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
 
 
 def prepare(args: Namespace) -> None:
@@ -202,10 +206,20 @@ def variations(args: Namespace) -> None:
 
 
 def export(args: Namespace) -> None:
-    """Write a checkpoint's weights in another type, with a card that says what they are."""
-    from annotated_transformer.interop.export import export_weights
+    """Write a checkpoint to give away, in our own form or in another program's."""
+    options = {name: vars(args)[name] for name in ("dtype", "notes") if given(args, [name])}
+    if args.to:
+        unused = [name for name in options if name not in EXPORTS[args.to]]
+        require_none(args, unused, f"an export to {args.to} does not take it")
+    module = import_module(f"annotated_transformer.interop.{args.to or 'our_own'}")
+    print(module.export_checkpoint(args.directory, args.out, **options))
 
-    print(export_weights(args.directory, args.out, args.dtype, args.notes))
+
+def import_(args: Namespace) -> None:
+    """Write another program's model as a checkpoint."""
+    from annotated_transformer.interop.importing import import_checkpoint
+
+    print(import_checkpoint(args.directory, args.out))
 
 
 def export_page(args: Namespace) -> None:

@@ -33,8 +33,8 @@ from annotated_transformer.checkpoint.weights import save_tensors
 from annotated_transformer.files import require_room, write_text
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.page.int8_rows import rounded_tensors, with_int8_rows
-from annotated_transformer.page.vocabulary import read_vocabulary
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.vocabulary import read_vocabulary
 from annotated_transformer.translation.translator import Translator
 
 ENGINE = ("tokenizer.js", "products.js", "transformer.js", "search.js", "translator.js")

@@ -93,7 +93,7 @@ class TrainingLoss(nn.Module):
             return smoothed_cross_entropy(logits, target_out, self.eps_ls, pad_id)
         x_RD, positions_R = packed_decode(model, batch.source, batch.target_in, packings)
         target_R = batch.target_out.flatten()[positions_R]
-        if self.blockwise:
+        if self.blockwise and model.embedding.bias is None:
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, self.eps_ls, pad_id)
         return smoothed_cross_entropy(model.logits(x_RD), target_R, self.eps_ls, pad_id)
 
