@@ -92,10 +92,14 @@ def _specification(model: Transformer, pieces: list[str]) -> Any:
             stack.position_encodings.encodings = _numbers(table)
         for layer, own_layer in zip(stack.layer, own.layers, strict=True):
             _set_layer(layer, own_layer)
-        if c.norm == "pre":
+        if c.norm == "pre" or c.final_norm:
+            vars(stack).setdefault("layer_norm", specs.common_spec.LayerNormSpec(c.rms_norm))
             _set_norm(stack.layer_norm, own.norm)
     for spec in (encoder.embeddings[0], decoder.embeddings, decoder.projection):
         spec.weight = _numbers(model.embedding.weight)
+    if c.output_bias:
+        decoder.projection.bias = _numbers(model.embedding.bias)
+    decoder.start_from_zero_embedding = c.zero_start
     specification.register_source_vocabulary(pieces)
     specification.register_target_vocabulary(pieces)
     config = specification.config

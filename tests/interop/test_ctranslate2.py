@@ -35,6 +35,7 @@ CONFIGURATIONS = [
     {"scaled_attention": False, "bias": True}, {"positions": "learned", "max_len": 30},
     {"positions": "none"}, {"positions": "concatenated", "N": 1}, {"d_k": 3, "d_v": 3},
     {"rms_norm": True, "norm": "pre", "activation": "swiglu"}, {"positions": "rotary"},
+    {"output_bias": True, "zero_start": True}, {"first_position": 2}, {"final_norm": True},
 ]  # fmt: skip
 
 
