@@ -97,7 +97,7 @@ def _specification(model: Transformer, pieces: list[str]) -> Any:
             _set_norm(stack.layer_norm, own.norm)
     for spec in (encoder.embeddings[0], decoder.embeddings, decoder.projection):
         spec.weight = _numbers(model.embedding.weight)
-    if c.output_bias:
+    if model.embedding.bias is not None:
         decoder.projection.bias = _numbers(model.embedding.bias)
     decoder.start_from_zero_embedding = c.zero_start
     specification.register_source_vocabulary(pieces)

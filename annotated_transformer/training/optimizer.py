@@ -99,7 +99,8 @@ def resolved_precision(precision: str, device: torch.device, d_model: int) -> st
 
 def has_bf16_products() -> bool:
     """Whether this CPU multiplies numbers of bfloat16: AVX512_BF16, and AMX where it is there."""
-    return bool(getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16"))
+    ask = getattr(torch.cpu, "get_capabilities", None)  # not in every PyTorch
+    return ask is not None and bool(ask().get("avx512_bf16"))
 
 
 def require_hardware(precision: str, device: torch.device) -> None:
