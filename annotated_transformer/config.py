@@ -189,18 +189,20 @@ class TrainConfig(Settings):
 
     One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each
     side. Steps are counted from 1. `precision` is the type of the products, weights stay float32:
-    "auto" means bf16 on a GPU that has it in hardware, fp16 on older ones, and fp32 elsewhere. In
-    fp16 the loss is scaled, and a step whose gradients overflow is skipped: it counts as a step,
-    for the rate too, but not for Adam. Two options for small corpora are not the paper's. With
-    `concatenate=1` an epoch has, besides every pair, as many that are two random ones joined
-    (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left out when the
-    training text is encoded, anew in every epoch; its draws differ from one process to the next, so
-    that such a run does not resume bit for bit. `warm_up=False` starts at the peak of the rate and
-    stays there for the first `warmup_steps`, to show what they do. `window` is how many pairs are
-    planned at a time (`planning`); 0 is all of an epoch, or the usual window where they are in
-    shards. `optimizer` and `schedule` offer what came later: "adamw" (Loshchilov and Hutter 2019),
-    "muon" for the stacks' matrices (Jordan 2024), and a rate that warms up to the same peak, is
-    stable, and falls linearly to 0 in the last `decay_share` of the steps ("wsd", Hu et al. 2024).
+    "auto" means bf16 on a GPU that has it in hardware and fp16 on older ones, bf16 also on a CPU
+    that has it (AVX512_BF16) from d_model 256 on, and fp32 elsewhere. A run keeps, on any machine,
+    what it meant where it began. In fp16 the loss is scaled, and a step whose gradients overflow is
+    skipped: it counts as a step, for the rate too, but not for Adam. Two options for small corpora
+    are not the paper's. With `concatenate=1` an epoch has, besides every pair, as many that are two
+    random ones joined (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left
+    out when the training text is encoded, anew in every epoch; its draws differ from one process to
+    the next, so that such a run does not resume bit for bit. `warm_up=False` starts at the peak of
+    the rate and stays there for the first `warmup_steps`, to show what they do. `window` is how
+    many pairs are planned at a time (`planning`); 0 is all of an epoch, or the usual window where
+    they are in shards. `optimizer` and `schedule` offer what came later: "adamw" (Loshchilov and
+    Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and a rate that warms up to the
+    same peak, is stable, and falls linearly to 0 in the last `decay_share` of the steps ("wsd", Hu
+    et al. 2024).
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98

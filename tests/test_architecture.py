@@ -35,6 +35,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "datasets": {"text.corpus"},
     "unearth": {"text.package_index"},
     "tensorboard": {"training.log"},
+    "ctranslate2": {"interop.ctranslate2"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])
 MAX_LINES = 300

@@ -27,7 +27,11 @@ from annotated_transformer.files import require_writable
 if TYPE_CHECKING:
     from annotated_transformer.translation.translator import Translator
 
-EXPORTS: dict[str, tuple[str, ...]] = {"huggingface": ("dtype", "notes")}
+EXPORTS: dict[str, tuple[str, ...]] = {
+    "argos": ("dtype",),
+    "ctranslate2": ("dtype",),
+    "huggingface": ("dtype", "notes"),
+}
 """Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
 
 
@@ -156,6 +160,7 @@ def evaluate(args: Namespace) -> None:
                     "sentences": len(pairs),
                     "int8": args.int8,
                     "dtype": translator.dtype,
+                    "engine": args.engine or "annotated-transformer",
                     **{name: n for name, n in search.to_dict().items() if name != "n_best"},
                 }
             )
@@ -253,10 +258,18 @@ def _search(args: Namespace) -> DecodeConfig:
 
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:
+    from annotated_transformer.checkpoint.directory import load_model
     from annotated_transformer.translation.translator import Translator
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
     device = "cpu" if args.int8 and args.device == "auto" else device_of(args.device)
+    if args.engine:
+        from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
+
+        model, tokenizer = load_model(args.directory)
+        dtype = "int8" if args.int8 else args.dtype or "float32"
+        engine = CTranslate2Engine(model, tokenizer, dtype, device)
+        return Translator(model, tokenizer, max_source=max_source, engine=engine)
     return Translator.from_checkpoint(
         args.directory, device, max_source, args.int8, dtype=args.dtype
     )

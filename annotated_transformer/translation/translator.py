@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
 
 import torch
 
@@ -18,7 +18,7 @@ from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import StepModel, search_beams
+from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -36,6 +36,17 @@ class Translation(NamedTuple):
     text: str
     score: float
     log_p: float
+
+
+class Engine(Protocol):
+    """Another program's search with the same weights, such as `interop.ctranslate2` has."""
+
+    dtype: str
+
+    def search(
+        self, sources: list[list[int]], search: DecodeConfig
+    ) -> list[list[tuple[list[int], float]]]:
+        """For each source, ids without bos and eos, hypotheses as `rerank` takes them."""
 
 
 class Translator:
@@ -59,11 +70,12 @@ class Translator:
         device: torch.device | str = "cpu",
         max_source: int = 1024,
         search_model: StepModel | None = None,
+        engine: Engine | None = None,
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode.
 
-        The search calls `search_model`, by default the model itself. Raises ConfigError for a
-        max_source below 2.
+        The search calls `search_model`, by default the model itself. With `engine`, that searches
+        instead, and `rerank` ranks what it finds. Raises ConfigError for a max_source below 2.
         """
         rule = "max_source must be at least 2 (a token and eos)"
         require(max_source >= 2, f"{rule}, got {max_source}")
@@ -71,7 +83,9 @@ class Translator:
         self.tokenizer = tokenizer
         self.device = torch.device(device)
         self.search_model: StepModel = search_model or self.model
-        self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        self.engine = engine
+        own = str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        self.dtype = engine.dtype if engine else own
         """What the search computes in: "float32", "float16" or "bfloat16"."""
         learned = model.config.positions == "learned"
         # The default of 1,024 is four times the longest side that `TrainConfig` trains on.
@@ -202,14 +216,20 @@ class Translator:
         answers = [[Translation("", 0.0, 0.0)] for _ in lines]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
-            source = pad_source([sources[i] for i in batch], self.model.config.special_ids)
-            found = search_beams(self.search_model, source.to(self.device), search)
+            found = self._search([sources[i] for i in batch], search)
             for i, hypotheses in zip(batch, found, strict=True):
                 if hypotheses:  # a model whose scores are NaN has none
                     answers[i] = [
                         Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses
                     ]
         return answers
+
+    def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Hypothesis]]:
+        if self.engine:
+            found = self.engine.search(sources, search)
+            return [rerank(of_one, search.alpha)[: search.n_best] for of_one in found]
+        source = pad_source(sources, self.model.config.special_ids)
+        return search_beams(self.search_model, source.to(self.device), search)
 
     def _text(self, ids: list[int]) -> str:
         """The text of `ids` on one line: whatever `str.splitlines` takes for its end is a space."""
