@@ -89,6 +89,21 @@ RECIPES = {
         export="book/model", scored="tatoeba-en-de", keeps_stages=True,
         alphas=(0.6, 1.0, 1.4, 1.8),
     ),
+    "visitors": Recipe(
+        "Six million parameters on both corpora of Tatoeba, whose pairs are changed in every epoch "
+        "into such as people type: numbers, names, capitals, marks, slips of the pen; otherwise "
+        "as tatoeba_large.",
+        "tatoeba-all-en-de",
+        (
+            Stage(("--vocab-size", "4800", *_set(
+                augment=True, N=3, d_model=256, d_ff=768, h=4, p_drop=0.1,
+                initialization="glorot", max_tokens=1024, warmup_steps=3000, lr_factor=0.8,
+                train_steps=24000, precision="bf16", validate_every=4000, checkpoint_every=250,
+                keep_checkpoints=20)), average=16),
+        ),
+        export="book/model", scored="tatoeba-en-de", keeps_stages=True,
+        alphas=(0.6, 1.0, 1.4, 1.8),
+    ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
         "multi30k-en-de",
