@@ -282,23 +282,26 @@ class DecodeSettings(TypedDict, total=False):
     alpha: float
     n_best: int
     max_extra: int
+    back: bool
 
 
 @dataclass(frozen=True)
 class DecodeConfig(Settings):
     """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
 
-    Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no
-    number.
+    With `back` a model that learned both ways translates from the language of its targets into that
+    of its sources. Bounds keep a slip of the keyboard from taking the machine's memory, or a score
+    from being no number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
-    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50)
+    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False)
     """
 
     beam_size: int = 4
     alpha: float = 0.6
     n_best: int = 1
     max_extra: int = 50
+    back: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

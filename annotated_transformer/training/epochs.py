@@ -57,11 +57,11 @@ class TrainingPairs:
         self.is_to_say_left_out = processes.is_first
         self.encoded: PairStore | list[TokenPair] = []
         if isinstance(pairs, Shards):
-            for name in ("bpe_dropout", "augment", "both_ways"):
+            for name, off in (("bpe_dropout", 0), ("augment", False), ("both_ways", False)):
                 require(
                     not getattr(config, name),
                     f"{name} encodes the text anew in every epoch, and shards hold none: "
-                    f"it must be off with shards, got {getattr(config, name)}",
+                    f"it must be {off} with shards, got {getattr(config, name)}",
                 )
             require(
                 pairs.is_of(tokenizer),
