@@ -101,10 +101,14 @@ def stream(name: str, split: str, data_dir: PathLike | None = None) -> Iterator[
     """The pairs of `load` one by one; a WMT corpus is read no further than asked."""
     corpus = get(name)
     require(split in SPLITS, f"split must be one of {', '.join(SPLITS)}, got {split}")
+    return iter(corpus.read(corpus, split, _directories(data_dir)))
+
+
+def _directories(data_dir: PathLike | None) -> list[Path]:
     directories = [Path(path) for path in (data_dir, os.environ.get(DATA_VARIABLE)) if path]
     for directory in directories:
         require(directory.is_dir(), f"the data directory {directory} does not exist")
-    return iter(corpus.read(corpus, split, directories))
+    return directories
 
 
 def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
@@ -228,6 +232,11 @@ def tatoeba_all(corpus: Corpus, split: str, directories: list[Path]) -> Iterable
     if split != "train":
         return corpus.beside.read(corpus.beside, split, directories)
     return set_aside(_tatoeba_union(corpus, directories))["train"]
+
+
+def kept_aside(data_dir: PathLike | None = None) -> dict[str, list[Pair]]:
+    """What `set_aside` gives of tatoeba-all-en-de."""
+    return set_aside(_tatoeba_union(CORPORA["tatoeba-all-en-de"], _directories(data_dir)))
 
 
 def _tatoeba_union(corpus: Corpus, directories: list[Path]) -> list[Pair]:
