@@ -81,7 +81,7 @@ def names_of(pair: Pair, known: set[str]) -> list[str]:
 
 def substituted(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs with other numbers on both sides, the same ones every time."""
-    return Augmentation(pairs, {"numbers": 1.0}).epoch("substituted")
+    return Augmentation(pairs).by("numbers", pairs)
 
 
 def bleu_rows(translate: Translate, pairs: Sequence[Pair], label: str) -> dict[str, Any]:

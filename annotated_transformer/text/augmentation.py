@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from annotated_transformer.text.parallel_text import Pair
 
@@ -33,7 +33,7 @@ CHANCES = {
 """How often each rule changes a pair to which it applies, by the name of its method. Of `words`,
 single words with their translations, and of `number_copies`, more pairs with numbers, it is how
 many are added: as a share of all pairs, and for each pair with a number."""
-ROUND_BOTH = ('""', "''", "()", "[]")
+ROUND_BOTH = (('"', '"'), ("'", "'"), ("(", ")"), ("[", "]"))
 ENDS = ("com", "org", "net", "info")
 MIN_WORD = 3  # letters: shorter ones are abbreviations, articles, one letter of an alphabet
 
@@ -108,9 +108,9 @@ class Augmentation:
     `chances` are those of `CHANCES`, or others; a rule that is left out is off.
     """
 
-    def __init__(self, pairs: Sequence[Pair], chances: dict[str, float] | None = None) -> None:
+    def __init__(self, pairs: Sequence[Pair], chances: Mapping[str, float] = CHANCES) -> None:
         self.pairs = pairs
-        self.chances = CHANCES if chances is None else chances
+        self.chances = chances
         self.known_names = names_in(pairs)
         self.list_of_names = sorted(self.known_names)
         self.word_pairs = word_pairs(pairs)
@@ -144,6 +144,11 @@ class Augmentation:
             ending = self.random.choice(("", "", "", ".", "!", "?"))
             changed.append((word + ending, other + ending))
         return changed
+
+    def by(self, rule: str, pairs: Iterable[Pair]) -> list[Pair]:
+        """The pairs that one rule changes all; the same ones every time."""
+        self.random = random.Random(rule)
+        return [getattr(self, rule)(*pair) for pair in pairs]
 
     def number_for_words(self, x: str, y: str) -> Pair:
         """A number in digits on both sides, where each has a number in words."""
@@ -223,8 +228,8 @@ class Augmentation:
         form = self.random.random()
         if form < 0.5:
             left, right = self.random.choice(ROUND_BOTH)
-            other = '""' if left == "'" else left + right
-            return f"{left}{x}{right}", f"{other[0]}{y}{other[1]}"
+            round_target = f'"{y}"' if left == "'" else f"{left}{y}{right}"
+            return f"{left}{x}{right}", round_target
         if form < 0.8:
             emoji = chr(self.random.randint(0x1F600, 0x1F64F)) * self.random.choice((1, 1, 3))
             return f"{x} {emoji}", f"{y} {emoji}"
