@@ -119,4 +119,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    # Without it, completion would miss the names that nobody has asked for yet.
     return sorted({*globals(), *_HOME})

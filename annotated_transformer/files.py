@@ -134,6 +134,7 @@ def remove_left_over(directory: Path, names: str) -> None:
 
     `names` is a regular expression for the names of the files that they were to become.
     """
+    # `_temporary` makes .NAME.HOST.PID, which the first versions made without the host.
     pattern = rf"\.(?:{names})\.(?:(.*)\.)?(\d+)"
     for path in directory.glob(".*"):
         match = re.fullmatch(pattern, path.name)

@@ -6,8 +6,9 @@
 The commit is checked out beside this tree. Two processes, one of each, stay alive and take turns at
 the same work, in either order; what counts is the CPU time of each turn, and a ratio is the median
 over rounds of neighbours. 1.10 says that this tree is 1.1 times as fast. Only what both know is
-used: `train`, `Translator`, the presets with the initial values that both have. Compare with HEAD
-as well: what the same code gets, which has been as low as 0.9, counts as 1 (LOG.md, Speed).
+used: `train`, `Translator`, the presets with the initial values that both have. A process is some
+percent fast or slow for as long as it lives, even with the same code (LOG.md, Speed); so there are
+several launches of both, each tree starting first in turn, and the spread is over launches.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ class Worker:
 
 def compare(
     here: Worker, there: Worker, rounds: int, only: Sequence[str] | None = None
-) -> dict[str, list[float]]:
-    """For each work, or those named, the ratios of CPU seconds, the other's to ours, by round."""
+) -> dict[str, float]:
+    """For each work, or those named, the CPU seconds, the other's to ours: median over rounds."""
     ratios: dict[str, list[float]] = {name: [] for name in only or here.names}
     for worker in (here, there):
         for name in ratios:
@@ -143,7 +144,7 @@ def compare(
             seconds = {worker: worker.seconds(name) for worker in order}
             ratios[name].append(seconds[there] / seconds[here])
             print(f"round {number + 1}, {name}: {ratios[name][-1]:.3f}", file=sys.stderr)
-    return ratios
+    return {name: statistics.median(found) for name, found in ratios.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -152,7 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("commit", help="a commit of this repository")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--launches", type=int, default=4)
     parser.add_argument("--only", action="append", metavar="WORK", help="may be repeated")
     parser.add_argument("--small", action="store_true", help="a rehearsal: a little work")
     parser.add_argument(WORKER, action="store_true", help=argparse.SUPPRESS)
@@ -165,13 +167,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "-q", "--detach", str(tree), args.commit], check=True)
         try:
-            here, there = Worker(ROOT, args.small), Worker(tree, args.small)
-            ratios = compare(here, there, args.rounds, args.only)
-            here.end()
-            there.end()
+            launches = []
+            for number in range(args.launches):
+                first, second = (ROOT, tree) if number % 2 else (tree, ROOT)
+                workers = {first: Worker(first, args.small), second: Worker(second, args.small)}
+                launches.append(compare(workers[ROOT], workers[tree], args.rounds, args.only))
+                for worker in workers.values():
+                    worker.end()
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
-    for name, found in ratios.items():
+    for name in launches[0]:
+        found = [ratios[name] for ratios in launches]
         spread = f"{min(found):.3f} to {max(found):.3f}"
         print(f"{name:24} {statistics.median(found):.3f} times as fast ({spread})")
 

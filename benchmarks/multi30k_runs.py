@@ -92,6 +92,7 @@ SCALED = SIZES | STEPS | dict(initialization="scaled", warmup_steps=1000)
 SHARED = SCALED | dict(max_tokens=1024, accumulate=2)
 # The later stages join every pair once more to another, with less dropout and a lower rate.
 JOINED = dict(concatenate=1, p_drop=0.2, lr_factor=0.3, train_steps=4000)
+# What else was tried is in LOG.md, "Multi30k, Transformer-Tiny, English to German".
 LONG = (
     Stage(SHARED | dict(train_steps=14000)),
     Stage(SHARED | JOINED, seeds=3),

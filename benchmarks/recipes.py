@@ -69,6 +69,7 @@ def _set(**settings: Any) -> tuple[str, ...]:
     return tuple(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
 
 
+# How this one was found is in LOG.md, "A model whose attention is at work".
 RECIPES = {
     "tatoeba_large": Recipe(
         "Six million parameters on the large Tatoeba corpus: Glorot's initial values, a third "

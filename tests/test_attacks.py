@@ -34,7 +34,7 @@ SAYS = {
     "trees_that_nest": "every bracket must be closed, got 100000 open at the end$",
     "vocabulary_as_deep_as_the_stack": "a piece has 200,000 bytes$",
     "vocabulary_of_another": "the weights were trained with another tokenizer than tokenizer.m",
-    "vocabulary_that_leads_out": "its table of characters leads nowhere$",
+    "vocabulary_that_leads_out": "its table of characters points outside it$",
     "vocabulary_with_bytes_for_a_name": "tokenizer.model: this is not a SentencePiece model$",
     "vocabulary_with_more_tokens": "the tokenizer has 283 tokens and the model's vocab_size is 280",
     "weights_of_holes": r"needs 1,280.1 GiB of memory, this machine has [\d.,]+$",

@@ -61,9 +61,9 @@ def entered_by_programs() -> dict[str, list[str]]:
     readable, fast = Translator(model, tokenizer), Translator(model, tokenizer)
     fast.search_model = FastDecoder(model)
 
-    def train_one_step() -> None:
+    def train_one_step(valid_pairs: list[tuple[str, str]]) -> None:
         with tempfile.TemporaryDirectory() as out:
-            train(config, settings, tokenizer, PAIRS, PAIRS[:3], out, progress=False)
+            train(config, settings, tokenizer, PAIRS, valid_pairs, out, progress=False)
 
     def translate() -> None:
         for translator in (readable, fast):
@@ -71,7 +71,8 @@ def entered_by_programs() -> dict[str, list[str]]:
 
     programs = {
         "TrainingRun.step": lambda: run.step([batch]),
-        "train() of one step": train_one_step,
+        "train() of one step": lambda: train_one_step([]),
+        "train() of one step with validation": lambda: train_one_step(PAIRS[:3]),
     }
     return {
         name: entered(program) for name, program in [*programs.items(), ("translate", translate)]

@@ -26,10 +26,11 @@ from torch import Tensor
 
 from annotated_transformer import files
 from annotated_transformer.checkpoint import weights
-from annotated_transformer.config import SPECIAL_IDS, ModelConfig
+from annotated_transformer.config import SPECIAL_IDS, ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.shards import MANIFEST
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -193,3 +194,64 @@ def require_room(out: Path, source: str | Path, names: Iterable[str], made_by: s
     origin = [entry for entry in ("averaged", "dtype") if entry in stored]
     if origin[-1:] != [made_by]:  # the export of an average has both entries
         files.require_room(out, names)
+
+
+def require_room_for_run(directory: str | Path) -> None:
+    """Raise ConfigError unless a new run may begin in `directory`.
+
+    It must hold no run, model, checkpoints or shards, and no other file that a run would overwrite.
+    What a run killed in its first save left there does not count.
+    """
+    path = Path(directory)
+    require(
+        not state_files(path),
+        f"{directory} already holds a run: resume it, or name another directory",
+    )
+    if not _killed_in_its_first_save(path):
+        require(
+            not (path / "model.safetensors").exists(),
+            f"{directory} already holds a model: name another directory",
+        )
+        require(
+            not step_checkpoints(path),
+            f"{path / 'checkpoints'} holds the weights of another run: "
+            "remove it, or name another directory",
+        )
+        files.require_room(path, ("config.json", "tokenizer.model", "log.jsonl"))
+    files.require_room(path, [MANIFEST])
+
+
+def begin_run(directory: str | Path) -> None:
+    """`require_room_for_run`, then remove what a run killed in its first save left there."""
+    require_room_for_run(directory)
+    path = Path(directory)
+    for file in (path / "model.safetensors", path / "log.jsonl", *step_checkpoints(path)):
+        file.unlink(missing_ok=True)
+    remove_temporaries(path)
+
+
+def remove_temporaries(directory: str | Path) -> None:
+    """Remove the half-written files that killed processes of this machine left in a run."""
+    path = Path(directory)
+    names = (
+        r"config\.json|tokenizer\.model|log\.jsonl|(?:model|training(?:\.previous)?)\.safetensors"
+    )
+    files.remove_left_over(path, names)
+    files.remove_left_over(path / "checkpoints", r"step-\d+\.safetensors")
+
+
+def _killed_in_its_first_save(path: Path) -> bool:
+    """Whether `path` holds what a run left that was killed before its first state was written.
+
+    Such a run wrote one checkpoint and perhaps the weights. Exports and averages have an entry in
+    config.json that says what they are, and a run that was resumed has a later checkpoint.
+    """
+    try:
+        stored = read_config(path)
+        config = TrainConfig.from_dict(stored.get("train"))
+    except ConfigError:
+        return False
+    steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]
+    is_first = len(steps) == 1 and steps[0] <= min(config.checkpoint_every, config.train_steps)
+    is_run = not stored.keys() & {"averaged", "dtype"} and not state_files(path)
+    return is_run and (is_first or not (steps or (path / "model.safetensors").exists()))

@@ -11,6 +11,7 @@ from annotated_transformer.errors import require
 
 def count(text: str) -> int:
     """An option's value of at least 1, for argparse."""
+    # argparse makes a usage error of int's ValueError too, with this function's name in it.
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
     return number
@@ -18,6 +19,7 @@ def count(text: str) -> int:
 
 def given(args: Namespace, names: Iterable[str]) -> str:
     """Those of the options that were given: "--sample and --jobs"."""
+    # Not merely what is false: a value of 0 or "" was given as well.
     found = [
         name for name in names if vars(args)[name] is not None and vars(args)[name] is not False
     ]

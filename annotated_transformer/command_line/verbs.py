@@ -237,6 +237,7 @@ def device_of(name: str) -> str:
 
 
 def _search(args: Namespace) -> DecodeConfig:
+    # Of the verbs that search, translate alone has --n-best; the others keep the default.
     names = [field.name for field in fields(DecodeConfig) if hasattr(args, field.name)]
     return DecodeConfig(**{name: getattr(args, name) for name in names})
 

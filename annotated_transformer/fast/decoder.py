@@ -1,4 +1,4 @@
-"""Decoding fast with a trained model: few calls, weights stored for few rows or in few bits."""
+"""Fast decoding with a trained model: few calls, weights laid out for few rows or in few bits."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from annotated_transformer.model.transformer import Transformer
 
 
 class FastDecoder:
-    """`start` and `step` of a model in evaluation mode, with the same values, for search.
+    """`Transformer.start` and `Transformer.step` for search: the same values, sooner.
 
     With few hypotheses, the overhead of calls costs as much as the matrix products. So this class
     avoids nested modules, fuses self-attention's W_Q, W_K and W_V into one matrix, and fuses all
-    decoder layers' W_K and W_V for the source. Tensors have one row per hypothesis or source token.
+    decoder layers' W_K and W_V for the source (LOG.md, "Steps without modules in modules"). Tensors
+    have one row per hypothesis or source token.
 
-    The model is left as it is. Fused matrices are copies, a quarter of a base model; the other
-    parameters are read in place. `start` copies the weights again after `load_state_dict` or an
-    optimizer step. Changes that bypass PyTorch's version counter (`.data`, another dtype, a
-    parameter put in another's place) need a new FastDecoder. Hooks are not called.
+    The model itself does not change. Fused matrices are copies, as large as a quarter of a base
+    model; the other parameters are read in place. `start` copies the weights again after
+    `load_state_dict` or an optimizer step. Changes that bypass PyTorch's version counter (`.data`,
+    another dtype, a parameter put in another's place) need a new FastDecoder. Hooks are not called.
 
-    `keep_float16_copy`: on a CPU, a matrix that float16 holds exactly, as those of a float16
-    checkpoint are, gets a copy in 16 bits, which steps of few rows read. Products and sums stay in
-    float32; only the order of the sums differs.
+    `keep_float16_copy`: on a CPU, each matrix that float16 represents exactly (all of a float16
+    checkpoint) gets a copy in 16 bits, and steps with few rows read the copy. Products and sums
+    stay in float32; only the order of the sums differs.
 
     `dtype`: compute in float16 or bfloat16, from a copy of all parameters in that dtype; a GPU then
     reads half the bytes and multiplies faster. The logits have that dtype too; search turns them
@@ -81,11 +82,11 @@ class FastDecoder:
         self.versions = self._versions()
 
     def _versions(self) -> list[int]:
-        # How often each parameter was changed in place: PyTorch has no other name for it.
+        # PyTorch counts the changes in place of each tensor, and has no public name for the count.
         return [parameter._version for parameter in self.parameters]  # noqa: SLF001
 
     def __reduce__(self) -> tuple[type[FastDecoder], tuple[Transformer, bool, torch.dtype]]:
-        """A copy belongs to a copy of the model."""
+        """Copying or pickling copies the model, and makes a FastDecoder of the copy."""
         return FastDecoder, (self.model, self.keep_float16_copy, self.dtype)
 
     @torch.no_grad()
@@ -109,7 +110,9 @@ class FastDecoder:
         heads = [_split_heads(part, b, self.config.h) for part in parts]
         caches = []
         for keys, values in zip(heads[::2], heads[1::2], strict=True):
-            # K^T has the order in which the product Q K^T reads it.
+            # Stored as K^T, in the order in which the product Q K^T reads them. The order is lost
+            # when a sentence leaves the batch: keeping it gained nothing (LOG.md, "Attention of few
+            # queries on a CPU").
             keys = keys.mT.contiguous().mT if is_batched(source) else keys.contiguous()
             caches.append(LayerCache(keys[:, :, :0], values[:, :, :0], keys, values.contiguous()))
         return DecodingState(caches, mask)

@@ -21,9 +21,9 @@ class Int8Linear(nn.Module):
 
     An entry of W is s_w q_w, with an integer -127 <= q_w <= 127 and its row's s_w = max |w| / 127.
     An entry of x is s_x (q_x - z), in 256 steps from the least to the largest entry, or in 128
-    where the CPU's sums of 256 would not be exact. So an output depends a little on what else is in
-    the batch. The kernels are PyTorch's own, of a kind that it has deprecated (LOG.md, "8 bits",
-    says what replaces them).
+    where the CPU's sums of 256 would not be exact. All rows of x share s_x and z, so an output
+    depends a little on the rest of its batch. The kernels are PyTorch's; the functions that make
+    its quantized tensors are deprecated (LOG.md, "8 bits", says what will replace them).
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         self.out_features = weight.size(0)
         weight = weight.detach().contiguous()
-        # A row of zeros would have a scale of 0, and 0 / 0 is no number that can be rounded.
+        # A row of zeros would have a scale of 0, and 0 / 0 is NaN, which cannot be rounded.
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
         deprecated = ".*quantized tensor creation functions.*deprecated"
@@ -56,7 +56,7 @@ class Int8Linear(nn.Module):
 
     @property
     def weight(self) -> Float[Tensor, "O I"]:
-        """W as it was rounded."""
+        """W after rounding, in float32."""
         return torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
 
     @property
@@ -64,13 +64,13 @@ class Int8Linear(nn.Module):
         return torch.ops.quantized.linear_unpack(self.packed)[1]
 
     def get_extra_state(self) -> Any:
-        raise ConfigError("a model in 8 bits cannot be saved: save it as it was before")
+        raise ConfigError("a model in 8 bits cannot be saved: save it before quantizing")
 
 
 @cache
 def sums_are_exact() -> bool:
-    """Whether this CPU adds products of 8 bits without overflow: one without VNNI does not."""
-    # It adds products of 255 x 127 in pairs, in 16 bits, where the sum saturates at 32,767.
+    """Whether this CPU adds products of 8 bits without overflow, as CPUs with VNNI do."""
+    # The others add two products of 255 x 127 in 16 bits, where the sum saturates at 32,767.
     ones = torch.ones(1, 64)
     linear = torch.ops.quantized.linear_dynamic.default
     return linear(ones, Int8Linear(ones).packed, reduce_range=False).item() > 63
@@ -102,7 +102,7 @@ def quantize(model: Transformer) -> Transformer:
     engines = {"x86", "fbgemm", "onednn", "qnnpack"}
     has_engine = not engines.isdisjoint(torch.backends.quantized.supported_engines)
     has_kernels = has_engine and hasattr(torch, "quantize_per_channel")
-    require(has_kernels, "this PyTorch has no 8-bit kernels for its CPU")
+    require(has_kernels, "this PyTorch has no 8-bit kernels for this CPU")
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):

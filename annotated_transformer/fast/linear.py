@@ -20,8 +20,8 @@ def store_column_major(model: Transformer) -> Transformer:
     """Store the model's matrices column by column, in place: strides change, numbers do not.
 
     x W^T with few rows of x reads all of W. PyTorch stores W (out, in) row by row, so its kernel
-    has to gather or copy W first; a transposed copy is read in order. Training, whose x has many
-    rows, gains nothing from it.
+    has to gather or copy W first; a transposed copy is read in order (LOG.md, "Weights where few
+    rows meet them"). Training, whose x has many rows, gains nothing from it.
     """
     for parameter in model.parameters():
         if parameter.dim() == 2:
@@ -31,7 +31,7 @@ def store_column_major(model: Transformer) -> Transformer:
 
 def column_major(weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
     """A copy of the matrix, stored column by column."""
-    return weight.t().contiguous().t()
+    return weight.t().contiguous().t()  # contiguous() copies; the second t() is a view of the copy
 
 
 class LinearFunctions:
@@ -62,7 +62,8 @@ class LinearFunctions:
     def fused_linear(self, layers: list[Any]) -> Callable[[Tensor], Tensor]:
         """The outputs of several layers side by side, by one product with a copy of their matrices.
 
-        In 8 bits, x is rounded once for all of them.
+        In 8 bits, x is rounded once for all of them. Training, whose products are large, would gain
+        nothing (LOG.md, "Products in training").
         """
         has_bias = layers[0].bias is not None
         with torch.no_grad():
@@ -78,10 +79,10 @@ class LinearFunctions:
 def linear_function(
     weight: Tensor, bias: Tensor | None, keep_float16_copy: bool
 ) -> Callable[[Tensor], Tensor]:
-    """x W^T + b; for few rows of x perhaps from a copy of W in float16, half the bytes to read.
+    """x W^T + b; where x has few rows, perhaps from a copy of W in float16: half the bytes to read.
 
-    The copy is made where it has exactly the same numbers and the kernel that reads it, FBGEMM's,
-    is faster.
+    The copy is made if float16 holds exactly the same numbers. FBGEMM's kernel reads it, for the
+    numbers of rows at which that is faster.
     """
     product = partial(F.linear, weight=weight, bias=bias)
     has_kernel = "fbgemm" in torch.backends.quantized.supported_engines and weight.is_cpu
@@ -91,6 +92,7 @@ def linear_function(
     is_large = weight.numel() >= 2**17
     if not (keep_float16_copy and has_kernel and is_large and is_exact_in_float16(weight)):
         return product
+    # The smaller W, the more rows it takes to make up for the call: 4 with 2^17 numbers in W.
     least = 2**19 // weight.numel()
     most = 16 if "512" in torch.backends.cpu.get_cpu_capability() else sys.maxsize
     float16_copy = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)

@@ -58,7 +58,8 @@ def smoothed_cross_entropy(
     if logits_NV.dtype in (torch.float16, torch.bfloat16):
         logits_NV = logits_NV.float()
     padding_N = target_out.flatten() == pad_id
-    target_N = target_out.flatten().masked_fill(padding_N, 0)  # a pad_id of -100 is no row
+    # A pad_id such as -100 is not an index into V. Any index will do: padding is set to 0 below.
+    target_N = target_out.flatten().masked_fill(padding_N, 0)
     loss_N, nll_N = _SmoothedCrossEntropy.apply(logits_NV, target_N, eps_ls)
     return loss_N.masked_fill(padding_N, 0.0).sum(), nll_N.masked_fill(padding_N, 0.0).sum()
 
@@ -66,10 +67,11 @@ def smoothed_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     """Summed loss and nll of logits x E^T at the real positions, a block at a time.
 
-    The forward pass computes the gradient as well. With p = softmax(z), the gradient of the loss by
-    z is p - (1 - eps) onehot(y) - eps / V. The last term is a constant, so it is never materialised
-    as a (rows x V) array: it adds eps / V times a sum of rows of E to the gradient of x, and of x
-    to that of E. The mean of z is x times the mean of the rows of E.
+    The forward pass computes the gradient as well. With p = softmax(z), the gradient of the loss
+    with respect to z is p - (1 - eps) onehot(y) - eps / V. The last term is a constant, so it is
+    never materialised as a (rows x V) array: it takes eps / V times the sum of all rows of E from
+    the gradient of x, and eps / V times the sum of all x from that of E. The mean of z, which the
+    loss needs, is x times the mean of the rows of E.
     """
 
     @staticmethod
@@ -96,7 +98,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             p_MV = logits_MV.softmax(dim=-1)
             p_M1, z_M1 = p_MV.gather(-1, target_M1), logits_MV.gather(-1, target_M1)
             nll_M1 = -p_M1.log()
-            if (p_M1 < torch.finfo(precision).tiny).any():  # too small for its logarithm
+            if (p_M1 < torch.finfo(precision).tiny).any():  # p has lost digits, or is 0
                 nll_M1 = logits_MV.logsumexp(dim=-1, keepdim=True) - z_M1
             nll += nll_M1.sum()
             sum_of_z = (x_MD.sum(0, dtype=precision) * sum_D).sum()
@@ -138,8 +140,10 @@ def linear_cross_entropy(
 
     PyTorch 2.13 has a function of this name in `torch.nn.functional`, which goes in chunks too, but
     makes all logits, with a warning, as soon as there is label smoothing. A test compares the two;
-    when PyTorch's can smooth in chunks, look again whether ours is still needed.
+    once PyTorch's can smooth in chunks, ours may no longer be needed.
     """
+    # 2^20 logits are 4 MB, which fit the cache; 256 rows gained too little (LOG.md, "The loss
+    # of training").
     block_rows = block_rows or max(128, 2**20 // weight.size(0))
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     rows = (x.flatten(0, -2), weight, target_out.flatten())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any
@@ -23,7 +25,7 @@ def _varlen_attn(*args: Any, **options: Any) -> Any:
 
 
 varlen_attn: Any = _varlen_attn if torch.__version__ >= "2.11" else None
-"""None before PyTorch 2.11: the kernel is made causal by its windows, which it has since then."""
+"""None before PyTorch 2.11, whose kernel lacks `window_size`, by which we make it causal."""
 
 
 class Packing:
@@ -69,13 +71,15 @@ class Packing:
 
     def pack(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "R D"]:
         """The rows of real positions, sentence after sentence."""
+        # Backward passes of our own, here and in `unpack`, gained nothing (LOG.md, "Padding: packed
+        # training").
         return x.flatten(0, 1).index_select(0, self.positions)
 
     def unpack(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "B L D"]:
         """Every row back in its place.
 
-        A position of padding holds the first row. That changes no value and no gradient: attention
-        gives padding no weight as a key, and `pack` leaves out what padding finds as a query.
+        A position of padding gets a copy of the first row. That changes no value and no gradient:
+        attention gives no weight to a key at padding, and `pack` drops the output of a query there.
         """
         return x.index_select(0, self.rows).view(*self.shape, -1)
 
@@ -100,9 +104,9 @@ def packed_decode(
 ) -> tuple[Float[Tensor, "R D"], Int[Tensor, "R"]]:
     """The decoder's output, with little computed on padding, and the position of each of its rows.
 
-    Positions count the B x T of `target_in`. The rows are those of `model.decode`, computed by the
-    same layers; a test holds values and gradients equal. Each side is packed as `packings` says, by
-    default where it pays: then a few rows may be padding.
+    A position is an index into the flattened `target_in`. The rows are those of `model.decode`,
+    computed by the same layers; a test holds values and gradients equal. Each side is packed as
+    `packings` says, by default where it pays; a side that is not packed keeps its padding as rows.
     """
     mask = model.source_mask(source)
     source_packing, packing = packings or packings_where_they_pay(model, source, target_in)
@@ -184,3 +188,20 @@ def fits_kernel(attention: MultiHeadAttention, queries: Float[Tensor, "R HK"]) -
     d_k, d_v = (matrix.out_features // attention.h for matrix in (attention.W_K, attention.W_V))
     fits = d_k == d_v <= 256 and d_k % 8 == 0 and not (attention.dropout and attention.training)
     return fits and queries.dtype in (torch.bfloat16, torch.float16) and has_kernel(queries.device)
+
+
+@contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """Let a GPU take any attention kernel but cuDNN's, which PyTorch prefers on an H100 or a B200.
+
+    cuDNN makes a plan for each new shape, which takes about a second (measured on a B200: issue
+    3704 of modelscope/FunASR on GitHub), and nearly every batch of sentences and every step of a
+    search has a new shape. With a mask its backward pass can also give NaN (PyTorch 2.13 on an
+    H100: issue 196678 of pytorch/pytorch).
+    """
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

@@ -104,7 +104,8 @@ def curves(series: dict[str, list[Point]]) -> str:
         x = LEFT + (WIDTH - LEFT - 90) * step / last
         return round(x, 1), round((HEIGHT - BOTTOM) * (1 - value / most) + 4, 1)
 
-    floor, right = HEIGHT - BOTTOM + 4, WIDTH - 90
+    floor = HEIGHT - BOTTOM + 4
+    right = WIDTH - 90
     drawn = [
         f'<path d="M{LEFT} 4V{floor}H{right}" stroke="currentColor"/>',
         f'<text x="{LEFT - 6}" y="14" text-anchor="end">{most:.1f}</text>',

@@ -85,6 +85,7 @@ def attention_calls(model: nn.Module, see: Callable[..., None]) -> Iterator[None
     """
 
     def hook(name: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # The caller may have given each argument by position or by name.
         call = inspect.signature(module.forward).bind(*args, **kwargs)
         call.apply_defaults()
         x, memory, mask, causal = (call.arguments[key] for key in ("x", "memory", "mask", "causal"))

@@ -19,8 +19,9 @@ class LayerCache:
     All hypotheses of a sentence share one row. `keys` and `values` hold the T tokens decoded so
     far, W more with each step. A common prefix is stored once, as in a prefix tree, and
     `DecodingState.target_mask` says which tokens belong to which hypothesis, so branching copies
-    nothing. Each query scores all T tokens. That is cheap for beams, which share most of their
-    tokens; W hypotheses without a common prefix cost W times the scores.
+    nothing (LOG.md, "The cache of a search"). Each query scores all T tokens. That is cheap for
+    beams, which share most of their tokens; W hypotheses without a common prefix cost W times the
+    scores.
 
     Both are the filled part of buffers that are written in place (so there are no gradients through
     several steps) and reallocated when full. `memory_keys` and `memory_values` hold the source.
@@ -95,6 +96,7 @@ class LayerCache:
         They have room for as many again, and for at least `n_more` or 16.
         """
         self.length = filled[0].size(2)
+        # More room at the start, 32 or 64, gained nothing (LOG.md, "The cache of a search").
         capacity = self.length + max(self.length, n_more, 16)
         self.buffers = [part.new_empty(*part.shape[:2], capacity, part.size(3)) for part in filled]
         for buffer, part in zip(self.buffers, filled, strict=True):

@@ -48,7 +48,7 @@ class Transformer(nn.Module):
         residual path dominates and post-norm learns sooner (the factor of Wang et al. 2022,
         "DeepNet"). Without the encoder's self-attention one scaled model lost 0.05 nats a token,
         one with Glorot's values 0.28; they differ in size, corpus and length of training too, so
-        that the cause is not settled (LOG.md).
+        that the cause is not settled (LOG.md, "A model whose attention is at work").
         """
         small = (8 * self.config.N) ** -0.25 if self.config.initialization == "scaled" else 1.0
         for name, parameter in self.named_parameters():

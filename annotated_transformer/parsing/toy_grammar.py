@@ -76,6 +76,7 @@ def sample_trees(n: int, seed: int = 0, max_depth: int = 8) -> list[Tree]:
             weights[1:] = [0.0] * (len(rules) - 1)
         rule = generator.choices(rules, weights)[0]
         children = tuple(sample(child, depth + 1) for child in rule[1].split())
+        # NP -> NP-BASE is a choice of the grammar, and one bracket in the tree.
         same_label = len(children) == 1 and children[0].label == label
         return children[0] if same_label else Tree(label, children)
 

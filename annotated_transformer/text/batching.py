@@ -64,8 +64,8 @@ def encode_pairs(
     encoded: list[TokenPair] = []
     seeds = random.Random(seed)
     rest = iter(pairs)
-    # The tokenizer gives lists, of 36 bytes an id; only so many pairs at a time are lists. Arrays
-    # take 4.
+    # The tokenizer returns lists, which take 36 bytes per id where arrays take 4 (LOG.md, "Batches
+    # on the host"), so only `pairs_at_once` pairs are lists at any time.
     while some := list(islice(rest, pairs_at_once)):
         require_text_pairs(some)
         sources, targets = (
@@ -156,7 +156,7 @@ def concatenated(
     """Joined pairs x_i x_j with y_i y_j, for random i and j: `share` times as many as `pairs`.
 
     Where sentences are short, a model learns to stop early and sees little of positions far from
-    bos. Two sentences in a row are a long one (Nguyen, Murray and Chiang 2021,
+    bos. Two sentences in a row make a long one (Nguyen, Murray and Chiang 2021,
     https://aclanthology.org/2021.iwslt-1.33).
     """
     first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
@@ -176,6 +176,8 @@ def group_by_length(
     """
     order = list(range(len(lengths)))
     generator.shuffle(order)
+    # By target first, whose padding costs logits too. NumPy's lexsort was
+    # hardly faster (LOG.md, "Batches on the host").
     order.sort(key=lambda i: lengths[i][::-1])
     groups: list[list[int]] = []
     longest = 0
@@ -208,10 +210,10 @@ def token_batches(
 
     The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th
     batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up:
-    a GPU is faster with few shapes, of sizes that its tensor cores take. Then a sentence that only
-    the rounding makes too long is a batch of its own. `is_wanted` is called before each batch;
-    where it returns False, the batch is a `placeholder_batch`. Raises ConfigError when a sentence
-    is longer than `max_tokens`.
+    a GPU is faster with few shapes, of sizes that its tensor cores take. A sentence that is longer
+    than `max_tokens` only after rounding is a batch of its own. `is_wanted` is called before each
+    batch; where it returns False, the batch is a `placeholder_batch`. Raises ConfigError when a
+    sentence is longer than `max_tokens`.
 
     >>> pairs = [([5] * n, [6] * n) for n in (1, 2, 3, 4)]
     >>> [tuple(batch.source.shape) for batch in token_batches(pairs, 12, shuffle=False)]

@@ -112,7 +112,7 @@ def _directories(data_dir: PathLike | None) -> list[Path]:
 
 
 def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
-    """Fetch what is missing of all splits; the number of their pairs and the mean words a sentence.
+    """Fetch what is missing; return each split's number of pairs and the mean words per sentence.
 
     Of a streamed corpus only the first pair of each split is fetched, and the numbers are the
     registry's.
@@ -133,7 +133,7 @@ def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
 
 
 def card(name: str) -> str:
-    """What to know and to credit before using a corpus, as text to print."""
+    """What a user of a corpus has to know and to credit, as text to print."""
     corpus = get(name)
     sizes = ", ".join(f"{corpus.pairs[split]:,} {split}" for split in SPLITS)
     said = {**vars(corpus), "languages": " and ".join(corpus.languages), "pairs": sizes}
@@ -145,6 +145,7 @@ def card(name: str) -> str:
 
 def _verified_lines(path: Path, sha256: str) -> list[str]:
     hashed = hashlib.sha256()
+    # Hashed while they are read, so that what is verified is what is returned.
     lines = parallel_text.read_lines(path, hashed.update)
     downloads.verify(path, hashed.hexdigest(), sha256)
     return lines
@@ -153,7 +154,7 @@ def _verified_lines(path: Path, sha256: str) -> list[str]:
 def _kept_or_downloaded(
     file: str, folder: str, directories: list[Path], sha256: str, url: str, member: str = ""
 ) -> tuple[Path, list[str]]:
-    """A text file of a data directory, of the cache or else of the web, and its lines."""
+    """The path and lines of a text file in a data directory, in the cache or else from the web."""
     kept = cache_directory() / folder / f"{file}.gz"
     path = downloads.find((file, f"{file}.gz"), [*directories, cache_directory()], folder)
     path = path or downloads.download(url, kept, sha256, member)
@@ -315,7 +316,7 @@ def _stream_json(path: Path, languages: Sequence[str]) -> Iterator[dict[str, Any
         try:
             row = json.loads(line)
             right = all(isinstance(row["translation"][language], str) for language in languages)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError):  # the last if it nests too deeply
             right = False
         require(right, f"{path}, line {number} must be {form}, got {line[:60]!r}")
         yield row
@@ -342,7 +343,7 @@ def _stream_hub(configuration: str, split: str, revision: str) -> Iterable[dict[
 def letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     """Random letters, each sequence once.
 
-    `random` is the one method whose numbers Python promises not to change.
+    They come from `random()` alone, whose numbers for a seed Python promises not to change.
     """
     chance = random.Random(1).random
     sequences: dict[str, None] = {}

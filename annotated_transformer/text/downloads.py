@@ -1,7 +1,7 @@
-"""Downloads: the cache, a directory to look in first, a web address.
+"""Files of corpora: from a directory of the user's, from the cache, or else from the web.
 
-pooch was tried for this. It checks the digest of what is downloaded, and the digests known here are
-those of unpacked files (a host may pack them anew); and it sets no bound on what a host sends.
+pooch was tried for this. It checks the digest of what is downloaded, but the digests known here are
+those of unpacked files, since a host may pack them anew; and it sets no bound on what a host sends.
 
 Every download is announced on standard error. A file is used and kept only if its SHA-256 is the
 one expected, and it is written atomically. Without a network the error says where to put the file.
@@ -34,7 +34,7 @@ MAX_FILE_BYTES = 2**28  # four times the largest file that a corpus needs
 MAX_ARCHIVE_BYTES = 2**29  # of an unpacked archive, up to the member that is wanted
 IN_MEMORY_BYTES = 2**24  # a larger download goes to a temporary file
 NOT_GZIP = OSError, EOFError, zlib.error
-# No such member; an encrypted one; a method of compression that Python does not have.
+# In this order: no zip file; no such member; it is encrypted; Python lacks its compression.
 NOT_ZIP = zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError
 
 
@@ -53,7 +53,7 @@ def cache_directory() -> Path:
 
 
 def find(file_names: Iterable[str], directories: Iterable[Path], folder: str) -> Path | None:
-    """The first of the files that exists, in `folder` of a directory or in the directory itself."""
+    """The first file that exists, in `folder` of each directory and in the directory itself."""
     for directory in directories:
         for place in (directory / folder, directory):
             for name in file_names:
@@ -121,7 +121,7 @@ def archive_member(archive: IO[bytes], name: str, member: str) -> bytes:
 
 
 def fetch(url: str, file: str) -> SpooledTemporaryFile[bytes]:
-    """What a web address gives, of at most `MAX_FILE_BYTES`, as a temporary file.
+    """What is at a web address, at most `MAX_FILE_BYTES`, as a temporary file.
 
     Raises ConfigError, which says where to put `file` instead.
     """
@@ -133,7 +133,7 @@ def fetch(url: str, file: str) -> SpooledTemporaryFile[bytes]:
 
 
 def spooled(chunks: Iterable[bytes], name: str) -> SpooledTemporaryFile[bytes]:
-    """The chunks as a temporary file, which is in memory while it is small.
+    """A temporary file of the chunks, in memory as long as it is small.
 
     Raises ConfigError as soon as there are more than `MAX_FILE_BYTES`.
     """

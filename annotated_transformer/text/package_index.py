@@ -1,8 +1,8 @@
 """A source archive from the index that pip asks, as a file: nothing of it is executed.
 
-unearth finds the archive. What it does not do is done here: it reads none of pip's settings, ends
-at the first index that cannot be reached, and sets no bound on a download. pip itself would execute
-the archive's setup.py, to learn a name and a version that are known.
+unearth finds the archive. This module adds what unearth lacks: it reads pip's settings, asks the
+next index if one cannot be reached, and bounds a download. pip itself would execute the archive's
+setup.py, to learn a name and a version that are known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from annotated_transformer.text.downloads import cannot_download, spooled
 PYPI = "https://pypi.org/simple"
 BAD_PAGE = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
 REFUSALS = logging.handlers.BufferingHandler(capacity=1000)
-"""What unearth says of an index that answers with an error: it goes on, and logs a warning."""
+"""The warnings that unearth logs when an index answers with an error; it then goes on."""
 
 
 def fetch_sdist(archive: str) -> SpooledTemporaryFile[bytes]:
@@ -39,7 +39,7 @@ def fetch_sdist(archive: str) -> SpooledTemporaryFile[bytes]:
 
     say(f"downloading {archive}")
     REFUSALS.flush()
-    logging.getLogger("unearth").addHandler(REFUSALS)  # our error says them, in its one line
+    logging.getLogger("unearth").addHandler(REFUSALS)  # the last goes into our error
     settings = pip_settings()
     failures = [f"no index has {archive}"]
     context = ssl.create_default_context(cafile=settings.get("cert"))
@@ -87,8 +87,10 @@ def pip_settings() -> dict[str, str]:
 def _places(settings: dict[str, str]) -> Iterator[tuple[list[str], list[str]]]:
     """The places that may list the archive, one at a time: an index, or a page of links."""
     for place in settings.get("find-links", "").split():
+        # A directory that is not there is passed over, as pip does.
         if "://" in place or Path(place).expanduser().exists():
             yield [], [os.path.expanduser(place)]
+    # As pip spells true (it has "y" and "t" as well).
     if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
         indexes = settings.get("index-url", PYPI), settings.get("extra-index-url", "")
         for index in " ".join(indexes).split():

@@ -77,18 +77,18 @@ def parallel(sources: Iterable[str], targets: Iterable[str], *files: PathLike) -
             n_pairs += 1
             yield source, target
     where = f"{files[0]} and {files[1]}"
-    require(n_pairs > 0, f"{where} have no pair of sentences without a blank side")
+    require(n_pairs > 0, f"{where} have no pair with a sentence on both sides")
     if n_pairs < n_lines:
         say(f"{n_lines - n_pairs} of {n_lines} pairs in {where} have a blank side: left out")
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of the text can be seen: spaces and characters without width alone."""
+    """Whether the text is invisible: it has only spaces and characters without width."""
     return all(character.isspace() or character in ZERO_WIDTH for character in text)
 
 
 def read_lines(path: PathLike, see: Callable[[bytes], object] = len) -> list[str]:
-    """All of `stream_lines`. Raises ConfigError for an empty file too."""
+    """All lines of `stream_lines`. Raises ConfigError for an empty file too."""
     lines = list(stream_lines(path, see))
     require(bool(lines), f"{path} is empty")
     return lines
@@ -109,11 +109,12 @@ def decoded_lines(
     r"""The lines of UTF-8 text, plain or gzip, without their ends and byte order marks.
 
     An end is "\n" or "\r\n". Gzip is recognised by its first bytes, whatever the file is called.
-    Windows writes a byte order mark at the beginning of a file, and files put one behind the other
-    have it at the beginning of other lines as well. `see` is called with every line as it stands in
-    the unpacked file. Raises ConfigError, with the file's `name`, for text that is not UTF-8, for a
-    line of more than `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With
-    `strict=False`, bytes that are not UTF-8 become U+FFFD, and the first of them is named.
+    Windows writes a byte order mark at the beginning of a file, and a file made of several such
+    files has it at the beginning of other lines as well. `see` is called with every
+    line as it stands in the unpacked file; the default, `len`, stands for doing nothing. Raises
+    ConfigError, with the file's `name`, for text that is not UTF-8, for a line of more than
+    `MAX_LINE_BYTES`, and for a file that unpacks to far more than text can. With `strict=False`,
+    bytes that are not UTF-8 become U+FFFD, and the first of them is named.
     """
     number = 0
     n_bytes = 0
@@ -155,19 +156,21 @@ def _require_text(line: bytes, name: PathLike) -> None:
     """Raise ConfigError where the first line shows that a file is not UTF-8 text with LF ends."""
     kinds = [kind for start, kind in SIGNATURES.items() if line.startswith(start)]
     even, odd = line[:64:2], line[1:64:2]
-    # Western text in UTF-16 without a mark: every other byte is zero, and no byte between is.
+    # Western text in UTF-16 without a mark: every other byte is zero, and no byte between is. Fewer
+    # than 8 bytes may be so by chance, and more than 64 need not be looked at.
     if len(line) >= 8 and any(even) != any(odd) and all(even) != all(odd):
         kinds = ["UTF-16"]
     require(not kinds, f"{name} is not UTF-8 text: it looks like {kinds[0] if kinds else ''}")
+    # A first line without LF is all of the file, or as much as `MAX_LINE_BYTES`.
     only_cr = b"\r" in line[:-1] and not line.endswith(b"\n")
     require(not only_cr, f"{name} has lines that end in CR alone, as on old Macs: make it LF")
 
 
 def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:
-    """At most `size` of the pairs, each with the same chance, in their order.
+    """`size` of the pairs, each with the same chance, in their order; all if there are fewer.
 
-    All of them where there are no more. Only the sample is kept in memory (Vitter 1985, algorithm
-    R). The same pairs and seed give the same sample.
+    Only the sample is kept in memory (Vitter 1985, algorithm R). The same pairs and seed give the
+    same sample.
     """
     rest = iter(pairs)
     chance = random.Random(seed).random
@@ -182,7 +185,7 @@ def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:
 def require_text_pairs(pairs: Iterable[Any]) -> None:
     """Raise ConfigError unless every pair is a tuple (or a list) of two strings.
 
-    Python would take apart other rows as well: a dictionary into its keys, a string into letters.
+    Python would unpack other rows as well: a dictionary into its keys, a string into its letters.
     """
     for pair in pairs:
         is_row = isinstance(pair, tuple | list) and len(pair) == 2
@@ -211,7 +214,7 @@ class PairsSHA256:
         self.rest = block
 
     def hexdigest(self) -> str:
-        """That of all pairs added so far; more may follow."""
+        """The digest of all pairs added so far; more may follow."""
         hashed = self.hashed.copy()
         _hash_block(hashed, self.rest)
         return hashed.hexdigest()
@@ -229,10 +232,10 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
     """The pairs in three splits that share no sentence.
 
     `n_held_out` are for valid, as many for test, the rest for train. Two pairs are in one group if
-    they share a sentence on either side, and so on through pairs of pairs; sentences count as one
-    if they differ only in case, punctuation, symbols and spaces. A group is never divided. Which
-    split it goes to hangs on a hash of its text, so neither on the order of the pairs nor on the
-    machine. Repeated pairs are dropped; each split keeps the order of `pairs`.
+    they share a sentence on either side, or are linked by other pairs that do; sentences count as
+    one if they differ only in case, punctuation, symbols and spaces. A group is never divided. Its
+    split depends on a hash of its text, and so not on the order of the pairs or the machine.
+    Repeated pairs are dropped; each split keeps the order of `pairs`.
     """
     pairs = list(dict.fromkeys(pairs))
     parents: dict[Pair, Pair] = {}
@@ -262,6 +265,6 @@ def split_by_group(pairs: Iterable[Pair], n_held_out: int = 1000) -> dict[str, l
 
 
 def fold(sentence: str) -> str:
-    """A sentence without case, punctuation and spaces, which two that hardly differ share."""
+    """A sentence without case, punctuation and spaces, so that those that hardly differ agree."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
     return "".join(character for character in folded if character.isalnum()) or sentence

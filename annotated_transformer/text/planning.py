@@ -74,7 +74,7 @@ class JoinedPairs:
     """A store of n pairs and, behind them, share * n joined ones.
 
     A joined pair is x_i x_j with y_i y_j, as `batching.concatenated` makes them, but is two indices
-    until it is gathered. The seed and the epoch decide which.
+    until it is gathered. The seed and the epoch decide i and j.
     """
 
     def __init__(self, store: PairStore, share: float, seed: int, epoch: int) -> None:
@@ -150,14 +150,14 @@ def _feistel(
 def _mixed(
     numbers: UInt64[np.ndarray, "n"], key: UInt64[np.ndarray, "3"]
 ) -> UInt64[np.ndarray, "n"]:
-    """64 bits that look random, the highest most of all: products modulo 2**64."""
+    """64 bits that look random, the high ones most of all: products modulo 2**64."""
     product = (numbers + key[0]) * key[1]
     product = (product ^ product >> np.uint64(32)) * key[2]
     return product ^ product >> np.uint64(29)
 
 
 def _keys(name: str, n: int) -> list[UInt64[np.ndarray, "3"]]:
-    """n keys of a number to add and two odd ones to multiply by."""
+    """n keys, each of a number to add and two odd numbers to multiply by."""
     numbers = np.frombuffer(hashlib.shake_256(name.encode()).digest(24 * n), "<u8")
     return list(numbers.astype(np.uint64).reshape(n, 3) | np.array([0, 1, 1], np.uint64))
 
@@ -201,6 +201,7 @@ def plan(
         if multiple_of > 1:
             rounded = -(-lengths // multiple_of) * multiple_of
             lengths = np.minimum(rounded, np.maximum(lengths, max_tokens)).astype(np.int32)
+        # By target first, whose padding costs logits as well.
         order = np.lexsort((lengths[:, 0], lengths[:, 1]))
         groups = _cut(lengths[order].max(axis=1), max_tokens)
         # From short to long, batches of one length would follow each other all epoch.

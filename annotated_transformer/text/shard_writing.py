@@ -1,8 +1,8 @@
 """Writing shards (section 5.1): a corpus is encoded once, however often the run is killed.
 
-A shard is two files and then its entry in `shards.json`, each written beside its place and moved
-there. A file without an entry belongs to a killed run and is rewritten. A shard with an entry is
-kept if its files are undamaged and the text is unchanged.
+A shard is two files, and then its entry in `shards.json`, each written atomically. A file without
+an entry belongs to a killed run and is rewritten. A shard with an entry is kept if its files are
+undamaged and the text is unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
 
 PAIRS_PER_SHARD = 500_000
 """Half a minute of work, which is what a kill can cost; English-French has 82 shards."""
-PAIRS_AT_ONCE = 5_000  # to encode: enough for many threads, and little memory
+PAIRS_AT_ONCE = 5_000
+"""Pairs that SentencePiece encodes in one call: enough for its threads, and little memory. Threads
+took the place of processes (LOG.md, "Data larger than memory")."""
 ADVICE = "name another directory"
 Encoded = tuple[np.ndarray, np.ndarray]
 
@@ -50,8 +52,8 @@ def encode(
     The files are the same for any number of `threads`. Continuing reads the text again, which is
     quick, and encodes what has no finished shard. Pairs with an empty side, or one of more than
     `MAX_SENTENCE_TOKENS`, are left out. `n_expected` is for the progress bar. Raises ConfigError
-    where the directory holds shards of other text or another size, or another vocabulary, and when
-    there is nothing to encode.
+    where the directory holds shards of other text, size or vocabulary, and when there is nothing to
+    encode.
     """
     from tqdm import tqdm
 
@@ -65,7 +67,7 @@ def encode(
     if not before:
         path = directory / shards.TOKENIZER
         is_ours = not path.exists() or read_bounded(path, MAX_MODEL_BYTES) == tokenizer.model_bytes
-        require(is_ours, f"{path} is another vocabulary, without shards: {ADVICE}")
+        require(is_ours, f"{path} is another vocabulary, but there are no shards: {ADVICE}")
         write_bytes(path, tokenizer.model_bytes)
     entries: list[ShardEntry] = []
     rest = iter(pairs)
@@ -86,7 +88,7 @@ def encode(
             if n_pairs == 0:
                 break
             is_same = known is None or known.pairs_sha256 == text.hexdigest()
-            require(is_same, f"{directory} holds shards of other text, up to {number}: {ADVICE}")
+            require(is_same, f"{directory} holds shards of other text, from {number} on: {ADVICE}")
             if known is None or not is_kept:
                 known = _write_shard(directory, number, encoded, n_pairs, text.hexdigest())
                 _write_manifest(directory, manifest, [*entries, known, *before[number + 1 :]])
@@ -138,15 +140,16 @@ def _write_shard(
 ) -> ShardEntry:
     """Write both files of a shard, and make its entry."""
     ids, lengths = (np.concatenate(arrays) for arrays in zip(*encoded, strict=True))
+    # Little-endian, as `id_type` is, so that the files are the same on every machine.
     offsets = np.cumsum(np.concatenate([[0], lengths])).astype("<i8")
     sha256 = []
     for name, numbers in zip(shards.file_names(number), (ids, offsets), strict=True):
-        content = io.BytesIO()
+        content = io.BytesIO()  # in memory, so that the checksum is of what was to be written
         np.save(content, numbers)
         write_bytes(directory / name, content.getvalue())
         sha256.append(hashlib.sha256(content.getvalue()).hexdigest())
     counts = len(lengths) // 2, n_text_pairs - len(lengths) // 2
-    n_tokens = int(lengths[0::2].sum()), int(lengths[1::2].sum())
+    n_tokens = int(lengths[0::2].sum()), int(lengths[1::2].sum())  # source and target take turns
     return ShardEntry(*counts, *n_tokens, pairs_sha256, *sha256)
 
 

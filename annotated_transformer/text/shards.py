@@ -40,7 +40,7 @@ FORMAT = 1
 MANIFEST = "shards.json"
 TOKENIZER = "tokenizer.model"
 MAX_SENTENCE_TOKENS = 2**16 - 1
-"""Tokens of a sentence that a shard keeps at most; training has a limit of its own."""
+"""The most tokens of a sentence that a shard keeps; training has a limit of its own."""
 MAX_MANIFEST_BYTES = 2**26  # 100,000 shards
 NUMBERS_AT_ONCE = 2**20  # read to verify a file, so that its size does not matter
 
@@ -49,7 +49,7 @@ NUMBERS_AT_ONCE = 2**20  # read to verify a file, so that its size does not matt
 class ShardEntry(Settings):
     """What `shards.json` says of one shard.
 
-    `pairs_sha256` is that of all text from the beginning of the corpus to the end of this shard.
+    `pairs_sha256` is the digest of all text from the beginning of the corpus to this shard's end.
     """
 
     pairs: int
@@ -63,10 +63,10 @@ class ShardEntry(Settings):
 
 @dataclass(frozen=True)
 class Manifest(Settings):
-    """What `shards.json` says of all.
+    """What `shards.json` says of all shards together.
 
-    `tokenizer_sha256` is that of the file `tokenizer.model`; `pairs_per_shard` counts pairs of
-    text, of which some are left out.
+    `tokenizer_sha256` is the digest of the file `tokenizer.model`; `pairs_per_shard` counts pairs
+    of text, of which some are left out.
     """
 
     format: int
@@ -85,7 +85,7 @@ class Manifest(Settings):
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """What `shards.json` says. Raises ConfigError where there is none, or it has another form."""
+    """What `shards.json` says. Raises ConfigError if there is none, or it has another form."""
     path = directory / MANIFEST
     try:
         content = read_bounded(path, MAX_MANIFEST_BYTES)
@@ -109,7 +109,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 class ArrayFile:
-    """A file of NumPy's format with one row of numbers, of which pieces are read.
+    """A one-dimensional array in a file of NumPy's format, of which pieces are read.
 
     Raises ConfigError, with the file's name, unless it has `size` numbers of this type.
     """
@@ -137,21 +137,21 @@ class ArrayFile:
         require(is_whole and found == self.header, f"{path} is damaged: it must hold {promised}")
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Those from `start` to `stop`."""
+        """The numbers from `start` to `stop`."""
         n_bytes = (stop - start) * self.dtype.itemsize
         at = len(self.header) + start * self.dtype.itemsize
-        # A process that was forked shares this one's place in the file, so no place is used.
+        # A forked process shares this one's position in the file, which `pread` does not use.
         if hasattr(os, "pread"):
             found = os.pread(self.file.fileno(), n_bytes, at)
         else:
             self.file.seek(at)
             found = self.file.read(n_bytes)
         if len(found) != n_bytes:
-            raise LocalError(f"{self.path} was cut while it was being read")
+            raise LocalError(f"{self.path} was cut short while it was being read")
         return np.frombuffer(found, self.dtype)
 
     def verified(self) -> Iterator[np.ndarray]:
-        """All of them, some at a time; at the end ConfigError if the file has another SHA-256."""
+        """All numbers, some at a time. Raises ConfigError at the end for another SHA-256."""
         hashed = hashlib.sha256(self.header)
         for start in range(0, self.size, NUMBERS_AT_ONCE):
             some = self.numbers(start, min(start + NUMBERS_AT_ONCE, self.size))
@@ -186,7 +186,7 @@ class Shard:
         are_places = is_growing and self.offsets.numbers(0, 1)[0] == 0 and last == self.ids.size
         places = f"where sentences begin in {self.ids.size} ids"
         require(are_places, f"{self.offsets.path} does not say {places}")
-        sizes = f"the id {largest}, and the vocabulary {vocab_size} tokens"
+        sizes = f"the id {largest}, and the vocabulary has {vocab_size} tokens"
         require(largest < vocab_size, f"{self.ids.path} has {sizes}")
 
 
@@ -215,11 +215,11 @@ class Shards:
 
     @property
     def pairs_sha256(self) -> str:
-        """That of the text: `parallel_text.pairs_sha256` of the same pairs in a list."""
+        """The digest of the text: `parallel_text.pairs_sha256` of the same pairs in a list."""
         return str(self.manifest.shards[-1].pairs_sha256)
 
     def tokenizer(self) -> Tokenizer:
-        """The one that made the ids. Raises ConfigError if the file has another."""
+        """The tokenizer that made the ids. Raises ConfigError if the file holds another."""
         path = self.directory / TOKENIZER
         tokenizer = Tokenizer.load(path)
         is_ours = self.is_of(tokenizer) and tokenizer.vocab_size == self.manifest.vocab_size
@@ -231,7 +231,7 @@ class Shards:
         return tokenizer.sha256 == self.manifest.tokenizer_sha256
 
     def verify(self) -> None:
-        """Read everything once, some 1 GB a second, and compare it with its checksums."""
+        """Read everything once, at about 1 GB per second, and compare it with its checksums."""
         for shard in self.shards:
             shard.verify(self.manifest.vocab_size)
 

@@ -64,7 +64,7 @@ class Tokenizer:
     """Encodes and decodes with a SentencePiece model.
 
     Make one with `train`, `load` or `from_bytes`. `encode` adds no special ids; batching puts bos
-    and eos where they belong. Their numbers stand in `config`.
+    and eos where they belong. `config` has the special ids.
 
     >>> tokenizer = Tokenizer.train(["a cab fed a bee", "a bad bee"] * 20, vocab_size=280)
     >>> tokenizer.decode(tokenizer.encode("a bad cab"))
@@ -187,7 +187,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """V, the number of pieces with the special ids and the bytes.
+        """V, the number of pieces, special ids and bytes included.
 
         It is what `ModelConfig.vocab_size` must be.
         """
@@ -215,16 +215,17 @@ class Tokenizer:
 
         One thread encodes about 100,000 short sentences a second. With `dropout`, each merge is
         left out with this probability, so that one word is split in many ways (BPE-dropout,
-        Provilkov et al. 2020): a regulariser for training text, not in the paper. A unigram model
-        samples a segmentation instead. With one thread, the same texts and `seed` give the same ids
-        within one process (SentencePiece mixes in entropy of its own, so another process draws
-        others), and any ids decode to the text. Raises ConfigError for anything but strings.
+        Provilkov et al. 2020): a regulariser for training text, not in the paper and of no help to
+        our models (LOG.md, "The book/model of the first edition"). A unigram model samples a
+        segmentation instead. Whatever is drawn decodes to the text. With one thread, the same texts
+        and `seed` give the same ids within one process; another process draws others, since
+        SentencePiece mixes in entropy of its own. Raises ConfigError for anything but strings.
         """
         require(0.0 <= dropout < 1.0, f"dropout must be in [0, 1), got {dropout}")
         texts = _strings(texts)
         options: dict[str, Any] = {"num_threads": threads}
         if dropout:
-            # 2**32 - 1 stands for no seed.
+            # To SentencePiece 2**32 - 1 means no seed; nbest_size -1 draws from all segmentations.
             sentencepiece.set_random_generator_seed(seed % (2**32 - 1))
             options.update(enable_sampling=True, alpha=dropout, nbest_size=-1)
         try:
@@ -237,8 +238,8 @@ class Tokenizer:
 
         The special ids give no text, save unk, which `encode` never makes: it gives " ⁇ ". A line
         feed that was encoded comes back, and a model may generate one, as it may any character: a
-        caller who writes one sentence a line replaces it. Bytes that are not UTF-8 come back as
-        U+FFFD. Raises ConfigError for an id outside the vocabulary.
+        caller that writes one sentence a line must replace it. Bytes that are not UTF-8 come back
+        as U+FFFD. Raises ConfigError for an id outside the vocabulary.
         """
         return self._processor.decode(self._in_vocabulary(ids))
 
@@ -286,12 +287,12 @@ def _without_surrogates(text: str) -> str:
 
 
 def _explain(error: str, vocab_size: int) -> str:
-    """SentencePiece's complaint about its training text in one line of ours."""
+    """SentencePiece's complaint about its training text, as one line for the user."""
     got = f"for this text, got {vocab_size}"
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", error):
         return f"vocab_size must be at most {found[1]} {got}: there is too little to learn from"
     if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", error):
-        needs = "4 special ids, 256 bytes and every common character have a place"
+        needs = "4 special ids, 256 bytes and every common character need a place"
         return f"vocab_size must be at least {found[1]} {got}: {needs}"
     if "sentences_.empty()" in error:
         return "cannot train a tokenizer: the text has no sentences"

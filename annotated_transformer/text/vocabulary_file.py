@@ -42,6 +42,7 @@ def require_sound(model: bytes) -> None:
         elif tag in (NORMALIZER, DENORMALIZER):
             for part, content in fields(value):
                 if part >> 3 == TABLE >> 3:
+                    # Stored in another way it is no table, which these bytes are not either.
                     _require_table(content if part == TABLE else b"no table")
     require(bool(seen), "it has no pieces")
 
@@ -64,7 +65,7 @@ def piece_score(piece: dict[int, Any]) -> float:
 
 
 def _require_table(table: bytes) -> None:
-    """What characters become: a tree in an array of numbers ("double array"), then the texts.
+    """Check the table of what characters become: a tree in a "double array", then the texts.
 
     The children of a unit lie at its offset, with the next byte of a text XORed into the last eight
     bits; none may lie beyond the end of the array. A leaf is the place of a text that ends in NUL.
@@ -80,10 +81,10 @@ def _require_table(table: bytes) -> None:
     offsets = (units >> 10) << ((units & 512) >> 6)
     children = np.arange(len(units)) ^ offsets
     reached = children[is_inner]
-    require(bool(((reached | 255) < len(units)).all()), "its table of characters leads nowhere")
+    require(bool(((reached | 255) < len(units)).all()), "its table of characters points outside it")
     leaves = units[children[is_inner & (units >> 8 & 1 == 1)]] & 0x7FFFFFFF
     in_texts = not len(leaves) or int(leaves.max()) < len(texts)
-    require(in_texts and texts[-1:] == b"\0", "its table of characters has no end")
+    require(in_texts and texts[-1:] == b"\0", "its table of characters has a text without end")
 
 
 def without_path_of_rules(model: bytes) -> bytes:

@@ -60,7 +60,7 @@ class TrainingPairs:
             for name, off in (("bpe_dropout", 0), ("augment", False), ("both_ways", False)):
                 require(
                     not getattr(config, name),
-                    f"{name} encodes the text anew in every epoch, and shards hold none: "
+                    f"{name} encodes the text anew in every epoch, and shards hold no text: "
                     f"it must be {off} with shards, got {getattr(config, name)}",
                 )
             require(
@@ -80,7 +80,7 @@ class TrainingPairs:
 
     def __call__(self, epoch: int) -> EpochPairs:
         config = self.config
-        seed = config.seed * 100_003 + epoch
+        seed = config.seed * 100_003 + epoch  # more than the epochs of a run: no two seeds meet
         is_new = not len(self.encoded) or config.bpe_dropout or config.augment
         if not isinstance(self.pairs, Shards) and is_new:
             longest = MAX_SENTENCE_TOKENS + 1 if config.window else config.max_length
@@ -123,7 +123,7 @@ class TrainingPairs:
         ids = self.encoded
         n_left_out = n - (n_fitting(ids, most) if isinstance(ids, PairStore) else len(ids))
         if n_left_out:
-            reason = f"they have no token, or more than max_length {most}, on a side"
+            reason = f"a side has no token, or more than max_length {most}"
             say(f"{n_left_out:,} of {n:,} training pairs are left out: {reason}")
 
 

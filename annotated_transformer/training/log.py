@@ -22,13 +22,16 @@ from annotated_transformer.training.run import TrainingRun
 LOG_FILE = "log.jsonl"
 MAX_LOG_BYTES = 2**30  # a run of millions of steps, each with a line
 MAX_SKIPPED = 50
-"""So many steps in a row may be skipped: float16 finds its scale in fewer."""
+"""A run ends when so many steps in a row were skipped.
+
+The scale of float16 begins at 2^16 and is halved by each, so a run that can go on skips fewer.
+"""
 
 
 def read_log(directory: str | Path) -> list[dict[str, Any]]:
     """The records in the log of a run, oldest first: each has `step`, and what was measured there.
 
-    A line that was not written to its end, as on a full disk, is left out.
+    A line that was cut short, as on a full disk, is left out.
     """
     records = []
     for line in read_bounded(Path(directory) / LOG_FILE, MAX_LOG_BYTES).splitlines(keepends=True):
@@ -43,7 +46,7 @@ def read_log(directory: str | Path) -> list[dict[str, Any]]:
 
 
 class TrainingLog:
-    """Writes the log. Sums stay on the device until a line is written; only then the host waits.
+    """Writes the log. Sums stay on the device, and the host waits for them once per line.
 
     Of several processes, rank 0 writes.
     """
@@ -60,13 +63,13 @@ class TrainingLog:
         """The step of the last validation that the log holds."""
         self.adam_steps = run.adam_steps().item()
         self.moved = run.steps
-        """What Adam had made when it was last seen to move, and at which step that was."""
+        """When `adam_steps` last grew: its value, and in `moved` the run's step."""
         if self.writes and self.path.exists():
             self._forget_what_comes_after(run.steps)
         self.validated = int(run.processes.total(torch.tensor(self.validated)))
 
     def _forget_what_comes_after(self, steps: int) -> None:
-        """Drop the lines of steps that a killed run logged and its last checkpoint does not have.
+        """Drop the lines of a killed run that are newer than its last checkpoint.
 
         Lines that a full disk cut short, or a power cut left as zeros, go as well.
         """
@@ -114,13 +117,13 @@ class TrainingLog:
         self.bar.update()
 
     def write_validation(self, validate: Callable[[Transformer], dict[str, float]]) -> None:
-        """A line with what `validate` measures, whose time does not count as training."""
+        """Write a line with what `validate` measures; its time does not count as training."""
         began = time.perf_counter()
         self.write(validate(self.run.model))
         self.since += time.perf_counter() - began
 
     def write_means(self) -> None:
-        """A line with the means since the last one; in float16 also with what the scaler did."""
+        """Write the means since the last line; in float16 also skipped steps and the scale."""
         run = self.run
         seconds = time.perf_counter() - self.since
         values = [*run.sums, run.adam_steps()]
@@ -147,7 +150,7 @@ class TrainingLog:
         _require_progress(run.steps - self.moved, run.config)
 
     def write(self, record: dict[str, float]) -> None:
-        """A line of JSON, which knows no NaN and no infinity: they are null."""
+        """Write a line of JSON, where NaN and infinity, which JSON lacks, are null."""
         if not record or not self.writes:
             return
         finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
@@ -158,11 +161,11 @@ class TrainingLog:
 
 
 def _require_progress(skipped: int, config: TrainConfig) -> None:
-    """Raise ConfigError when the last `skipped` steps, all skipped, are too many."""
+    """Raise ConfigError if `skipped`, the number of steps just skipped in a row, is too large."""
     if skipped >= MAX_SKIPPED:
         raise ConfigError(
             f"the last {skipped} steps were skipped, because gradients overflowed or were NaN: "
             f"begin again with a smaller lr_factor (now {config.lr_factor}), more "
-            f"warmup_steps (now {config.warmup_steps:,}) or clip_norm=1, or from weights of before "
+            f"warmup_steps (now {config.warmup_steps:,}) or clip_norm=1, or from earlier weights "
             "with --init"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import Terminated, require
+from annotated_transformer.errors import ConfigError, Terminated, require
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.shards import Shards
@@ -23,13 +25,13 @@ from annotated_transformer.training.distributed.processes import ALONE, Processe
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.training.run_directory import begin_run, kept_from_others
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 Validate = Callable[[Transformer], dict[str, float]]
-"""A function that measures a model in training: numbers by name. It leaves the model unchanged."""
+"""A function that measures a model in training and leaves it unchanged; it returns numbers by
+name."""
 
 
 def train(
@@ -53,10 +55,10 @@ def train(
 
     The checkpoint directory `out` is written on the way. Every `log_every` steps a line goes to
     `out`/log.jsonl: step, loss and nll (nats per real target token), rate, tokens_per_s (real
-    target tokens); in float16 also skipped, the number of steps skipped so far because a gradient
-    overflowed, and the scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu
-    (greedy search), or with what `validate(model)` returns. A value that is not finite is null.
-    `progress` shows the same on standard error. `resume` continues a run from its last checkpoint,
+    target tokens); in float16 also skipped (the number of steps skipped so far because a gradient
+    overflowed) and scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu (greedy
+    search), or with what `validate(model)` returns. A value that is not finite is null. `progress`
+    shows these figures on standard error. `resume` continues a run from its last checkpoint,
     on the same pairs with the same tokenizer, and on the CPU ends with the weights of an
     uninterrupted run (unless `bpe_dropout` is on, whose draws differ from process to process).
     `init` begins with the weights of another run.
@@ -72,8 +74,8 @@ def train(
 
     `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
-    stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs, and
-    calls a `validate` of one's own.
+    stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs. A
+    `validate` that is passed in is called by every process.
 
     >>> pairs = [("a cab fed a bee", "eeb a def bac a"), ("a bad bee", "eeb dab a")] * 20
     >>> tokenizer = Tokenizer.train([text for pair in pairs for text in pair], vocab_size=280)
@@ -116,7 +118,7 @@ def train(
             corpus = corpus or checkpoint.read_config(out).get("corpus", "")
         else:
             if processes.is_first:
-                begin_run(out)
+                checkpoint.begin_run(out)
             if init:
                 load_weights(run.model, initial, path)
         if processes.is_first:
@@ -132,6 +134,8 @@ def train(
                         log.write_validation(validate)
                     if run.steps == train_config.train_steps:
                         break
+                    # Not in a thread, which would take the interpreter from the one that launches
+                    # the kernels (LOG.md, "Batches on the host").
                     drawn = [next(batches) for _ in range(train_config.accumulate)]
                     with signals.held():
                         log.add(*run.step(drawn))
@@ -140,7 +144,7 @@ def train(
                         if is_due(train_config.checkpoint_every):
                             state.save(run, out)
                         elif validate is not None and is_due(train_config.validate_every):
-                            # Checkpoints to average keep their own, equal distances.
+                            # Checkpoints to average stay `checkpoint_every` steps apart.
                             state.save(run, out, to_average=False)
             except KeyboardInterrupt:
                 if run.saved_steps < run.steps and not signals.broke_in:
@@ -168,8 +172,8 @@ class Interrupts:
     then true. Only the main thread of a process gets signals; in other threads nothing changes.
 
     With several processes, `agree` says whether one of them got a signal. Then every signal is
-    deferred to the end of a held block, and the processes stop together: torchrun, which sends
-    each a Ctrl-C of its own, kills those that do not end.
+    deferred to the end of a held block, and the processes stop together: torchrun passes Ctrl-C on
+    to each, and kills those that do not end.
     """
 
     def __init__(self, agree: Callable[[bool], bool] | None = None) -> None:
@@ -208,3 +212,31 @@ class Interrupts:
         if self.waiting:
             self.waiting = False
             raise self.stop
+
+
+@contextmanager
+def kept_from_others(directory: str | Path, processes: Processes) -> Iterator[None]:
+    """Keep other runs from training in `directory` inside the block.
+
+    Rank 0 locks a file there; the lock ends with its process, however that ends. Raises ConfigError
+    in all processes where another run holds it.
+    """
+    path = Path(directory) / ".lock"
+    lock = FileLock(path)
+
+    def acquire() -> bytes:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            message = f"another process trains in {directory}: name another directory"
+            raise ConfigError(message) from None
+        return b""
+
+    processes.from_first(acquire)
+    try:
+        yield
+    finally:
+        if lock.is_locked and os.name == "posix":
+            path.unlink(missing_ok=True)  # a process that waits finds it gone and tries anew
+        lock.release()

@@ -1,7 +1,7 @@
 """Optimizer (section 5.3): Adam, its rate that warms up and decays, and half precision.
 
-Half precision rounds for the matrix products alone (`autocast`): weights, Adam's moments, sums and
-losses are float32 in any case.
+AdamW and Muon came after the paper. Half precision is for matrix products alone (`autocast`):
+weights, moments, sums and losses are float32 in any case.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def stable_learning_rate(
 ) -> float:
     """Warm-up-stable-decay: linear up to `peak`, constant, linear down to 0 (Hu et al. 2024).
 
-    The fall takes the last `decay_share` of the steps. The rate of step `train_steps` + 1 is 0.
+    The decay takes the last `decay_share` of the steps. The rate of step `train_steps` + 1 is 0.
     """
+    # At least one step of decay, so that a `decay_share` of 0 does not divide by 0.
     left = (train_steps + 1 - step) / max(1.0, decay_share * train_steps)
     return peak * min(1.0, step / warmup_steps, max(0.0, left))
 
@@ -86,6 +87,8 @@ def product_dtype(precision: str, device: torch.device) -> torch.dtype:
     emulate it in float32, which is no faster.
     """
     if device.type != "cuda":
+        # "auto" is float32 on every CPU, so that a run does not depend on the machine (LOG.md, "A
+        # model whose attention is at work").
         return torch.float32 if precision == "auto" else TYPES[precision]
     capability = torch.cuda.get_device_capability(device)
     has_bf16 = capability >= (8, 0)
@@ -118,7 +121,7 @@ class UnscaledGuard(torch.amp.GradScaler):
 
 
 def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
-    """Whether a parameter is a matrix of a stack, which Muon updates; Adam has all others."""
+    """Whether a parameter is a matrix of a stack, which Muon updates; Adam updates all others."""
     return len(shape) == 2 and name.startswith(("encoder.", "decoder."))
 
 
@@ -127,8 +130,9 @@ class Muon(torch.optim.Optimizer):
 
         M <- mu M + G;  W <- (1 - rate * weight_decay) W - rate * 0.2 sqrt(max(n, m)) O
 
-    O is G + mu M orthogonalised: its singular vectors with singular values near 1. The factor gives
-    an update the size of Adam's (Liu et al. 2025, arXiv:2502.16982), so that both take one rate.
+    O is G + mu M orthogonalised: its singular vectors with singular values near 1. The factor 0.2
+    sqrt(max(n, m)) gives the update the size of Adam's (Liu et al. 2025, arXiv:2502.16982), so that
+    one rate serves both.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, momentum: float = 0.95) -> None:

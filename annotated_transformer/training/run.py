@@ -1,6 +1,6 @@
 """One training step (sections 5.2 to 5.4), and all that it changes.
 
-That is what a run has to get back when it goes on.
+A resumed run has to get all of that back.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import LocalError, is_lack_of_memory, require
-from annotated_transformer.fast.attention_kernels import without_cudnn_attention
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
     Packing,
     Packings,
     packed_decode,
     packings_where_they_pay,
+    without_cudnn_attention,
 )
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch
@@ -60,8 +60,8 @@ def _naming_the_batch_that_memory_cannot_hold(step: Step) -> Step:
             rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
             raise LocalError(
                 f"out of memory on a batch of {rows} sentences of up to {source} source and "
-                f"{target} target tokens: lower max_tokens, now {run.config.max_tokens:,} (with a "
-                "higher accumulate a step is as large), or max_length, now "
+                f"{target} target tokens: lower max_tokens, now {run.config.max_tokens:,} (a "
+                "higher accumulate keeps a step as large), or max_length, now "
                 f"{run.config.max_length:,}"
             ) from None
 
@@ -82,9 +82,9 @@ class TrainingLoss(nn.Module):
         self.blockwise = blockwise
 
     def forward(self, batch: Batch, packings: Packings | None = None) -> tuple[Tensor, Tensor]:
-        """With `packings` nothing is computed on the padding.
+        """With `packings`, nothing is computed at the padding that they leave out.
 
-        `blockwise` then never holds the logits of all positions.
+        If the loss is `blockwise` too, the logits of all positions never exist at once.
         """
         model = self.model
         pad_id = self.model.config.pad_id
@@ -130,8 +130,8 @@ class TrainingRun:
     ) -> None:
         """Weights are drawn from `config.seed`.
 
-        Raises ConfigError for a precision that the device does not have, and for settings that many
-        processes cannot have.
+        Raises ConfigError for a precision that the device does not have, and for settings that do
+        not go with several processes.
         """
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
         require_parallel(config, processes)
@@ -144,10 +144,15 @@ class TrainingRun:
         processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)
         self.on_eager_cpu = self.device.type == "cpu" and not config.compile
+        # On a GPU, packing waits to be measured (LOG.md, "Padding: packed training").
         self.packs = packing == "on" or packing == "auto" and self.on_eager_cpu
+        # Blocks suit a CPU's cache. A compiled step keeps the logits once, in 16 bits (LOG.md, "The
+        # loss of training").
         loss = TrainingLoss(self.model, config.eps_ls, blockwise=self.on_eager_cpu)
         self.loss: nn.Module = loss
         if config.compile:
+            # Nearly every batch has a shape of its own, so shapes are dynamic and nothing is
+            # recorded as CUDA graphs (LOG.md, "Training as CUDA graphs").
             self.loss = torch.compile(loss, dynamic=True)  # type: ignore[assignment]
         if processes.n > 1:
             self.loss = data_parallel(self.loss)
@@ -159,12 +164,12 @@ class TrainingRun:
         self.multiple_of = 8 if self.device.type == "cuda" and not ends else 1
         self.sums = torch.zeros(2, device=self.device)
         self.n_tokens = 0
-        """Loss and nll, and real target tokens, since the last line of the log."""
+        """Real target tokens since the last line of the log, as `sums` are its loss and nll."""
         self.saved_steps = 0
         self.fingerprint = ""
-        """Of the training pairs: a run goes on with the same ones."""
+        """The digest of the training pairs, which must be the same when the run is resumed."""
         self.vocabulary = ""
-        """The digest of its tokenizer."""
+        """The digest of the run's tokenizer."""
 
     @property
     def rate(self) -> float:
@@ -177,6 +182,7 @@ class TrainingRun:
         d_model = self.model.config.d_model
         if config.schedule == "noam":
             return noam_learning_rate(step, d_model, config.warmup_steps, config.lr_factor)
+        # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
         peak = noam_learning_rate(
             config.warmup_steps, d_model, config.warmup_steps, config.lr_factor
         )
@@ -185,10 +191,10 @@ class TrainingRun:
         )
 
     def batches(self, epoch_pairs: Callable[[int], EpochPairs]) -> Iterator[Batch]:
-        """Epoch after epoch, from where the counters stand.
+        """The batches of epoch after epoch, from where the counters stand.
 
-        `epoch_pairs` gives an epoch's pairs. A batch that another process takes has a number of
-        tokens and nothing else. Raises ConfigError for an epoch without batches.
+        `epoch_pairs` gives an epoch's pairs. Of a batch that another process takes, only the number
+        of tokens is there (`placeholder_batch`). Raises ConfigError for an epoch without batches.
         """
         ids = self.model.config.special_ids
         config = self.config
@@ -205,7 +211,8 @@ class TrainingRun:
                 self.n_batches += 1
                 yield batch
             require(self.n_batches > 0, nothing_to_train_on(config))
-            self.epoch, self.n_batches = self.epoch + 1, 0
+            self.epoch += 1
+            self.n_batches = 0
 
     @_naming_the_batch_that_memory_cannot_hold
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
@@ -250,8 +257,8 @@ class TrainingRun:
     def packings_of(self, batch: Batch) -> Packings | None:
         """The packings of a batch, or None for one that stays padded.
 
-        They are made on the host, where the batch is: a GPU, or a compiled graph, cannot be asked
-        where the padding is.
+        They are made on the host, where the batch is: to ask a GPU where the padding is would be to
+        wait for it, and a compiled graph cannot ask.
         """
         if not self.packs:
             return None
@@ -263,7 +270,7 @@ class TrainingRun:
         return source.to(device), target.to(device)
 
     def adam_steps(self) -> Tensor:
-        """How many steps Adam has made, on the device: each parameter has the same count."""
+        """The number of steps that Adam has made, on the device; all parameters count the same."""
         states = self.optimizer.state.values()
         return next((state["step"] for state in states), torch.zeros((), device=self.device))
 

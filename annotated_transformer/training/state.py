@@ -25,7 +25,6 @@ from annotated_transformer.errors import (
 from annotated_transformer.files import flush_to_disk
 from annotated_transformer.training.distributed.processes import Processes
 from annotated_transformer.training.run import TrainingRun
-from annotated_transformer.training.run_directory import remove_temporaries
 from annotated_transformer.training.state_checks import (
     from_json,
     moments,
@@ -65,10 +64,10 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
             _write(run, out, to_average, tensors)
     except (MemoryError, RuntimeError) as error:
         if is_lack_of_memory(error):
-            saved = f"step {run.saved_steps} is, and --resume goes on from there"
+            saved = f"step {run.saved_steps} is saved, and --resume goes on from there"
             raise LocalError(
                 f"out of memory while step {run.steps} was saved in {out}: "
-                f"{saved if run.saved_steps else 'nothing is'}; other programs may have taken it"
+                f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
             ) from None
         raise
     run.saved_steps = run.steps
@@ -133,15 +132,15 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
 def newest_state(config: ModelConfig, out: Path) -> Path:
     """The file to go on from: the newest undamaged state with the shapes of this model.
 
-    It is found from headers alone, before memory is taken for a model whose size a config.json may
-    exaggerate. Raises ConfigError where there is none, with what is wrong with each: damaged, of
-    another model, or unreadable.
+    It is found from checksums and headers, before memory is taken for a model whose size a
+    config.json may exaggerate. Raises ConfigError where there is none, and says for each file
+    whether it is damaged, unreadable or of another model.
     """
     paths = checkpoint.state_files(out)
     failures = []
     require(bool(paths), f"nothing to resume in {out}: it has no {STATE_FILE}")
     if checkpoint.read_model_config(out) != config:
-        return paths[0]  # `restore` says which settings are others
+        return paths[0]  # `restore` names the settings that differ
     for path in paths:
         try:
             require_state(config, path)
@@ -166,7 +165,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     another vocabulary. A newer state that is damaged is set aside with a message.
     """
     if run.processes.is_first:
-        remove_temporaries(out)
+        checkpoint.remove_temporaries(out)
     path = path or newest_state(run.model.config, out)
     tensors, metadata = weights.load_tensors(path)
     model_config = checkpoint.read_model_config(out)
@@ -210,14 +209,15 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
         require_scaler(path, scaler, run.scaler.state_dict())
         run.scaler.load_state_dict(scaler)
     rank = run.processes.rank
-    run.processes.seed(run.config.seed, counters["step"])  # unless there is a state to go on from
+    # For a process without a saved random state, as when there were fewer processes before.
+    run.processes.seed(run.config.seed, counters["step"])
     try:
         if (name := _of_process("random.cpu", rank)) in tensors:
             torch.set_rng_state(tensors[name])
         if (name := _of_process("random.cuda", rank)) in tensors and run.device.type == "cuda":
             torch.cuda.set_rng_state(tensors[name], run.device)
     except RuntimeError:
-        raise DamagedFileError(f"{path} is damaged: {name} is no state of a generator") from None
+        raise DamagedFileError(f"{path} is damaged: {name} is no random state") from None
     run.steps = run.saved_steps = counters["step"]
     run.position = run.epoch, run.n_batches = counters["epoch"], counters["n_batches"]
     run.multiple_of = counters.get("multiple_of", 1)
@@ -236,7 +236,7 @@ def _set_aside(out: Path, path: Path, step: int) -> None:
     if newest.exists():
         newest.replace(out / DAMAGED_FILE)
         say(
-            f"{newest} is damaged or another's: until the next save it is {DAMAGED_FILE}, and the "
-            f"run goes on from step {step}"
+            f"{newest} is damaged or of another model: it is {DAMAGED_FILE} until the next save, "
+            f"and the run goes on from step {step}"
         )
     path.replace(newest)

@@ -1,4 +1,4 @@
-"""What a state must be before a run goes on from it: its tensors, their values, its counters."""
+"""Checks of a saved state before a run goes on from it: its tensors, their values, its counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def require_state(config: ModelConfig, path: Path) -> None:
-    """Raise DamagedFileError for a file that is no state, ConfigError for another model's."""
+    """Raise DamagedFileError for a file that is no state, ConfigError for that of another model."""
     weights.require_undamaged(path)
     metadata = weights.read_metadata(path)
     shapes = weights.tensor_shapes(path)
@@ -28,6 +28,7 @@ def require_state(config: ModelConfig, path: Path) -> None:
         raise DamagedFileError(f"{path} is not the state of a training run")
     of_model = with_prefix("model.", shapes)
     weights.without_weights(config, of_model, path)
+    # 12 bytes a weight: itself and two moments in float32.
     weights.require_memory(12 * sum(torch.Size(s).numel() for s in of_model.values()), path)
     expected: dict[str, tuple[int, ...]] = {f"model.{name}": s for name, s in of_model.items()}
     optimizer = from_json(path, metadata, "train").get("optimizer", "adam")
@@ -35,6 +36,7 @@ def require_state(config: ModelConfig, path: Path) -> None:
         keys = moments(optimizer, name, shape)
         expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in keys}
     expected["random.cpu"] = tuple(torch.get_rng_state().shape)
+    # PyTorch's state of a GPU's generator is two numbers of 8 bytes, the seed and the offset.
     optional: dict[str, tuple[int, ...]] = {"log.sums": (2,), "random.cuda": (16,)}
     for name in shapes:
         base, _, rank = name.rpartition(".")
@@ -49,7 +51,7 @@ def require_state(config: ModelConfig, path: Path) -> None:
 
 
 def moments(optimizer: str, name: str, shape: Sequence[int]) -> tuple[str, ...]:
-    """What an optimizer keeps of a parameter; Muon has no second moment of a stack's matrix."""
+    """What an optimizer keeps for a parameter; Muon keeps no second moment for a stack's matrix."""
     return ADAM[:2] if optimizer == "muon" and is_hidden_matrix(name, shape) else ADAM
 
 
@@ -86,7 +88,7 @@ def require_counters(path: Path, metadata: dict[str, str], config: TrainConfig) 
 def require_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise DamagedFileError for values that no run can produce.
 
-    Those are a wrong dtype, not finite, or negative where a square or a count must be.
+    They have the wrong dtype, are not finite, or are negative where a square or a count must be.
     """
     for name, tensor in tensors.items():
         is_random = name.startswith("random.")
@@ -99,7 +101,7 @@ def require_values(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def require_scaler(path: Path, scaler: Mapping[str, Any], like: Mapping[str, Any]) -> None:
-    """Raise DamagedFileError unless `scaler` has the keys of `like`, and numbers."""
+    """Raise DamagedFileError unless `scaler` has the keys of `like`, with finite numbers."""
     numbers = all(type(n) in (int, float) and math.isfinite(n) for n in scaler.values())
     if not numbers or scaler.keys() != like.keys():
         raise DamagedFileError(f"{path} is damaged: its scaler state is not numeric")

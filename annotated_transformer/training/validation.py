@@ -25,12 +25,12 @@ from annotated_transformer.translation.translator import Translator
 
 
 class Validation:
-    """What `train` asks of a model by default: valid_nll, valid_ppl and valid_bleu.
+    """What `train` measures by default: valid_nll, valid_ppl and valid_bleu.
 
     valid_nll is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
     (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device
-    unless `device` names another. With `add_up`, the sum over processes that each have their own
-    pairs, the numbers are those of all pairs.
+    unless `device` names another. `add_up` sums over processes that each have their own pairs; the
+    numbers are then those of all pairs.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Validation:
             nll = mean_nll(model, self.encoded)
             score = bleu(*self._translated(model)).score
         else:
-            sums = torch.zeros(12, dtype=torch.float64)
+            sums = torch.zeros(12, dtype=torch.float64)  # nats, tokens, the ten counts of BLEU
             if self.pairs:
                 n_tokens = sum(len(target) + 1 for _, target in self.encoded)
                 sums[:2] = torch.tensor([n_tokens * mean_nll(model, self.encoded), n_tokens])

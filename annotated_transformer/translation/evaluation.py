@@ -159,7 +159,8 @@ def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4
     ids = model.config.special_ids
     device = model.embedding.weight.device
     block_rows = max(128, 2**20 // model.config.vocab_size)
-    nll, n_tokens = 0.0, 0
+    nll = 0.0
+    n_tokens = 0
     with evaluation_mode(model):
         for batch in token_batches(pairs, max(max_tokens, longest), shuffle=False, ids=ids):
             # The host still has the ids: asking a GPU which are real would mean waiting for it.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from annotated_transformer.config import DecodeConfig, ModelConfig
 from annotated_transformer.errors import require
-from annotated_transformer.fast.attention_kernels import without_cudnn_attention
+from annotated_transformer.fast.packing import without_cudnn_attention
 
 
 @runtime_checkable
@@ -155,7 +155,7 @@ class _Beam:
         if not self.alive or len(self.ended) < self.config.n_best:
             return False
         nth_best = sorted((h.score for h in self.ended), reverse=True)[self.config.n_best - 1]
-        tokens, log_p = self.alive[0]
+        tokens, log_p = self.alive[0]  # the best; the others are as long, and score no higher
         penalties = (length_penalty(n, self.config.alpha) for n in (len(tokens) + 1, self.limit))
         return nth_best >= max(log_p / penalty for penalty in penalties)
 
@@ -213,7 +213,8 @@ def search_beams(
             next_token = logits_BWV.argmax(dim=-1, keepdim=True)
             next_log_p = log_p_BWV.gather(-1, next_token)
         else:
-            # First of each hypothesis, so that the second topk compares W^2 numbers and not W V.
+            # First of each hypothesis, so that the second topk compares W^2 numbers and not W V. To
+            # begin with the largest of each 64 gained too little (LOG.md, "The best candidates").
             next_log_p, next_token = log_p_BWV.topk(min(beam_size, log_p_BWV.size(-1)), dim=-1)
         n_next = next_token.size(-1)
         n_candidates = min(beam_size, next_token[0].numel())

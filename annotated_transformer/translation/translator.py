@@ -78,6 +78,7 @@ class Translator:
         self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
         """What the search computes in: "float32", "float16" or "bfloat16"."""
         learned = model.config.positions == "learned"
+        # The default of 1,024 is four times the longest side that `TrainConfig` trains on.
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
 
     @classmethod

@@ -538,7 +538,7 @@ def test_no_vocabulary_is_used_or_lost_that_something_else_has_left(capsys, dire
     left = (directory / "tokenizer.model").read_bytes()
     (tmp_path / "tokenizer.model").write_bytes(left)
     status, _, err = run(capsys, *encode)
-    assert status == 2 and "tokenizer.model is another vocabulary, without shards: name" in err
+    assert status == 2 and "tokenizer.model is another vocabulary, but there are no shards" in err
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.model"]
     assert (tmp_path / "tokenizer.model").read_bytes() == left
     (tmp_path / "tokenizer.model").unlink()

@@ -202,10 +202,10 @@ def test_a_damaged_shard_is_encoded_again(copy, capsys, name, damage):
 @pytest.mark.parametrize(
     ("pairs", "settings", "message"),
     [
-        ([("tea", "tea"), *PAIRS[1:]], {}, "holds shards of other text, up to 0: name"),
-        (PAIRS[:-1], {}, "holds shards of other text, up to 2: name another directory$"),
+        ([("tea", "tea"), *PAIRS[1:]], {}, "holds shards of other text, from 0 on: name"),
+        (PAIRS[:-1], {}, "holds shards of other text, from 2 on: name another directory$"),
         (PAIRS[:40], {}, "holds shards of a longer text: name another directory$"),
-        ([*PAIRS, PAIRS[0]], {}, "holds shards of other text, up to 2"),
+        ([*PAIRS, PAIRS[0]], {}, "holds shards of other text, from 2 on"),
         (PAIRS, {"pairs_per_shard": 21}, "holds shards with another pairs_per_shard: name"),
     ],
 )
@@ -310,7 +310,7 @@ DAMAGES = {
     r"tokenizer.model is not the vocabulary of these shards": lambda d: Tokenizer.train(
         [side for pair in text_pairs(7, 200) for side in pair], 280, d / "tokenizer.model"
     ),
-    r"00001.ids.npy has the id 280, and the vocabulary 280 tokens": largest_id,
+    r"00001.ids.npy has the id 280, and the vocabulary has 280 tokens": largest_id,
     r"00001.offsets.npy does not say where sentences begin": offsets_with(4, 1),
     r"00001.offsets.npy does not say where sentences begin in ": offsets_with(0, 1),
     r"00001.offsets.npy does not say where sentences begin in \d": offsets_with(-1, 10**6),
@@ -366,5 +366,5 @@ def test_no_cut_and_no_changed_byte_is_overlooked(copy):
 def test_a_file_that_is_cut_while_it_is_read_is_named(copy):
     shards = Shards(copy)
     (copy / "00001.ids.npy").write_bytes(b"")
-    with pytest.raises(ConfigError, match="00001.ids.npy was cut while it was being read"):
+    with pytest.raises(ConfigError, match="00001.ids.npy was cut short while it was being read"):
         shards.gather(np.array([25]))

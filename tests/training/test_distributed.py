@@ -117,7 +117,7 @@ def test_a_run_goes_on_with_another_number_of_processes(runs):
 def test_who_has_lost_another_process_says_so_in_one_line(runs):
     assert ended(runs)["lost"] == [2, -signal.SIGKILL]
     said = (runs / "said").read_text().splitlines()
-    found = [line for line in said if "process 0 of 2 lost another one: " in line]
+    found = [line for line in said if "process 0 of 2 lost touch with another: " in line]
     assert len(found) == 1
     assert all("gloo" in line and ". " not in line for line in found)
 
@@ -128,7 +128,7 @@ def test_the_first_process_speaks_for_all(runs):
     first, second = notes(runs, "told", 2)
     assert first["said"] == ["refused in 0", "refused in 0"]
     assert second["said"] == [
-        "refused in 0", "another process of the run was refused: see what it said",
+        "refused in 0", "another process of the run failed: see its message",
     ]  # fmt: skip
     assert first["chosen"] == second["chosen"] == "state of 0"
     assert (first["alone"], second["alone"]) == ("done", None)
@@ -218,7 +218,7 @@ def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypat
     [
         ((TrainingRun, "packings_of"), torch.OutOfMemoryError(), "lower max_tokens, now 8,192"),
         ((weights, "belongs_to"), MemoryError(), "out of memory while step 1 was saved"),
-        ((os, "pread"), None, "00000.offsets.npy was cut while it was being read"),
+        ((os, "pread"), None, "00000.offsets.npy was cut short while it was being read"),
     ],
     ids=["in a step", "in a save", "a cut shard"],
 )
@@ -387,7 +387,7 @@ def test_nobody_is_looked_for_where_a_dead_one_was():
 
 
 def test_who_never_comes_is_named():
-    with pytest.raises(ConfigError, match=r"never came: \[1, 2\]"):
+    with pytest.raises(ConfigError, match=r"never joined: \[1, 2\]"):
         fresh_store(dist.HashStore(), 0, 3, timedelta(seconds=0.03))
 
 

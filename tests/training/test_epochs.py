@@ -116,8 +116,8 @@ def test_how_many_pairs_are_left_out_is_said_once(directory, capsys, name, windo
         pairs(epoch)
     left_out = "2 of 62" if name == "lists" else "1 of 61"
     assert capsys.readouterr().err == (
-        f"annotated-transformer: {left_out} training pairs are left out: they have no token, or "
-        "more than max_length 40, on a side\n"
+        f"annotated-transformer: {left_out} training pairs are left out: a side has no token, "
+        "or more than max_length 40\n"
     )
     TrainingPairs(config, toy_tokenizer(), PAIRS[:60])(0)
     assert capsys.readouterr().err == ""

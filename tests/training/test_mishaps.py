@@ -114,7 +114,7 @@ def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatc
     rows, source, target = max(shapes, key=lambda size: size[0] * (size[1] + size[2]))
     assert str(refused.value) == (
         f"out of memory on a batch of {rows} sentences of up to {source} source and {target} "
-        "target tokens: lower max_tokens, now 60 (with a higher accumulate a step is as large), or "
+        "target tokens: lower max_tokens, now 60 (a higher accumulate keeps a step as large), or "
         "max_length, now 40"
     )
     run(tmp_path / "whole", accumulate=2)
@@ -136,11 +136,10 @@ def test_a_lack_of_memory_in_a_save_blames_no_batch(tmp_path, monkeypatch, n_sav
     monkeypatch.setattr(weights, "belongs_to", fails)
     with pytest.raises(ConfigError) as refused:
         run(tmp_path / "run")
-    left = "nothing is" if n_saved == 0 else "step 6 is, and --resume goes on from there"
+    left = "step 6 is saved, and --resume goes on from there" if n_saved else "no step is saved"
     step, out = 3 * n_saved + 3, tmp_path / "run"
     assert str(refused.value) == (
-        f"out of memory while step {step} was saved in {out}: {left}; "
-        "other programs may have taken it"
+        f"out of memory while step {step} was saved in {out}: {left}; other programs may use memory"
     )
 
 

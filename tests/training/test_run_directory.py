@@ -11,9 +11,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_tensors, save_weights
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.training.distributed.processes import ALONE
 from annotated_transformer.training.loop import train
-from annotated_transformer.training.run_directory import begin_run, kept_from_others
 from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
 MODEL, _ = toy_run_config()
@@ -30,20 +28,20 @@ def run(tmp_path):
 
 
 def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
-    begin_run(tmp_path / "not yet")
-    begin_run(tmp_path)
+    checkpoint.begin_run(tmp_path / "not yet")
+    checkpoint.begin_run(tmp_path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match="run already holds a model: name another directory"):
-        begin_run(run)
+        checkpoint.begin_run(run)
     (run / "training.safetensors").write_bytes(b"days")
     with pytest.raises(
         ConfigError, match="run already holds a run: resume it, or name another directory"
     ):
-        begin_run(run)
+        checkpoint.begin_run(run)
     (run / "training.safetensors").unlink()
     (run / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="checkpoints holds the weights of another run"):
-        begin_run(run)
+        checkpoint.begin_run(run)
     assert all(path.read_bytes() == content for path, content in before.items() if path.exists())
 
 
@@ -70,7 +68,7 @@ def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_
     for path in weights:
         save_tensors(path, {"a": torch.zeros(1)})
     with pytest.raises(ConfigError, match="already holds a model"):
-        begin_run(tmp_path)
+        checkpoint.begin_run(tmp_path)
     assert all(path.exists() for path in weights)
 
 
@@ -90,7 +88,7 @@ def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
     for name in (*written, *own):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    begin_run(tmp_path)
+    checkpoint.begin_run(tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"config.json", "tokenizer.model", *own}
 
@@ -115,17 +113,17 @@ def test_what_no_run_has_left_is_neither_removed_nor_overwritten(tmp_path, name,
     """Shards whose tokenizer.model went, for one, could not be read any longer."""
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=f"{name} would be overwritten: name another directory"):
-        begin_run(tmp_path)
+        checkpoint.begin_run(tmp_path)
     assert (tmp_path / name).read_text() == content
 
 
 def test_shards_beside_the_settings_of_a_run_are_still_shards(tmp_path):
     train = TrainConfig().to_dict()
     checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
-    begin_run(tmp_path)
+    checkpoint.begin_run(tmp_path)
     (tmp_path / "shards.json").write_text("{}")
     with pytest.raises(ConfigError, match="shards.json would be overwritten"):
-        begin_run(tmp_path)
+        checkpoint.begin_run(tmp_path)
 
 
 OTHER = """
@@ -133,14 +131,13 @@ import sys
 from subprocess import PIPE
 from pathlib import Path
 from annotated_transformer.training.distributed.processes import ALONE
-from annotated_transformer.training.run_directory import kept_from_others
+from annotated_transformer.training.loop import kept_from_others
 with kept_from_others(Path(sys.argv[1]), ALONE):
     print("has it", flush=True)
     sys.stdin.read()  # until it is killed, or the test has failed
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
 @pytest.mark.parametrize("resume", [False, True])
 def test_two_processes_never_train_in_one_directory(tmp_path, resume):
     """Not even where a cluster starts a run again while the old one lives; a kill frees it."""
@@ -157,9 +154,3 @@ def test_two_processes_never_train_in_one_directory(tmp_path, resume):
         other.kill()
     train(*arguments, resume=resume, progress=False)
     assert not (tmp_path / ".lock").exists() and len([*tmp_path.iterdir()]) >= 5
-
-
-def test_where_there_are_no_locks_a_run_goes_its_way(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    with kept_from_others(tmp_path, ALONE), kept_from_others(tmp_path, ALONE):
-        assert [*tmp_path.iterdir()] == []

@@ -127,7 +127,7 @@ def test_a_run_goes_on_from_the_newest_good_state(tmp_path, capsys, monkeypatch,
     capsys.readouterr()
     run(tmp_path / "run", resume=True, train_steps=6)  # no step, and no save
     said = capsys.readouterr().err
-    assert ("is damaged or another's" in said and "goes on from step 6" in said) == (how != "gone")
+    assert ("damaged or of another model" in said and "on from step 6" in said) == (how != "gone")
     set_aside = tmp_path / "run" / "training.damaged.safetensors"
     assert set_aside.exists() == (how != "gone")
     run(tmp_path / "run", resume=True)
@@ -213,7 +213,7 @@ SHAPE = torch.get_rng_state().shape
     ("name", "values", "line"),
     [
         ("random.cpu", torch.zeros(SHAPE), "random.cpu has values that no run can produce"),
-        ("random.cpu", torch.full(SHAPE, 255, dtype=torch.uint8), "is no state of a generator"),
+        ("random.cpu", torch.full(SHAPE, 255, dtype=torch.uint8), "is no random state"),
         (
             "model.embedding.weight",
             NAN,

@@ -70,7 +70,7 @@ class Processes:
         return items[self.rank :: self.n]
 
     def share_of_step(self, batches: Sequence[T], loss: nn.Module) -> Iterator[T]:
-        """This process's batches of a step; DDP exchanges gradients in the last one alone.
+        """This process's batches of a step; DDP exchanges gradients only in the last.
 
         The gradients are then the mean over the processes of what each accumulated.
         """
@@ -133,9 +133,9 @@ class Processes:
         return held.numpy().tobytes()
 
     def once_per_machine(self, do: Callable[[], T]) -> T | None:
-        """Call `do` in one process of each machine while the others wait, which get None.
+        """Call `do` in one process of each machine; the others wait for it, and get None.
 
-        A ConfigError that one of them raises is raised in all.
+        A ConfigError that `do` raises in one of them is raised in all processes.
         """
         if self.n == 1:
             return do()
@@ -147,14 +147,14 @@ class Processes:
             except ConfigError as raised:
                 error = raised
         if self.any(error is not None):
-            raise error or ConfigError("another process of the run was refused: see what it said")
+            raise error or ConfigError("another process of the run failed: see its message")
         return found
 
     def require_same(self, digest: str, what: str) -> None:
         """Raise ConfigError in all processes unless all have the same digest."""
         first = self.from_first(digest.encode)
         others = self.any(first != digest.encode())
-        require(not others, f"the processes of a run need the same {what}, and one has another")
+        require(not others, f"all processes of a run need the same {what}: one has others")
 
     def device(self, name: str) -> str:
         """The device of this process: of several GPUs, the one with its local rank."""
@@ -185,7 +185,7 @@ def require_parallel(config: TrainConfig, processes: Processes) -> None:
 def data_parallel(loss: nn.Module) -> nn.Module:
     """The module in DDP, whose backward pass gives every process the mean of all gradients.
 
-    Buffers are not synchronized: the only one, the table of positions, is computed.
+    Buffers are not synchronized: the only one, the table of positions, is the same everywhere.
     """
     # Newer versions of PyTorch warn about `broadcast_buffers`, older ones lack its new name.
     known = inspect.signature(DistributedDataParallel).parameters
@@ -239,8 +239,8 @@ def joined(device: str) -> Iterator[Processes]:
         yield Processes(rank, n, local_rank, Processes(rank, n).any(restarts > 0))
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
-            line = str(error).splitlines()[0].partition(". ")[0]  # no advice of gloo's
-            raise ConfigError(f"process {rank} of {n} lost another one: {line}") from None
+            line = str(error).splitlines()[0].partition(". ")[0]  # without gloo's advice
+            raise ConfigError(f"process {rank} of {n} lost touch with another: {line}") from None
         raise
     finally:
         let_go_of_gradients()

@@ -41,7 +41,7 @@ from lab.experiments.significance import estimate, ratio_of_sums, sentence_nll
 
 CORPUS, VOCAB_SIZE, N_PAIRS = "tatoeba-en-de", 3000, 200
 TRAIN_STEPS, WARMUP_STEPS = 3000, 600
-LOW, HIGH = 0.9e-3, 2.7e-3
+LOW, HIGH = 0.9e-3, 2.7e-3  # peak rates (LOG.md, "A model whose attention is at work")
 LENGTHS = ((1, 5), (6, 8), (9, 100))
 """Sources by their number of words, as first and last."""
 MARKS = {

@@ -34,6 +34,7 @@ MODEL = ModelConfig(
     p_drop=0.0,
     initialization="scaled",
 )
+# Rate and norm were tried out: LOG.md, "A model that learns in the page".
 TRAINING = TrainConfig(warmup_steps=100, lr_factor=0.3, clip_norm=1.0, eps_ls=0.0, precision="fp32")
 Word = list[int]
 

@@ -57,7 +57,8 @@ FEW_STEPS = (
 )
 STORED = "the n^2 weights outgrow the caches within the range"
 # layer, swept letter, its fitted sizes from and to, its smaller sizes, the other letter's size,
-# sentences, and the reason why a sweep breaks the rule
+# sentences, and the reason why a sweep breaks the rule (LOG.md, "Table 1 in seconds and bytes",
+# says how the sizes were chosen)
 Sweep = tuple[str, str, int, int, tuple[int, ...], int, int, str]
 TIMES: list[Sweep] = [
     ("self-attention", "n", 1024, 8192, (64, 128, 256, 512), 64, 1, ""),

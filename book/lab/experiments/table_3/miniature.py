@@ -6,9 +6,9 @@ steps, big as well, to which the paper gives three times as many, on batches of 
 place of 25,000, with warm-up in the first 400, and a vocabulary of 2,000. At the rate of equation 3
 itself three seeds of an earlier base ended 4 BLEU apart; hence the factor of 0.3 before it. Corpus,
 width, rate and number of steps were chosen on base alone, with a seed of its own, for the controls
-that follow and for the hours that a row takes; that flatters base, in its scores and in its spread.
-The rest is the paper's: Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this
-table.
+that follow and for the hours that a row takes (LOG.md, "Table 3 in miniature, at a size where
+attention is in use"); that flatters base, in its scores and in its spread. The rest is the paper's:
+Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this table.
 
 `STEPS` are two epochs, in which much of what Table 3 compares has no time to show. So there is a
 second table, *to the end*: the same rule, `STEPS_TO_THE_END` steps, the rows `END`. Its runs record
