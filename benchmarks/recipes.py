@@ -175,7 +175,7 @@ def described(run: Path) -> dict[str, Any]:
         "commit": (run / "commit").read_text().strip(),
         "settings": {key: config[key] for key in ("model", "train")},
         "seed": config["train"]["seed"],
-        "steps": config["train"]["train_steps"],
+        "steps": max(line["step"] for line in log),  # fewer where it was ended early
         "train_seconds": total(run / "seconds"),
         "train_cpu_seconds": total(run / "cpu_seconds"),
         "train_tokens_per_s": round(speeds[len(speeds) // 2]),

@@ -677,7 +677,7 @@ assert by_chance > 0.05 and by_group == 0
 #
 # A corpus of careful sentences has few numbers, rare names, capitals, e-mail addresses or slips of the pen, and whoever
 # tries a translator types those first. A number cannot be learned, it has to be copied, and what copies is attention over
-# the source. With `augment=True` about half of an epoch's pairs are changed, anew each time, by rules whose answer is known:
+# the source. With `augment=True` many of an epoch's pairs are changed, anew each time, by rules whose answer is known:
 #
 # - **On both sides**: numbers and names give way to others; so do number words, for digits. New names are made of letters
 #   that follow each other in the corpus's names; some are acronyms, codes and addresses. Two pairs are joined, one of them
