@@ -192,17 +192,19 @@ class TrainConfig(Settings):
     "auto" means bf16 on a GPU that has it in hardware and fp16 on older ones, bf16 also on a CPU
     that has it (AVX512_BF16) from d_model 256 on, and fp32 elsewhere. A run keeps, on any machine,
     what it meant where it began. In fp16 the loss is scaled, and a step whose gradients overflow is
-    skipped: it counts as a step, for the rate too, but not for Adam. Two options for small corpora
+    skipped: it counts as a step, for the rate too, but not for Adam. Some options for small corpora
     are not the paper's. With `concatenate=1` an epoch has, besides every pair, as many that are two
     random ones joined (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left
     out when the training text is encoded, anew in every epoch; its draws differ from one process to
-    the next, so that such a run does not resume bit for bit. `warm_up=False` starts at the peak of
-    the rate and stays there for the first `warmup_steps`, to show what they do. `window` is how
-    many pairs are planned at a time (`planning`); 0 is all of an epoch, or the usual window where
-    they are in shards. `optimizer` and `schedule` offer what came later: "adamw" (Loshchilov and
-    Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and a rate that warms up to the
-    same peak, is stable, and falls linearly to 0 in the last `decay_share` of the steps ("wsd", Hu
-    et al. 2024).
+    the next, so that such a run does not resume bit for bit. With `augment`, pairs are changed,
+    anew in every epoch, into such as people type (`augmentation`). With `both_ways` every pair is
+    learned in the other direction as well, behind the token <2source> (Johnson et al. 2017).
+    `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to
+    show what they do. `window` is how many pairs are planned at a time (`planning`); 0 is all of an
+    epoch, or the usual window where they are in shards. `optimizer` and `schedule` offer what came
+    later: "adamw" (Loshchilov and Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and
+    a rate that warms up to the same peak, is stable, and falls linearly to 0 in the last
+    `decay_share` of the steps ("wsd", Hu et al. 2024).
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98
@@ -225,6 +227,8 @@ class TrainConfig(Settings):
     eps_ls: float = 0.1
     concatenate: float = 0.0
     bpe_dropout: float = 0.0
+    augment: bool = False
+    both_ways: bool = False
     seed: int = 1
     max_length: int = 256
     window: int = 0
@@ -263,6 +267,10 @@ class TrainConfig(Settings):
                 f"{name} must not be negative (0 is off), got {getattr(self, name)}",
             )
         require(
+            not (self.both_ways and self.window),
+            f"both_ways needs window=0, which plans an epoch as a whole, got window {self.window}",
+        )
+        require(
             self.max_length <= self.max_tokens,
             f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}",
         )
@@ -291,23 +299,26 @@ class DecodeSettings(TypedDict, total=False):
     alpha: float
     n_best: int
     max_extra: int
+    back: bool
 
 
 @dataclass(frozen=True)
 class DecodeConfig(Settings):
     """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
 
-    Bounds keep a slip of the keyboard from taking the machine's memory, or a score from being no
-    number.
+    With `back` a model that learned both ways translates from the language of its targets into that
+    of its sources. Bounds keep a slip of the keyboard from taking the machine's memory, or a score
+    from being no number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
-    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50)
+    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False)
     """
 
     beam_size: int = 4
     alpha: float = 0.6
     n_best: int = 1
     max_extra: int = 50
+    back: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -90,6 +90,21 @@ RECIPES = {
         export="book/model", scored="tatoeba-en-de", keeps_stages=True,
         alphas=(0.6, 1.0, 1.4, 1.8),
     ),
+    "visitors": Recipe(
+        "Six million parameters on both corpora of Tatoeba, whose pairs are changed in every epoch "
+        "into such as people type: numbers, names, capitals, marks, slips of the pen; otherwise "
+        "as tatoeba_large.",
+        "tatoeba-all-en-de",
+        (
+            Stage(("--vocab-size", "4800", *_set(
+                augment=True, N=3, d_model=256, d_ff=768, h=4, p_drop=0.1,
+                initialization="glorot", max_tokens=1024, warmup_steps=3000, lr_factor=0.8,
+                train_steps=24000, precision="bf16", validate_every=4000, checkpoint_every=250,
+                keep_checkpoints=20)), average=16),
+        ),
+        export="book/model", scored="tatoeba-en-de", keeps_stages=True,
+        alphas=(0.6, 1.0, 1.4, 1.8),
+    ),
     "multi30k_small_gpu": Recipe(
         "Preset small on Multi30k for a GPU: bf16, larger batches, 60 epochs.",
         "multi30k-en-de",
@@ -160,7 +175,7 @@ def described(run: Path) -> dict[str, Any]:
         "commit": (run / "commit").read_text().strip(),
         "settings": {key: config[key] for key in ("model", "train")},
         "seed": config["train"]["seed"],
-        "steps": config["train"]["train_steps"],
+        "steps": max(line["step"] for line in log),  # fewer where it was ended early
         "train_seconds": total(run / "seconds"),
         "train_cpu_seconds": total(run / "cpu_seconds"),
         "train_tokens_per_s": round(speeds[len(speeds) // 2]),

@@ -673,6 +673,23 @@ assert by_chance > 0.05 and by_group == 0
 # In a random split one test pair in twelve has a sentence that the model has read in training, so the score partly
 # measures memorization. We have not measured by how much it flatters.
 #
+# ## What people type
+#
+# A corpus of careful sentences has few numbers, rare names, capitals, e-mail addresses or slips of the pen, and whoever
+# tries a translator types those first. A number cannot be learned, it has to be copied, and what copies is attention over
+# the source. With `augment=True` many of an epoch's pairs are changed, anew each time, by rules whose answer is known:
+#
+# - **On both sides**: numbers and names give way to others; so do number words, for digits. New names are made of letters
+#   that follow each other in the corpus's names; some are acronyms, codes and addresses. Two pairs are joined, one of them
+#   perhaps as speech; both sides get quotation marks, brackets or an emoji.
+# - **On the source side alone**: words in capitals, small letters, no full stop, two letters swapped, one doubled or left out.
+# - **Beside the pairs**: single words that translate each other, found by how often they meet (Dice's coefficient).
+#
+# The rules know no language: names are the words that both sides share and never write small, number words those that
+# stand where the other side has digits. What needs no learning is settled by the tokenizer. `as_typed=True` makes every
+# digit a token, so that 1984 is copied digit by digit, and takes ‘ ’ \` ´ for one apostrophe, „ “ « » for one quotation mark.
+# And before encoding, a line in capitals is read as a sentence in small letters, and one without a letter comes back.
+#
 # :::{dropdown} Where this is
 # `annotated_transformer/text/`: `tokenizer.py`, `batching.py`, `corpus.py`, `parallel_text.py`, with tests of the same
 # names in `tests/text/`; packing is `annotated_transformer/fast/packing.py`. On the command line,
@@ -872,4 +889,5 @@ assert round(step["waste"], 2) == 0.37 and round(one_gpu["waste"], 2) == 0.17
 # - The decoder reads bos $y_1 \ldots y_n$ and must predict $y_1 \ldots y_n$ eos (equation {eq}`data-shift`). The masks
 #   follow from the arrays.
 # - We fill batches by tokens and group them by length: a batch of the paper is several hundred pairs.
+# - What must be copied is replaced on both sides of a pair; noise goes on the source side alone.
 # - Know your corpus (source, licence, fingerprint), and split it by group: near-duplicates flatter the score.

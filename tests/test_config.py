@@ -24,7 +24,9 @@ def test_defaults_are_the_papers():
         100_000,
         1.0,
     )
-    assert DecodeConfig() == DecodeConfig(beam_size=4, alpha=0.6, n_best=1, max_extra=50)
+    assert DecodeConfig() == DecodeConfig(
+        beam_size=4, alpha=0.6, n_best=1, max_extra=50, back=False
+    )
 
 
 def test_big_is_table_3s_last_row():

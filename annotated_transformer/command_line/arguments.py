@@ -224,3 +224,5 @@ def _add_decoding(verb: argparse.ArgumentParser) -> None:
     add("--alpha", type=float, default=default.alpha, help="length penalty (default 0.6)")
     what = "most tokens beyond the source's length (default 50)"
     add("--max-extra", type=int, default=default.max_extra, help=what)
+    what = "into the language of the sources, with a model that learned both ways"
+    add("--back", action="store_true", help=what)

@@ -48,7 +48,7 @@ def train_in(processes: Processes, args: Namespace, device: str) -> None:
     load = partial(training_pairs, args, corpus)
     # One process of a machine downloads, and gets the pairs; the others then read what is there.
     train_pairs, valid_pairs, corpus = processes.once_per_machine(load) or load()
-    learn = partial(training_tokenizer, args, model_config, train_pairs)
+    learn = partial(training_tokenizer, args, model_config, train_config, train_pairs)
     tokenizer = Tokenizer(processes.from_first(lambda: learn().model_bytes))
     began = time.perf_counter()
     try:
@@ -253,7 +253,9 @@ def training_pairs(args: Namespace, name: str) -> tuple[Pairs | Shards, Pairs, s
     return pairs, load("valid", args.valid), name
 
 
-def training_tokenizer(args: Namespace, config: ModelConfig, pairs: Pairs | Shards) -> Tokenizer:
+def training_tokenizer(
+    args: Namespace, config: ModelConfig, settings: TrainConfig, pairs: Pairs | Shards
+) -> Tokenizer:
     """The tokenizer of the run that goes on, of --init or of the shards; or a new one.
 
     A new one is learned from the pairs, or from a sample where there are very many.
@@ -268,7 +270,12 @@ def training_tokenizer(args: Namespace, config: ModelConfig, pairs: Pairs | Shar
     some = sample(pairs, VOCABULARY_SAMPLE)
     say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
     sentences = (sentence for pair in some for sentence in pair)
-    return Tokenizer.train(sentences, config.vocab_size, model_type=args.model_type or "bpe")
+    return Tokenizer.train(
+        sentences,
+        config.vocab_size,
+        model_type=args.model_type or "bpe",
+        as_typed=settings.augment,
+    )
 
 
 @contextmanager

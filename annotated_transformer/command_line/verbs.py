@@ -131,7 +131,11 @@ def evaluate(args: Namespace) -> None:
     else:
         lines = pairs = _split(args, "give --corpus NAME, or --source and --reference")
     translator = _translator(args)
+    if search.back:
+        lines, pairs = ([(y, x) for x, y in some] for some in (lines, pairs))
     _, encoded = evaluation.scorable(translator.model.config, translator.tokenizer, pairs)
+    if search.back:
+        encoded = [([translator.tokenizer.back_id, *x], y) for x, y in encoded]
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream((source for source, _ in lines), search=search)
     bar = tqdm(stream, total=len(lines), unit="line", file=sys.stderr, disable=args.quiet)

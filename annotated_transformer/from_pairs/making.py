@@ -21,6 +21,7 @@ from annotated_transformer.from_pairs.plan import (
 )
 from annotated_transformer.from_pairs.report import report_page
 from annotated_transformer.page.writing import write_page
+from annotated_transformer.text.augmentation import Augmentation
 from annotated_transformer.text.parallel_text import Pair, pairs_sha256, split_by_group
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
@@ -28,6 +29,16 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.translation import evaluation
 from annotated_transformer.translation.translator import Translator
 
+TYPED = (
+    "numbers",
+    "names",
+    "capitals",
+    "small_letters",
+    "no_full_stop",
+    "slips",
+    "marks",
+    "joined",
+)
 MAX_JSON_BYTES = 2**26  # of scores.json, which has the sentences of a test split
 
 
@@ -57,7 +68,7 @@ def make(
     if not (out / "scores.json").exists():
         _train(out, plan, splits, Path(pairs_file).stem, progress)
         average_checkpoints(out / "run", plan.average, out / "model")
-        _write(out / "scores.json", _scores(out / "model", splits["test"]))
+        _write(out / "scores.json", _scores(out / "model", splits["train"], splits["test"]))
     scores = read_json(out / "scores.json", MAX_JSON_BYTES)
     log = read_log(out / "run")
     counts = {name: len(some) for name, some in splits.items()}
@@ -111,8 +122,12 @@ def _train(out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, prog
     )
 
 
-def _scores(model: Path, pairs: list[Pair]) -> dict[str, Any]:
-    """Scores with their signatures, and each pair of the test split with its translation."""
+def _scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dict[str, Any]:
+    """Scores with their signatures, and each pair of the test split with its translation.
+
+    And what becomes of the test split where a rule of `augmentation` changes it.
+    """
+    rules = Augmentation(train_pairs)
     translator = Translator.from_checkpoint(model)
     references = [target for _, target in pairs]
     translations = translator.translate([source for source, _ in pairs])
@@ -125,6 +140,30 @@ def _scores(model: Path, pairs: list[Pair]) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
         "vocab_size": translator.tokenizer.vocab_size,
         "translations": [(*pair, text) for pair, text in zip(pairs, translations, strict=True)],
+        "as_typed": [row for rule in TYPED if (row := _as_typed(translator, rules, rule, pairs))],
+    }
+
+
+def _as_typed(
+    translator: Translator, rules: Augmentation, rule: str, pairs: list[Pair]
+) -> dict[str, Any] | None:
+    """BLEU of the pairs that a rule changes, before and after; the two that come out worst."""
+    changed = [
+        (old, new) for old, new in zip(pairs, rules.by(rule, pairs), strict=True) if old != new
+    ]
+    if not changed:
+        return None
+    before, after = ([pair[0] for pair in side] for side in zip(*changed, strict=True))
+    old, new = translator.translate(before), translator.translate(after)
+    references = [y for _, (_, y) in changed]
+    alike = [evaluation.chrf([x], [y]).score for x, y in zip(new, references, strict=True)]
+    worst = sorted(range(len(new)), key=lambda i: alike[i])
+    return {
+        "rule": rule,
+        "pairs": len(changed),
+        "before": evaluation.bleu(old, [y for (_, y), _ in changed]).score,
+        "after": evaluation.bleu(new, references).score,
+        "worst": [(after[i], references[i], new[i]) for i in worst[:2]],
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from string import printable
 
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
@@ -53,6 +54,7 @@ class Plan(Settings):
             log_every=min(50, every),
             checkpoint_every=every,
             validate_every=5 * every,
+            augment=True,
             keep_checkpoints=self.average,
         )
 
@@ -99,14 +101,16 @@ def n_held_out(n_pairs: int) -> int:
 def learn_vocabulary(pairs: list[Pair], n_merges: int) -> Tokenizer:
     """One vocabulary for both sides: special ids, bytes, characters and `n_merges` more.
 
+    It is for what people type (`Tokenizer.train(as_typed=True)`).
+
     Where the text is too small for `n_merges`, half as many are tried, and so on. Raises
     ConfigError when fewer than 10 are too many.
     """
     sentences = list(chain.from_iterable(sample(pairs, VOCABULARY_SAMPLE)))
-    n_characters = len(set(chain.from_iterable(sentences)))
+    n_characters = len(set(chain(printable, chain.from_iterable(sentences))))
     while True:
         try:
-            return Tokenizer.train(sentences, 260 + n_characters + n_merges)
+            return Tokenizer.train(sentences, 261 + n_characters + n_merges, as_typed=True)
         except ConfigError:
             if n_merges < 10:
                 raise

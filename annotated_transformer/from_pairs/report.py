@@ -9,6 +9,7 @@ from typing import Any
 N_SAMPLES = 20
 WIDTH, HEIGHT = 480, 240
 LEFT, BOTTOM = 36, 28  # margins
+LINE_HEIGHT = 16.0
 STYLE = """
 :root {
   --line: #0072b2; --other: #b34700; --text: #1a1a1a; --page: #fff;
@@ -63,6 +64,12 @@ def report_page(
         "<h2>Loss</h2><p>Nats per token, without label smoothing: training (with dropout) and "
         "validation.</p>",
         curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),
+        "<h2>As people type</h2><p>BLEU of the pairs of the test split that a rule changes: as "
+        "they stand, and with other numbers, new names, a word in capitals, small letters, no full "
+        "stop, a slip of the pen, marks round them, a second sentence behind them. Below are the "
+        "translations least like their references: what this model cannot do.</p>",
+        _table(["rule", "pairs", "as they stand", "changed"], _rows_as_typed(scores["as_typed"])),
+        _samples([sample for row in scores["as_typed"] for sample in row["worst"]]),
         f"<h2>Samples</h2><p>The first {N_SAMPLES} of the test split.</p>",
         _samples(scores["translations"][:N_SAMPLES]),
         "<h2>Settings</h2>",
@@ -106,20 +113,35 @@ def curves(series: dict[str, list[Point]]) -> str:
         f'<text x="{right}" y="{floor + 18}" text-anchor="end">{last:,} steps</text>',
     ]
     ends = []
+    labels = []
     for (name, some), color in zip(series.items(), ("var(--line)", "var(--other)"), strict=True):
         if not some:
             continue
         path = "L".join(f"{x} {y}" for x, y in map(place, some))
-        _, y = place(some[-1])
-        shift = -4 if color == "var(--line)" else 12
         drawn.append(f'<path d="M{path}" stroke="{color}"/>')
-        place_of_name = f'x="{right + 6}" y="{y + shift}" style="fill: {color}"'
-        drawn.append(f"<text {place_of_name}>{escape(name)}</text>")
+        labels.append((place(some[-1])[1] + 4, name, color))
         ends.append(f"{name} ends at {some[-1][1]:.3f}")
+    lowest = -LINE_HEIGHT
+    for y, name, color in sorted(labels):
+        lowest = max(y, lowest + LINE_HEIGHT)  # two ends may lie on each other, two names not
+        place_of_name = f'x="{right + 6}" y="{lowest}" style="fill: {color}"'
+        drawn.append(f"<text {place_of_name}>{escape(name)}</text>")
     return (
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="Loss by steps: {escape("; ".join(ends))}">{"".join(drawn)}</svg>'
     )
+
+
+def _rows_as_typed(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            row["rule"].replace("_", " "),
+            str(row["pairs"]),
+            f"{row['before']:.1f}",
+            f"{row['after']:.1f}",
+        ]
+        for row in rows
+    ]
 
 
 def _score_table(scores: dict[str, dict[str, Any]]) -> str:

@@ -23,11 +23,12 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.text import downloads, parallel_text
+from annotated_transformer.text import augmentation, downloads, parallel_text
 from annotated_transformer.text.downloads import DATA_VARIABLE, cache_directory as cache_directory
 from annotated_transformer.text.package_index import fetch_sdist
 from annotated_transformer.text.parallel_text import SPLITS as SPLITS, load_files as load_files
@@ -42,6 +43,7 @@ ANKI_ZIP = f"https://raw.githubusercontent.com/rioyshky/translation/{ANKI_COMMIT
 ANKI_FILE = "deu.txt"
 TATOEBA_COLUMNS = {"en": 2, "de": 4, "fr": 5, "es": 6}
 """In the export, whose rows also have an id, ja, nl, sv and audio."""
+MOST_OF_A_RARE_NAME = 4  # pairs
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 MULTI30K_STEMS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 
@@ -99,10 +101,14 @@ def stream(name: str, split: str, data_dir: PathLike | None = None) -> Iterator[
     """The pairs of `load` one by one; a WMT corpus is read no further than asked."""
     corpus = get(name)
     require(split in SPLITS, f"split must be one of {', '.join(SPLITS)}, got {split}")
+    return iter(corpus.read(corpus, split, _directories(data_dir)))
+
+
+def _directories(data_dir: PathLike | None) -> list[Path]:
     directories = [Path(path) for path in (data_dir, os.environ.get(DATA_VARIABLE)) if path]
     for directory in directories:
         require(directory.is_dir(), f"the data directory {directory} does not exist")
-    return iter(corpus.read(corpus, split, directories))
+    return directories
 
 
 def prepare(name: str, data_dir: PathLike | None = None) -> dict[str, Any]:
@@ -221,6 +227,61 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     ]
 
 
+def tatoeba_all(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
+    """Both corpora of Tatoeba as one; its train split is without what `set_aside` keeps."""
+    assert corpus.beside is not None and corpus.beside.beside is not None
+    if split != "train":
+        return corpus.beside.read(corpus.beside, split, directories)
+    return set_aside(_tatoeba_union(corpus, directories))["train"]
+
+
+def kept_aside(data_dir: PathLike | None = None) -> dict[str, list[Pair]]:
+    """What `set_aside` gives of tatoeba-all-en-de."""
+    return set_aside(_tatoeba_union(CORPORA["tatoeba-all-en-de"], _directories(data_dir)))
+
+
+def _tatoeba_union(corpus: Corpus, directories: list[Path]) -> list[Pair]:
+    large = corpus.beside
+    assert large is not None and large.beside is not None
+    parts = (some.read(some, "train", directories) for some in (large, large.beside))
+    return list(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def set_aside(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
+    """Pairs that show whether a model copies, and "train", what it may learn from beside them.
+
+    "numbers" are 300 pairs with the same numbers on both sides, "to_substitute" 200 more, and
+    "names" 200 with a rare name. A hash of their text decides which. No other pair shares a
+    sentence with them, case and punctuation aside, or has one of those names.
+    """
+
+    def order(pair: Pair) -> bytes:
+        return hashlib.sha256("\t".join(pair).encode()).digest()
+
+    in_order = sorted(pairs, key=order)
+    kept: dict[str, list[Pair]] = {"numbers": [], "to_substitute": [], "names": []}
+    counts = augmentation.names_in(pairs)
+    names: set[str] = set()
+    for pair in in_order:
+        source, target = (set(augmentation.WORD.findall(side)) for side in pair)
+        rare = {word for word in source & target if 1 <= counts[word] <= MOST_OF_A_RARE_NAME}
+        if rare and len(kept["names"]) < 200:
+            kept["names"].append(pair)
+            names |= rare
+        elif augmentation.same_numbers(pair) and len(kept["to_substitute"]) < 200:
+            kept["numbers" if len(kept["numbers"]) < 300 else "to_substitute"].append(pair)
+    sentences = {
+        parallel_text.fold(side) for some in kept.values() for pair in some for side in pair
+    }
+    kept["train"] = [
+        pair
+        for pair in pairs
+        if not any(parallel_text.fold(side) in sentences for side in pair)
+        and names.isdisjoint(augmentation.WORD.findall(" ".join(pair)))
+    ]
+    return kept
+
+
 def multi30k(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     """Captions of Multi30k, from a directory, the cache or the web; each file is verified."""
     files = [f"{MULTI30K_STEMS[split]}.{language}" for language in corpus.languages]
@@ -294,7 +355,7 @@ def letters(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pai
     return [(text, text[::-1] if corpus.name == "reverse" else text) for text in chosen]
 
 
-READERS = {read.__name__: read for read in (tatoeba, anki, multi30k, wmt14, letters)}
+READERS = {read.__name__: read for read in (tatoeba, anki, tatoeba_all, multi30k, wmt14, letters)}
 
 
 def _registry() -> dict[str, Corpus]:

@@ -27,9 +27,13 @@ import hashlib
 import io
 import os
 import re
+import unicodedata
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import sentencepiece
@@ -38,9 +42,25 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError, require, require_strings
 from annotated_transformer.files import read_bounded
 from annotated_transformer.text.paired_vocabulary import PairedVocabulary
-from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES, require_sound
+from annotated_transformer.text.vocabulary_file import (
+    MAX_MODEL_BYTES,
+    require_sound,
+    without_path_of_rules,
+)
 
 MODEL_TYPES = ("bpe", "unigram")
+BACK = "<2source>"
+"""The token before a text that is to be translated the other way, from the language of the targets
+into that of the sources (Johnson et al. 2017 name every target language so). No text contains it:
+what looks like it is encoded as other text."""
+ALIKE = {
+    "'": "‘’‚‛′`´ʼ‹›",
+    '"': "“”„‟″«»〝〞〟",
+    "-": "\u2010\u2011\u2012\u2212",
+    "": "\u00ad\u200b\u200c\u200e\u200f\u2060\ufeff",
+}
+"""What `Tokenizer.train(as_typed=True)` takes for one: apostrophes and quotation marks, hyphens,
+and characters that nobody sees."""
 
 
 class Tokenizer:
@@ -87,6 +107,7 @@ class Tokenizer:
         path: str | os.PathLike[str] | None = None,
         model_type: str = "bpe",
         symbols: Iterable[str] = (),
+        as_typed: bool = False,
     ) -> Tokenizer:
         """A tokenizer learned from `sentences`, written to `path` if one is given.
 
@@ -96,11 +117,24 @@ class Tokenizer:
         and their order alone. Sentences of more than 4,192 bytes are skipped in training (they are
         encoded like any other). Each of `symbols`, say the brackets of trees (section 6.3), is one
         id wherever it follows a space or begins a text, even where it is part of a longer word.
+        With `as_typed` every digit is a token of its own and every character of ASCII is in the
+        vocabulary, so that a model can copy numbers and addresses; besides NFKC, the characters of
+        `ALIKE` are taken for one, and `decode` gives them back as one; and there is a `back_id`.
         Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
         """
         require(model_type in MODEL_TYPES, f"model_type must be bpe or unigram, got {model_type}")
         sentences = _strings(sentences)
         written = io.BytesIO()
+        options: dict[str, Any] = {"normalization_rule_name": "nfkc"}
+        rules = Path(mkdtemp()) / "rules.tsv" if as_typed else None
+        if rules:
+            rules.write_text(_rules_with_alike(), encoding="ascii")
+            options = {
+                "split_digits": True,
+                "required_chars": "".join(map(chr, range(ord("!"), 127))),
+                "normalization_rule_tsv": str(rules),
+                "control_symbols": [BACK],
+            }
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=map(_without_surrogates, filter(str.strip, sentences)),
@@ -108,7 +142,6 @@ class Tokenizer:
                 vocab_size=vocab_size,
                 model_type=model_type,
                 byte_fallback=True,
-                normalization_rule_name="nfkc",
                 remove_extra_whitespaces=False,
                 character_coverage=0.9999,
                 pad_id=PAD_ID,
@@ -118,10 +151,14 @@ class Tokenizer:
                 user_defined_symbols=[f"\u2581{symbol}" for symbol in _strings(symbols)],
                 num_threads=1,
                 minloglevel=2,
+                **options,
             )
         except RuntimeError as error:
             raise ConfigError(_explain(str(error), vocab_size)) from None
-        tokenizer = cls(written.getvalue())
+        finally:
+            if rules:
+                rmtree(rules.parent)
+        tokenizer = cls(without_path_of_rules(written.getvalue()))
         if path is not None:
             tokenizer.save(path)
         return tokenizer
@@ -170,6 +207,14 @@ class Tokenizer:
         It is what `ModelConfig.vocab_size` must be.
         """
         return int(self._processor.get_piece_size())
+
+    @property
+    def back_id(self) -> int:
+        """The id of `BACK`. Raises ConfigError where the vocabulary has none."""
+        found = int(self._processor.piece_to_id(BACK))
+        is_marker = self._processor.is_control(found)
+        require(is_marker, f"the vocabulary has no {BACK}: it was learned for one direction")
+        return found
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without bos and eos. Empty text has none.
@@ -240,6 +285,21 @@ def _strings(texts: Iterable[str]) -> list[str]:
     listed = texts if isinstance(texts, str) else list(texts)
     require_strings(listed, "texts must be a list of strings")
     return list(listed)
+
+
+def _rules_with_alike() -> str:
+    """NFKC and `ALIKE` as SentencePiece reads rules: code points, a tab, what they become."""
+    rules: dict[str, str] = {}
+    for character in map(chr, chain(range(1, 0xD800), range(0xE000, 0x110000))):
+        normal = unicodedata.normalize("NFKC", character)
+        apart = unicodedata.normalize("NFD", character)
+        if normal != character:
+            rules[character] = normal
+        if apart != character and unicodedata.normalize("NFC", apart) == character:
+            rules[apart] = normal
+    rules |= {character: one for one, alike in ALIKE.items() for character in alike}
+    sides = ([" ".join(f"{ord(c):X}" for c in side) for side in rule] for rule in rules.items())
+    return "".join(f"{found}\t{other}\n" for found, other in sides)
 
 
 def _without_surrogates(text: str) -> str:

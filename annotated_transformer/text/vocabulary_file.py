@@ -27,7 +27,7 @@ VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5  # how a field is stored
 # A tag is the number of a field and how it is stored.
 PIECE, TRAINER, NORMALIZER, SELF_TEST, DENORMALIZER = (n << 3 | BYTES for n in range(1, 6))
 PIECE_TEXT, PIECE_SCORE, PIECE_TYPE = 1 << 3 | BYTES, 2 << 3 | FIXED_32, 3 << 3 | VARINT
-TABLE = 2 << 3 | BYTES  # in a normalizer
+TABLE, PATH_OF_RULES = 2 << 3 | BYTES, 6 << 3 | BYTES  # in a normalizer
 
 
 def require_sound(model: bytes) -> None:
@@ -85,6 +85,30 @@ def _require_table(table: bytes) -> None:
     leaves = units[children[is_inner & (units >> 8 & 1 == 1)]] & 0x7FFFFFFF
     in_texts = not len(leaves) or int(leaves.max()) < len(texts)
     require(in_texts and texts[-1:] == b"\0", "its table of characters has a text without end")
+
+
+def without_path_of_rules(model: bytes) -> bytes:
+    """The model without the path of the file of rules that it was trained with.
+
+    So the same text gives the same file wherever that lay.
+    """
+    for tag, normalizer in fields(model):
+        path = dict(fields(normalizer)).get(PATH_OF_RULES, b"") if tag == NORMALIZER else b""
+        if path:
+            kept = normalizer.replace(_field(PATH_OF_RULES, path), b"")
+            return model.replace(_field(tag, normalizer), _field(tag, kept))
+    return model
+
+
+def _field(tag: int, content: bytes) -> bytes:
+    """A field of bytes as it stands in a protocol buffer."""
+    head = bytearray()
+    for number in (tag, len(content)):
+        while number > 127:
+            head.append(number & 127 | 128)
+            number >>= 7
+        head.append(number)
+    return bytes(head) + content
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:

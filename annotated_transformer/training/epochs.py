@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from annotated_transformer.config import SpecialIds, TrainConfig
 from annotated_transformer.errors import require, say
+from annotated_transformer.text.augmentation import Augmentation
 from annotated_transformer.text.batching import (
     Batch,
     TextPairs,
@@ -39,8 +41,8 @@ class TrainingPairs:
 
     `config` is the run's, with `window` filled in for shards, which are always planned in windows.
     A list of text pairs with the same `window` gives the same batches. Raises ConfigError for
-    damaged shards, for those of another vocabulary, and for `bpe_dropout` with shards, which hold
-    no text. One process of each machine verifies all shards.
+    damaged shards, for those of another vocabulary, and for `bpe_dropout`, `augment` and
+    `both_ways` with shards, which hold no text. One process of each machine verifies all shards.
     """
 
     def __init__(
@@ -55,11 +57,12 @@ class TrainingPairs:
         self.is_to_say_left_out = processes.is_first
         self.encoded: PairStore | list[TokenPair] = []
         if isinstance(pairs, Shards):
-            require(
-                not config.bpe_dropout,
-                "bpe_dropout encodes the text anew in every epoch, and shards hold no text: "
-                f"it must be 0 with shards, got {config.bpe_dropout}",
-            )
+            for name, off in (("bpe_dropout", 0), ("augment", False), ("both_ways", False)):
+                require(
+                    not getattr(config, name),
+                    f"{name} encodes the text anew in every epoch, and shards hold no text: "
+                    f"it must be {off} with shards, got {getattr(config, name)}",
+                )
             require(
                 pairs.is_of(tokenizer),
                 f"{pairs.directory} was encoded with another tokenizer than this run's",
@@ -67,16 +70,24 @@ class TrainingPairs:
             processes.once_per_machine(pairs.verify)
             config = config.replace(window=config.window or WINDOW)
             self.encoded = pairs
+        else:
+            back = [(y, x) for x, y in pairs] if config.both_ways else []
+            self.forward = Augmentation(pairs) if config.augment else pairs
+            self.back = Augmentation(back) if config.augment and back else back
+            self.encoded_back: list[TokenPair] = []
         self.config = config
         self.fingerprint = pairs.pairs_sha256 if isinstance(pairs, Shards) else pairs_sha256(pairs)
 
     def __call__(self, epoch: int) -> EpochPairs:
         config = self.config
         seed = config.seed * 100_003 + epoch  # more than the epochs of a run: no two seeds meet
-        if not isinstance(self.pairs, Shards) and (not len(self.encoded) or config.bpe_dropout):
+        is_new = not len(self.encoded) or config.bpe_dropout or config.augment
+        if not isinstance(self.pairs, Shards) and is_new:
             longest = MAX_SENTENCE_TOKENS + 1 if config.window else config.max_length
-            ids = encode_pairs(self.tokenizer, self.pairs, longest, config.bpe_dropout, seed)
+            ids = self._encoded(self.forward, longest, seed)
             self.encoded = PairsInMemory(ids) if config.window else ids
+            if config.both_ways:  # one token less, for the marker
+                self.encoded_back = self._encoded(self.back, config.max_length - 1, seed)
         require(len(self.encoded) > 0, nothing_to_train_on(config))
         if self.is_to_say_left_out:
             self.is_to_say_left_out = False
@@ -85,13 +96,28 @@ class TrainingPairs:
             share = config.concatenate
             store = self.encoded
             return JoinedPairs(store, share, config.seed, epoch) if share else store
-        joined = concatenated(
-            self.encoded, config.concatenate, random.Random(f"{seed} concatenate")
-        )
-        fits = [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
-        return self.encoded + fits
+        both = self._with_joined(self.encoded, seed)
+        if config.both_ways:
+            marker = self.tokenizer.back_id
+            back = self._with_joined(self.encoded_back, seed)
+            both = both + [(array("i", [marker, *x]), y) for x, y in back]
+        return both
+
+    def _encoded(
+        self, source: Augmentation | TextPairs, longest: int, seed: int
+    ) -> list[TokenPair]:
+        pairs = source.epoch(str(seed)) if isinstance(source, Augmentation) else source
+        return encode_pairs(self.tokenizer, pairs, longest, self.config.bpe_dropout, seed)
+
+    def _with_joined(self, encoded: list[TokenPair], seed: int) -> list[TokenPair]:
+        config = self.config
+        chance = random.Random(f"{seed} concatenate")
+        joined = concatenated(encoded, config.concatenate, chance)
+        return encoded + [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
 
     def _say_left_out(self) -> None:
+        if self.config.augment:  # it adds pairs as well
+            return
         n = len(self.pairs)
         most = self.config.max_length
         ids = self.encoded

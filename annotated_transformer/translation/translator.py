@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 PAPER = DecodeConfig()
 """The paper's search: beam 4, alpha 0.6."""
 FOUR_BEST = DecodeConfig(n_best=4)
+SHOUT = 4
+"""The fewest letters of a line in capitals that is no abbreviation."""
 A_LIST = "sentences must be a list of strings"
 
 
@@ -54,8 +56,10 @@ class Translator:
 
     `translate` takes a list of sentences and `translate_stream` an endless stream of lines;
     `n_best` gives several translations of each. A line that is empty, or only white space, is
-    answered by an empty line, without asking the model. A line of more than `max_source` tokens
-    (eos included; learned positions may set a lower limit) is cut there, and a warning names it.
+    answered by an empty line, and a line without a letter by itself, without asking the model. A
+    line of four letters or more, all of them capitals, is read as a sentence in small letters. A
+    line of more than `max_source` tokens (eos included; learned positions may set a lower limit) is
+    cut there, and a warning names it.
     An answer never contains a line break of any kind: where a model makes one, it becomes a space.
 
     >>> translator = Translator.from_checkpoint("book/model")
@@ -191,6 +195,8 @@ class Translator:
         )
         if isinstance(lines, str):
             require_strings(lines, A_LIST)
+        if search.back:
+            self.tokenizer.back_id  # noqa: B018, refused before a line is read
         return self._stream(iter(lines), window, search, max_batch_tokens)
 
     def _stream(
@@ -206,14 +212,23 @@ class Translator:
         self, lines: list[str], first: int, search: DecodeConfig, max_batch_tokens: int
     ) -> list[list[Translation]]:
         """Translations of lines numbered from `first`: batched by length, put back in order."""
-        sources = self.tokenizer.encode_batch([line.strip() for line in lines])
+        texts = [as_read(line) for line in lines]
+        has_letter = [any(map(str.isalpha, text)) for text in texts]
+        sources = self.tokenizer.encode_batch(
+            [text if has else "" for text, has in zip(texts, has_letter, strict=True)]
+        )
+        if search.back:
+            sources = [[self.tokenizer.back_id, *ids] if ids else ids for ids in sources]
         for i, ids in enumerate(sources):
             if len(ids) >= self.max_source:
                 kept = self.max_source - 1
                 message = "line %d has %d tokens, only the first %d are translated"
                 log.warning(message, first + i, len(ids), kept)
                 sources[i] = ids[:kept]
-        answers = [[Translation("", 0.0, 0.0)] for _ in lines]
+        answers = [
+            [Translation("" if has else text, 0.0, 0.0)]
+            for text, has in zip(texts, has_letter, strict=True)
+        ]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
             found = self._search([sources[i] for i in batch], search)
@@ -234,6 +249,17 @@ class Translator:
     def _text(self, ids: list[int]) -> str:
         """The text of `ids` on one line: whatever `str.splitlines` takes for its end is a space."""
         return " ".join(self.tokenizer.decode(ids).splitlines())
+
+
+def as_read(line: str) -> str:
+    """A line as the model gets it: one space between words, and no shouting.
+
+    >>> as_read("WHERE IS  THE STATION?"), as_read("USA")
+    ('Where is the station?', 'USA')
+    """
+    text = " ".join(line.split())
+    is_shouted = text.isupper() and sum(map(str.isalpha, text)) >= SHOUT
+    return text[:1] + text[1:].lower() if is_shouted else text
 
 
 def batches_by_length(

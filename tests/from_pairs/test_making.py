@@ -5,6 +5,7 @@ import json
 import random
 import re
 from html.parser import HTMLParser
+from string import printable
 
 import pytest
 import torch
@@ -108,11 +109,13 @@ def test_a_vocabulary_is_found_for_a_small_text(monkeypatch):
     asked = []
     learn = Tokenizer.train
     monkeypatch.setattr(
-        Tokenizer, "train", lambda texts, size: asked.append(size) or learn(texts, size)
+        Tokenizer,
+        "train",
+        lambda texts, size, **options: asked.append(size) or learn(texts, size, **options),
     )
     tokenizer = learn_vocabulary(pairs, 4000)  # there is not nearly as much to merge
-    n_characters = len({character for pair in pairs for side in pair for character in side})
-    halves = [260 + n_characters + 4000 // 2**i for i in range(len(asked))]
+    text = "".join(map("".join, pairs)) + printable
+    halves = [261 + len(set(text)) + 4000 // 2**i for i in range(len(asked))]
     assert asked == halves and len(asked) > 2 and tokenizer.vocab_size == asked[-1]
     assert tokenizer.decode(tokenizer.encode("grün cat")) == "grün cat"
 
@@ -156,6 +159,15 @@ def test_a_report_shows_foreign_text_as_text():
         "parameters": 1234,
         "vocab_size": 321,
         "translations": [(hostile, "reference", "said"), ("a", "b", "b")],
+        "as_typed": [
+            {
+                "rule": "small_letters",
+                "pairs": 5,
+                "before": 41.24,
+                "after": 9.87,
+                "worst": [("smaller", "kleiner", hostile)],
+            },
+        ],
     }
     log = [{"step": 5, "nll": 3.0}, {"step": 10, "nll": None}, {"step": 10, "valid_nll": 2.5}]
     page = Text()
@@ -164,9 +176,18 @@ def test_a_report_shows_foreign_text_as_text():
     )
     text = " ".join(page.text)
     assert page.open == [] and set(page.addresses) == {"data:,", "page/index.html"}
-    for words in (hostile, "mine<x>.tsv", "12.35", "nrefs:1|case:mixed", "1,234", "10 steps"):
+    for words in (
+        hostile,
+        "mine<x>.tsv",
+        "12.35",
+        "nrefs:1|case:mixed",
+        "1,234",
+        "10 steps",
+        "small letters",
+        "9.9",
+    ):
         assert words in text
-    assert text.count("reference:") == 1  # where the translation is another
+    assert text.count("reference:") == 2  # where the translation is another
 
 
 def test_curves_lie_where_their_numbers_are():
@@ -175,6 +196,16 @@ def test_curves_lie_where_their_numbers_are():
     (x0, y0, x1, y1, x2, y2), (x, y) = (map(float, path) for path in (first, second))
     assert x1 - x0 == pytest.approx(x2 - x1) and x == x2
     assert y1 - y0 == pytest.approx((y2 - y0) / 2) and y - y0 == pytest.approx((y2 - y0) * 3 / 4)
+
+
+@pytest.mark.parametrize("losses", [(1.0, 1.0), (1.0, 1.02), (1.02, 1.0)])
+def test_names_of_curves_do_not_lie_on_each_other(losses):
+    drawn = curves({name: [(0, 4.0), (9, y)] for name, y in zip(("a", "b"), losses, strict=True)})
+    first, second = map(float, re.findall(r'y="([\d.]+)" style', drawn))
+    names = re.findall(r">(a|b)</text>", drawn)
+    assert second - first >= 16 and (
+        losses[0] == losses[1] or names == sorted("ab", key=lambda name: -losses["ab".index(name)])
+    )
 
 
 # All of it
@@ -220,6 +251,9 @@ def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, mo
     model = tmp_path / "out" / "model"
     assert list(said) == Translator.from_checkpoint(model, device="cpu").translate(list(sources))
     assert stored["scores"]["BLEU"]["score"] == bleu(said, references).score
+    typed = {row["rule"]: row for row in stored["as_typed"]}
+    assert {"small_letters", "slips", "joined"} <= typed.keys() and "numbers" not in typed
+    assert all(len(row["worst"]) <= 2 and row["pairs"] <= len(sources) for row in typed.values())
     assert stored["parameters"] == sum(p.numel() for p in load_model(model)[0].parameters())
     mine.write_text("".join(lines_of_pairs(seed=2)), encoding="utf-8")
     assert cli.main(command) == 2 and "begun with other pairs" in capsys.readouterr().err

@@ -78,15 +78,24 @@ def test_ten_thousand_varied_lines_have_sentencepieces_ids(book_page, book_model
 @pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize(
-    ("model_type", "symbols"), [("unigram", []), ("bpe", ["(", "the"]), ("unigram", ["(", "the"])]
+    ("model_type", "symbols", "as_typed"),
+    [
+        ("unigram", [], False),
+        ("bpe", ["(", "the"], False),
+        ("unigram", ["(", "the"], False),
+        ("bpe", [], True),
+    ],
 )
-def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbols):
+def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbols, as_typed):
     pairs = corpus.load("tatoeba-en-de", "valid")[:400]
     sentences = [side for pair in pairs for side in pair]
-    tokenizer = Tokenizer.train(sentences, 700, model_type=model_type, symbols=symbols)
+    tokenizer = Tokenizer.train(
+        sentences, 700, model_type=model_type, symbols=symbols, as_typed=as_typed
+    )
     store(tmp_path / "run", tokenizer)
     page = write_page(tmp_path / "run", tmp_path / "page")
     odd = ["(a (b (c)", "\u2581(\u0301 x", "a(b", "there", "the then breathe"]
+    odd += ["‘a’ „b“ c\u200bd e\u0301", "\ufeff", "<2source> x"]
     lines = [*varied_lines(2, 1500, tokenizer), *odd]
     (ids,) = run_engine(page, {"do": "encode", "texts": lines})
     assert [
@@ -255,6 +264,7 @@ def test_activations_are_pytorchs(book_page):
 def test_a_page_translates_lines_as_the_translator_does(book_page, book_model):
     model, tokenizer = book_model
     texts = ["", " \t\u3000", "  I like tea.  ", "\ud83d Hello!", "tea " * 30]
+    texts += ["I LIKE\x1fTEA.", "USA", "ŒUVRE ΣΑΣ", "I LIKE ªTEA", "2 + 2 = 4", "\u200b", "😀 \n!"]
     translator = Translator(model, tokenizer)
     (found,) = run_engine(book_page, {"do": "translate", "texts": texts, "settings": {"nBest": 1}})
     ours = [one["hypotheses"][0]["text"] if one["hypotheses"] else "" for one in found]

@@ -66,8 +66,9 @@ def register(monkeypatch, name: str, digests: dict[str, str]) -> None:
 
 def test_names_of_the_registry():
     assert corpus.names() == [
-        "tatoeba-en-de", "tatoeba-large-en-de", "tatoeba-en-fr", "tatoeba-en-es", "multi30k-en-de",
-        "multi30k-en-fr", "wmt14-en-de", "wmt14-en-fr", "copy", "reverse",
+        "tatoeba-en-de", "tatoeba-large-en-de", "tatoeba-all-en-de", "tatoeba-en-fr",
+        "tatoeba-en-es", "multi30k-en-de", "multi30k-en-fr", "wmt14-en-de", "wmt14-en-fr", "copy",
+        "reverse",
     ]  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def test_unknown_name_or_split_is_refused(name, split, words):
 @pytest.mark.parametrize("name", corpus.names())
 def test_a_corpus_has_digests_or_a_revision_or_is_made_here(name):
     entry = corpus.get(name)
-    is_made_here = entry.source.startswith("generated")
+    is_made_here = entry.source.startswith(("generated", "the train splits of"))
     assert [bool(entry.sha256), bool(entry.revision), is_made_here].count(True) == 1
 
 
@@ -601,3 +602,23 @@ def test_letters_are_the_same_in_another_process():
         env={**os.environ, "PYTHONHASHSEED": "7"},
     ).stdout
     assert printed == f"{corpus.load('reverse', 'test')}\n"
+
+
+def test_what_shows_copying_is_set_aside_with_all_that_is_like_it():
+    numbers = [(f"It has {i} legs.", f"Es hat {i} Beine.") for i in range(600)]
+    rare = [(f"Is Kim{chr(97 + i)} at home?", f"Ist Kim{chr(97 + i)} da?") for i in range(26)]
+    often = [
+        (f"Tom has {word}.", f"Tom hat {word}s.") for word in ("tea", "a cab", "bees", "it", "us")
+    ]
+    like = [("it has 3 legs", "Drei Beine."), ("Kima is tall.", "Kima ist groß.")]
+    pairs = [*numbers, *rare, *often, *like]
+    kept = corpus.set_aside(pairs)
+    assert len(kept["numbers"]) == 300 and len(kept["to_substitute"]) == 200
+    assert sorted(kept["names"]) == sorted([*rare, like[1]])
+    aside = [pair for name, some in kept.items() if name != "train" for pair in some]
+    assert len(set(aside)) == len(aside) and not {*aside} & {*kept["train"]}
+    left = {*numbers} - {*aside}
+    assert {*kept["train"]} - {like[0]} == left | {*often}
+    assert (like[0] in kept["train"]) == (("It has 3 legs.", "Es hat 3 Beine.") in left)
+    again = corpus.set_aside(pairs[::-1])
+    assert {name: {*some} for name, some in again.items()} == {n: {*s} for n, s in kept.items()}

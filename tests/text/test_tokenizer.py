@@ -7,6 +7,7 @@ import hashlib
 import io
 import subprocess
 import sys
+import tempfile
 import unicodedata
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import sentencepiece
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.tokenizer import BACK, Tokenizer
 
 SENTENCES = [
     "The old man reads the newspaper in the garden.", "Der alte Mann liest im Garten die Zeitung.",
@@ -274,3 +275,50 @@ def test_same_ids_in_another_process(tokenizer, tmp_path):
         for seed in ("1", "2")
     }
     assert digests == {hashlib.sha256(tokenizer.model_bytes).hexdigest() + "\n"}
+
+
+@pytest.fixture(scope="module")
+def as_typed() -> Tokenizer:
+    return Tokenizer.train(SENTENCES, vocab_size=420, as_typed=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("‘I don`t‛ „know“ «it»", '\'I don\'t\' "know" "it"'),
+        ("\ufeffWhere\u200b is\u00ad it", "Where is it"),
+        ("e\u0301 ﬁ… x\u2010y", "é fi... x-y"),
+    ],
+)
+def test_marks_that_look_alike_are_read_as_one(as_typed, text, read):
+    assert as_typed.encode(text) == as_typed.encode(read)
+    assert as_typed.decode(as_typed.encode(text)) == read
+
+
+def test_otherwise_what_is_typed_is_changed_as_nfkc_changes_it(as_typed, tokenizer):
+    for text in COMPATIBILITY + SENTENCES:
+        assert as_typed.decode(as_typed.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+
+
+def test_digits_are_tokens_and_ascii_is_known():
+    numbers = [f"{sentence} 1984 2024" for sentence in SENTENCES] * 9
+    tokenizer = Tokenizer.train(numbers, 440, as_typed=True)
+    assert tokenizer.pieces(tokenizer.encode("1984")) == ["▁", *"1984"]
+    assert "▁1984" in Tokenizer.train(numbers, 440).pieces(range(440))
+    known = tokenizer.pieces(range(440))
+    assert all(chr(code) in known for code in range(ord("!"), 127))
+
+
+def test_no_text_is_the_token_that_turns_a_model_round(as_typed, tokenizer):
+    assert as_typed.pieces([as_typed.back_id]) == [BACK]
+    assert as_typed.back_id not in as_typed.encode(f"{BACK} {BACK}x <2source")
+    assert as_typed.decode([as_typed.back_id, *as_typed.encode("Das")]) == "Das"
+    with pytest.raises(ConfigError, match="the vocabulary has no <2source>"):
+        tokenizer.back_id  # noqa: B018
+
+
+def test_the_place_of_the_rules_is_not_in_the_file(as_typed, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    again = Tokenizer.train(SENTENCES, vocab_size=420, as_typed=True)
+    assert again.model_bytes == as_typed.model_bytes
+    assert b"rules.tsv" not in again.model_bytes and not list(tmp_path.iterdir())

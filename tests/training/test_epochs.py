@@ -156,6 +156,40 @@ def test_a_damaged_shard_is_named_before_a_run_begins(tmp_path):
 def test_pieces_cannot_be_drawn_anew_from_shards(tmp_path, directory):
     with pytest.raises(ConfigError, match="it must be 0 with shards, got 0.1"):
         run(tmp_path, Shards(directory), bpe_dropout=0.1)
+    for name in ("augment", "both_ways"):
+        with pytest.raises(ConfigError, match=f"{name} .* must be False with shards, got True"):
+            run(tmp_path, Shards(directory), window=0, **{name: True})
+    with pytest.raises(ConfigError, match="both_ways needs window=0"):
+        TrainConfig(window=5, both_ways=True)
     with pytest.raises(ConfigError, match="window must not be negative"):
         TrainConfig(window=-1)
     run(tmp_path, PAIRS, bpe_dropout=0.1, train_steps=2)
+
+
+@pytest.fixture(scope="module")
+def as_typed():
+    return Tokenizer.train(
+        [side for pair in text_pairs(1, 60) for side in pair], 400, as_typed=True
+    )
+
+
+def test_both_ways_every_pair_is_there_once_each_way_and_joined_within_its_own(as_typed):
+    pairs = text_pairs(1, 60)
+    config = TrainConfig(both_ways=True, concatenate=1.0, max_length=60, max_tokens=100)
+    found = TrainingPairs(config, as_typed, pairs)(0)
+    back = [(x[1:], y) for x, y in found if x[0] == as_typed.back_id]
+    there = [(x, y) for x, y in found if x[0] != as_typed.back_id]
+    sides = [tuple(map(as_typed.decode, pair)) for pair in there]
+    reversed_sides = [tuple(map(as_typed.decode, pair)) for pair in back]
+    assert sides[:60] == pairs and reversed_sides[:60] == [(y, x) for x, y in pairs]
+    assert len(sides) == len(reversed_sides) == 120
+    assert all(as_typed.back_id not in [*x, *y] for x, y in [*there, *back])
+    assert all(x[::-1].replace(" ", "") != "" for x, _ in sides)
+
+
+def test_augmented_epochs_differ_and_resume(as_typed):
+    config = TrainConfig(augment=True, both_ways=True, max_length=60, max_tokens=100)
+    pairs = [(f"Tom has {i} bees", f"Tom hat {i} Bienen") for i in range(60)]
+    first, again = (TrainingPairs(config, as_typed, pairs) for _ in range(2))
+    epochs = [first(0), first(1)]
+    assert epochs[0] != epochs[1] and again(1) == epochs[1]

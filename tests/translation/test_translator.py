@@ -11,6 +11,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation import translator as translation
 from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translator
@@ -50,6 +51,49 @@ def test_as_many_lines_come_out_as_go_in(window):
     assert all(len(f"{line}.".splitlines()) == 1 for line in out)
     blank = {line for line, source in zip(out, HOSTILE, strict=True) if not source.strip()}
     assert blank == {""}
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("FEED A CAB!", "Feed a cab!"),
+        ("ÄÖ ÜX", "Äö üx"),
+        ("  a \t b  c ", "a b c"),
+        ("TEA", "TEA"),
+        ("Tea FOR TWO", "Tea FOR TWO"),
+        ("ΣΑΣ ΟΣ", "Σας ος"),
+    ],
+)
+def test_nobody_is_shouted_at(line, read):
+    assert translation.as_read(line) == read
+    assert translator().translate([line], **FAST) == translator().translate([read], **FAST)
+
+
+def test_a_line_without_a_letter_comes_back(monkeypatch):
+    searched = answer_with(monkeypatch, "tea")
+    lines = ["2 + 2 = 4", " \u200b ", "?!", "😀", "12", "a1"]
+    assert translator().translate(lines) == ["2 + 2 = 4", "\u200b", "?!", "😀", "12", "tea"]
+    assert searched == [1]
+
+
+def test_a_model_that_learned_both_ways_is_turned_round_by_a_token(monkeypatch):
+    read = []
+
+    def search(model, source, config):
+        read.extend(source.tolist())
+        return [[Hypothesis([tokenizer.encode("tea")[0]], -1.0, -2.0)] for _ in source]
+
+    monkeypatch.setattr(translation, "search_beams", search)
+    tokenizer = Tokenizer.train(
+        [side for pair in text_pairs(1, 60) for side in pair], 400, as_typed=True
+    )
+    both_ways = Translator(small_model(vocab_size=tokenizer.vocab_size), tokenizer)
+    both_ways.translate(["bad"])
+    both_ways.translate(["bad", "", "12"], back=True)
+    there, back = read
+    assert back == [tokenizer.back_id, *there]
+    with pytest.raises(ConfigError, match="learned for one direction"):
+        translator().translate(["bad"], back=True)
 
 
 @pytest.mark.parametrize(

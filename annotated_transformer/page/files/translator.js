@@ -1,8 +1,15 @@
 // Text in, text out: what the page asks of the model, and what it is told.
 
 // Python's white space, and what it takes for the end of a line.
-const EDGES = /^[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+|[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+$/g;
+const SPACES = /[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
 const LINE_END = "\\r\\n|[\\n-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]";
+
+// A line as the model gets it: one space between words, and no shouting.
+function asRead(text) {
+  const line = text.replace(SPACES, " ").replace(/^ | $/g, ""), [first = ""] = line;
+  const isShouted = (line.match(/\p{L}/gu) || []).length >= 4 && /\p{Uppercase}/u.test(line) && !/[\p{Lowercase}\p{Lt}]/u.test(line);
+  return isShouted ? first + line.slice(first.length).toLowerCase() : line;
+}
 
 // The bytes of a text in base 64.
 function bytesOf(text) {
@@ -43,8 +50,14 @@ class Translator {
   }
 
   // The ids of a line of text, with the end of the sentence; an empty list if there is nothing to translate.
-  source(text) {
-    return this.cut(this.tokenizer.encode(text.replace(EDGES, "")), this.maxSource);
+  source(text, back = false) {
+    return this.cut(this.ids(text, back), this.maxSource);
+  }
+
+  // The ids of a line of text; none without a letter. `back` into the language of the sources.
+  ids(text, back) {
+    const read = asRead(text), ids = /\p{L}/u.test(read) ? this.tokenizer.encode(read) : [];
+    return back && ids.length ? [this.tokenizer.backId, ...ids] : ids;
   }
 
   // The first ids and the end of the sentence, together at most `longest`.
@@ -71,11 +84,14 @@ class Translator {
 
   *translateWithPauses({
     text, beamSize = 4, alpha = 0.6, nBest = beamSize, maxExtra = 50, positions = true, without = [], longest = this.maxSource,
+    back = false,
   }) {
     this.model.change = { positions, without: new Set(without) };
-    const ids = this.tokenizer.encode(text.replace(EDGES, "")), source = this.cut(ids, longest), steps = [];
-    const nTokens = ids.length + 1;
-    if (!source.length) return { source, nTokens, hypotheses: [], steps };
+    const ids = this.ids(text, back), source = this.cut(ids, longest), steps = [];
+    const nTokens = ids.length + 1, same = asRead(text);
+    if (!source.length) {
+      return { source, nTokens, hypotheses: same ? [{ text: same, tokens: [], score: 0, logP: 0 }] : [], steps };
+    }
     const onStep = (seen) => steps.push(seen);
     const found = yield* beamSearchWithPauses(this.model, source, { beamSize, alpha, nBest, maxExtra, onStep });
     return { source, nTokens, steps, hypotheses: found.map((one) => ({ text: this.text(one.tokens), ...one })) };
