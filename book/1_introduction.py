@@ -534,7 +534,7 @@ runs.cleanup()
 # `training/`, search, `Translator` and BLEU in `translation/`, checkpoints in `checkpoint.py`. The names of the types
 # are in the [reference](api.md).
 #
-# The [map of the paper](paper_map.md) lists the tests of each.
+# The [map of the paper](https://github.com/annotated-transformer/annotated-transformer/blob/main/book/paper_map.md) lists the tests of each.
 # ```
 
 # %% [markdown]
