@@ -16,7 +16,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 `use_style` makes them the default.
 """
 SOURCES = "https://github.com/annotated-transformer/annotated-transformer/blob/main/"
-"""Where the files of the package can be read."""
+"""Where the files of the package and of the lab can be read."""
 
 
 def use_style() -> None:
@@ -39,7 +39,7 @@ def use_style() -> None:
 
 
 def show(*symbols: Any) -> None:
-    """Show the source of functions, classes, methods or modules as the installed package has it.
+    """Show the source of functions, classes, methods or modules of the package or the lab.
 
     A notebook shows one highlighted listing under a link to the file, or to each file; a terminal
     prints the source. Raises ConfigError for what has no source of its own, such as a number.
@@ -55,12 +55,14 @@ def show(*symbols: Any) -> None:
 
 
 def _listing(symbol: Any) -> tuple[str, str]:
-    """The file of a symbol, from the package's folder on ("" for another's), and its source."""
+    """The file of a symbol in the repository ("" for another's), and its source."""
     try:
         source = textwrap.dedent(inspect.getsource(symbol)).rstrip()
         module = inspect.getmodule(symbol)
     except (TypeError, OSError):
         needed = "a function, class, method or module with source"
         raise ConfigError(f"show needs {needed}, got {symbol!r}") from None
-    ours = module is not None and module.__name__.startswith("annotated_transformer.")
-    return (module.__name__.replace(".", "/") + ".py" if module and ours else "", source)
+    file = module.__name__.replace(".", "/") + ".py" if module else ""
+    places = {"annotated_transformer": "", "lab": "book/"}
+    folder = file.partition("/")[0]
+    return (places[folder] + file if folder in places else "", source)
