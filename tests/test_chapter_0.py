@@ -54,6 +54,13 @@ def test_the_chapter_shows_the_listing_whole() -> None:
     assert sum(PROGRAM.strip() in shown(cell) for cell in CELLS) == 1
 
 
+@pytest.mark.parametrize("chapter", sorted(BOOK.glob("3_*.ipynb")), ids=lambda path: path.stem)
+def test_the_chapters_on_the_model_show_that_listing_and_no_other(chapter: Path) -> None:
+    """A class of the package stands behind a link: a reader learns one program."""
+    sources = "".join(map(shown, nbformat.read(chapter, as_version=4).cells))
+    assert set(re.findall(r"^\[`(.*?)`\]", sources, flags=re.M)) == {"book/lab/listing.py"}
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_the_listing_is_the_packages_model(training: bool) -> None:
     """With the same weights, the same scores and gradients: of two sentences, one padded."""
