@@ -182,7 +182,7 @@ for name, norm in (("layer norm", nn.LayerNorm(12)), ("batch norm", batch_norm))
 # averages kept from training take its place: a different function from the one that was trained. The layer norm is the
 # same in both.
 #
-# ## The frame: add & norm
+# ## Add & norm around every sub-layer
 #
 # How do we stack sub-layers so that the last one still knows the input? Each sub-layer's output is *added* to its input,
 # which is called a **residual connection** {cite}`he2016deep`, and the sum is normalised. Section 5.4 puts dropout on the
@@ -471,7 +471,7 @@ with torch.no_grad():
 print("PyTorch's layers, sequence first:", tuple(x.shape), "to the listing's scores")
 
 # %% [markdown]
-# ### What can reach what
+# ### What the logits depend on
 #
 # Which inputs can the logits at target position $t$ depend on? All masks together decide this, and the gradient tells.
 # Where the derivative with respect to an input vector is exactly 0 although all weights are random, there is no path. We
@@ -503,7 +503,7 @@ plt.show()
 # is the target shifted right by one, that is the token *before* the one to be predicted. The paper counts by what is
 # predicted: position $i$ can depend only on the known outputs "at positions less than $i$".
 #
-# ## All at once, or one by one
+# ## Training all positions at once, writing one by one
 #
 # A translation is written word by word. Why can training compute all positions at once? The model is **autoregressive**:
 # the probability of a target is a product, each token given those before it.

@@ -37,7 +37,7 @@ use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
 # %% [markdown]
-# This chapter is about one class of the program of [chapter 0](0_one_hour.ipynb):
+# This chapter is about one class of the program of [chapter 0](0_one_hour.ipynb), the **listing**:
 
 # %%
 from lab.listing import MultiHeadAttention

@@ -111,7 +111,7 @@ for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
     print(f"{name:9} weights of query 1:", weights[0, 1].detach())
 
 # %% [markdown]
-# ## Test what reaches what
+# ## Test a mask by what reaches what
 #
 # To test a mask, check which outputs change when an input changes. The derivative of every output with respect to every
 # input tells us. We do this for the causal mask and for three mistakes that people make: the mask inverted, rows and

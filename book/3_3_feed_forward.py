@@ -199,7 +199,7 @@ plt.show()
 # \mathrm{FFN}(PX) = P\,\mathrm{FFN}(X)
 # $$ (ffn-position-wise)
 #
-# We can ask the derivatives which inputs reach which outputs. Beside the feed-forward network we put self-attention
+# We can ask the derivatives which inputs reach which outputs. For comparison we take self-attention
 # and a convolution of width 3, which sees its neighbours.
 
 # %%
@@ -520,7 +520,7 @@ else:
 # $$ (ffn-memory)
 #
 # This has the shape of attention. A query $x$ is compared with keys $k_i$ by a dot product, and values $v_i$ are added
-# up in proportion. But the keys and values are *weights*, the same for every sentence, and with a ReLU in place of the
+# up in proportion. But the keys and values are *weights*, the same for every sentence, and with a ReLU instead of a
 # softmax the keys do not compete. {cite:t}`geva2021transformer` read a language model's network in this way, as a
 # **key-value memory**: each key fits patterns in the text, each value moves the prediction towards what tends to follow.
 

@@ -318,7 +318,7 @@ print(f"after one step of rate 0.01 the copies differ by up to {apart_by:.3f}")
 assert apart_by > 0.009
 
 # %% [markdown]
-# ## When sharing pays
+# ## When sharing the matrix pays
 #
 # Each matrix has $V d_{\mathrm{model}}$ weights. With one vocabulary, and with two of sizes $V_s$ and $V_t$, we have
 #
@@ -449,7 +449,7 @@ else:
     raise AssertionError("id 30 was found among 23 rows")
 
 # %% [markdown]
-# ## What the square root does
+# ## What the factor of the embedding does
 #
 # "In the embedding layers, we multiply those weights by $\sqrt{d_{\text{model}}}$." To see what this does, we look at
 # what enters the stacks, a sum of *what* the token is and *where* it is:

@@ -168,7 +168,7 @@ assert table[:, 127].min() > 0.999 and table[:, 126].max() < 0.01
 
 # %% [markdown]
 # (pe-why-added)=
-# ## Why the two are added
+# ## Why word and position are added
 #
 # We *add* the encoding to the embedding, which is why both have $d_{\mathrm{model}}$ entries, and apply dropout to the sum
 # (section 5.4). Does the sum not destroy both? And would it be cleaner to put word and position side by side? Side by
@@ -523,7 +523,7 @@ print(f"{(learned - sinusoidal) / sinusoidal:.1%} more parameters in the base mo
 # Between the longest sentence seen in training and `max_len` the danger is greater, because no error stops us: those
 # vectors still have their initial random values.
 #
-# ## Longer than anything seen
+# ## Sentences longer than anything seen in training
 #
 # The paper chose sinusoids "because it may allow the model to extrapolate to sequence lengths longer than the ones
 # encountered during training". It says *may*, and reports no experiment. Let us make a small one. The task is to copy:
@@ -595,7 +595,7 @@ plt.show()
 # best at longer sequences on reasoning and arithmetic tasks {cite}`kazemnejad2023impact`; their causal mask gives them an
 # order, which our encoder does not have.
 #
-# ## Three results against the grain
+# ## Our models without positions, and with learned ones
 #
 # A copying task needs positions by construction. What of translation? In the miniature of [6.2](6_2_variations.ipynb) a
 # model was trained without positions, one with learned ones (`E1`), and two on captions of at most 20 tokens, with

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 4 Why self-attention
 #
-# *Section 4 of the paper {cite}`vaswani2017attention`: what a layer of self-attention costs, beside a recurrent and a
+# *Section 4 of the paper {cite}`vaswani2017attention`: what a layer of self-attention costs, compared with a recurrent and a
 # convolutional one, and how far a signal has to travel in each.*
 #
 # The paper replaces recurrence and convolution by attention, and its fourth section says why, in one table of formulas.
@@ -83,7 +83,7 @@ plt.show()
 
 # %% [markdown]
 # (section-why-desiderata)=
-# ## Three things to ask of a layer
+# ## Table 1: three things to ask of a layer
 #
 # An encoder hands $n$ vectors of $d$ numbers, one for each token, from layer to layer:
 #
@@ -160,7 +160,7 @@ print(tuple(x.shape), "->", tuple(self_attention(x).shape), tuple(recurrence(x, 
 # A **convolutional** layer computes each position from $k$ neighbours, with the same $k$ matrices everywhere. Ours looks
 # back, with zeros before the first position. With a **dilation** $\delta$ it skips positions, and still sees $k$ of them.
 # A **separable** convolution {cite}`chollet2017xception` first convolves each of the $d$ entries by itself, with $k$
-# numbers in place of $k$ matrices, and then mixes the entries at each position by one matrix:
+# numbers instead of $k$ matrices, and then mixes the entries at each position by one matrix:
 #
 # $$
 # z_t = \sum_{j=0}^{k-1} x_{t - \delta j}\, W_j

@@ -228,7 +228,7 @@ assert len(peeking.encode("Kuala Lumpur")) < len(tokenizer.encode("Kuala Lumpur"
 
 # %% [markdown]
 # (data-cuts)=
-# ### Where the cuts hurt
+# ### Where the tokenizer hurts
 #
 # Losing nothing is not enough. The pieces are what the model *sees*, and it sees no letters inside them. Here are some
 # texts in the pieces of the book's own model:
@@ -614,7 +614,7 @@ plt.show()
 # shortest sources end up in one rectangle. With 4.5 million pairs such borders are rare.
 
 # %% [markdown]
-# ## Which texts
+# ## The corpora, and whom to credit
 #
 # A **corpus** is a collection of text; for translation it is *parallel*, a list of pairs. The paper uses two, of a
 # workshop's shared task in 2014 {cite}`bojar2014findings`:
