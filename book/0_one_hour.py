@@ -382,8 +382,10 @@ source, target = torch.randint(3, 37_000, (2, 7)), torch.randint(3, 37_000, (2, 
 x, mask = base.embed(source), (source != PAD)[:, None, None, :]
 attention = base.encoder[0].self_attention
 heads_of_x = attention.W_Q(x).unflatten(-1, (8, -1)).transpose(1, 2)
-for name, tensor in (("source", source), ("embedded, and after any layer", x), ("queries of 8 heads", heads_of_x),
-                     ("weights", heads_of_x @ heads_of_x.mT), ("scores", base(source, target))):
+shapes = {"source": source, "embedded, and after any layer": x,
+          "queries of 8 heads": heads_of_x, "weights": heads_of_x @ heads_of_x.mT,
+          "scores": base(source, target)}
+for name, tensor in shapes.items():
     print(f"{name:30}", " x ".join(map(str, tensor.shape)))
 print(f"{sum(p.numel() for p in base.parameters()):,} parameters")
 
@@ -530,8 +532,10 @@ plt.show()
 # %%
 d = 512
 for n in (30, 512, 4000):
-    layers = {"attention": 4 * n * d * d + 2 * n * n * d, "recurrent": 2 * n * d * d, "LSTM": 8 * n * d * d}
-    print(f"n = {n:5,}:", "   ".join(f"{name} {count / 1e6:8,.0f} million" for name, count in layers.items()))
+    layers = {"attention": 4 * n * d * d + 2 * n * n * d,
+              "recurrent": 2 * n * d * d, "LSTM": 8 * n * d * d}
+    print(f"n = {n:5,}:", "   ".join(
+        f"{name} {count / 1e6:7,.0f} million" for name, count in layers.items()))
 
 # %% [markdown]
 # So for sentences attention does half the work of an LSTM; for long texts the term $n^2 d$, which is all that the

@@ -53,12 +53,15 @@ use_style()
 lines = Path("first_pairs.tsv").read_text(encoding="utf-8").splitlines()
 pairs = [tuple(line.split("\t")) for line in lines]
 learned, unseen = pairs[:42], pairs[42:]
-tokenizer = Tokenizer.train([text for pair in learned for text in pair], vocab_size=1000)
-batch, held_out = (make_batch([tuple(map(tokenizer.encode, pair)) for pair in some]) for some in (learned, unseen))
+texts = [text for pair in learned for text in pair]
+tokenizer = Tokenizer.train(texts, vocab_size=1000)
+batch, held_out = (make_batch([tuple(map(tokenizer.encode, pair)) for pair in some])
+                   for some in (learned, unseen))
 
 for name in ("source", "target_in", "target_out"):
     tokens = getattr(batch, name)
-    print(f"{name:10} {tuple(tokens.shape)}  ", *tokenizer.pieces([i for i in tokens[2].tolist() if i]))
+    third = [i for i in tokens[2].tolist() if i]  # without padding
+    print(f"{name:10} {tuple(tokens.shape)}  ", *tokenizer.pieces(third))
 
 # %% tags=["hide-cell"]
 def words_of(some):
@@ -114,7 +117,7 @@ print(f"the loss of the first step: {train(batch, steps=1)[1][0][0]:.2f}")
 
 # %% tags=["nbval-ignore-output"]
 model, log = train(batch, steps=160)
-print("after 160 steps: loss {:.2f}, nll {:.2f}, nll of the five unseen {:.2f}".format(*log[-1]))
+print("after 160 steps: loss {:.2f}, nll {:.2f}, unseen {:.2f}".format(*log[-1]))
 assert log[-1][1] < 0.15 and log[-1][2] > 1.5
 
 # %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart of nats per token over 160 steps. The loss on the 42 sentences falls from above 8 to a dashed line near 1 by step 100, and their nll to near 0; the nll of the five unseen sentences falls to about 2 and stays above it."}, "figure": {"caption": "Training on 42 pairs: the loss on them comes close to its floor, while five unseen sentences stay improbable.", "name": "fig-intro-training"}}
@@ -155,7 +158,8 @@ def translate(model, source, longest=25):
     for _ in range(longest):
         best = model.eval()(source, target)[:, -1:].argmax(dim=-1)
         target = torch.cat([target, best], dim=1)
-    return [tokenizer.decode(row[: row.index(2)]) for row in ([*row, 2] for row in target[:, 1:].tolist())]
+    rows = [[*row, 2] for row in target[:, 1:].tolist()]  # 2 is </s>
+    return [tokenizer.decode(row[: row.index(2)]) for row in rows]
 
 found = {name: bleu(translate(model, part.source), [target for _, target in some])
          for name, some, part in (("learned", learned, batch), ("unseen", unseen, held_out))}
@@ -196,8 +200,9 @@ assert sure["on"] < 0.92 < sure["off"]
 # %% tags=["nbval-ignore-output"]
 careless = batch._replace(target_in=batch.target_out)  # the mistake
 copier, its_log = train(careless, steps=50)
-n_right = sum(ours == target for ours, (_, target) in zip(translate(copier, batch.source), learned))
-print(f"nll after 50 steps: {its_log[-1][1]:.2f} nats per token (the right model: {log[49][1]:.2f})")
+written = translate(copier, batch.source)
+n_right = sum(ours == target for ours, (_, target) in zip(written, learned))
+print(f"nll after 50 steps: {its_log[-1][1]:.2f} (the right model: {log[49][1]:.2f})")
 print(f"translations that are right: {n_right} of 42")
 assert its_log[-1][1] < 0.5 * log[49][1] and n_right <= 2
 
