@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
 CHAPTERS = notebooks.chapters()
 MAX_CELL_LINES = 15
-WHOLE_MODEL = "whole-model"  # chapter 0's model in one piece, which test_chapter_0.py measures
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
 
 # One test says which are missing.
@@ -163,7 +162,7 @@ def test_cells_are_short(chapter: Path) -> None:
     long = [
         cell.source
         for cell in code_cells(chapter)
-        if len(cell.source.splitlines()) > MAX_CELL_LINES and WHOLE_MODEL not in tags(cell)
+        if len(cell.source.splitlines()) > MAX_CELL_LINES
     ]
     assert long == []
 
