@@ -70,6 +70,7 @@ class Tokenizer {
     this.scores = Float64Array.from(data.scores);
     this.ids = new Map();  // of the pieces that text is made of
     this.byteIds = [];
+    this.backId = this.pieces.indexOf("<2source>");  // -1: the model knows one direction
     this.pieces.forEach((piece, id) => {
       if (data.types[id] === BYTE) this.byteIds[parseInt(piece.slice(3, 5), 16)] = id;
       if (data.types[id] === NORMAL || data.types[id] === USER_DEFINED) this.ids.set(piece, id);
