@@ -262,7 +262,8 @@ def _search(args: Namespace) -> DecodeConfig:
 
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:
-    from annotated_transformer.checkpoint.directory import load_model
+    from annotated_transformer.checkpoint.directory import load_model, read_config
+    from annotated_transformer.translation.doubt import Doubt
     from annotated_transformer.translation.translator import Translator
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
@@ -273,7 +274,8 @@ def _translator(args: Namespace, max_source: int = 1024) -> Translator:
         model, tokenizer = load_model(args.directory)
         dtype = "int8" if args.int8 else args.dtype or "float32"
         engine = CTranslate2Engine(model, tokenizer, dtype, device)
-        return Translator(model, tokenizer, max_source=max_source, engine=engine)
+        doubt = Doubt.of(read_config(args.directory))
+        return Translator(model, tokenizer, max_source=max_source, engine=engine, doubt=doubt)
     return Translator.from_checkpoint(
         args.directory, device, max_source, args.int8, dtype=args.dtype
     )

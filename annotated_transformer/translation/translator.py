@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
 
 import torch
 
-from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import DecodeConfig, DecodeSettings
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.fast.decoder import FastDecoder
@@ -18,6 +18,12 @@ from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation.doubt import (
+    NO_DOUBT,
+    Doubt,
+    lost_words,
+    mean_probability,
+)
 from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
 
 if TYPE_CHECKING:
@@ -33,11 +39,19 @@ A_LIST = "sentences must be a list of strings"
 
 
 class Translation(NamedTuple):
-    """One line of text, the score that ranks it, and log P in nats."""
+    """One line of text, the score that ranks it, log P in nats, and what to doubt.
+
+    `mean_p` is the geometric mean of the probabilities of its tokens, the end counted; `unsure`
+    says that it is below the checkpoint's threshold (`doubt.Doubt`); `lost` are the numbers,
+    addresses and names of the source that are not in the text (`doubt.lost_words`).
+    """
 
     text: str
     score: float
     log_p: float
+    mean_p: float = 1.0
+    unsure: bool = False
+    lost: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
@@ -75,17 +89,20 @@ class Translator:
         max_source: int = 1024,
         search_model: StepModel | None = None,
         engine: Engine | None = None,
+        doubt: Doubt = NO_DOUBT,
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode.
 
         The search calls `search_model`, by default the model itself. With `engine`, that searches
-        instead, and `rerank` ranks what it finds. Raises ConfigError for a max_source below 2.
+        instead, and `rerank` ranks what it finds. `doubt` says when a translation is unsure. Raises
+        ConfigError for a max_source below 2.
         """
         rule = "max_source must be at least 2 (a token and eos)"
         require(max_source >= 2, f"{rule}, got {max_source}")
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
         self.device = torch.device(device)
+        self.doubt = doubt
         self.search_model: StepModel = search_model or self.model
         self.engine = engine
         own = str(self.model.embedding.weight.dtype).removeprefix("torch.")
@@ -129,7 +146,8 @@ class Translator:
             quantize(model)
         elif torch.device(device).type == "cpu":
             store_column_major(model)
-        translator = cls(model, tokenizer, device, max_source)
+        doubt = Doubt.of(read_config(directory))
+        translator = cls(model, tokenizer, device, max_source, doubt=doubt)
         translator.search_model = FastDecoder(
             translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
         )
@@ -234,9 +252,7 @@ class Translator:
             found = self._search([sources[i] for i in batch], search)
             for i, hypotheses in zip(batch, found, strict=True):
                 if hypotheses:  # a model whose scores are NaN has none
-                    answers[i] = [
-                        Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses
-                    ]
+                    answers[i] = [self._translation(lines[i], h) for h in hypotheses]
         return answers
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Hypothesis]]:
@@ -245,6 +261,16 @@ class Translator:
             return [rerank(of_one, search.alpha)[: search.n_best] for of_one in found]
         source = pad_source(sources, self.model.config.special_ids)
         return search_beams(self.search_model, source.to(self.device), search)
+
+    def _translation(self, source: str, found: Hypothesis) -> Translation:
+        text = self._text(found.tokens)
+        mean_p = mean_probability(found.log_p, len(found.tokens) + 1)
+        lost = lost_words(source, text, self.doubt.languages, self._n_pieces)
+        unsure = mean_p < self.doubt.unsure_below
+        return Translation(text, found.score, found.log_p, mean_p, unsure, lost)
+
+    def _n_pieces(self, word: str) -> int:
+        return len(self.tokenizer.encode(word))
 
     def _text(self, ids: list[int]) -> str:
         """The text of `ids` on one line: whatever `str.splitlines` takes for its end is a space."""

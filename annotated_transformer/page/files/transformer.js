@@ -108,10 +108,10 @@ class Transformer {
     if (positions === "learned") {
       return this.tensors["positions.weight"].values.subarray(pos * d_model, (pos + 1) * d_model);
     }
-    const isInterleaved = positions === "sinusoidal", half = d_model / 2;
+    const isInterleaved = positions === "sinusoidal", half = d_model / 2;  // Marian's are the printed ones, sines first
     for (let i = 0; i < half; i++) {
-      const exponent = isInterleaved ? (2 * i) / d_model : i / Math.max(half - 1, 1);
-      const angle = (pos + this.config.first_position) / 10000 ** exponent;
+      const exponent = positions === "concatenated" ? i / Math.max(half - 1, 1) : (2 * i) / d_model;
+      const angle = (pos + (this.config.first_position || 0)) / 10000 ** exponent;
       row[isInterleaved ? 2 * i : i] = Math.fround(Math.sin(angle));
       row[isInterleaved ? 2 * i + 1 : half + i] = Math.fround(Math.cos(angle));
     }
