@@ -64,7 +64,7 @@ check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
 
 readers: $(INSTALLED) .readers/.installed corpus  ## other programs (transformers, ...) read the exports; in .readers
-	$(BIN)/python -m pytest -p no:xdist -q -rs tests/readers
+	$(BIN)/python -m pytest -n 2 --dist loadscope -q -rs tests/readers
 
 floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.toml allows
 	$(BIN)/python -m tools.floor

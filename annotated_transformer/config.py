@@ -31,6 +31,7 @@ Initialization = Literal["scaled", "glorot"]
 Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "wsd"]
 MAX_SIZE = 2**28  # of any side of a matrix, so that no product of two overflows
+MAX_FIRST_POSITION = 1024  # the table of sinusoids has all before it
 MAX_BEAM = 1024
 MAX_ALPHA = 10
 MAX_EXTRA = 100_000
@@ -130,9 +131,9 @@ class ModelConfig(Settings):
         )
         sinusoids = self.positions in ("sinusoidal", "concatenated")
         require(
-            0 <= self.first_position <= (MAX_SIZE if sinusoids else 0),
-            f"first_position is a sinusoid's, at least 0, got {self.first_position} with "
-            f"positions={self.positions}",
+            0 <= self.first_position <= (MAX_FIRST_POSITION if sinusoids else 0),
+            f"first_position is a sinusoid's, 0 to {MAX_FIRST_POSITION:,}, got "
+            f"{self.first_position} with positions={self.positions}",
         )
         ids = self.special_ids
         require(

@@ -45,7 +45,7 @@ def fairseq_vocabulary(merges: bytes, pieces: list[str], languages: Any) -> byte
 
 
 def _written(pieces: list[str], parts: dict[str, Any]) -> bytes:
-    return json.dumps({**parts, "pieces": pieces}, ensure_ascii=False).encode()
+    return json.dumps({**parts, "pieces": pieces}).encode()
 
 
 class PairedVocabulary:
@@ -66,13 +66,13 @@ class PairedVocabulary:
                 parts.keys() in (MARIAN, FAIRSEQ),
                 f"a pair of vocabularies is Marian's or fairseq's, got {', '.join(parts):.60}",
             )
-            is_text = all(isinstance(piece, str) and piece for piece in self._pieces)
+            "".join(self._pieces).encode()  # text, and no half of a surrogate pair
             self._splitters = _splitters(parts, processor)
         except ConfigError:
             raise
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ConfigError(f"this is no pair of vocabularies: {error!r:.60}") from None
-        self._ids = {piece: i for i, piece in enumerate(self._pieces)} if is_text else {}
+        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         is_list = UNK_ID < len(self._ids) == len(self._pieces) <= MAX_PIECES
         require(is_list, "a pair of vocabularies needs one list of different pieces")
         self._side = 0

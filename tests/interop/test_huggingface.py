@@ -284,6 +284,10 @@ HOSTILE = {
         lambda f: (f / "source.spm").write_bytes(b"\x0a\xff"),
         "is not a SentencePiece model",
     ),
+    "half a character": (
+        lambda f: changed(f / "vocab.json", **{"<s>": ..., "\ud800": 1}),
+        "this is no pair of vocabularies: UnicodeEncodeError",
+    ),
     "no target": (lambda f: (f / "target.spm").unlink(), "target.spm: No such file or directory"),
 }
 
@@ -339,3 +343,18 @@ def test_two_vocabularies_are_refused_on_the_way_out_in_a_line(tmp_path, capsys)
         assert not (tmp_path / "x").exists()
     export = ["export", str(tmp_path / "back"), "--out", str(tmp_path / "x"), "--dtype", "float16"]
     assert cli.main(export) == 0
+
+
+def test_a_start_of_zeros_is_a_row_of_zeros_there(tmp_path):
+    model = ours(tmp_path / "ours", zero_start=True, output_bias=True)
+    theirs = export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+    tensors, _ = load_tensors(theirs / "model.safetensors")
+    assert not tensors["model.shared.weight"][1].any()
+    assert tensors["final_logits_bias"][0, 1] == -100
+    import_checkpoint(theirs, tmp_path / "back")
+    back, _ = load_model(tmp_path / "back")
+    assert back.config == model.config
+    words = [0, *range(2, 280)]
+    target = TARGET.clone()
+    target[:, 0] = 1
+    assert torch.equal(back(SOURCE, target)[..., words], model(SOURCE, target)[..., words])

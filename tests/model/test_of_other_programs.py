@@ -75,9 +75,11 @@ def test_positions_begin_at_the_first(kind, table):
     assert_close(positions(1, start=700), table(703, 512)[702:])  # beyond the table's first rows
 
 
-@pytest.mark.parametrize("changes", [{"first_position": -1}, {"positions": "learned"}])
+@pytest.mark.parametrize(
+    "changes", [{"first_position": -1}, {"first_position": 2000}, {"positions": "learned"}]
+)
 def test_only_sinusoids_begin_elsewhere(changes):
-    with pytest.raises(ConfigError, match="first_position is a sinusoid's, at least 0, got"):
+    with pytest.raises(ConfigError, match="first_position is a sinusoid's, 0 to 1,024, got"):
         ModelConfig(vocab_size=11, **{"first_position": 2, **changes})
 
 

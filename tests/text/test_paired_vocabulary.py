@@ -1,0 +1,91 @@
+"""Vocabularies of other makers, as one file: what is no pair is refused in a line."""
+
+import json
+import sys
+
+import pytest
+
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.text.paired_vocabulary import fairseq_vocabulary, marian_vocabulary
+from annotated_transformer.text.tokenizer import Tokenizer
+from toys import toy_tokenizer
+
+PIECES = [
+    "<pad>",
+    "<begin>",
+    "</s>",
+    "<unk>",
+    "th",
+    "e</w>",
+    "the</w>",
+    ">>de<<",
+    "c",
+    "a",
+    "t</w>",
+]
+MERGES = b"t h 5\nth e</w> 4\n\nc a 3\n"
+
+
+def of_fairseq():
+    return Tokenizer(fairseq_vocabulary(MERGES, PIECES, ["en", "de"]))
+
+
+class Moses:
+    """Stands for sacremoses: splits at spaces."""
+
+    def __init__(self, lang):
+        self.lang = lang
+
+    def normalize(self, text):
+        return text
+
+    def tokenize(self, text, aggressive_dash_splits):
+        return text.split()
+
+    def detokenize(self, words):
+        return f"{self.lang}:{' '.join(words)}"
+
+
+def test_words_are_merged_by_rank_and_joined_in_the_target_language(monkeypatch):
+    library = {f"Moses{kind}": Moses for kind in ("PunctNormalizer", "Tokenizer", "Detokenizer")}
+    monkeypatch.setitem(sys.modules, "sacremoses", type("library", (), library))
+    tokenizer = of_fairseq()
+    assert tokenizer.pieces(tokenizer.encode("the cat")) == ["the</w>", "<unk>", "t</w>"]
+    assert tokenizer.pieces(tokenizer.encode(">>de<< the\u0007")) == [">>de<<", "the</w>"]
+    assert tokenizer.decode([1, 6, 3, 8, 9, 10, 2]) == "de:the \u2047 cat"
+    assert tokenizer.sides[1].encode("the") == [6]
+
+
+def test_without_sacremoses_a_line_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(ConfigError, match="pip install sacremoses"):
+        of_fairseq().encode("the")
+
+
+def test_there_is_no_dropout():
+    with pytest.raises(ConfigError, match="no bpe_dropout"):
+        of_fairseq().encode_batch(["the"], dropout=0.1)
+
+
+GOOD = json.loads(fairseq_vocabulary(MERGES, PIECES, ["en", "de"]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {}, {"pieces": PIECES}, {**GOOD, "pieces": 5}, {**GOOD, "pieces": PIECES[:3]},
+        {**GOOD, "pieces": [*PIECES, "a"]}, {**GOOD, "pieces": [*PIECES, 7]},
+        {**GOOD, "pieces": [*PIECES, "\ud800"]}, {**GOOD, "merges": [["a"]]},
+        {**GOOD, "merges": 3}, {**GOOD, "languages": ["en"]}, {**GOOD, "languages": None},
+        {**GOOD, "more": 1},
+        {"pieces": PIECES, "source": "!", "target": ""},
+        {"pieces": PIECES, "source": 1, "target": 2},
+        json.loads(marian_vocabulary(b"", b"", PIECES)),
+        json.loads(marian_vocabulary(toy_tokenizer().model_bytes, b"no model", PIECES)),
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_what_is_no_pair_is_refused_in_a_line(content):
+    with pytest.raises(ConfigError) as refused:
+        Tokenizer(json.dumps(content).encode())
+    assert "\n" not in str(refused.value)
