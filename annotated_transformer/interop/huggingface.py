@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,10 @@ def export_checkpoint(
     out = Path(out)
     stored = checkpoint.read_config(directory)
     checkpoint.require_no_run(out, directory)
-    if not _is_export(out):
+    earlier = False
+    with suppress(OSError, ConfigError):  # of an earlier export
+        earlier = OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES)
+    if not earlier:
         require_room(out, FILES)
     model, tokenizer = checkpoint.load_model(directory)
     config = model.config
@@ -80,13 +84,6 @@ def export_checkpoint(
     weights.save_tensors(out / "model.safetensors", tensors, about)
     write_text(out / "README.md", text)
     return out
-
-
-def _is_export(out: Path) -> bool:
-    try:
-        return OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES)
-    except (OSError, ConfigError):
-        return False
 
 
 def require_home(config: ModelConfig) -> None:

@@ -35,14 +35,10 @@ def import_transformer(
     require_room(out, checkpoint.CHECKPOINT_FILES)
     layer, last = module.encoder.layers[0], module.decoder
     has_norm = module.encoder.norm is not None
-    require(
-        len(module.encoder.layers) == len(last.layers) and has_norm == (last.norm is not None),
-        "encoder and decoder must be alike in their layers and in a norm at the end",
-    )
-    require(
-        layer.activation in ACTIVATIONS and (has_norm or not layer.norm_first),
-        "the activation must be relu, gelu or silu, and norm_first needs a norm at the end",
-    )
+    alike = len(module.encoder.layers) == len(last.layers)
+    alike = alike and has_norm == (last.norm is not None) and has_norm >= layer.norm_first
+    require(alike, "encoder and decoder must be alike in their layers and in a norm at the end")
+    require(layer.activation in ACTIVATIONS, "the activation must be relu, gelu or silu")
     config = ModelConfig(
         vocab_size=len(embedding),
         N=len(last.layers),

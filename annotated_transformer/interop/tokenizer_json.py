@@ -42,36 +42,28 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str
     names = {name: vocabulary.pieces[i] for name, i in _SPECIAL.items()}
     eos = names["eos_token"]
     is_bpe = vocabulary.kind == "bpe"
+    to_mark, to_space = (
+        {"type": "Replace", "pattern": {"String": before}, "content": after}
+        for before, after in ((" ", SPACE), (SPACE, " "))
+    )
+    rule = NORMALIZERS[vocabulary.normalization]
+    normalizers = [*rule, {"type": "Prepend", "prepend": SPACE}, to_mark]
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    decoders = [to_space, {"type": "ByteFallback"}, {"type": "Fuse"}, strip]
+    texts = [{"Sequence": {"id": side, "type_id": 0}} for side in "AB"]
     end = {"SpecialToken": {"id": eos, "type_id": 0}}
     content = {
         "version": "1.0",
-        "truncation": None,
-        "padding": None,
         "added_tokens": [_special(i, vocabulary.pieces[i]) for i in sorted(_SPECIAL.values())],
-        "normalizer": {
-            "type": "Sequence",
-            "normalizers": [
-                *NORMALIZERS[vocabulary.normalization],
-                {"type": "Prepend", "prepend": SPACE},
-                {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
-            ],
-        },
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None if is_bpe else _names_apart(vocabulary),
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [{"Sequence": {"id": "A", "type_id": 0}}, end],
-            "pair": [{"Sequence": {"id": side, "type_id": 0}} for side in "AB"] + [end],
+            "single": [texts[0], end],
+            "pair": [*texts, end],
             "special_tokens": {eos: {"id": eos, "ids": [EOS_ID], "tokens": [eos]}},
         },
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-            ],
-        },
+        "decoder": {"type": "Sequence", "decoders": decoders},
         "model": _bpe(vocabulary) if is_bpe else _unigram(vocabulary),
     }
     config = {
@@ -108,18 +100,9 @@ def _bpe(vocabulary: Vocabulary) -> dict[str, Any]:
         if is_normal[ids.get(piece[:cut], UNK_ID)] and is_normal[ids.get(piece[cut:], UNK_ID)]
     ]
     pieces = vocabulary.pieces
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": pieces[UNK_ID],
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": True,
-        "byte_fallback": True,
-        "ignore_merges": False,
-        "vocab": ids,
-        "merges": [[pieces[left], pieces[right]] for *_, left, right in sorted(merges)],
-    }
+    pairs = [[pieces[left], pieces[right]] for *_, left, right in sorted(merges)]
+    options = {"unk_token": pieces[UNK_ID], "fuse_unk": True, "byte_fallback": True}
+    return {"type": "BPE", **options, "vocab": ids, "merges": pairs}
 
 
 def _unigram(vocabulary: Vocabulary) -> dict[str, Any]:
