@@ -20,7 +20,7 @@ from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.search import beam_search, greedy_search
+from annotated_transformer.translation.search import beam_search, greedy_search, rerank
 from annotated_transformer.translation.translator import batches_by_length
 from toys import SMALL, random_tokens, small_model, toy_tokenizer
 
@@ -155,10 +155,7 @@ def test_greedy_search_finds_the_same_ids_in_every_sentence(book):
 def test_four_beams_ranked_by_the_papers_penalty_find_the_same_ids(book):
     _, sources, found = book
     ours = [best[0].tokens for best in searched(beam_search, sources)]
-    best = [
-        max(one, key=lambda h: h["log_p"] / ((5 + h["length"]) / 6) ** 0.6)["ids"]
-        for one in found["beams"]
-    ]
+    best = [rerank((h["ids"], h["log_p"]) for h in one)[0].tokens for one in found["beams"]]
     assert sum(a == b for a, b in zip(ours, best, strict=True)) == N_SENTENCES
     by_their_own = sum(a == one[0]["ids"] for a, one in zip(ours, found["beams"], strict=True))
     assert by_their_own < N_SENTENCES  # n^0.6 is another penalty
