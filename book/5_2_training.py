@@ -458,7 +458,8 @@ assert abs(loss - true_loss) / true_loss < 0.01
 # %% [markdown]
 # Hence *mixed* precision: weights, gradients, Adam's state and the loss stay in float32, and the matrix products of the
 # forward and the backward pass use copies in bf16, which PyTorch's `autocast` makes. `TrainConfig.precision` is "auto":
-# bf16 on a GPU that has it, float16 on an older one such as Colab's T4, float32 on a CPU.
+# bf16 on a GPU that has it and float16 on an older one such as Colab's T4; on a CPU float32, or bf16 where the CPU
+# multiplies it and the model is at least 256 wide.
 # [On a GPU](on_a_gpu.ipynb) has what it buys.
 #
 # (section-copy)=
