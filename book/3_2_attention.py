@@ -351,7 +351,7 @@ print("third token, right:", alpha[2] @ V, " wrong:", wrong[2] @ V)
 #
 # Could a query serve as key as well? With $W^Q = W^K$ the scores are symmetric: what I look at looks back at me as
 # strongly. Moreover $(q_i \cdot q_j)^2 \le |q_i|^2\, |q_j|^2$, so of any two words at least one fits *itself* as well as
-# it fits the other. A verb and its subject could never look at each other. And could a key serve as value? What a word
+# it fits the other: a verb and its subject could never both look at each other first. And could a key serve as value? What a word
 # is *found by* and what it *hands over* would have to share $d_k$ numbers. We measure both. Eight places form four
 # pairs; each place knows its number and carries a random symbol of eight, and has to give the symbol of its partner.
 
@@ -582,19 +582,25 @@ def copy_batch(generator):
     rows = [torch.randint(3, 13, (length,), generator=generator).tolist() for length in lengths]
     return make_batch([(row, row) for row in rows])
 
-# %% tags=["nbval-ignore-output"]
+# %%
 def loss_after(steps, scaled, small_start, seed):
-    config = ModelConfig(vocab_size=13, N=2, d_model=64, d_ff=128, h=4, p_drop=0.0, scaled_attention=scaled)
-    run = TrainingRun(config, TrainConfig(warmup_steps=100, lr_factor=0.5, eps_ls=0, seed=seed))
+    config = ModelConfig(vocab_size=13, N=2, d_model=64, d_ff=128, h=4, p_drop=0.0,
+                         scaled_attention=scaled)
+    run = TrainingRun(config, TrainConfig(
+        warmup_steps=100, lr_factor=0.5, eps_ls=0, seed=seed))
     for name, weight in run.model.named_parameters():
         if small_start and name.endswith("W_Q.weight"):
             weight.data /= math.sqrt(config.d_k)
     generator = torch.Generator().manual_seed(seed)
     losses = [run.step([copy_batch(generator)]) for _ in range(steps)][-20:]
     return sum(loss.item() for loss, _, _ in losses) / sum(n for _, _, n in losses)
+print(f"after one step: {loss_after(1, True, False, seed=0):.2f} nats")
 
+# %% tags=["nbval-ignore-output"]
+kinds = {"scaled": (True, False), "unscaled": (False, False),
+         "unscaled, small start": (False, True)}
 ends = {}
-for name, kind in (("scaled", (True, False)), ("unscaled", (False, False)), ("unscaled, small start", (False, True))):
+for name, kind in kinds.items():
     ends[name] = [loss_after(300, *kind, seed) for seed in range(3)]
     print(f"{name:22} nats at the end", *(f"{loss:.2f}" for loss in ends[name]))
 
@@ -716,7 +722,8 @@ def head_by_head(layer, x, memory, mask, h):
     return torch.cat(heads, dim=-1) @ layer.W_O.weight.T
 
 torch.manual_seed(0)
-layer, x, memory = MultiHeadAttention(d_model=12, h=3), torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+layer = MultiHeadAttention(d_model=12, h=3)
+x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
 mask = torch.rand(2, 5, 7) < 0.7
 mask[..., 0] = True  # every query has a key
 difference = layer(x, memory, mask[:, None]) - head_by_head(layer, x, memory, mask, h=3)
@@ -1276,6 +1283,14 @@ q, k, W_q, W_k, v = (torch.randn(*size) for size in ((3, 5), (4, 5), (5, 2), (5,
 by_loop = torch.tensor([[v @ torch.tanh(one @ W_q + other @ W_k) for other in k] for one in q])
 assert_close(my_additive_scores(q, k, W_q, W_k, v), by_loop)
 assert_close(without_axes(q, k[:3], W_q, W_k, v), by_loop[:, :3].diagonal())
+
+# %% tags=["hide-cell"]
+try:
+    without_axes(q, k, W_q, W_k, v)
+except RuntimeError as error:
+    print("3 queries, 4 keys:", type(error).__name__)
+else:
+    raise AssertionError("3 queries met 4 keys without an axis for either")
 
 # %% [markdown]
 # ```{exercise} Multi-head attention

@@ -361,8 +361,9 @@ plt.show()
 # %% [markdown]
 # Such a head is possible. Whether training finds it is another question: the authors "hypothesized" it, and in a real
 # model the word's embedding is added to the position. **Rotary** positions {cite}`su2021roformer` leave nothing to be
-# found: they turn every query and key by its own position, so that $q\,M_{pos}^\top M_{pos+k}\,k^\top = q\,M_k\,k^\top$
-# depends on the distance alone, and the word's vector carries no position at all.
+# found: they turn every query $q$ and key $c$ by its own position, so that
+# $q\,M_{pos}^\top M_{pos+k}\,c^\top = q\,M_k\,c^\top$ depends on the distance alone, and the word's vector carries no
+# position at all.
 #
 # ### Dot products depend on the distance
 #
