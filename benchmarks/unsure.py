@@ -147,10 +147,13 @@ def is_right(faults: list[str], pair: Pair, translation: str) -> bool | None:
     return False if faults or chrf < WRONG else True if chrf >= RIGHT else None
 
 
-def area(wrong: Sequence[float], right: Sequence[float]) -> float:
-    """How often, of one wrong and one right translation, the wrong one has the lower value."""
+def area(wrong: Sequence[float], right: Sequence[float]) -> float | None:
+    """How often, of one wrong and one right translation, the wrong one has the lower value.
+
+    None where there are none of either.
+    """
     ranks = [(one < other) + (one == other) / 2 for one in wrong for other in right]
-    return sum(ranks) / max(1, len(ranks))
+    return round(sum(ranks) / len(ranks), 3) if ranks else None
 
 
 def share(values: Sequence[float], threshold: float) -> float:
@@ -179,7 +182,7 @@ def figures(judged: Sequence[Judged]) -> list[dict[str, Any]]:
         "right": len(right),
         "wrong": len(wrong),
         "not counted": len(held) - len(right) - len(wrong),
-        "area under the curve": round(area(wrong, right), 3),
+        "area under the curve": area(wrong, right),
         "of right ones, unsure": round(share(right, threshold), 3),
         "of wrong ones, unsure": round(share(wrong, threshold), 3),
         "precision of unsure": round(marked[1] / max(1, sum(marked)), 3),
@@ -192,7 +195,7 @@ def figures(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             {
                 "figure": f"{fault} wrong",
                 "translations": len(with_it),
-                "area under the curve": round(area(of_fault, right), 3),
+                "area under the curve": area(of_fault, right),
                 "unsure": round(share(of_fault, threshold), 3),
                 "a word is named as lost": sum(bool(one.lost) for one in with_it),
             }
@@ -204,7 +207,7 @@ def figures(judged: Sequence[Judged]) -> list[dict[str, Any]]:
                 "figure": f"kind: {kind}",
                 "right": len(sides[1]),
                 "wrong": len(sides[0]),
-                "area under the curve": round(area(*sides), 3),
+                "area under the curve": area(*sides),
             }
         )
     return records

@@ -252,7 +252,7 @@ class Translator:
             found = self._search([sources[i] for i in batch], search)
             for i, hypotheses in zip(batch, found, strict=True):
                 if hypotheses:  # a model whose scores are NaN has none
-                    answers[i] = [self._translation(lines[i], h) for h in hypotheses]
+                    answers[i] = [self._translation(texts[i], h, search.back) for h in hypotheses]
         return answers
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Hypothesis]]:
@@ -262,10 +262,11 @@ class Translator:
         source = pad_source(sources, self.model.config.special_ids)
         return search_beams(self.search_model, source.to(self.device), search)
 
-    def _translation(self, source: str, found: Hypothesis) -> Translation:
+    def _translation(self, source: str, found: Hypothesis, back: bool) -> Translation:
         text = self._text(found.tokens)
         mean_p = mean_probability(found.log_p, len(found.tokens) + 1)
-        lost = lost_words(source, text, self.doubt.languages, self._n_pieces)
+        languages = self.doubt.languages[::-1] if back else self.doubt.languages
+        lost = lost_words(source, text, languages, self._n_pieces)
         unsure = mean_p < self.doubt.unsure_below
         return Translation(text, found.score, found.log_p, mean_p, unsure, lost)
 

@@ -182,6 +182,8 @@ def damaged(tmp_path):
     yield settings(copy("large"), vocab_size=10**8), "at most 75.0 million parameters"
     yield settings(copy("deep"), N=10**9), "N must be at most 1024"
     yield settings(copy("negative"), d_k=-1), "d_k must be a positive integer, got -1"
+    yield settings(copy("no end"), eos_id=280), "eos_id must be an id of the vocabulary, got 280"
+    yield settings(copy("odd"), d_model=7), "d_model must be even, got 7"
     yield settings(copy("swiglu"), activation="swiglu"), "knows no RMSNorm"
     yield settings(copy("other words"), vocab_size=281), "do not belong together"
     yield settings(copy("learned"), positions="learned"), "no positions.weight of shape"
@@ -219,6 +221,10 @@ def damaged(tmp_path):
     content = (tokens / "tokenizer.model").read_bytes()
     (tokens / "tokenizer.model").write_bytes(content[: len(content) // 2])
     yield tokens, "tokenizer"
+    ids = shutil.copytree(tmp_path / "marian", tmp_path / "ids")
+    vocabulary = json.loads((ids / "vocab.json").read_text("utf-8"))
+    (ids / "vocab.json").write_text(json.dumps(vocabulary | {"</s>": 1}))
+    yield ids, "do not belong together"
     (shutil.copytree(tmp_path / "marian", tmp_path / "no vocabulary") / "vocab.json").unlink()
     yield tmp_path / "no vocabulary", "has no vocab.json"
 

@@ -150,7 +150,7 @@ def test_the_tree_grows_by_keyboard_and_in_words(page: Page, folder: Path) -> No
     finished = page.locator("#tree g.ends .value").all_text_contents()
     listed = page.locator("#hypotheses .number").all_text_contents()
     expect(shown).to_have_count(n_steps + 1)  # at first all of it
-    assert sorted(finished) == [f"{i}.  {score[1:-1]}" for i, score in enumerate(listed, 1)]
+    assert sorted(finished) == [f"{i}. {score[1:-1]}" for i, score in enumerate(listed, 1)]
     won = page.locator("#tree g.wins text:not(.value)").all_text_contents()
     told = page.locator("#tokens .token").all_text_contents()
     short = [token if len(token) <= 10 else f"{token[:9]}\u2026" for token in told]

@@ -71,7 +71,7 @@
   };
 
   // Pictures of a long text would fill the memory and tell the eye nothing.
-  const canLook = ({ hypotheses, source }) => hypotheses.length > 0 && source.length > 0 && source.length + hypotheses[0].tokens.length <= LONGEST_LOOK;
+  const canLook = ({ hypotheses, source }) => hypotheses.length > 0 && source.length + hypotheses[0].tokens.length <= LONGEST_LOOK;
   const percent = (p) => `${(100 * p).toFixed(1)} %`;
   const number = (text) => make("span", { className: "number" }, text);
   const tree = beamTree.view();
@@ -90,7 +90,7 @@
     part("doubt").replaceChildren(...(best ? honest.lines(found, model).map((line) => make("p", {}, ...line)) : []));
     setShown(Boolean(best), canLook(found));
     cut = best && nTokens > source.length ? ` The text is cut: ${source.length - 1} of its ${nTokens - 1} tokens are translated.` : "";
-    part("said").textContent = best && !source.length ? "There is no word to translate." : best
+    part("said").textContent = best
       ? `${source.length} tokens in, ${best.tokens.length + 1} out, in ${milliseconds.toFixed(0)} ms.${cut}` : "";
     part("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
       make("li", { dir: "auto" }, `${text} `, number(`(${signed(score, 3)})`))));

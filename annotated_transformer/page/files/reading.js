@@ -54,7 +54,7 @@ async function readSentencePiece(file) {
     found.types.push(piece.get(3) ?? 1);
   }
   const kind = { 1: "unigram", 2: "bpe" }[training.get(3) ?? 1], n = found.pieces.length;
-  const isKnown = kind && n && n <= MOST_PIECES && !found.types.includes(5) && !training.get(24)
+  const isKnown = kind && n && n <= MOST_PIECES && !found.pieces.includes("") && !found.types.includes(5) && !training.get(24)
     && (normalizing.get(3) ?? 1) && (normalizing.get(5) ?? 1);
   refuseUnless(isKnown, `${file.name} is no SentencePiece model of kind bpe or unigram with a space before the text`);
   const rule = normalizing.get(2) || new Uint8Array();
@@ -132,7 +132,7 @@ function floats(buffer, dtype) {
 }
 
 // What the model needs, by its names in the page: a shape for each tensor.
-function shapesOf({ N, d_model: d, d_ff, h, d_k, d_v, vocab_size, max_len, bias, norm, positions }) {
+function shapesOf({ N, d_model: d, d_ff, h, d_k, d_v, vocab_size, max_len, bias, norm, positions, final_norm, output_bias }) {
   const shapes = { "embedding.weight": [vocab_size, d] };
   const linear = (name, nOut, nIn, hasBias) => {
     shapes[`${name}.weight`] = [nOut, nIn];
@@ -150,8 +150,9 @@ function shapesOf({ N, d_model: d, d_ff, h, d_k, d_v, vocab_size, max_len, bias,
       linear(`${layer}.feed_forward.W_2`, d, d_ff, true);
       for (let n = 1; n <= attentions.length + 1; n++) layerNorm(`${layer}.add_norm_${n}.norm`);
     }
-    if (norm === "pre") layerNorm(`${stack}.norm`);
+    if (norm === "pre" || final_norm) layerNorm(`${stack}.norm`);
   }
+  if (output_bias) shapes["embedding.bias"] = [vocab_size];
   if (positions === "learned") shapes["positions.weight"] = [max_len, d];
   return shapes;
 }
@@ -173,10 +174,12 @@ function ownConfig({ model }) {
   const counts = ["vocab_size", "N", "d_model", "d_ff", "h", "d_k", "d_v", "max_len"];
   for (const name of counts) refuseUnless(Number.isSafeInteger(model[name]) && model[name] > 0, `config.json: ${name} must be a positive integer, got ${model[name]}`);
   refuseUnless(model.N <= 1024, `config.json: N must be at most 1024, got ${model.N}`);
-  const later = model.rms_norm || model.qk_norm || model.positions === "rotary" || !Object.hasOwn(ACTIVATIONS, model.activation);
+  const later = model.rms_norm || model.qk_norm || model.positions === "rotary" || model.activation === "swiglu";
   refuseUnless(!later, "this page knows no RMSNorm, rotary positions, SwiGLU or qk_norm, which this model has");
-  const isKnown = ["post", "pre"].includes(model.norm) && ["sinusoidal", "concatenated", "learned", "none"].includes(model.positions);
-  refuseUnless(isKnown && !model.output_bias, `config.json: norm ${model.norm} with positions ${model.positions} is unknown here`);
+  const isKnown = ["post", "pre"].includes(model.norm) && ["sinusoidal", "concatenated", "learned", "none"].includes(model.positions)
+    && Object.hasOwn(ACTIVATIONS, model.activation);
+  refuseUnless(isKnown, `config.json: norm ${model.norm} with positions ${model.positions} and activation ${model.activation} is unknown here`);
+  refuseUnless(model.d_model % 2 === 0, `config.json: d_model must be even, got ${model.d_model}`);
   return model;
 }
 function marianConfig(config) {
@@ -229,7 +232,12 @@ async function openFolder(files, name, kernels, useWasm, tell) {
   const settings = await readJson(file("config.json")), isOurs = Boolean(settings.model?.d_model);
   const kind = settings.model_type ?? "no type";
   refuseUnless(isOurs || kind === "marian", `this page reads checkpoints of annotated_transformer and of Marian, and this config.json is of ${kind}`);
-  const config = isOurs ? ownConfig(settings) : marianConfig(settings), shapes = shapesOf(config), columns = Object.values(shapes).map(([, n]) => n || 0);
+  const config = isOurs ? ownConfig(settings) : marianConfig(settings);
+  for (const id of ["pad_id", "bos_id", "eos_id"]) {
+    const isThere = Number.isInteger(config[id]) && config[id] >= 0 && config[id] < config.vocab_size;
+    refuseUnless(isThere, `config.json: ${id} must be an id of the vocabulary, got ${config[id]}`);
+  }
+  const shapes = shapesOf(config), columns = Object.values(shapes).map(([, n]) => n || 0);
   const n_parameters = Object.values(shapes).reduce((n, shape) => n + shape.reduce((one, other) => one * other, 1), 0);
   const million = (n) => `${(n / 1e6).toFixed(1)} million`;
   refuseUnless(n_parameters <= MOST_PARAMETERS, `this page takes at most ${million(MOST_PARAMETERS)} parameters, and this model has ${million(n_parameters)}`);
@@ -246,7 +254,8 @@ async function openFolder(files, name, kernels, useWasm, tell) {
     await readSentencePiece(file("target.spm"));  // text is put together from pieces alone: it must only be sound
     tokenizer = new MarianTokenizer(await readSentencePiece(file("source.spm")), await readJson(file("vocab.json")));
   }
-  refuseUnless(tokenizer.pieces.length === config.vocab_size, `the tokenizer has ${tokenizer.pieces.length} tokens and the model ${config.vocab_size}: they do not belong together`);
+  const isWhole = tokenizer.pieces.length === config.vocab_size && !tokenizer.pieces.includes(undefined);
+  refuseUnless(isWhole, `the tokenizer has ${tokenizer.pieces.length} tokens and the model ${config.vocab_size}: they do not belong together`);
 
   const stored = await openTensors(file("model.safetensors")), tensors = {};
   const SAME = ["model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"];

@@ -116,7 +116,7 @@ class Translator {
     const { longest: longestWords, words = ["", ""] } = this.doubt, strange = { longest: longestWords, words: turn(words) };
     const hypotheses = found.map((one) => {
       const translation = this.text(one.tokens);
-      const lost = lostWords(text, translation, turn(this.languages), nPieces);
+      const lost = lostWords(same, translation, turn(this.languages), nPieces);
       return { text: translation, meanP: meanProbability(one), lost, ...one };
     });
     return { source, nTokens, steps, hypotheses, strange: strangeness(text, this.tokenizer, strange) };

@@ -44,7 +44,7 @@ const beamTree = (() => {
   const box = (node) => {
     const letters = [...node.piece], x = left(node), y = top(node);
     const short = letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join("")}\u2026` : node.piece;
-    const value = node.ends ? `${node.rank}.  ${signed(node.score, 3)}` : signed(node.logP, 2);
+    const value = node.ends ? `${node.rank}. ${signed(node.score, 3)}` : signed(node.logP, 2);
     return makeSvg("g", { class: classOf(node) },
       makeSvg("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 5 }),
       makeSvg("svg", { x: x + 4, y, width: WIDTH - 8, height: HEIGHT },  // cuts what is too wide
