@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book html pdf refresh words colab experiments drawings corpus lint workflows check floor ceiling test clean
+.PHONY: help book html pdf refresh words colab experiments drawings corpus lint workflows check readers floor ceiling test clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ workflows: $(INSTALLED)
 check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
 
+readers: $(INSTALLED) .readers/.installed corpus  ## other programs (transformers, ...) read the exports; in .readers
+	$(BIN)/python -m pytest -p no:xdist -q -rs tests/readers
+
 floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.toml allows
 	$(BIN)/python -m tools.floor
 
@@ -80,6 +83,9 @@ $(INSTALLED): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "make: Python 3.11 or newer is needed, $(PYTHON) is `$(PYTHON) --version 2>&1`; try make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) tools/install.py $(VENV) -- -r requirements.txt -- --no-deps -e .
+
+.readers/.installed: requirements-readers.txt
+	@$(PYTHON) tools/install.py .readers -- -r requirements-readers.txt
 
 $(MATHJAX): $(INSTALLED) tools/vendor_mathjax.py
 	$(BIN)/python -m tools.vendor_mathjax static/mathjax

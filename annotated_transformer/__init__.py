@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         Hypothesis as Hypothesis,
         beam_search as beam_search,
         greedy_search as greedy_search,
+        rerank as rerank,
     )
     from annotated_transformer.translation.translator import Translator as Translator
 
@@ -102,6 +103,7 @@ _HOME = {
     "Hypothesis": "translation.search",
     "beam_search": "translation.search",
     "greedy_search": "translation.search",
+    "rerank": "translation.search",
     "Translator": "translation.translator",
     "record_attention": "looking.record",
 }

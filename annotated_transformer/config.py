@@ -60,6 +60,12 @@ class ModelConfig(Settings):
     (Su et al. 2021), `activation="swiglu"` (Shazeer 2020), whose W_1 has 2 d_ff columns, and
     `qk_norm`, which normalises each head's queries and keys (Henry et al. 2020).
 
+    Four are what models of other programs have (`interop`). `output_bias` is added to the logits,
+    as in Marian; `zero_start` embeds bos as zeros, as Marian and the authors' code do, which shifts
+    the target right by a row of them. `first_position` is the sinusoid of the first token: 2 in
+    fairseq, 0 in the authors' code and in the text. `final_norm` is one more LayerNorm after each
+    post-norm stack, as in `torch.nn.Transformer`; the authors' code and pre-norm have it anyway.
+
     >>> ModelConfig.tiny(vocab_size=8000, norm="pre").d_model
     128
     """
@@ -79,6 +85,10 @@ class ModelConfig(Settings):
     scaled_attention: bool = True
     rms_norm: bool = False
     qk_norm: bool = False
+    final_norm: bool = False
+    output_bias: bool = False
+    zero_start: bool = False
+    first_position: int = 0
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0
     initialization: Initialization = "glorot"
@@ -117,6 +127,12 @@ class ModelConfig(Settings):
         require(
             self.positions != "rotary" or cast(int, self.d_k) % 2 == 0,
             f"rotary positions turn pairs of channels and need an even d_k, got {self.d_k}",
+        )
+        sinusoids = self.positions in ("sinusoidal", "concatenated")
+        require(
+            0 <= self.first_position <= (MAX_SIZE if sinusoids else 0),
+            f"first_position is a sinusoid's, at least 0, got {self.first_position} with "
+            f"positions={self.positions}",
         )
         ids = self.special_ids
         require(
@@ -173,21 +189,22 @@ class TrainConfig(Settings):
 
     One step is one Adam update: `accumulate` batches of at most `max_tokens` padded tokens on each
     side. Steps are counted from 1. `precision` is the type of the products, weights stay float32:
-    "auto" means bf16 on a GPU that has it in hardware, fp16 on older ones, and fp32 elsewhere. In
-    fp16 the loss is scaled, and a step whose gradients overflow is skipped: it counts as a step,
-    for the rate too, but not for Adam. Some options for small corpora are not the paper's. With
-    `concatenate=1` an epoch has, besides every pair, as many that are two random ones joined
-    (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left out when the
-    training text is encoded, anew in every epoch; its draws differ from one process to the next, so
-    that such a run does not resume bit for bit. With `augment`, pairs are changed, anew in every
-    epoch, into such as people type (`augmentation`). With `both_ways` every pair is learned in the
-    other direction as well, behind the token <2source> (Johnson et al. 2017). `warm_up=False`
-    starts at the peak of the rate and stays there for the first `warmup_steps`, to show what they
-    do. `window` is how many pairs are planned at a time (`planning`); 0 is all of an epoch, or the
-    usual window where they are in shards. `optimizer` and `schedule` offer what came later: "adamw"
-    (Loshchilov and Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and a rate that
-    warms up to the same peak, is stable, and falls linearly to 0 in the last `decay_share` of the
-    steps ("wsd", Hu et al. 2024).
+    "auto" means bf16 on a GPU that has it in hardware and fp16 on older ones, bf16 also on a CPU
+    that has it (AVX512_BF16) from d_model 256 on, and fp32 elsewhere. A run keeps, on any machine,
+    what it meant where it began. In fp16 the loss is scaled, and a step whose gradients overflow is
+    skipped: it counts as a step, for the rate too, but not for Adam. Some options for small corpora
+    are not the paper's. With `concatenate=1` an epoch has, besides every pair, as many that are two
+    random ones joined (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left
+    out when the training text is encoded, anew in every epoch; its draws differ from one process to
+    the next, so that such a run does not resume bit for bit. With `augment`, pairs are changed,
+    anew in every epoch, into such as people type (`augmentation`). With `both_ways` every pair is
+    learned in the other direction as well, behind the token <2source> (Johnson et al. 2017).
+    `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to
+    show what they do. `window` is how many pairs are planned at a time (`planning`); 0 is all of an
+    epoch, or the usual window where they are in shards. `optimizer` and `schedule` offer what came
+    later: "adamw" (Loshchilov and Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and
+    a rate that warms up to the same peak, is stable, and falls linearly to 0 in the last
+    `decay_share` of the steps ("wsd", Hu et al. 2024).
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98

@@ -55,6 +55,7 @@ def works(tree: Path, small: bool) -> dict[str, Callable[[], object]]:
             warmup_steps=10,
             checkpoint_every=1000,
             keep_checkpoints=1,
+            precision="fp32",
         )
 
         def run() -> None:

@@ -13,15 +13,15 @@
 # the decoder predicts the next token at every position at once, so a position may look only at itself and at what stands
 # before it.
 #
-# A wrong mask seldom raises an error. The model runs, and it often trains *better*, because it reads the answer. So
-# this chapter is a laboratory: we build both masks, test what leaks through a wrong one, and see which attention of the
+# A wrong mask seldom raises an error. The model runs, and if the causal mask has a hole it even trains *better*, because
+# it reads the answer. So this chapter is a laboratory: we build both masks, test what leaks through a wrong one, and see which attention of the
 # model gets which mask.
 #
 # When you have read this chapter you can
 #
 # - read, build and combine padding masks and causal masks;
 # - find a leak by asking which outputs change when an input changes;
-# - recognise a leak by its training loss, and an empty row by its NaN;
+# - recognise a leak by its training loss, and a row without keys by its NaNs;
 # - say which of the model's three attentions gets which mask, and why.
 #
 # You need the chapters on [attention](3_2_attention.ipynb) and on [the stacks](3_1_stacks.ipynb), since we test whole
@@ -38,21 +38,26 @@ from torch.testing import assert_close
 
 from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
 from annotated_transformer import attention_weights, positional_encoding, scaled_dot_product_attention
-from lab.exercises import check
+from lab import listing
 from lab.display import PALETTE, show, use_style
+from lab.exercises import check
 
+# %% tags=["hide-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
 # %% [markdown]
 # ## Two masks, joined by "and"
 #
-# Here are the two masks of the package.
+# In the program of [chapter 0](0_one_hour.ipynb) the two masks are a line each of `forward`:
 
 # %%
-from annotated_transformer import causal_mask, padding_mask
+show(listing.Transformer.forward)
 
-show(padding_mask, causal_mask)
+# %% [markdown]
+# `source != pad` has a row per sentence and is True for real tokens. `[:, None, None, :]` adds two axes of size 1, "all
+# heads" and "all queries", between them. `tril` keeps the lower triangle of a square of ones: query $i$, a row, may look
+# at the keys up to $i$. The package has the same as functions, [`padding_mask` and `causal_mask`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/attention.py), which we use below.
 
 # %% [markdown]
 # ![Three grids of five queries, the rows, by five keys, the columns, for the tokens the, cat, sat, pad, pad. Padding: the columns of the three words are filled. Causal: each row is filled up to its diagonal. Both: filled where both are.](figures/masks.svg)
@@ -65,12 +70,13 @@ show(padding_mask, causal_mask)
 #    library to another.
 # 2. *Rows and columns*: the last two axes are queries and keys, as in the scores. Padding is a property of keys, so it
 #    hides columns. What the causal mask hides depends on both, so it is a triangle.
-# 3. *Combination*: both conditions must hold, so we join masks by `&`. The axes of size 1 stand for "all heads" and
-#    "all queries", and broadcasting fills them.
+# 3. *Combination*: both conditions must hold, so we join masks by `&`, and broadcasting fills the axes of size 1.
 #
 # Our batch has two sentences, of five tokens and of three; 0 is padding. We print the joint mask of the second one.
 
 # %% tags=["row-S7", "row-S8", "row-S9"]
+from annotated_transformer import causal_mask, padding_mask
+
 tokens = torch.tensor([[11, 12, 13, 14, 15], [21, 22, 23, 0, 0]])
 padding, causal = padding_mask(tokens, pad_id=0), causal_mask(tokens.size(1))
 both = padding & causal
@@ -105,11 +111,11 @@ for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
     print(f"{name:9} weights of query 1:", weights[0, 1].detach())
 
 # %% [markdown]
-# ## Test what reaches what
+# ## Test a mask by what reaches what
 #
 # To test a mask, check which outputs change when an input changes. The derivative of every output with respect to every
-# input tells us. We do this for the causal mask and for three mistakes that people make: the mask upside down, rows
-# and columns exchanged, and a triangle that reaches one column too far.
+# input tells us. We do this for the causal mask and for three mistakes that people make: the mask inverted, rows and
+# columns exchanged, and a triangle that reaches one column too far.
 
 # %% tags=["row-F12", "row-S8"]
 def reach(attention, length, d_model=8):
@@ -143,11 +149,11 @@ def draw_grids(panels, labels, figsize):
     axes[0].set(ylabel="query", xlabel="key")
     plt.show()
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Four 5 by 5 grids, queries down, keys across, for the tokens start, Tom, hat, es, gesehen. Causal: the lower triangle with its diagonal is blue. Upside down: the part above the diagonal is orange, the rest white, and the last row is empty. Transposed: the diagonal is blue and all above it orange. One too far: the lower triangle is blue and the first diagonal above it orange."}, "figure": {"caption": "What each query (row) sees of the keys (columns). Blue: allowed. Orange: the future, which leaks.", "name": "fig-wrong-masks"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Four 5 by 5 grids, queries down, keys across, for the tokens start, Tom, hat, es, gesehen. Causal: the lower triangle with its diagonal is blue. Inverted: the part above the diagonal is orange, the rest white, and the last row is empty. Transposed: the diagonal is blue and all above it orange. One too far: the lower triangle is blue and the first diagonal above it orange."}, "figure": {"caption": "What each query (row) sees of the keys (columns). Blue: allowed. Orange: the future, which leaks.", "name": "fig-wrong-masks"}}
 words = ["<s>", "Tom", "hat", "es", "gesehen"]
 hole = torch.ones(5, 5, dtype=torch.bool).tril(diagonal=1)
 assert torch.equal(reach(self_attention(lower.T), 5), lower.T)
-draw_grids({"causal": lower, "upside down": ~lower, "transposed": lower.T, "one too far": hole}, words, (6.6, 2.4))
+draw_grids({"causal": lower, "inverted": ~lower, "transposed": lower.T, "one too far": hole}, words, (6.6, 2.4))
 
 # %% [markdown]
 # Does one small hole matter once we stack layers? With the causal mask, two or six layers see what one sees. With the
@@ -174,7 +180,7 @@ for n, seen in enumerate(leaks.values(), start=1):
 draw_grids({"causal, 6 layers": stacked(lower, 6), **leaks}, words, (6.6, 2.4))
 
 # %% [markdown]
-# The test also finds leaks that are outside of the mask. In [3.2](3_2_attention.ipynb) we saw a frequent slip: the heads
+# The test also finds leaks that have nothing to do with the mask. In [3.2](3_2_attention.ipynb) we saw a frequent slip: the heads
 # are cut with a single `view`, which has the right shape. Its "positions" are halves of tokens, so that a correct causal
 # mask hides the wrong things, and the first output depends on later inputs.
 
@@ -192,9 +198,10 @@ for kind in (MultiHeadAttention, WrongSplit):
     assert torch.equal(reached, reached.tril()) == (kind is MultiHeadAttention)
 
 # %% [markdown]
+# (masks-leak)=
 # ## A leak that trains
 #
-# Now we watch a leak *train*, on a task that cannot be learned: predict the next of six random symbols, drawn from
+# Now we train a leaking model on a task that cannot be learned: predict the next of six random symbols, drawn from
 # eight. Guessing one of eight costs $\ln 8 = 2.079$ **nats** (the unit of the natural logarithm), and in the long run
 # every honest model pays that. The decoder's input is the answer shifted right by one, so the answer for position
 # $i$ stands in the input at position $i + 1$, one column beyond the causal mask. Our model is one layer of attention
@@ -314,7 +321,7 @@ for lengths in ([5, 1], [3, 2], [1, 1]):
 # | encoder-decoder attention | target | source | the source's padding |
 #
 # So the model has three masks: one triangle, and the padding of the source in two places. What does a prediction depend
-# on when all of them are in place? We ask for the reach of the whole decoder. The logits at a position are computed from
+# on when all of them are in place? We compute what reaches what in the whole decoder. The logits at a position are computed from
 # its output alone, and the input is shifted right by one, so we can list the tokens that reach each predicted token.
 
 # %%
@@ -331,6 +338,9 @@ for i, word in enumerate([*words[1:], "</s>"]):
 # %% [markdown]
 # This is what the paper demands: "the predictions for position $i$ can depend only on the known outputs at positions less
 # than $i$".
+#
+# When the decoder *writes*, one new query meets the keys of all tokens so far, which a cache has kept. It needs no causal
+# mask: the future has not been written. Row $i$ of the triangle is all True up to there.
 #
 # Should the decoder's self-attention hide the target's padding as well? There is no need. Padding stands on the right, so
 # a real token at position $i$ sees keys $0$ to $i$, all of them real. A padded query does look at padding, but its
@@ -422,16 +432,15 @@ assert both.any(dim=-1).flatten().tolist() == [False, False, True, True, True]
 # ```{exercise} Minus one billion
 # :label: ex-half
 #
-# In which two ways does `scores.masked_fill(mask == 0, -1e9)`, found in old code, differ from minus infinity? What
-# happens in half precision (float16), whose largest number is 65,504?
+# What happens to `scores.masked_fill(mask == 0, -1e9)` in half precision (float16), whose largest number is 65,504? And
+# why does nobody notice it in float32?
 # ```
 #
 # ```{solution} ex-half
 # :class: dropdown
 #
-# With at least one visible key the two agree in float32: $e^{-10^9}$ rounds to 0. A row without a visible key becomes
-# uniform instead of NaN, so the mistake goes unnoticed. And $-10^9$ is too large for float16: PyTorch raises an error,
-# other libraries turn it into minus infinity.
+# $-10^9$ is too large for float16: PyTorch raises an error, other libraries turn it into minus infinity. In float32
+# $e^{-10^9}$ rounds to 0, so with at least one visible key the two agree.
 # ```
 
 # %% tags=["hide-cell"]
@@ -493,7 +502,7 @@ else:
 #
 # The source's padding mask, in the encoder and in the encoder-decoder attention: all of its entries are True there. A
 # missing causal mask fails the reach test at once. "Append padding, and the real positions stay as they are" finds the
-# other two, which is why that law is a test of this package.
+# other two, and that is why the package has it as a test.
 # ```
 #
 # ```{exercise} The causal mask

@@ -4,13 +4,12 @@
 # *Section 3.3 of the paper {cite}`vaswani2017attention`: the small network that every layer applies to each position
 # after attention.*
 #
-# Attention mixes the vectors of many positions into a weighted mean. In this chapter we follow what each position then
-# makes of that mean. A second sub-layer multiplies it by two matrices, with a threshold between them, and works on every
-# position alone. It is the plainest part of the Transformer and the heaviest one.
-#
-# We compute its equation with a pencil, count what it costs, and measure what its width and its threshold are good for.
-# At the end we read it as a memory of keys and values, and test that reading against fair controls. Letters are listed
-# in [Notation](notation.md).
+# Attention mixes the vectors of many positions into a weighted mean. This chapter is about what each position then does
+# with that mean: a second sub-layer multiplies it by two matrices, with a threshold between them, at every position
+# alone. It is the plainest part of the Transformer, and the heaviest. In the program of [chapter 0](0_one_hour.ipynb) it
+# is the class below ([notation](notation.md) lists the letters). We compute it with a pencil, count what it costs, and
+# measure what its width and its threshold are good for. At the end we read it as a memory of keys and values, and test
+# that reading against fair controls.
 
 # %% tags=["hide-cell"]
 import math
@@ -22,12 +21,19 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer import ModelConfig, Transformer, scaled_dot_product_attention
-from lab.exercises import check
+from annotated_transformer import ModelConfig, PositionwiseFeedForward, Transformer, scaled_dot_product_attention
 from lab.display import PALETTE, show, use_style
+from lab.exercises import check
+from lab.same import equal, with_weights
 
+# %% tags=["hide-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
+
+# %%
+from lab.listing import FeedForward
+
+show(FeedForward)
 
 # %% [markdown]
 # ## Equation 2 widens, thresholds and narrows
@@ -47,32 +53,16 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # we call a unit **on** while its value is above 0.
 #
 # "The dimensionality of input and output is $d_{\text{model}} = 512$, and the inner-layer has dimensionality
-# $d_{ff} = 2048$", says the paper. So each position's vector becomes four times wider, meets the threshold, and becomes
-# narrow again. Both products add a **bias**, a vector that the projections of attention do without.
-
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three columns side by side, one for each of the positions the, cat and sat. In each column, from bottom to top: a short bar with 512 numbers, an arrow labelled times W1 plus b1 then ReLU, a bar four times as long with 2048 hidden units, an arrow labelled times W2 plus b2, and a short bar with 512 numbers. All columns carry the same matrices, and no arrow leads from one column to another."}, "figure": {"caption": "From 512 numbers to 2,048 and back, at three positions of the base model. The bars are drawn to scale. All positions use the same two matrices, and the columns stay apart.", "name": "fig-ffn-widths"}}
-figure, ax = plt.subplots(figsize=(7, 2.9), layout="constrained")
-for center, word in zip((0, 2.5, 5), ("the", "cat", "sat")):
-    for y, width, label, color in ((0, 0.53, "512", PALETTE[5]), (1.3, 2.12, "2,048 hidden units", PALETTE[4]),
-                                   (2.6, 0.53, "512", PALETTE[5])):
-        ax.add_patch(plt.Rectangle((center - width / 2, y), width, 0.42, color=color))
-        ax.text(center, y + 0.2, label, ha="center", va="center", fontsize=10)
-    for y, label in ((0.45, "$x\\,W_1 + b_1$, ReLU"), (1.75, "$\\cdot\\,W_2 + b_2$")):
-        ax.annotate("", (center, y + 0.82), (center, y), arrowprops={"arrowstyle": "-|>", "color": "black"})
-        ax.text(center + 0.1, y + 0.38, label, va="center", fontsize=9)
-    ax.text(center, -0.3, word, ha="center", style="italic", fontsize=11)
-ax.set(xlim=(-1.2, 6.2), ylim=(-0.5, 3.1))
-ax.axis("off")
-plt.show()
-
-# %% [markdown]
-# The package's code is the equation, read from the inside out. Its two options, another activation and dropout among
-# the hidden units, are off unless we ask for them.
+# $d_{ff} = 2048$", says the paper. So each position's vector becomes four times wider, passes the threshold and is
+# narrowed again ([chapter 0](0_one_hour.ipynb) has a drawing). Both products add a **bias**, a vector that the
+# projections of attention do without. In `forward` we read the equation from the inside out: `W_1(x)` is $x W_1 + b_1$,
+# `relu()` the maximum, `W_2` the second product with its bias. The package's
+# [`PositionwiseFeedForward`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/feed_forward.py) offers other activations and dropout among the hidden units, both off unless we ask:
 
 # %%
-from annotated_transformer import PositionwiseFeedForward
-
-show(PositionwiseFeedForward)
+theirs = PositionwiseFeedForward(d_model=8, d_ff=32)
+ours, x = with_weights(FeedForward(d_model=8, d_ff=32), theirs), torch.randn(2, 5, 8)
+print(equal(ours(x), theirs(x)))
 
 # %% [markdown]
 # Let us compute a small case with a pencil: three positions, with $d_{\mathrm{model}} = d_{\mathrm{ff}} = 2$.
@@ -109,7 +99,7 @@ print("hidden units:   ", hidden.tolist())
 print("output:         ", output.tolist())
 
 # %% tags=["hide-cell", "row-W7"]
-w7 = PositionwiseFeedForward(d_model=2, d_ff=2)
+w7 = FeedForward(d_model=2, d_ff=2)
 w7.W_1.weight.data, w7.W_1.bias.data = W_1.T, b_1  # nn.Linear stores its matrix transposed
 w7.W_2.weight.data, w7.W_2.bias.data = W_2.T, b_2
 assert before.tolist() == [[1, 2], [0, 2], [1, 3], [-1, 1]]
@@ -133,12 +123,12 @@ def ffn_by_hand(X, W_1, b_1, W_2, b_2):
 # %% tags=["hide-cell", "row-L0", "row-L4"]
 torch.manual_seed(0)
 L, d_model, d_ff = 5, 4, 7
-ffn = PositionwiseFeedForward(d_model, d_ff).double()
+ffn = FeedForward(d_model, d_ff).double()
 X = torch.randn(L, d_model, dtype=torch.float64)
 weights = [ffn.W_1.weight.T, ffn.W_1.bias, ffn.W_2.weight.T, ffn.W_2.bias]
 loops = ffn_by_hand(X.tolist(), *[w.tolist() for w in weights])
 assert_close(ffn(X), loops)
-n_off = (ffn.activation(ffn.W_1(X)) == 0).sum().item()
+n_off = (ffn.W_1(X).relu() == 0).sum().item()
 print(f"Loops over positions and units agree; {n_off} of {L * d_ff} hidden units are off")
 
 # %% [markdown]
@@ -209,7 +199,7 @@ plt.show()
 # \mathrm{FFN}(PX) = P\,\mathrm{FFN}(X)
 # $$ (ffn-position-wise)
 #
-# We can ask the derivatives which inputs reach which outputs. Beside the feed-forward network we put self-attention
+# We can ask the derivatives which inputs reach which outputs. For comparison we take self-attention
 # and a convolution of width 3, which sees its neighbours.
 
 # %%
@@ -220,7 +210,7 @@ def reach(function, length=6, width=8):
     jacobian = torch.autograd.functional.jacobian(function, x)  # L D L D
     return (jacobian.abs().sum(dim=(1, 3)) > 0).double()
 
-ffn = PositionwiseFeedForward(d_model=8, d_ff=32).double()
+ffn = FeedForward(d_model=8, d_ff=32).double()
 wide = nn.Conv1d(8, 8, kernel_size=3, padding=1).double()
 layers = {"self-attention": lambda x: scaled_dot_product_attention(x, x, x),
           "convolution of width 3": lambda x: wide(x.T).T, "feed-forward": ffn}
@@ -389,8 +379,8 @@ plt.show()
 # %% [markdown]
 # ## What a wider network buys
 #
-# The paper chose $d_{\mathrm{ff}} = 2048$ by experiment. We quote three lines of its Table 3 (English to German,
-# newstest2013):
+# The paper does not say how it chose $d_{\mathrm{ff}} = 2048$, four times $d_{\mathrm{model}}$, and in its Table 3 twice
+# as wide is better still. We quote three lines (English to German, newstest2013):
 #
 # | $d_{\mathrm{ff}}$ | perplexity | BLEU | parameters (million) |
 # |---|---|---|---|
@@ -429,10 +419,9 @@ for d_ff, (name, ppl, bleu, millions) in quoted.items():
 # is. In the base model, 2.1 million weights would do the work of 262,656.
 
 # %% tags=["hide-cell"]
-class WithoutReLU(PositionwiseFeedForward):
-    def __init__(self, d_model, d_ff):
-        super().__init__(d_model, d_ff)
-        self.activation = nn.Identity()
+class WithoutReLU(FeedForward):
+    def forward(self, x):
+        return self.W_2(self.W_1(x))
 
 torch.manual_seed(0)
 linear = WithoutReLU(d_model=8, d_ff=32).double()
@@ -455,11 +444,11 @@ def facts_learned(kind, d_ff, n_facts=512, steps=300):
         optimizer.step()
     return (network(x).argmax(dim=-1) == label).float().mean().item()
 
-print(f"64 hidden units learn {facts_learned(PositionwiseFeedForward, d_ff=64):.0%} of the facts")
+print(f"64 hidden units learn {facts_learned(FeedForward, d_ff=64):.0%} of the facts")
 
 # %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart: share of 512 facts learned against d_ff from 4 to 64 on a logarithmic axis. With the ReLU the curve rises from about 0.2 at 4 units to about 0.4 at 16 and to 1 at 64. Without it the line stays below 0.25 at all widths. A dotted line marks guessing at one sixteenth."}, "figure": {"caption": "Share of random facts learned by a feed-forward network of width $d_{\\mathrm{ff}}$, measured here.", "name": "fig-ffn-width"}}
 widths = (4, 8, 16, 32, 64)
-kinds = {"with the ReLU": PositionwiseFeedForward, "without": WithoutReLU}
+kinds = {"with the ReLU": FeedForward, "without": WithoutReLU}
 learned = {name: [facts_learned(kind, d_ff) for d_ff in widths] for name, kind in kinds.items()}
 figure, ax = plt.subplots(figsize=(4.8, 2.6), layout="constrained")
 for (name, shares), style in zip(learned.items(), ("o-", "s--")):
@@ -479,17 +468,18 @@ assert max(learned["without"]) < 0.3 and max(learned["without"]) < with_relu[16]
 assert 512 * 512 + 512 == 262_656
 
 # %% [markdown]
-# With the ReLU, width is storage: 4 units keep less than a third of the facts and 64 units keep all of them. Without
-# it, the share rises up to $d_{\mathrm{ff}} = 16$, where the single matrix has its full rank, and stays below 0.3. A
+# With the ReLU, width is storage: 4 units keep about a fifth of the facts and 64 units keep all of them. Without it, the
+# share rises up to $d_{\mathrm{ff}} = 16$, where the single matrix has its full rank, and stays at about a sixth. A
 # whole model in which the ReLU was forgotten can still learn, since attention's softmax and the layer norm are
 # non-linear, so the mistake is easy to miss.
 #
 # ### Other activations
 #
-# Later models took smoother functions, which let a little of the negative side through: the **GELU**
+# Later models took smoother functions, which let small negative values through: the **GELU**
 # {cite}`hendrycks2016gaussian`, in which $\Phi(x)$ is the probability that a standard normal number is below $x$, and
-# the **SiLU** {cite}`elfwing2018sigmoid`. Both are options of `ModelConfig`, for instance `activation="gelu"`. In a
-# larger model, {cite:t}`shazeer2020glu` finds the best results with networks that have a third matrix.
+# the **SiLU** {cite}`elfwing2018sigmoid`. Both are options of `ModelConfig`, for instance `activation="gelu"`. In
+# models of the size of the paper's, pre-trained on much text, {cite:t}`shazeer2020glu` finds the best results with
+# networks that have a third matrix.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of three activations from minus 4 to 3. The ReLU is 0 and then the diagonal, with a corner at 0. GELU and SiLU are smooth, dip a little below 0 on the negative side, the SiLU down to about minus 0.28, and approach the diagonal on the right."}, "figure": {"caption": "The three activations that the package offers.", "name": "fig-ffn-activations"}}
 from annotated_transformer.model.feed_forward import ACTIVATIONS
@@ -530,13 +520,13 @@ else:
 # $$ (ffn-memory)
 #
 # This has the shape of attention. A query $x$ is compared with keys $k_i$ by a dot product, and values $v_i$ are added
-# up in proportion. But the keys and values are *weights*, the same for every sentence, and with a ReLU in place of the
+# up in proportion. But the keys and values are *weights*, the same for every sentence, and with a ReLU instead of a
 # softmax the keys do not compete. {cite:t}`geva2021transformer` read a language model's network in this way, as a
 # **key-value memory**: each key fits patterns in the text, each value moves the prediction towards what tends to follow.
 
 # %% tags=["hide-cell"]
 torch.manual_seed(0)
-ffn = PositionwiseFeedForward(d_model=6, d_ff=20).double()
+ffn = FeedForward(d_model=6, d_ff=20).double()
 x = torch.randn(200, 6, dtype=torch.float64)
 keys, values = ffn.W_1.weight, ffn.W_2.weight.T  # one row a unit, both
 unit = (x @ keys.T + ffn.W_1.bias).relu()
@@ -596,7 +586,7 @@ for which, shares in off.items():
 assert all(abs(share - 0.5) < 0.03 for share in off["untrained"].values())
 assert all(0.9 < share < 0.98 for share in off["trained"].values())
 torch.manual_seed(0)
-ffn = PositionwiseFeedForward(d_model=8, d_ff=32)
+ffn = FeedForward(d_model=8, d_ff=32)
 ffn.W_1.bias.data[3] = -100.0  # a unit that is off for every input
 ffn(torch.randn(50, 8)).square().sum().backward()
 into_unit = ffn.W_1.weight.grad.norm(dim=1)
@@ -606,47 +596,61 @@ print(f"units without a gradient: {(into_unit == 0).nonzero().flatten().tolist()
 
 # %% [markdown]
 # In an untrained network half of the units are off, because its weights are drawn symmetrically around 0. Training
-# switches most of the others off too, so that 92 to 97 % are; {cite:t}`li2023lazy` find the same in large Transformers. (A unit that is off for
+# switches most of the others off too, so that more than nine in ten are; {cite:t}`li2023lazy` find the same in large Transformers. (A unit that is off for
 # *every* token is **dead**: the ReLU's derivative is 0 there, so the unit gets no gradient.) Which few are on depends
-# on the token. For some units of the encoder's last layer, we print the five tokens at which each is on most strongly.
+# on the token. For some units of the encoder's last layer, we print the five tokens at which each is on most strongly. We
+# call a unit **selective** if at least four of the five are the same piece of text.
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["hide-cell"]
 def strongest(tokens, units, n=5):
     """{unit: its n strongest tokens}, for the units that are on at least ten times."""
     busy = ((units > 0).sum(dim=0) >= 10).nonzero().flatten().tolist()
     return {i: tokens[units[:, i].topk(n).indices].tolist() for i in busy}
 
+def is_selective(ids):
+    return Counter(ids).most_common(1)[0][1] >= 4
+
+# %% tags=["nbval-ignore-output"]
 last = f"encoder.layers.{trained.config.N - 1}.feed_forward"
 triggers = strongest(*seen["trained"][last])
-for i, ids in list(triggers.items())[:8]:
-    print(f"unit {i:3d} ", *tokenizer.pieces(ids))
+for wanted, name in ((True, "selective"), (False, "other")):
+    chosen = [i for i, ids in triggers.items() if is_selective(ids) == wanted]
+    print(f"{len(chosen)} {name} units, such as")
+    for i in chosen[:6]:
+        print(f"   unit {i:3d} ", *tokenizer.pieces(triggers[i]))
 assert len(triggers) > 50
 
 # %% [markdown]
-# Many lines repeat one piece. We call a unit **selective** if at least four of its five strongest tokens are the same.
-# Is the share of selective units the work of training? That depends on what we compare it with:
+# Many of the other units answer to words of one kind, such as articles or prepositions, which our measure does not
+# count. Is even the share of selective units the work of training? That depends on what we compare it with:
 #
 # - *shuffled*: the same units, with the tokens in random order. This tempting control gives almost 0, and it is too
 #   easy: equal tokens have nearly equal vectors in any model, so they excite the same units;
 # - *untrained*: three untrained models, which have that resemblance and have learned nothing;
-# - *random keys*: the vectors of the trained model, met by keys that we draw at random, with a threshold that leaves
-#   as few units on.
+# - *random keys*: the vectors of the trained model, met by keys that we draw at random, ten times, with a threshold that
+#   leaves as few units on.
 
 # %% tags=["hide-cell"]
 def share_selective(tokens, units):
     lists = strongest(tokens, units).values()
-    return sum(Counter(ids).most_common(1)[0][1] >= 4 for ids in lists) / len(lists)
+    return sum(map(is_selective, lists)) / len(lists)
 
+def with_random_keys(tokens, x, share_off):
+    """The share of selective units among d_ff random keys, of which as many are off."""
+    scores = x @ torch.randn(trained.config.d_model, trained.config.d_ff)
+    threshold = scores.flatten().sort().values[int(share_off * scores.numel())]
+    return share_selective(tokens, (scores - threshold).relu())
+
+# %% tags=["hide-cell"]
 new = [hidden_units(untrained(seed)) for seed in range(3)]
 torch.manual_seed(0)
-selective = {"trained": [], "untrained": [], "random keys": [], "shuffled": []}
+selective, draws = {"trained": [], "untrained": [], "random keys": [], "shuffled": []}, []
 for name, (tokens, x) in entering(trained, batch).items():
     units = seen["trained"][name][1]
-    scores = x @ torch.randn(trained.config.d_model, trained.config.d_ff)
-    threshold = scores.flatten().sort().values[int((units == 0).float().mean() * scores.numel())]
     selective["trained"].append(share_selective(tokens, units))
     selective["untrained"].append(sum(share_selective(*found[name]) for found in new) / 3)
-    selective["random keys"].append(share_selective(tokens, (scores - threshold).relu()))
+    draws.append([with_random_keys(tokens, x, (units == 0).float().mean().item()) for _ in range(10)])
+    selective["random keys"].append(sum(draws[-1]) / 10)
     selective["shuffled"].append(share_selective(tokens[torch.randperm(len(tokens))], units))
 
 # %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Grouped bars for each encoder and decoder layer: share of selective units in the trained model, in untrained models, with random keys, and shuffled. The trained bars are well above the untrained ones, but for the decoder's last layer, where the two are equal. The bars of random keys differ from layer to layer. The shuffled bars are close to zero."}, "figure": {"caption": "Share of units that answer to one piece of text, by layer, against three controls.", "name": "fig-ffn-selective"}}
@@ -655,31 +659,28 @@ figure, ax = plt.subplots(figsize=(6.4, 2.7), layout="constrained")
 for shift, (which, shares) in zip((-0.3, -0.1, 0.1, 0.3), selective.items()):
     ax.bar(torch.arange(len(names)) + shift, shares, width=0.19, label=which)
 ax.set_xticks(range(len(names)), names)
-ax.set(ylabel="share of selective units", ylim=(0, 1.15), yticks=[0, 0.5, 1])
-ax.legend(loc="upper right", ncols=2)
+ax.set(ylabel="share of selective units")
+ax.legend(loc="upper right")
 plt.show()
 for side, half in (("encoder", slice(0, trained.config.N)), ("decoder", slice(trained.config.N, None))):
     for control in ("untrained", "random keys"):
         ratios = [a / b for a, b in zip(selective["trained"][half], selective[control][half])]
         print(f"{side}, trained / {control:11}", *(f"{ratio:.1f}" for ratio in ratios))
+print("draws of random keys, of ten, with fewer than trained:",
+      *(sum(share < ours for share in ten) for ours, ten in zip(selective["trained"], draws)))
 
 # %% tags=["hide-cell"]
 encoder = {which: sum(shares[: trained.config.N]) for which, shares in selective.items()}
 assert encoder["trained"] > 1.2 * encoder["untrained"]
 assert max(selective["shuffled"]) < 0.02
-versus = {control: [a / b for a, b in zip(selective["trained"], selective[control])] for control in ("untrained", "random keys")}
-assert min(versus["untrained"][:-1]) > 1.7 and max(versus["untrained"]) < 3.3 and 0.8 < versus["untrained"][-1] < 1.2
-assert min(versus["random keys"]) > 1.2 and max(versus["random keys"]) < 3.1
 
 # %% [markdown]
-# The printed ratios, one for each layer, answer the question. Selective units are a minority: some 27 percent of the
-# units in the encoder's first layer, falling to 3 percent in the decoder's last. But they are two to three times as
-# many as in an untrained model, in the encoder and in the decoder's first two layers: these have become detectors of a
-# piece of text. In the decoder's last layer the ratio is 1, so here our measurement lends the reading no support.
-# Random keys are the stricter control: where they do as well, the *vectors* of a piece have drawn together, and the
-# learned keys add little. The trained keys find 1.4 to 2.7 times as many as this one draw of random keys; with other
-# draws the ratio of a layer moves between 1 and 3. Against shuffled tokens, every layer would have looked like a
-# discovery.
+# Shuffled tokens would have made every layer look like a discovery. Untrained models are the fair control for the first
+# question: the printed ratios, one for each layer, say that training makes selective units two to three times as
+# frequent in most layers, though they stay a minority (the bars); in the decoder's last layer it does not. Random keys
+# are the stricter control: where they do equally well, the *vectors* themselves have clustered by piece, and the learned
+# keys add little. The last line counts by how many of ten draws a layer is beaten. Only a layer ahead of all ten has
+# keys that have become detectors of a piece of text.
 #
 # :::{dropdown} Where this is
 # `PositionwiseFeedForward` is in `annotated_transformer/model/feed_forward.py`, tested by
@@ -775,7 +776,7 @@ for d_model, d_ff, n in ((512, 2048, 1024), (1024, 4096, 2048), (512, 1024, 0)):
 
 # %% tags=["hide-cell"]
 torch.manual_seed(0)
-one, two = PositionwiseFeedForward(6, 20).double(), PositionwiseFeedForward(6, 20).double()
+one, two = FeedForward(6, 20).double(), FeedForward(6, 20).double()
 order, c = torch.randperm(20), torch.rand(20, dtype=torch.float64) + 0.5
 two.W_1.weight.data = c[:, None] * one.W_1.weight.data[order]
 two.W_1.bias.data = c * one.W_1.bias.data[order]

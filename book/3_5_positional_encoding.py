@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 3.5 Positional encoding
 #
-# *Section 3.5 of the paper {cite}`vaswani2017attention`: how a model without recurrence and without convolution learns
+# *Section 3.5 of the paper {cite}`vaswani2017attention`: how a model without recurrence and without convolution knows
 # the order of its words.*
 #
 # Attention compares vectors, and the vector of a word is the same wherever the word stands. So the Transformer adds to
@@ -9,6 +9,7 @@
 # this chapter you can
 #
 # - show that the encoder is blind to order without positions, and say what the decoder still knows;
+# - say why word and position may be added, and can be told apart in the sum;
 # - compute the encoding of any position with a pocket calculator, and give its wavelengths;
 # - prove that a shift by $k$ positions is a rotation, and use that to test an implementation;
 # - say what learned positions do differently, and what happens beyond the lengths seen in training.
@@ -25,10 +26,13 @@ from torch.testing import assert_close
 
 from annotated_transformer import (ConfigError, ModelConfig, TrainConfig, TrainingRun, Transformer, make_batch,
                                    positional_encoding)
-from lab.exercises import check
 from annotated_transformer.looking.record import plot_attention
+from lab import listing
 from lab.display import PALETTE, show, use_style
+from lab.exercises import check
+from lab.same import equal
 
+# %% tags=["hide-cell"]
 use_style()
 torch.set_printoptions(precision=4, sci_mode=False)
 
@@ -46,7 +50,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # $$ (pe-equivariance)
 #
 # A function with this property is called **permutation equivariant**. "The cat sees the bird" and "the bird sees the
-# cat" get the same vectors in another order. The decoder sums over them, so its logits are the same too. We can
+# cat" get the same vectors in another order. The decoder takes weighted sums over them, so its logits are the same too. We can
 # watch this in two untrained models. We reorder a source of seven tokens and look at the memory (the encoder's output)
 # and at the logits. Then we reorder the *target's* first three tokens instead, and look at the logits of the fourth
 # position, which sees all of them.
@@ -110,10 +114,22 @@ plt.show()
 #
 # (The paper writes $pos/10000^{2i/d_{\mathrm{model}}}$ in place; $\omega_i$ is our name for the factor.) Let us read the
 # indices with care: $i$ counts *pairs*, and $2i$ and $2i+1$ are the two columns of pair $i$. The sine and the cosine of
-# a pair have the *same* angle. The code says the same, and `two_i` is the paper's $2i$:
+# a pair have the *same* angle. In the program of [chapter 0](0_one_hour.ipynb) they are two lines of `embed`:
 
 # %%
-show(positional_encoding)
+show(listing.Transformer.embed)
+
+# %% [markdown]
+# `angle` is a column of positions divided by a row of $10000^{2i/d}$, so `torch.arange(0, d, 2)` is the paper's $2i$.
+# `stack` puts each sine beside its cosine, and `flatten` makes one row of them. The package's
+# [`positional_encoding`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/embedding.py) computes its angles in double precision; otherwise it is the same:
+
+# %%
+def positions_of(n, d):
+    angle = torch.arange(n)[:, None] / 10000 ** (torch.arange(0, d, 2) / d)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+print(equal(positions_of(60, 128), positional_encoding(60, 128)))
 
 # %% [markdown]
 # With four columns we have two pairs, $\omega_0 = 1$ and $\omega_1 = 1/10000^{2/4} = 1/100$. So the rows are
@@ -134,7 +150,7 @@ assert_close(positional_encoding(4, d_model=4), table)
 assert_close(positional_encoding(50, 512), torch.tensor([by_hand(p, 512) for p in range(50)]))
 
 # %% [markdown]
-# Position 0 has sines 0 and cosines 1. One position further, the angle of the first pair has turned by a whole radian
+# At position 0 every sine is 0 and every cosine 1. One position further, the angle of the first pair has turned by a whole radian
 # and the angle of the second by a hundredth of it. Now the whole table for 60 positions and $d_{\mathrm{model}} = 128$.
 # We draw its sines and its cosines apart, though in the table they alternate. From pair 40 on, the sines stay below 0.2
 # and the cosines above 0.98.
@@ -151,9 +167,45 @@ plt.show()
 assert table[:, 127].min() > 0.999 and table[:, 126].max() < 0.01
 
 # %% [markdown]
-# We *add* the encoding to the embedding, which is why both have $d_{\mathrm{model}}$ entries, and apply dropout to the
-# sum (section 5.4). An odd $d_{\mathrm{model}}$ would leave a sine without its cosine, so the package refuses it. Where a
-# table is too short, it grows to twice the length that was asked for.
+# (pe-why-added)=
+# ## Why word and position are added
+#
+# We *add* the encoding to the embedding, which is why both have $d_{\mathrm{model}}$ entries, and apply dropout to the sum
+# (section 5.4). Does the sum not destroy both? And would it be cleaner to put word and position side by side? Side by
+# side means a matrix with more rows, and the sum is the special case in which both halves of it are equal:
+#
+# $$
+# [x;\, p] \begin{pmatrix} W_1 \\ W_2 \end{pmatrix} = x\,W_1 + p\,W_2
+# \qquad\text{and}\qquad
+# (x + p)\,W = x\,W + p\,W
+# $$ (pe-sum)
+#
+# Little is lost if $W$ can tell the two apart, and it can if they lie in different directions. We take the book's
+# trained model, count the directions that hold 99 percent of the first 30 positions' squared lengths, and try to read
+# both back from the bare sum, for 2,000 random pairs: the word as the nearest row, the position as the largest dot product.
+
+# %%
+from annotated_transformer import load_model
+
+trained, tokenizer = load_model("model")
+d = trained.config.d_model
+rows, P = trained.embedding.weight.detach() * math.sqrt(d), positional_encoding(30, d)
+strength = torch.linalg.svdvals(P).square()
+needed = int((strength.cumsum(0) / strength.sum() < 0.99).sum()) + 1
+torch.manual_seed(0)
+word, place = torch.randint(len(rows), (2000,)), torch.randint(30, (2000,))
+total = rows[word] + P[place]
+word_right = (torch.cdist(total, rows).argmin(dim=1) == word).float().mean()
+place_right = ((total @ P.T).argmax(dim=1) == place).float().mean()
+print(f"30 positions need {needed} of {d} directions")
+print(f"read from the sum: the word in {word_right:.0%}, the position in {place_right:.0%} of the cases")
+
+# %% tags=["hide-cell"]
+assert needed < d / 10 and word_right > 0.7 and place_right > 0.6  # by chance 1 in 4,800 and 1 in 30
+
+# %% [markdown]
+# So the positions of a sentence fill a small corner of the space, and even one dot product reads both in most cases; a
+# layer has many. Adding costs no width, while putting side by side would take it from the words or widen every matrix.
 
 # %% tags=["row-S4", "hide-cell"]
 from annotated_transformer.model.embedding import SinusoidalPositions
@@ -217,7 +269,7 @@ assert_close(printed[1:] / printed[:-1], torch.full((255,), 10000 ** (2 / 512)).
 
 # %% [markdown]
 # With the printed formula the last exponent is $510/512$, a little less than 1, and the longest wavelength is 60,611.
-# The text's endpoint of 62,832 belongs to tensor2tensor, which divides by the number of pairs *minus one*. Every sentence
+# The endpoint that the text gives, 62,832, is tensor2tensor's, which divides by the number of pairs *minus one*. Every sentence
 # is far shorter than either, so both serve equally well.
 #
 # In a sentence of 50 tokens the first 58 of the base model's 256 pairs turn at least once. The others turn by less than
@@ -308,7 +360,9 @@ plt.show()
 
 # %% [markdown]
 # Such a head is possible. Whether training finds it is another question: the authors "hypothesized" it, and in a real
-# model the word's embedding is added to the position.
+# model the word's embedding is added to the position. **Rotary** positions {cite}`su2021roformer` leave nothing to be
+# found: they turn every query and key by its own position, so that $q\,M_{pos}^\top M_{pos+k}\,k^\top = q\,M_k\,k^\top$
+# depends on the distance alone, and the word's vector carries no position at all.
 #
 # ### Dot products depend on the distance
 #
@@ -339,12 +393,19 @@ plt.show()
 
 # %% [markdown]
 # The map is symmetric: the bare dot product treats left and right alike. With a rotation in $W^Q$, as above, a model can
-# tell them apart.
-#
+# tell them apart. And no two positions have the same vector, pair by pair: their squared distance is
+# $d_{\mathrm{model}} - 2 \sum_i \cos(\omega_i k)$, and in the base model it is smallest for neighbours.
+
+# %%
+k, omega = torch.arange(1, 10_001).double(), 10000.0 ** (-torch.arange(0, 512, 2).double() / 512)
+distance = (512 - 2 * torch.cos(k[:, None] * omega).sum(dim=1)).sqrt()
+print(f"smallest distance of two of 10,001 positions: {distance.min():.2f}, {int(k[distance.argmin()])} apart")
+
+# %% [markdown]
 # ## What a wrong formula breaks
 #
 # Would you notice a wrong formula? A program likes to loop over the even *columns* $c = 0, 2, 4, \ldots$, and then the
-# paper's $2i$ is $c$ itself. Three wrong versions are common. The entries are the exponents of 10000:
+# paper's $2i$ is $c$ itself. Three wrong versions are easily written. The entries are the exponents of 10000:
 #
 # | name | sine column $c$ | cosine column $c + 1$ | what happened |
 # |---|---|---|---|
@@ -353,10 +414,10 @@ plt.show()
 # | doubled, unpaired | $2c / d$ | $2(c + 1) / d$ | and each column with an angle of its own |
 # | unpaired | $c / d$ | $(c + 1) / d$ | each column with an angle of its own |
 #
-# All four tables have the right shape and values between -1 and 1, and all can be trained with ({ref}`ex-pe-train`). So
-# we test their *properties*. We print the largest error of the rotation $M_k$; the largest and the root mean square
-# error of the best matrix of all (by least squares); the largest difference between dot products at equal distance; and
-# how many columns move by more than 0.01.
+# All four tables have the right shape and values between -1 and 1, and a model can be trained with any of them
+# ({ref}`ex-pe-train`). So we test their *properties*: the largest error of the rotation $M_k$; the largest and the root
+# mean square error of the best matrix of all (by least squares); the largest difference between dot products at equal
+# distance; and how many columns move by more than 0.01.
 
 # %% tags=["hide-cell"]
 def encoding(name, length, d_model):
@@ -385,21 +446,16 @@ for name in ("right", "doubled", "doubled, unpaired", "unpaired"):
     assert (turned < 1e-6) == (name == "right") and (best < 1e-6) == (spread < 1e-6) == ("unpaired" not in name)
 
 # %% [markdown]
-# **Doubling** keeps the algebra: a shift is still a rotation, by other angles. What suffers is the range. Only 9 of the
-# 16 columns move by more than 0.01 over 200 positions, against 15 with the right formula. The columns that stand still
-# carry no information, and do no harm.
-#
-# **Unpairing** breaks the property itself. The best matrix is off by 1.10 or 1.12 at worst, and by 0.25 or 0.28 in the
-# root mean square, where the values' own is 0.71. Still, all rows differ from each other, so a model can tell positions
-# apart and will train. The rotation by the printed $\omega_i$ finds all three mistakes; range and shape, the obvious
-# tests, find none of them.
+# **Doubling** keeps the algebra, with other angles; fewer columns move. **Unpairing** breaks the property itself: no matrix
+# at all does the shift. Still, all rows differ from each other, so a model will train. The rotation by the printed
+# $\omega_i$ finds all three mistakes; range and shape, the obvious tests, find none.
 #
 # ### Interleaved or concatenated columns
 #
-# The paper alternates sine and cosine; tensor2tensor puts all sines first. Both orders give the same family of models. If
-# $\Pi$ permutes the columns of the embedding and of the positions alike, the next matrix can undo it:
-# $(x\, \Pi)(\Pi^\top W) = x\, W$. Since the embedding and $W$ start from random values, every order is equally likely. We check
-# this on a whole model below. *Trained* weights, however, belong to the table that they were trained with.
+# The paper alternates sine and cosine; tensor2tensor puts all sines first. Both orders give the same family of models: if
+# $\Pi$ permutes the columns, the next matrix can undo it, $(x\, \Pi)(\Pi^\top W) = x\, W$, and every order of random
+# weights is equally likely. (The folded cell checks a whole model.) *Trained* weights belong to the table that they were
+# trained with.
 
 # %% tags=["hide-cell"]
 def permute_columns(model, order):
@@ -436,15 +492,7 @@ assert best < 1e-4 < turned
 #
 # Why compute the positions, when the model learns everything else? The paper tried one learned vector for each position,
 # as in {cite:t}`gehring2017convolutional`, and row (E) of its Table 3 has "nearly identical results": 25.7 BLEU against
-# 25.8. The code is a second embedding, looked up by position:
-
-# %%
-from annotated_transformer.model.embedding import LearnedPositions
-
-show(LearnedPositions)
-
-# %% [markdown]
-# In the base model, 1,024 learned positions cost $1024 \cdot 512 = 524{,}288$ parameters, 0.8 percent of the whole.
+# 25.8. The code is a second embedding, looked up by position. In the base model, 1,024 learned positions cost $1024 \cdot 512 = 524{,}288$ parameters, 0.8 percent of the whole.
 # Only the positions that occur get a gradient. We send 7 source and 4 target tokens through a model with twelve
 # positions, and then ask for a thirteenth.
 
@@ -475,7 +523,7 @@ print(f"{(learned - sinusoidal) / sinusoidal:.1%} more parameters in the base mo
 # Between the longest sentence seen in training and `max_len` the danger is greater, because no error stops us: those
 # vectors still have their initial random values.
 #
-# ## Longer than anything seen
+# ## Sentences longer than anything seen in training
 #
 # The paper chose sinusoids "because it may allow the model to extrapolate to sequence lengths longer than the ones
 # encountered during training". It says *may*, and reports no experiment. Let us make a small one. The task is to copy:
@@ -534,20 +582,46 @@ figure.legend(fontsize=8, loc="outside right center", frameon=False)
 plt.show()
 
 # %% [markdown]
-# - **Without positions the model gets about half of the symbols right at length 5 and less than a third at length 20**,
-#   where guessing gets one in ten. It knows which symbols occur and which it has already written, but not where they
+# - **Without positions** the model gets about half of the symbols right at length 5 and fewer at length 20, where
+#   guessing gets one in ten. It knows which symbols occur and which it has already written, but not where they
 #   stand.
-# - **Learned positions break off** after the last position seen: at length 20 they get 0.6 of the symbols right. Those
-#   vectors were never trained.
-# - **Sinusoids fail too, on this task**, and get as few. The fast columns have familiar values at position 15. Of the slower
-#   ones, nine of 32 lie more than 0.05 outside the range of positions 0 to 10, and the combination is new as well.
-#   {ref}`An exercise <ex-pe-offset>` shows that new positions alone are enough to fail.
+# - **Learned positions break off** after the last position seen: those vectors were never trained.
+# - **Sinusoids fail too, on this task.** The fast columns have familiar values at position 15, but nine of all 32 lie more
+#   than 0.05 outside the range of positions 0 to 10, and the combination is new. They even stumble at positions 7 and 8,
+#   which are familiar, in a sentence whose length is not; {ref}`an exercise <ex-pe-offset>` takes the two apart.
 #
-# This is one small model on one task. Larger studies agree about sinusoids: language models with them get worse soon
-# after the length they were trained on {cite}`press2022train`. *Without* positions, decoder-only models did best at
-# longer sequences on reasoning and arithmetic tasks {cite}`kazemnejad2023impact`; their causal mask gives them an
-# order, which our encoder does not have. [After the paper](after_the_paper.ipynb) tells what came later, such as
-# rotations of queries and keys {cite}`su2021roformer`.
+# This is one small model on one task, with one run each. Larger studies agree about sinusoids: language models with them
+# get worse soon after the length they were trained on {cite}`press2022train`. *Without* positions, decoder-only models did
+# best at longer sequences on reasoning and arithmetic tasks {cite}`kazemnejad2023impact`; their causal mask gives them an
+# order, which our encoder does not have.
+#
+# ## Our models without positions, and with learned ones
+#
+# A copying task needs positions by construction. What of translation? In the miniature of [6.2](6_2_variations.ipynb) a
+# model was trained without positions, one with learned ones (`E1`), and two on captions of at most 20 tokens, with
+# sinusoids and (`short-learned`) with learned positions:
+
+# %%
+from lab.experiments.claims import load_results
+from lab.experiments.comparisons import at_each_length
+
+results = load_results("results")
+print(*at_each_length(results, "no-positions", "E1", "short-learned"), sep="\n")
+rows = {row["id"]: row for row in results["table_3"]["summary"]}
+[mean, _, _] = [100 * math.expm1(rows["short-learned"]["log_ppl_beyond_difference"][key]) for key in ("mean", "low", "high")]
+print(f"beyond 20 tokens, learned against sinusoids: {mean:+.0f} %")
+
+# %% tags=["hide-cell"]
+for name in ("no-positions", "E1", "short-learned"):
+    assert rows[name]["log_ppl_difference"]["high"] < 0
+assert mean < 0
+
+# %% [markdown]
+# After two epochs all three are *ahead* of the sinusoids, even beyond the trained length. So this chapter's reasons do not
+# predict who learns soonest. A likely reason, which we have not tested: early on, which words a caption has says more than
+# their order, and sinusoids add to each word a vector of 0.7 times its length from the first step on, while learned
+# positions begin small. That base comes to need its positions is shown by [6.2](6_2_variations.ipynb), which takes them from the trained model. (A line for
+# longer runs, where there is one, says what became of each.)
 #
 # :::{dropdown} Where this is
 # - Code: `positional_encoding`, `concatenated_positional_encoding`, `SinusoidalPositions`, `LearnedPositions` and
@@ -627,35 +701,6 @@ assert_close(my_rotation(3, 16) @ my_rotation(4, 16), my_rotation(7, 16))
 assert_close(my_rotation(5, 16).inverse(), my_rotation(-5, 16))
 
 # %% [markdown]
-# ```{exercise} Nearly the same
-# :label: ex-pe-repeat
-#
-# Which position $p > 0$ below 50 is hardest to tell from position 0 by the *first pair* alone? By how much do all
-# columns of the base model tell the two apart?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Find a whole number close to a multiple of $2\pi = 6.2832$.
-# ```
-#
-# ```{solution} ex-pe-repeat
-# :class: dropdown
-#
-# $7 \cdot 2\pi = 43.98$, so position 44, at a distance of 0.018 in the first pair. Over all 512 columns the distance is
-# 15.6, since the hands of the other clocks are elsewhere.
-# ```
-
-# %% tags=["hide-cell"]
-table = positional_encoding(50, 512)
-first_pair = (table[1:, :2] - table[0, :2]).norm(dim=1)
-closest = int(first_pair.argmin()) + 1
-everything = (table[closest] - table[0]).norm()
-print(f"position {closest}: first pair {first_pair.min():.4f}, all columns {everything:.1f}")
-assert closest == 44 and first_pair.min() < 0.02 and 15 < everything < 16
-
-# %% [markdown]
 # ```{exercise} Train with the mistake
 # :label: ex-pe-train
 #
@@ -725,5 +770,6 @@ for start in (0, 10):
 #   the base model as printed, and to 62,832 in the authors' code.
 # - A shift by $k$ is one rotation matrix for all positions (equation {eq}`pe-rotation`): the test that finds a wrong
 #   formula.
-# - Learned positions did as well in the paper, and end at `max_len`. In our small measurement both kinds failed beyond
-#   the lengths that they were trained on.
+# - Word and position are added; the positions of a sentence need few directions, and both can be read from the sum.
+# - Learned positions did as well in the paper, and end at `max_len`. Copying, both kinds failed beyond the lengths that
+#   they were trained on; early in training, sinusoids are behind.

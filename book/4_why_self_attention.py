@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 4 Why self-attention
 #
-# *Section 4 of the paper {cite}`vaswani2017attention`: what a layer of self-attention costs, beside a recurrent and a
+# *Section 4 of the paper {cite}`vaswani2017attention`: what a layer of self-attention costs, compared with a recurrent and a
 # convolutional one, and how far a signal has to travel in each.*
 #
 # The paper replaces recurrence and convolution by attention, and its fourth section says why, in one table of formulas.
@@ -26,7 +26,7 @@ from lab.experiments.result_file import read_result
 from lab.experiments.table_1 import layer_types
 from lab.experiments.table_1.instruments import longest_chain
 from lab.experiments.table_1.layer_types import layers_to_connect
-from lab.display import PALETTE, show, use_style
+from lab.display import PALETTE, use_style
 from annotated_transformer.model.stacks import EncoderLayer
 from annotated_transformer.tables.table_1 import LAYERS, layer_operations
 
@@ -47,8 +47,8 @@ use_style()
 # $$ (why-whole-layer)
 #
 # PyTorch's `FlopCounterMode` notes every matrix product that runs inside its block. On the device `meta`, where tensors
-# have a shape and hold no numbers, it counts what *would* be computed. Here is the package's layer of the base
-# model, $d = 512$:
+# have a shape and hold no numbers, it counts what *would* be computed. Here is the package's layer of the base model,
+# $d = 512$. (28 tokens are about a sentence of the paper's data, [5.1](5_1_data_and_batching.ipynb).)
 
 # %%
 base = ModelConfig.base(vocab_size=37_000)
@@ -83,7 +83,7 @@ plt.show()
 
 # %% [markdown]
 # (section-why-desiderata)=
-# ## Three things to ask of a layer
+# ## Table 1: three things to ask of a layer
 #
 # An encoder hands $n$ vectors of $d$ numbers, one for each token, from layer to layer:
 #
@@ -91,11 +91,10 @@ plt.show()
 # (x_1, \ldots, x_n) \;\mapsto\; (z_1, \ldots, z_n), \qquad x_i, z_i \in \mathbb{R}^d
 # $$ (why-layer)
 #
-# Many kinds of layer can do that. The paper chooses by three **desiderata** (things to be wished for):
+# Many kinds of layer can do that. The paper chooses by three **desiderata**, or wishes:
 #
 # 1. **Complexity per layer**: how many operations one layer takes.
-# 2. **Sequential operations**: how many of them have to wait for one another, even with unlimited processors. A GPU is
-#    busy with a layer that has few, and idle with one that has many.
+# 2. **Sequential operations**: how many must run one after another, even with unlimited processors.
 # 3. **Maximum path length**: how many steps a signal takes between the two positions that are farthest apart. The
 #    shorter this path, the easier a dependence between distant words is to learn {cite}`hochreiter2001gradient`.
 #
@@ -161,7 +160,7 @@ print(tuple(x.shape), "->", tuple(self_attention(x).shape), tuple(recurrence(x, 
 # A **convolutional** layer computes each position from $k$ neighbours, with the same $k$ matrices everywhere. Ours looks
 # back, with zeros before the first position. With a **dilation** $\delta$ it skips positions, and still sees $k$ of them.
 # A **separable** convolution {cite}`chollet2017xception` first convolves each of the $d$ entries by itself, with $k$
-# numbers in place of $k$ matrices, and then mixes the entries at each position by one matrix:
+# numbers instead of $k$ matrices, and then mixes the entries at each position by one matrix:
 #
 # $$
 # z_t = \sum_{j=0}^{k-1} x_{t - \delta j}\, W_j
@@ -207,8 +206,8 @@ print("the same as full attention under a band mask:",
       torch.allclose(restricted_self_attention(x, r), masked, atol=1e-5))
 
 # %% [markdown]
-# Full attention with a mask, a **band** along the diagonal, gives the same result. Folded below we check all five layers
-# against code that shares nothing with them.
+# Full attention with a mask, a **band** along the diagonal, gives the same result. The folded cells check all five layers
+# against independent code.
 
 # %% tags=["hide-cell", "row-S21", "row-S22"]
 x, W, U, kernels = x.double(), W.double(), U.double(), kernels.double()
@@ -265,10 +264,15 @@ for layer in layers:
 
 # %% [markdown]
 # Self-attention is the one layer that takes *four* times the operations for twice the tokens. The cell compares our
-# counts with the package's formulas, which have their constants:
-
-# %%
-show(layer_operations)
+# counts with formulas that have their constants:
+#
+# | layer | operations |
+# |---|---|
+# | self-attention | $4 n^2 d$ |
+# | recurrent | $4 n d^2$ |
+# | convolutional | $2 k n d^2$ |
+# | restricted self-attention | $4 r n d$ |
+# | separable convolutional | $2 k n d + 2 n d^2$ |
 
 # %% [markdown]
 # If a count is $c\, n^a d^b$, its logarithm is a straight line over $\log n$ or $\log d$, and the **slope** is the
@@ -312,9 +316,11 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 plt.show()
 
 # %% [markdown]
-# Self-attention takes $4 n^2 d$ operations and the recurrence $4 n d^2$, so attention is cheaper exactly while $n < d$.
-# That is the paper's claim, and its usual case: a sentence has a few dozen tokens, a vector of the base model 512
-# entries. At $n = 28$ attention takes 5.5 percent of a recurrence's operations.
+# So attention is cheaper than a recurrence exactly while $n < d$. That is the paper's claim, and its usual case: a sentence
+# has a few dozen tokens, a vector of the base model 512 entries. At $n = 28$ attention takes 5.5 percent of a recurrence's
+# operations. But with its four projections it takes *more* than this bare recurrence at every length, and less than an
+# LSTM up to $n = 2d$ ({ref}`ex-why-projections`). What speaks for attention at the length of a sentence is the next two
+# columns.
 
 # %% tags=["hide-cell", "row-T1"]
 d = 512
@@ -325,7 +331,7 @@ assert f"{28 / 512:.1%}" == "5.5%"
 
 # %% [markdown]
 # A convolution with $k > 2$ is more expensive than a recurrence. In our count the factor is $k / 2$, since the
-# recurrence has two matrices and the kernel $k$; the paper says "by a factor of $k$", in the manner of an $O$.
+# recurrence has two matrices and the kernel $k$; the paper says "by a factor of $k$", as $O$-notation does.
 #
 # The paper then takes the separable convolution to its extreme, a kernel as wide as the sentence: $k = n$. Its
 # complexity becomes $O(n^2 d + n d^2)$, which is that of a self-attention and a feed-forward layer together, "the
@@ -373,11 +379,9 @@ plt.show()
 # ## Sequential operations: what waits for what
 #
 # An operation waits for the results that it uses. PyTorch keeps that order for its backward pass: every result
-# remembers the operation it came from. In this graph `longest_chain` finds the largest number of matrix products that
-# wait for one another.
-
-# %%
-show(longest_chain)
+# remembers the operation it came from. In this graph
+# [`longest_chain`](https://github.com/annotated-transformer/annotated-transformer/blob/main/book/lab/experiments/table_1/instruments.py) finds the largest number of matrix products that wait
+# for one another.
 
 # %% tags=["row-T1"]
 torch.manual_seed(0)
@@ -408,11 +412,8 @@ assert chains.pop("recurrent") == [16, 32, 64] and all(len(set(counts)) == 1 for
 # L_{\text{dilated}} = \lceil \log_k n \rceil
 # $$ (why-path)
 #
-# We measure this by **gradient**: we stack layers until the derivative of the last output with respect to the first
-# input differs from zero. All weights are positive, so that nothing cancels.
-
-# %%
-show(layers_to_connect)
+# We measure this by **gradient**: `layers_to_connect` stacks layers until the derivative of the last output with respect
+# to the first input differs from zero. All weights are positive, so that nothing cancels.
 
 # %% tags=["row-T1"]
 positive = torch.full((3, 2, 2), 1 / 6, dtype=torch.float64)
@@ -451,8 +452,13 @@ plt.show()
 #
 # In a recurrence one layer is enough, but within it the signal takes $n - 1$ steps. Going back along such a path, a
 # gradient is multiplied at every step by $U^\top$ and by a derivative of the tanh, which is at most 1, and a product of
-# many factors below 1 vanishes {cite}`hochreiter2001gradient`. Let us look at it in random layers with $d = 32$, where
-# $U$ is **orthogonal**: it keeps the length of every vector, so that only the tanh shrinks the gradient.
+# many factors below 1 vanishes {cite}`hochreiter2001gradient`. Gates, as in the LSTM {cite}`hochreiter1997long`, were
+# invented against this. Let us look at random layers with $d = 32$.
+#
+# Such a comparison is easily loaded: a tanh or a softmax that is *saturated* has no gradient in any architecture. So each
+# layer gets two settings, one gentle and one that saturates: attention with small queries and with queries four times as
+# large; a recurrence whose $U$ is **orthogonal**, so that only the tanh shrinks anything, with inputs of a tenth and of
+# full size; an LSTM that is set to remember (2 added to the bias of its forget gate) and PyTorch's default.
 
 # %% tags=["hide-cell", "row-T1"]
 ones = torch.ones(2, 2)
@@ -468,7 +474,9 @@ for n in (9, 27):
 torch.manual_seed(1)
 U = torch.linalg.qr(torch.randn(32, 32)).Q
 W = torch.randn(32, 32) / math.sqrt(32)
-small = torch.nn.Linear(32, 32, bias=False)  # small queries, so that no softmax saturates
+queries = torch.nn.Linear(32, 32, bias=False)
+forgetful, remembering = torch.nn.LSTM(32, 32), torch.nn.LSTM(32, 32)
+remembering.bias_ih_l0.data[32:64] += 2  # the forget gate: rows 32 to 63
 
 def far_gradient(layer, n):
     """The mean over 50 random sentences of n tokens."""
@@ -476,38 +484,53 @@ def far_gradient(layer, n):
     sentences = [torch.randn(n, 32, requires_grad=True) for _ in range(50)]
     return sum(torch.autograd.grad(layer(x)[-1].sum(), x)[0][0].norm().item() for x in sentences) / 50
 
-far_layers = {"self-attention": lambda x: scaled_dot_product_attention(small(x), x, x),
-              "recurrence": lambda x: recurrence(x, W, U)}
-far = {name: {n: far_gradient(layer, n) for n in range(4, 65, 4)} for name, layer in far_layers.items()}
+# %%
+far_layers = {
+    "attention, gentle": lambda x: scaled_dot_product_attention(queries(x), x, x),
+    "attention, sharp": lambda x: scaled_dot_product_attention(4 * queries(x), x, x),
+    "recurrence, gentle": lambda x: recurrence(x, 0.1 * W, U),
+    "recurrence, saturated": lambda x: recurrence(x, W, U),
+    "LSTM, set to remember": lambda x: remembering(x)[0],
+    "LSTM, default": lambda x: forgetful(x)[0]}
+far = {name: {n: far_gradient(layer, n) for n in range(8, 65, 8)} for name, layer in far_layers.items()}
+for name, found in far.items():
+    print(f"{name:22} from 8 to 64 tokens the gradient shrinks by a factor of {found[8] / found[64]:.2g}")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart with a logarithmic vertical axis from 1 down to 10 to the minus 13, over 4 to 64 tokens. The line of self-attention falls slowly, from 1.6 to about 0.1. The line of the recurrence falls steadily from about 1 to less than 10 to the minus 12."}, "figure": {"caption": "Norm of the gradient of the last output (its entries summed) with respect to the first input.", "name": "fig-why-gradient"}}
-figure, ax = plt.subplots(figsize=(5.4, 2.7), layout="constrained")
-for (name, sizes_of_gradient), marker in zip(far.items(), "os"):
-    ax.plot(sizes_of_gradient.keys(), sizes_of_gradient.values(), f"{marker}-", markersize=4, label=name)
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart with a logarithmic vertical axis over 8 to 64 tokens, six lines. The gentle attention, the gentle recurrence and the LSTM set to remember fall slowly, by factors between about nine and forty, and so does the sharp attention. The saturated recurrence and the default LSTM fall steadily by some eleven orders of magnitude."}, "figure": {"caption": "Norm of the gradient of the last output (its entries summed) with respect to the first input. Solid: the gentle setting of each layer; dashed: the other.", "name": "fig-why-gradient"}}
+figure, ax = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
+for number, (name, found) in enumerate(far.items()):
+    ax.plot(found.keys(), found.values(), "os^"[number // 2] + ("--" if number % 2 else "-"), markersize=4,
+            color=PALETTE[number // 2], label=name)
 ax.set(yscale="log", xlabel="tokens $n$", ylabel="norm of the gradient")
-ax.legend(frameon=False)
+figure.legend(loc="outside lower center", ncols=3, fontsize=8)
 plt.show()
 
 # %% [markdown]
-# From 8 to 64 tokens the gradient of attention shrinks by a factor of eight to nine, like the weight $1/n$ of one token
-# among $n$. That of the recurrence shrinks by more than eleven orders of magnitude, and leaves next to nothing to learn
-# from. Gates, as in the LSTM {cite}`hochreiter1997long`, were invented against this; they help, on a path that is as
-# long as before.
+# Treated with the same care, the three are not far apart at these lengths: the gradient of each shrinks nine- to
+# fortyfold. What differs is the *form*. Attention's falls like the weight $1/n$ of one token among $n$, whatever its
+# scores. A recurrence's falls like $c^n$: a $c$ near 1 is mild, and training has to find and keep it, while a saturated
+# tanh or a default LSTM, with a $c$ of about 0.6, leaves nothing after 64 steps. So short paths make it *easy* to learn
+# what is far away; the table does not say that a recurrence cannot.
 
 # %% tags=["hide-cell"]
-assert 6 < far["self-attention"][8] / far["self-attention"][64] < 11
-assert far["recurrence"][8] > 1e11 * far["recurrence"][64]
+shrinks = {name: found[8] / found[64] for name, found in far.items()}
+for name in ("attention, gentle", "attention, sharp", "recurrence, gentle", "LSTM, set to remember"):
+    assert 5 < shrinks[name] < 200, (name, shrinks[name])
+assert min(shrinks["recurrence, saturated"], shrinks["LSTM, default"]) > 1e9
+for name in ("recurrence, saturated", "LSTM, default"):
+    assert 0.5 < shrinks[name] ** (-1 / 56) < 0.7  # the c of c^n
 
 # %% [markdown]
 # (section-why-measured)=
-# ## Seconds
+# ## Measured times against the table
 #
-# Do real seconds follow the table? `python -m lab.experiments.table_1` has timed the layers on one
-# CPU core. We timed twenty series. Six we set aside, because a cache, the memory or a slow small operation ruled the
-# time and not the count; three of these miss the formula by more than 0.15. The other fourteen exponents lie within
-# 0.15 of the formula's 1 or 2, though 5 of the 14 intervals miss it, small but real deviations. At the same count of
-# operations attention is faster: for $n = d$ it takes a quarter to a half of a plain recurrence's time, because two
-# large products keep a processor busier than $n$ small ones. (The project's
+# Do real seconds follow the table? `python -m lab.experiments.table_1` has timed the layers, twenty series on one CPU
+# core, and fitted an exponent to each. Of the twenty, 17 lie within 0.15 of the formula's 1 or 2. The other three miss it
+# because a cache, the memory or a slow small operation ruled the time. Three more had the same trouble and are left out
+# of the figure; of the 14 that remain, 5 have intervals that exclude the formula, by little. At $n = d$ and so at the
+# same count of operations, attention took a quarter to a half of a plain recurrence's time, because two large products
+# keep a processor busier than $n$ small ones. One core cannot show what parallel hardware makes of the second column; for
+# that, see [On a GPU](on_a_gpu.ipynb). (The project's
 # [log](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) has the sizes, the failures and
 # the memory.)
 
@@ -613,33 +636,6 @@ def path_length(n, k, dilated):
 check("4", path_length)
 
 # %% [markdown]
-# ```{exercise} Which is cheapest?
-# :label: ex-why-cheapest
-#
-# Predict first, then compute: which of the five layers takes the fewest operations for $n = 30$, $d = 512$,
-# $k = 3$, $r = 9$? And for $n = 3000$?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Divide every formula by $2nd$: what is left is $2n$, $2d$, $kd$, $2r$ and $k + d$.
-# ```
-#
-# ```{solution} ex-why-cheapest
-# :class: dropdown
-#
-# Divided by $2nd$, for $n = 30$: self-attention 60, recurrent 1,024, convolutional 1,536, restricted 18, separable
-# 515. For $n = 3000$ self-attention becomes 6,000 and the others stay: it falls from second place to last.
-# ```
-
-# %% tags=["hide-cell"]
-for n, order in ((30, [3, 0, 4, 1, 2]), (3000, [3, 4, 1, 2, 0])):
-    costs = [layer_operations(layer, n, 512, k=3, r=9) for layer in LAYERS]
-    assert sorted(range(5), key=costs.__getitem__) == order
-    print(n, [cost // (2 * n * 512) for cost in costs])
-
-# %% [markdown]
 # ```{exercise} With projections
 # :label: ex-why-projections
 #
@@ -731,38 +727,6 @@ swapped = x[[1, 0, 2, 3, 4, 5]]
 assert_close(self_attention(swapped)[-1], self_attention(x)[-1])
 one, other = (separable_convolution(sentence, kernel, W)[-1] for sentence in (x, swapped))
 assert not torch.allclose(one, other)
-
-# %% [markdown]
-# ```{exercise} Half of the sequence at a time
-# :label: ex-why-sequential
-#
-# A sum of $n$ numbers, added from left to right, takes $n - 1$ additions in a row. In which order do you need fewer?
-# Why can the recurrence not be rearranged like this?
-# ```
-#
-# ```{admonition} Hint
-# :class: dropdown, tip
-#
-# Add neighbours in pairs.
-# ```
-#
-# ```{solution} ex-why-sequential
-# :class: dropdown
-#
-# In pairs, then pairs of pairs: $\lceil \log_2 n \rceil$ rounds, because addition is associative. Two steps
-# $h \mapsto \tanh(x_tW + hU)$ do not combine into one step of the same form, because of the tanh between them. Without
-# the tanh they would, and some later recurrent models are built so.
-# ```
-
-# %% tags=["hide-cell"]
-def rounds(numbers):
-    count = 0
-    while len(numbers) > 1:
-        numbers = [sum(numbers[i : i + 2]) for i in range(0, len(numbers), 2)]
-        count += 1
-    return count, numbers[0]
-
-assert rounds(list(range(100))) == (math.ceil(math.log2(100)), sum(range(100)))
 
 # %% [markdown]
 # ## What to remember

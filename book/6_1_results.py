@@ -12,7 +12,8 @@
 # - recompute the cost column, and say what it counts;
 # - count the operations that the training really took, and so tell how busy the GPUs were;
 # - estimate what the same training takes today, in hours and in money;
-# - compute BLEU with a pencil, and say when two BLEU scores can be compared;
+# - compare a small model with a published one on its own terms;
+# - compute BLEU by hand, and say when two BLEU scores can be compared;
 # - name the settings behind the scores.
 
 # %% tags=["hide-cell"]
@@ -22,9 +23,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
-from matplotlib.patches import FancyBboxPatch
 from sacrebleu.metrics import BLEU
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -33,14 +32,15 @@ from annotated_transformer import (
     DecodeConfig, ModelConfig, TrainConfig, Transformer, bleu, label_smoothed_cross_entropy)
 from lab.exercises import check
 from lab.experiments.result_file import read_result
-from lab.display import PALETTE, use_style
+from lab.display import Table, use_style
+from lab.pictures import translation as translation_pictures
 from annotated_transformer.tables.table_2 import RUNS, SUSTAINED_FLOPS, TABLE_2, training_cost, training_time
 from annotated_transformer.tables.table_3 import count_parameters
 
 use_style()
 
 def cell(value, form):
-    return "-" if value is None else f"{value:{form}}"
+    return "" if value is None else f"{value:{form}}"
 
 # %% [markdown]
 # (section-results-table)=
@@ -49,13 +49,12 @@ def cell(value, form):
 # Every system translates **newstest2014**, some 3,000 sentences of news {cite}`bojar2014findings`, from English to
 # German and from English to French. **BLEU**, from 0 to 100, compares the result with a human translation
 # ({ref}`section-results-bleu`). The cost is in floating-point operations (FLOPs) of the training. An **ensemble**
-# averages the predictions of several trained models. A dash is a blank in the paper.
+# averages the predictions of several trained models. What is blank is blank in the paper.
 
 # %%
-print(f"{'in the paper':28}{'EN-DE':>7}{'EN-FR':>7}{'EN-DE cost':>12}{'EN-FR cost':>12}")
-for row in TABLE_2:
-    print(f"{row.name:28}{cell(row.bleu_en_de, '.2f'):>7}{cell(row.bleu_en_fr, '.2f'):>7}"
-          f"{cell(row.cost_en_de, '.1e'):>12}{cell(row.cost_en_fr, '.1e'):>12}")
+Table(("in the paper", "BLEU EN-DE", "EN-FR", "cost EN-DE", "EN-FR"),
+      [(row.name, cell(row.bleu_en_de, ".2f"), cell(row.bleu_en_fr, ".2f"), cell(row.cost_en_de, ".1e"), cell(row.cost_en_fr, ".1e"))
+       for row in TABLE_2])
 
 # %% [markdown]
 # What does the paper say about its table? On English-German, big is better "by more than 2.0 BLEU" than all earlier
@@ -79,26 +78,8 @@ assert all(base.cost_en_de < row.cost_en_de for row in earlier if row.cost_en_de
 assert all(base.bleu_en_fr < row.bleu_en_fr for row in TABLE_2 if row.bleu_en_fr and row is not base)
 assert best_en_fr.bleu_en_fr < 41.0 < max(row.bleu_en_fr for row in ensembles) == 41.29 < big.bleu_en_fr == 41.8
 
-# %% tags=["hide-cell"]
-groups = {"single model": (0, "o"), "ensemble": (2, "s"), "Transformer": (1, "*")}
-shifts = {"MoE single model": (-32, 3), "ConvS2S single model": (5, -13), "ConvS2S ensemble": (-22, 8),
-          "GNMT ensemble": (7, -10)}  # of labels that have no room at the right
-
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two scatter charts of BLEU over training cost in operations, on a logarithmic axis from 1e18 to 1e22. English-German: the two Transformers stand at the upper left, base at 27.3 and big at 28.4; three single models between 24.6 and 26.0 lie lower, at costs near that of big, and two ensembles at 26.3 and 26.4 lower and to the right. English-French: big, at 41.8 and 2.3e19, is above all others and left of all but base; base, at 38.1 and 3.3e18, is at the far left and lowest; four single models near 1e20 lie between 39.2 and 40.6, and three ensembles near 1e21 between 40.4 and 41.3."}, "figure": {"caption": "Table 2 as a picture, with the paper's numbers. Up is better, left is cheaper, and each mark of the cost axis is a factor of ten. ByteNet has no stated cost.", "name": "fig-results-cost"}}
-figure, axes = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained")
-for ax, (pair, title) in zip(axes, {"en_de": "English-German", "en_fr": "English-French"}.items()):
-    for row in TABLE_2:
-        cost, score = getattr(row, f"cost_{pair}"), getattr(row, f"bleu_{pair}")
-        if cost and score:
-            kind = next((group for group in groups if group in row.name), "single model")
-            ax.plot(cost, score, groups[kind][1], color=PALETTE[groups[kind][0]], label=kind, markersize=8)
-            name = row.name.split(" ensemble")[0].split(" +")[0].split("(")[-1].strip(")")
-            ax.annotate(name, (cost, score), shifts.get(f"{name} {kind}", (7, -3)), textcoords="offset points")
-    ax.set(xscale="log", xlim=(1e18, 1e22), title=title, xlabel="training cost (operations)", ylabel="BLEU",
-           ylim=(23.9, 29) if pair == "en_de" else (37.6, 42.3))
-handles, labels = axes[0].get_legend_handles_labels()
-figure.legend(*zip(*{label: (h, label) for h, label in zip(handles, labels)}.values()), loc="outside lower center", ncols=3)
-plt.show()
+translation_pictures.results_cost(TABLE_2)
 
 # %% [markdown]
 # One score is printed in two versions: the abstract and Table 2 give big 41.8 on English-French, the text of section
@@ -149,11 +130,10 @@ assert math.isclose(12 * 3600 / 100_000, 0.432)
 systems = {row.name: row for row in TABLE_2}
 recomputed = [run.n_models * training_cost(24 * run.days, run.n_gpus, run.gpu) for run in RUNS]
 printed = [getattr(systems[run.system], f"cost_{run.pair}") for run in RUNS]
-print(f"{'days x GPUs x models':>50}{'recomputed':>12}{'the paper':>11}")
-for run, ours, theirs in zip(RUNS, recomputed, printed):
-    held = f"{run.days:g} x {run.n_gpus:2} {run.gpu} x {run.n_models}"
-    print(f"{run.system:21}{run.pair:>7}{held:>22}{ours:12.2e}{theirs:11.1e}")
 assert len(RUNS) == 14 and all(math.isclose(a, b, rel_tol=0.04) for a, b in zip(recomputed, printed))
+Table(("system", "pair", "days × GPUs × models", "recomputed", "the paper"),
+      [(run.system, run.pair.replace("_", "-"), f"{run.days:g} × {run.n_gpus} {run.gpu} × {run.n_models}", f"{ours:.2e}", f"{theirs:.1e}")
+       for run, ours, theirs in zip(RUNS, recomputed, printed)])
 
 # %% tags=["hide-cell"]
 assert all(run.n_models > 1 or f"{a:.1e}" == f"{b:.1e}" for run, a, b in zip(RUNS, recomputed, printed))
@@ -164,20 +144,13 @@ assert days == {"K40": 313, "K80": 413} and deep_att_8 == 8 * deep_att
 assert systems["ByteNet"].cost_en_de is None and systems["ByteNet"].cost_en_fr is None
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Scatter chart on two logarithmic axes: the printed cost of each of fourteen trainings over the cost recomputed from days, GPUs and models. All points lie on the diagonal, from base at 3.3e18 to the ConvS2S ensemble at 1.2e21."}, "figure": {"caption": "Fourteen printed costs against time × GPUs × rate: all lie on the diagonal.", "name": "fig-results-recomputed"}}
-figure, ax = plt.subplots(figsize=(4.6, 3.1), layout="constrained")
-ax.plot([2e18, 2e21], [2e18, 2e21], color="0.7", zorder=0)
-for name, marker in (("GNMT", "s"), ("ConvS2S", "o"), ("MoE", "D"), ("Transformer", "*")):
-    chosen = [k for k, run in enumerate(RUNS) if run.system.startswith(name)]
-    ax.plot([recomputed[k] for k in chosen], [printed[k] for k in chosen], marker, label=name, markersize=8)
-ax.set(xscale="log", yscale="log", xlabel="recomputed (operations)", ylabel="printed (operations)")
-ax.legend(frameon=False)
-plt.show()
+translation_pictures.results_recomputed(RUNS, printed, recomputed)
 
 # %% [markdown]
 # Thirteen of the fourteen agree to the two digits printed. GNMT's English-German ensemble gives 1.86e20 for 1.8e20;
 # eight times the rounded 2.3e19 is 1.84e20, so the paper probably multiplied after rounding. So the column says how
 # long each system held its GPUs. GNMT's six days are those of "a basic model": the refinement by reinforcement
-# learning, the "+ RL" of the row, is not in its cost. Two entries stay open: we have not found the training time of
+# learning, the "+ RL" of the row, is not in its cost. Two entries we could not trace: we have not found the training time of
 # Deep-Att + PosUnk; its 1.0e20 would be 313 days of one K40.
 #
 # (section-results-operations)=
@@ -211,18 +184,7 @@ print(f"one step of base: {one_step:.3e} operations")
 # $$ (results-6nd)
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three boxes in a row, for one matrix W and one token. Forward: y = x W, 2 operations per weight. Backward for the input: gradient of x = gradient of y times W transposed, 2. Backward for the weight: gradient of W = x transposed times gradient of y, 2. Together 6."}, "figure": {"caption": "Where the six operations come from: a matrix takes part in three products per token.", "name": "fig-results-six"}}
-figure, ax = plt.subplots(figsize=(7, 1.5), layout="constrained")
-products = (("forward", r"$y = x\,W$", "#dce9f5"), ("backward, to the input", r"$\nabla x = \nabla y\,W^\top$", "#fbe3cf"),
-            ("backward, to the weight", r"$\nabla W = x^\top \nabla y$", "#fbe3cf"))
-for i, (title, product, colour) in enumerate(products):
-    ax.add_patch(FancyBboxPatch((2.4 * i, 0), 2, 0.8, boxstyle="round,pad=0.05", facecolor=colour, edgecolor="0.35"))
-    ax.text(2.4 * i + 1, 0.4, product, ha="center", va="center", fontsize=12)
-    ax.text(2.4 * i + 1, 1.05, title, ha="center", color="0.35")
-    ax.text(2.4 * i + 1, -0.4, "2 operations per weight", ha="center")
-    ax.text(2.4 * i + (2.2 if i < 2 else 2.35), 0.4, "+" if i < 2 else "= 6", ha="center", va="center", fontsize=12)
-ax.set(xlim=(-0.1, 7.5), ylim=(-0.5, 1.3))
-ax.axis("off")
-plt.show()
+translation_pictures.results_six()
 
 # %% [markdown]
 # In our model a weight of the encoder meets the source tokens and one of the decoder the target tokens, 25,000 per step
@@ -240,11 +202,7 @@ print(f"counted / rule: {one_step / rule:.3f}")
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of the counted operations over the rule of thumb, for sentences of 10 to 500 tokens in batches of 25,000. It rises in a straight line from 1.00 at 10 tokens through 1.03 at 100 to 1.14 at 500."}, "figure": {"caption": "Counted operations over the rule of thumb, in batches of 25,000 tokens.", "name": "fig-results-length"}}
 lengths = [10, 25, 100, 250, 500]
 ratios = [step_operations(config, 25_000 // n, n) / (6 * n_weights * (25_000 // n) * n) for n in lengths]
-figure, ax = plt.subplots(figsize=(5, 2.3), layout="constrained")
-ax.plot(lengths, ratios, "o-")
-ax.axhline(1, color="0.7")
-ax.set(xlabel="tokens per sentence", ylabel="counted / rule", ylim=(0.98, 1.16))
-plt.show()
+translation_pictures.results_length(lengths, ratios)
 
 # %% tags=["hide-cell"]
 assert f"{rule * 100_000:.2e}" == "9.46e+17" and 1.0 < one_step / rule < 1.02
@@ -262,20 +220,12 @@ for name, (hours, _) in stated.items():
 assert f"{share['base']:.0%}" == f"{rule * 100_000 / training_cost(12, 8):.0%}" == "29%"
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two horizontal bars of 100 percent each, the stated costs of base, 3.3e18, and big, 2.3e19. The filled part is what was computed: 29 percent of base, 42 percent of big."}, "figure": {"caption": "The share of the stated cost that was computed (our count).", "name": "fig-results-operations"}}
-figure, ax = plt.subplots(figsize=(6, 1.6), layout="constrained")
-names = [f"{name}, {row.cost_en_de:.1e}" for name, (_, row) in stated.items()]
-ax.barh(names, [1, 1], color="0.88", label="stated cost")
-ax.barh(names, list(share.values()), color=PALETTE[0], label="computed")
-for y, part in enumerate(share.values()):
-    ax.text(part + 0.01, y, f"{part:.0%}", va="center")
-ax.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0 %", "25 %", "50 %", "75 %", "100 %"])
-ax.invert_yaxis()
-figure.legend(loc="outside upper center", ncols=2)
-plt.show()
+translation_pictures.results_operations(share, stated)
 
 # %% [markdown]
 # Base did 29 percent of the operations that its line charges, and big 42. The paper's column is right about how long
-# the machines were *held*. The share is called the **utilization** of the hardware: wide matrices keep a GPU busier
+# the machines were *held*. The share of the hardware's rate that useful products take is called its **utilization**, or MFU
+# (model FLOPs utilization): wide matrices keep a GPU busier
 # than narrow ones, and big does 3.4 times the work per step in 2.5 times the time. The rate in the denominator is
 # generous: "sustained" 9.5 TFLOPS is nearly the P100's *peak* by its data sheet, 10.6 for the model with NVLink and 9.3
 # for the one on PCIe. So base used 26 to 30 percent of the peak.
@@ -306,7 +256,7 @@ assert [f"{share['base'] * 9.5 / peak:.0%}" for peak in (10.6, 9.3)] == ["26%", 
 # (section-results-today)=
 # ## The same training today
 #
-# How long would base and big take on today's hardware, with a rate $R$ and a utilization $u$?
+# How long would base and big take on later hardware, with a rate $R$ and a utilization $u$?
 #
 # $$
 # \text{seconds} = \frac{\text{operations}}{R \cdot u}, \qquad
@@ -316,31 +266,21 @@ assert [f"{share['base'] * 9.5 / peak:.0%}" for peak in (10.6, 9.3)] == ["26%", 
 # On the paper's hardware, with the 29 percent computed from its time, the formula must give back that time. One CPU
 # core, whose rate for matrix products we have **measured**, would take 66 days for base. For GPUs we take the vendor's
 # figures for dense bfloat16 products, and assume round prices and a utilization of 20 and 40 percent: these lines are
-# **computed, not measured**.
+# **computed, not measured**. The three GPUs are of 2020, 2022 and 2024.
 
 # %%
 table_1 = read_result("results/table_1.json")
 [cpu] = [record for record in table_1["records"] if record["measure"] == "matrix rate"]
 hours = training_time(done["base"], rate=8 * 9.5e12, utilisation=0.29) / 3600
 print(f"base on eight P100 at 29 %: {hours:.1f} h; on one core, {training_time(done['base'], cpu['rate']) / 86_400:.0f} days")
-rates = {"A100 80GB": (312e12, 1.50), "H100 SXM": (989e12, 3.00)}  # vendor's rate; dollars per hour, assumed
+rates = {"A100 80GB": (312e12, 1.50), "H100 SXM": (989e12, 3.00), "B200": (2250e12, 5.00)}  # vendor's rate; dollars per hour, assumed
 for name, operations in done.items():
     for gpu, (rate, price) in rates.items():
         hours = [training_time(operations, rate, u) / 3600 for u in (0.2, 0.4)]
         print(f"{name:5} on one {gpu:10}" + "".join(f"{h:8.1f} h {h * price:4.0f} $" for h in hours))
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart on a logarithmic axis of hours over utilization from 10 to 60 percent, for base and big on one A100 and one H100. All four fall as one over the utilization. At 40 percent base takes 2.1 and 0.7 hours, big 21.5 and 6.8."}, "figure": {"caption": "Hours on one GPU, computed from the vendor's rate. The paper reached 29 % (base) and 42 % (big) of its rate.", "name": "fig-results-today"}}
-figure, ax = plt.subplots(figsize=(5.2, 2.9), layout="constrained")
-utilizations = [u / 100 for u in range(10, 61, 2)]
-for (name, operations), colour in zip(done.items(), PALETTE):
-    for (gpu, (rate, _)), style in zip(rates.items(), ("-", "--")):
-        hours = [training_time(operations, rate, u) / 3600 for u in utilizations]
-        ax.plot([100 * u for u in utilizations], hours, style, color=colour, label=f"{name}, {gpu}")
-ax.set(yscale="log", xlabel="utilization (%)", ylabel="hours on one GPU",
-       yticks=[0.5, 1, 2, 5, 10, 20, 50, 100], yticklabels=["0.5", "1", "2", "5", "10", "20", "50", "100"])
-ax.minorticks_off()
-figure.legend(loc="outside right upper")
-plt.show()
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart on a logarithmic axis of hours over utilization from 10 to 60 percent, for base and big on one A100, one H100 and one B200. All six fall as one over the utilization. At 40 percent base takes 2.1, 0.7 and 0.3 hours, big 21.5, 6.8 and 3.0."}, "figure": {"caption": "Hours on one GPU, computed from the vendor's rate. The paper reached 29 % (base) and 42 % (big) of its rate.", "name": "fig-results-today"}}
+translation_pictures.results_today(done, rates)
 
 # %% tags=["hide-cell"]
 assert 11.8 < training_time(done["base"], 8 * 9.5e12, 0.29) / 3600 < 12.2
@@ -383,22 +323,10 @@ def ngrams(words, n):
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "The seven words of the hypothesis in a row, and below them bars for its 1-grams to 4-grams. All 7 words match; of 6 pairs, einen Schirm does not; of 5 triples two do not; of 4 quadruples three do not, each because it spans the gap."}, "figure": {"caption": "The $n$-grams of the hypothesis: blue ones are in the reference, orange ones span the gap.", "name": "fig-results-ngrams"}}
-figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
-for i, word in enumerate(hypothesis):
-    ax.text(i + 0.5, 0, word, ha="center", va="center", weight="bold")
-y = 0.7
-for n in range(1, 5):
-    ax.text(-0.15, y + 0.16 * n, f"$p_{n}$", ha="right", va="center", fontsize=11)
-    for i in range(len(hypothesis) - n + 1):
-        found = tuple(hypothesis[i : i + n]) in ngrams(reference, n)
-        ax.barh(y + 0.32 * (i % n), n - 0.12, 0.24, i + 0.06, color=PALETTE[0 if found else 1])
-    y += 0.32 * n + 0.35
-ax.set(xlim=(-0.5, 7.1), ylim=(y, -0.3))
-ax.axis("off")
-plt.show()
+translation_pictures.results_ngrams(hypothesis, ngrams, reference)
 
 # %% [markdown]
-# We count 7 of 7 words, 5 of 6 pairs, 3 of 5 triples and 1 of 4 quadruples. Beside our BLEU is that of sacreBLEU
+# We count 7 of 7 words, 5 of 6 pairs, 3 of 5 triples and 1 of 4 quadruples. Next to our BLEU stands that of sacreBLEU
 # {cite}`post2018call`, the program that this book scores with.
 
 # %% tags=["row-E14"]
@@ -451,8 +379,8 @@ print(f"compounds cut:     precisions {[round(p) for p in cut.precisions]}, BLEU
 
 # %% [markdown]
 # On newstest2014 {cite:t}`ott2018scaling` give both scores for one model, English-German: 29.3 tokenized with compounds
-# cut, 28.6 by sacreBLEU on plain text. So when a paper that used sacreBLEU has 27.7 and Table 2 has 28.4, the two may be
-# equally good. Every score of this book therefore carries sacreBLEU's **signature**, which says how it was computed:
+# cut, 28.6 by sacreBLEU on plain text. So 27.7 by sacreBLEU and Table 2's 28.4 may describe equally
+# good systems. Every score of this book therefore carries sacreBLEU's **signature**, which says how it was computed:
 
 # %% tags=["row-E14"]
 signed = bleu([" ".join(hypothesis)], [" ".join(reference)])
@@ -516,15 +444,7 @@ print(f"mean square distance from the minimum: last {last:.4f}, average of {len(
 assert len(kept) == 5 and 3 < last / mean < 6
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "One run of the weight over its last 100 steps: it wanders between about minus 0.5 and 0.5 around the minimum at 0. Five dots mark the checkpoints; their mean, a horizontal line, lies close to 0."}, "figure": {"caption": "One of the 2,000 runs: five checkpoints (dots) and their mean (line). The minimum is at 0.", "name": "fig-results-averaging"}}
-figure, ax = plt.subplots(figsize=(5.5, 2.3), layout="constrained")
-one = torch.stack(path)[:, 3]
-ax.plot(range(301, 401), one[300:], color="0.6", linewidth=1)
-ax.plot(range(320, 401, 20), kept[:, 3], "o", label="checkpoints")
-ax.axhline(kept[:, 3].mean(), color=PALETTE[1], label="their mean")
-ax.axhline(0, color="0.3", linestyle=":")
-ax.set(xlabel="step", ylabel="weight")
-ax.legend(frameon=False, loc="lower right", ncols=2)
-plt.show()
+translation_pictures.results_averaging(kept, path)
 
 # %% [markdown]
 # The square of the distance falls to about a quarter. Five *independent* errors would give a fifth; a little of each
@@ -544,11 +464,9 @@ for _, _, test in results:
     assert 0 < test["BLEU"]["score"] < 100 and "tok:13a" in test["BLEU"]["signature"] and test["sentences"] > 0
 
 # %% tags=["nbval-ignore-output"]
-print(f"{'measured by this book':32}{'corpus':18}{'sentences':>10}{'BLEU':>6}{'PPL':>6}")
-for run, corpus, test in results:
-    ppl = cell(test.get("perplexity"), ".1f")
-    print(f"{run[:31]:32}{corpus:18}{test['sentences']:10,}{test['BLEU']['score']:6.1f}{ppl:>6}")
 print(*sorted({test["BLEU"]["signature"] for *_, test in results}), sep="\n")
+Table(("measured by this book", "corpus", "sentences", "BLEU", "perplexity"),
+      [(run, corpus, f"{test['sentences']:,}", f"{test['BLEU']['score']:.1f}", cell(test.get("perplexity"), ".1f")) for run, corpus, test in results])
 
 # %% [markdown]
 # ### A published figure on its own terms
@@ -556,29 +474,32 @@ print(*sorted({test["BLEU"]["signature"] for *_, test in results}), sep="\n")
 # A score can be compared with somebody else's on the same sentences, prepared and counted in the same way. The 29,000
 # captions of Multi30k {cite}`elliott2016multi30k` suit a processor. A much copied tutorial {cite}`trevett2021tutorial`
 # trains a Transformer on them, German to English, and reports BLEU on the test captions of 2016, in lower case, over
-# the tokens of spaCy. `python benchmarks/multi30k.py tutorial` prepares and counts them so.
+# the tokens of spaCy. `python benchmarks/multi30k.py tutorial` prepares and counts them in the same way.
 
 # %% tags=["row-X3"]
 record = json.loads(Path("results/multi30k_tutorial.json").read_text())["records"][0]
 theirs, ours, training = record["published"], record["test"], record["training"]
-print(f"{'':12}{'parameters':>11}{'BLEU':>7}{'perplexity per word':>22}")
-print(f"{'published':12}{theirs['parameters']:11,}{theirs['BLEU']:7.2f}{theirs['perplexity']:22.2f}")
-print(f"{'here':12}{record['parameters']:11,}{ours['BLEU']['score']:7.2f}{ours['perplexity_per_word']:22.2f}   "
-      f"{training['steps']:,} steps, {training['train_seconds'] / 60:.0f} minutes on one core")
+print(f"here: {training['steps']:,} steps, {training['train_seconds'] / 60:.0f} minutes on one core")
 print(f"brevity penalty {ours['BLEU']['brevity_penalty']:.3f}, perplexity {ours['as_it_is']['perplexity']:.1f} per piece; "
       f"sacreBLEU of the same lines {ours['as_it_is']['BLEU']['score']:.2f}")
 assert record["languages"] == ["de", "en"] and ours["as_it_is"]["sentences"] == 1000
 assert ours["BLEU"]["score"] > theirs["BLEU"] and record["parameters"] < theirs["parameters"]
 assert ours["perplexity_per_word"] > theirs["perplexity"]
+Table(("", "parameters", "BLEU", "perplexity per word"),
+      [("published", f"{theirs['parameters']:,}", f"{theirs['BLEU']:.2f}", f"{theirs['perplexity']:.2f}"),
+       ("here", f"{record['parameters']:,}", f"{ours['BLEU']['score']:.2f}", f"{ours['perplexity_per_word']:.2f}")])
 
 # %% [markdown]
 # With a quarter of the parameters we reach two BLEU more, one seed each. We have a dropout of 0.3, the average of ten
-# checkpoints and a beam of four, and have not left out one at a time to see which of them brings it. Our **perplexity** is worse: in the tutorial every rare word is the one token `<unk>`,
-# which is easy to predict, while our model spells each out in pieces.
+# checkpoints and a beam of four, and have not left out one at a time to see which one is responsible. Our **perplexity**
+# is worse: in the tutorial every rare word is the one token `<unk>`, which is easy to predict, while our model spells
+# each out in pieces.
 #
 # From English to German, {cite:t}`wu2021good` report 41.02 over the tokens of Moses, with N = 4 and d_model = 128. We train
-# these sizes for 14,000 steps, then with joined pairs and less dropout, from three seeds whose weights are averaged. This
-# average translates the training captions, and three more seeds learn both versions {cite}`kim2016sequence`.
+# these sizes for 14,000 steps, and go on from these weights with joined pairs and less dropout, three times with three
+# seeds; as the three began at one point, the mean of their weights is a model too. It translates the training captions,
+# and three more seeds learn both versions, again averaged {cite}`kim2016sequence`. The interval is a bootstrap over the
+# 1,000 captions.
 
 # %%
 tiny, cased = (json.loads(Path(f"results/multi30k_{name}.json").read_text())["records"][0] for name in ("tiny", "tiny_cased"))
@@ -589,19 +510,21 @@ for stage, score in zip(("14,000 steps", "joined pairs", "own translations"), st
 print(f"published {theirs['BLEU']:.2f}, here {ours['score']:.2f} +- {ours['half_interval']:.2f} "
       f"(brevity penalty {ours['brevity_penalty']:.3f})")
 print(f"{tiny['parameters']:,} parameters; with alpha {longer['alpha']}, best on validation: {longer['test']['BLEU']['score']:.2f}")
+spent = sum(stage["train_seconds"] for stage in (tiny["training"], *tiny["further_stages"])) / 3600
+print(f"all seven runs together: {spent:.1f} hours")
 print(f"raw captions, another model, {cased['training']['steps']:,} steps: sacreBLEU {cased['test']['BLEU']['score']:.2f}")
 assert ours["reference_tokens"] == theirs["reference_tokens"]  # in their log: the same text is compared
 assert theirs["BLEU"] < ours["score"] < theirs["BLEU"] + ours["half_interval"]
 assert [f"{stage['test']['score']:.1f}" for stage in stages[1:]] == ["40.7", "41.9"] and ours["half_interval"] == 1.6
 
 # %% [markdown]
-# The last step, which they did not take, lifts us from 40.7 to 41.9. But 1,000 captions leave an interval of 1.6: the two
+# The last stage, which they did not have, takes us from 40.7 to 41.9. But 1,000 captions leave an interval of 1.6: the two
 # models cannot be told apart.
 #
 # :::{dropdown} Where this is
-# `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/table_2.py`; `bleu` and `perplexity` in
-# `translation/evaluation.py`; `average_checkpoints` in `checkpoint.py`. Tests: `tests/tables/test_table_1.py`,
-# `tests/translation/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
+# `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/table_2.py`; `bleu` and
+# `perplexity` in `translation/evaluation.py`; `average_checkpoints` in `checkpoint.py`. Tests:
+# `tests/tables/test_table_1.py`, `tests/translation/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
 # :::
 #
 # ## Exercises

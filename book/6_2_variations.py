@@ -18,13 +18,13 @@
 # %% tags=["hide-cell"]
 import math
 
-import matplotlib.pyplot as plt
 import torch
 
 from annotated_transformer import ModelConfig, MultiHeadAttention, Transformer
-from lab.display import PALETTE, show, use_style
+from lab.display import Table, show, use_style
+from lab.pictures import variations as variations_pictures
 from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.tables.table_3 import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, table, vocabulary_interval
+from annotated_transformer.tables.table_3 import TABLE_3, VOCAB_SIZE, VOCAB_SIZE_BIG, changes, vocabulary_interval
 
 use_style()
 rows = {row.name: row for row in TABLE_3}
@@ -39,12 +39,13 @@ rows = {row.name: row for row in TABLE_3}
 # averaging, so we compare rows only within one table.)
 #
 # **PPL** is perplexity per word piece, $e$ to the mean loss per token: lower is better. **BLEU**: higher is better.
-# In the listing we have counted the `parameters` left of the bar ourselves; the columns between the bars are printed in
-# the paper, parameters in millions. A blank there means "as in base". On the right is what we would give to the package
-# to train that row.
+# A blank in the paper's column of parameters, which are in millions, means "as in base". The last column has the parameters
+# as we count them ourselves. What a row sets is what we would give to the package to train it.
 
 # %%
-print(table())
+Table(("", "row sets", "PPL", "BLEU", "10⁶ parameters", "counted"),
+      [(row.id, changes(row).replace(" ", ", ") or row.name, f"{row.ppl:.2f}", f"{row.bleu:.1f}", row.parameters or "", f"{row.count():,}")
+       for row in TABLE_3])
 
 # %% [markdown]
 # The folded cells check that every lettered row differs from base exactly in what it names.
@@ -104,38 +105,23 @@ print(f"  embedding {V * D:,}, attention {3 * N * a:,}, "
 
 # %% mystnb={"image": {"alt": "Eleven horizontal stacked bars, one for each row with a printed number of parameters. Each is split into embedding, attention, and feed-forward with norms, in millions, and a black diamond marks the printed number. The diamonds lie a little beyond the end of every bar but that of big. In base the feed-forward networks are the longest part, 25 million."}, "figure": {"caption": "Where the parameters are, with 37,000 rows in the embedding. Diamonds: the printed numbers.", "name": "fig-var-parameters"}} tags=["hide-input"]
 printed = [row for row in TABLE_3 if row.parameters]
-figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-for y, row in enumerate(printed):
-    c = row.model_config(37_000)
-    parts = [37_000 * c.d_model, 6 * c.N * c.h * c.d_model * (c.d_k + c.d_v)]
-    parts.append(row.count(37_000) - sum(parts))
-    for i, size in enumerate(parts):
-        ax.barh(y, size / 1e6, left=sum(parts[:i]) / 1e6, color=PALETTE[(0, 5, 4)[i]],
-                label=("embedding", "attention", "feed-forward and norms")[i] if y == 0 else None)
-    ax.plot(row.parameters, y, "D", color="black", markersize=4)
-ax.set_yticks(range(len(printed)), labels=[row.name for row in printed], fontsize=8)
-ax.invert_yaxis()
-ax.legend(fontsize=8)
-ax.set(xlabel="parameters (millions)")
-plt.show()
+variations_pictures.var_parameters(printed)
 
 # %% [markdown]
 # That is 63 million, and the table has **65**. The gap is 3 percent, far more than rounding, and all eleven rows show
 # one:
 
 # %%
-print("parameters in millions      counted, 37,000 rows      in the paper")
-for row in printed:
-    print(f"{row.name:28}{row.count(37_000) / 1e6:14.2f}{row.parameters:20}")
-    assert round(row.count(37_000) / 1e6) != row.parameters
+assert all(round(row.count(37_000) / 1e6) != row.parameters for row in printed)
+Table(("row", "counted with 37,000 rows, 10⁶", "in the paper"), [(row.name, f"{row.count(37_000) / 1e6:.2f}", row.parameters) for row in printed])
 
 # %% [markdown]
 # Is our formula wrong? If we had forgotten a matrix inside the layers, the gap would grow with the number of layers. But
 # the rows with $N = 2$, 4, 6 and 8 all lack about two million. The gap grows with $d_{\mathrm{model}}$: 1.2 million at
 # 256, 1.95 at 512, 4.2 at 1,024. So what is missing are **rows of width $d_{\mathrm{model}}$**, outside the layers. (Big
-# is off the other way, and we look at it by itself.)
+# is off in the other direction; we look at it separately.)
 #
-# Let us turn the question round: how many rows give the printed numbers? Parameters are linear in $V$, and a printed $p$
+# Let us turn the question around: how many rows give the printed numbers? Parameters are linear in $V$, and a printed $p$
 # means anything from $p - \frac12$ to $p + \frac12$ million. So each line of the table allows an interval of $V$, and a
 # single number of rows must lie in all of them.
 
@@ -153,17 +139,7 @@ for vocab_size in (low - 1, high + 1):
 assert low > 37_000 and high_big < 37_000 and high - low < 250 and low < 37_000 + 4_096 < high
 
 # %% mystnb={"image": {"alt": "Eleven horizontal bars over the number of rows of width d_model from 33,000 to 44,000. The bars of the ten lines base to C have different widths and all contain a narrow stripe near 41,100. They all lie to the right of the dashed line at the stated 37,000. The bar of big lies to the left of that line, between 35,400 and 36,300."}, "figure": {"caption": "The numbers of rows that each printed number of parameters allows. Stripe: what all lines from base to C have in common. Dashed: the vocabulary stated in section 5.1.", "name": "fig-var-vocabulary"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.8, 3.2), layout="constrained")
-for y, row in enumerate(printed):
-    first, last = vocabulary_interval([row])
-    ax.barh(y, last - first, left=first, height=0.6, color=PALETTE[1 if row.name == "big" else 0])
-ax.axvspan(low, high, color=PALETTE[4], alpha=0.6, linewidth=0)
-ax.axvline(37_000, color="black", linestyle="--", linewidth=1)
-ax.annotate("stated: about 37,000", (36_900, 0.3), ha="right", fontsize=8)
-ax.set_yticks(range(len(printed)), labels=[f"{row.name} ({row.parameters}M)" for row in printed], fontsize=8)
-ax.invert_yaxis()
-ax.set(xlabel="rows of width d_model", xlim=(33_000, 44_000))
-plt.show()
+variations_pictures.var_vocabulary(high, low, printed, vocabulary_interval)
 
 # %% [markdown]
 # Ten intervals share a narrow stretch of some 200 rows, which ten roundings would hardly do by chance. So the models from
@@ -171,7 +147,7 @@ plt.show()
 # rows hold, the numbers leave open. The vocabulary itself may have been larger than stated; or 37,000 tokens stood beside
 # a table of 4,096 positions, which makes 41,096. The paper says neither.
 #
-# Could another bookkeeping save the 37,000? We try biases in the projections of attention, and an output matrix of its
+# Could another way of counting rescue the 37,000? We try biases in the projections of attention, and an output matrix of its
 # own in place of the shared one.
 
 # %%
@@ -189,19 +165,7 @@ assert with_bias < 63.2 and untied > 81
 # Let us look at the paper's results before we go through the groups: the BLEU of each row as a difference to base.
 
 # %% mystnb={"image": {"alt": "Nineteen horizontal bars: the BLEU of each row of Table 3 minus that of base, grouped by letter. Gains: big +0.6, d_ff=4096 +0.4, d_model=1024 +0.2; h=16 is 0. All others lose: least learned positions and eps_ls=0.2 with 0.1; most N=2 with 2.1, d_model=256 with 1.3, p_drop=0.0 with 1.2 and h=1 with 0.9."}, "figure": {"caption": "BLEU of each row of Table 3 minus that of base (25.8). One colour for each group. Numbers of the paper.", "name": "fig-var-bleu"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
-others = TABLE_3[1:]
-for y, row in enumerate(others):
-    difference = row.bleu - rows["base"].bleu
-    ax.barh(y, difference, color=PALETTE[" ABCDE".index(row.letter or " ")])
-    side = {"ha": "left"} if difference >= 0 else {"ha": "right"}
-    ax.annotate(f"{difference:+.1f}", (difference, y), (3 if difference >= 0 else -3, 0),
-                textcoords="offset points", va="center", fontsize=8, **side)
-ax.set_yticks(range(len(others)), labels=[f"{row.letter}  {row.name}" for row in others], fontsize=8)
-ax.axvline(0, color="black", linewidth=0.8)
-ax.invert_yaxis()
-ax.set(xlabel="BLEU minus base (25.8)", xlim=(-2.5, 1))
-plt.show()
+variations_pictures.var_bleu(TABLE_3, rows)
 
 # %% [markdown]
 # ### A: how many heads?
@@ -265,14 +229,7 @@ for name, values in series.items():
 # $\epsilon_{ls}$. Leave these two rows out, and the two columns rank the models nearly alike ({ref}`ex-var-rank`).
 
 # %% mystnb={"image": {"alt": "Scatter chart of the twenty rows of Table 3: perplexity across from 4.2 to 6.2, BLEU up from 23.5 to 26.5. Eighteen dots fall along a line from upper left, big, to lower right, N=2. Two orange dots leave it: eps_ls=0.0 lies below the line and eps_ls=0.2 above it."}, "figure": {"caption": "Perplexity and BLEU of the twenty rows, numbers of the paper. The two rows that change label smoothing leave the common line.", "name": "fig-var-columns"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.2, 3.2), layout="constrained")
-named = {"base": (6, 4), "big": (6, 2), "N=2": (-26, 4), "eps_ls=0.0": (-58, -4), "eps_ls=0.2": (6, 3), "p_drop=0.0": (6, 2)}
-for row in TABLE_3:
-    ax.plot(row.ppl, row.bleu, "o", color=PALETTE[1 if "eps_ls" in row.train else 0], markersize=5)
-    if row.name in named:
-        ax.annotate(row.name, (row.ppl, row.bleu), named[row.name], textcoords="offset points", fontsize=9)
-ax.set(xlabel="perplexity (in the paper)", ylabel="BLEU (in the paper)", xlim=(4.2, 6.3))
-plt.show()
+variations_pictures.var_columns(TABLE_3)
 
 # %% tags=["row-T3", "hide-cell"]
 assert round(rows["base"].bleu - rows["p_drop=0.0"].bleu, 1) == 1.2
@@ -315,11 +272,12 @@ assert not any(row.model.get("positions") == "none" for row in TABLE_3)
 # were named before any run began.
 #
 # Warm-up takes the first 400 steps, the vocabulary is 2,000, the initial values are Glorot's, and the rate of equation 3
-# has a factor of 0.3. The factor has a history. At the rate of equation 3 itself three seeds of an earlier base ended 4
-# BLEU apart. So the rate was chosen on base alone, which favours base.
+# has a factor of 0.3. The factor was chosen on base alone, which favours base; at the rate of equation 3 itself three
+# seeds of an earlier base ended 4 BLEU apart. The smaller rate has not cured that: the range of base's six seeds is
+# printed below.
 #
-# Why captions? They resemble one another, so a model of this size learns to translate them in four minutes. In as many
-# steps on the everyday sentences of the default corpus it hardly begins. We chose the corpus, too, on base alone, with a
+# Why captions? They are much alike, so a model of this size learns to translate them in four minutes. On everyday
+# sentences it would barely have started after as many steps. We chose the corpus, too, on base alone, with a
 # seed that the table does not use.
 
 # %% tags=["row-T3", "hide-cell"]
@@ -350,15 +308,17 @@ table_3 = results["table_3"]
 measured = {row["id"]: row for row in table_3["summary"]}
 hours = sum(record["seconds"] for record in table_3["records"]) / 3600
 print(f"{len(table_3['records'])} runs, {hours:.1f} hours, {table_3['date']}")
-print(f"base: perplexity {measured['base']['ppl']['mean']:.1f}, BLEU {measured['base']['bleu']['mean']:.1f}")
+of_base = [record["bleu"] for record in table_3["records"] if record["row"] == "base"]
+print(f"base: perplexity {measured['base']['ppl']['mean']:.1f}, BLEU {measured['base']['bleu']['mean']:.1f} "
+      f"({min(of_base):.1f} to {max(of_base):.1f} by seed)")
 
 # %% [markdown]
 # ### Is attention at work in these models?
 #
-# Before we read a row we must know what the miniature can show at all, so we take parts out of base's trained weights: we
-# set the output of one kind of attention to zero in every layer, or add no positions. We said beforehand what we want to
-# see: perplexity must rise by 15 % without the encoder's self-attention, by 10 % without positions, and by 50 % without
-# the cross-attention, with intervals above 0.
+# Before we read a row we must know what the miniature can show at all, so we take parts out of base's trained weights:
+# we set the output of one kind of attention to zero in every layer, or add no positions. We fixed the thresholds
+# beforehand: perplexity must rise by 15 % without the encoder's self-attention, by 10 % without positions, and by 50 %
+# without the cross-attention, with intervals above 0.
 #
 # A first size, 64 wide, failed: perplexity rose by 7 % without the encoder's self-attention. Base of the present size
 # passed with a seed of its own.
@@ -375,18 +335,8 @@ for control, label in parts.items():
     print("{:38}{:+7.1f} % ({:+.1f} to {:+.1f})".format(label, *percent(measured[control]["log_ppl_difference"])))
 
 # %% mystnb={"image": {"alt": "Intervals on a line of percent, with strokes for what was asked. Without the encoder's self-attention 28, from 22 to 34, asked 15. Without the decoder's 79. Without the cross-attention 103, from 81 to 127, asked 50. Positions switched off 68, from 54 to 83, asked 10. The last line, trained without positions, lies at minus 7, from minus 11 to minus 3."}, "figure": {"caption": "What base loses: perplexity in percent more than whole, mean of six seeds with 95 % intervals. The first four are parts taken out of trained models, the last is a model trained without positions. Strokes: what we asked for beforehand.", "name": "fig-var-controls"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
 asked = {"without-encoder": 15, "without-cross": 50, "without-positions": 10}
-for y, control in enumerate([*parts, "no-positions"]):
-    mean, low_end, high_end = percent(measured[control]["log_ppl_difference"])
-    ax.plot([low_end, high_end], [y, y], color=PALETTE[0])
-    ax.plot(mean, y, "o", color=PALETTE[0], markersize=5)
-    if control in asked:
-        ax.plot([asked[control]] * 2, [y - 0.3, y + 0.3], color="black")
-ax.set_yticks(range(5), labels=[*parts.values(), "trained without positions"], fontsize=9)
-ax.invert_yaxis()
-ax.set(xlabel="perplexity, more than whole (%)")
-plt.show()
+variations_pictures.var_controls(asked, measured, parts, percent)
 
 # %% tags=["hide-cell"]
 for control, least in asked.items():
@@ -401,19 +351,19 @@ for control, least in asked.items():
 #
 # ### How sure is a difference?
 #
-# Two things could have been different: the sentences and the seed. Of sentences there are many, so the **bootstrap**
-# {cite}`koehn2004statistical` imitates other test sets: it draws as many sentences with replacement, computes the score,
-# and repeats that a thousand times. For a *difference* to base, both models score the same drawn sentences, seed by seed,
-# so that what makes a sentence hard for both cancels: a **paired** test. We take the logarithm of the ratio of two
-# perplexities, because the noise of a seed is roughly a percentage.
+# Two things could have been different: the sentences and the seed. For the sentences we use the paired **bootstrap** of
+# [chapter 6.1](6_1_translation.ipynb), seed by seed, on the logarithm of the ratio of two perplexities, because the noise
+# of a seed is roughly a percentage.
 #
-# Of seeds we have six. Resampling six numbers can never leave their range, so we compute the noise of the seeds from
-# their standard deviation and **Student's t**. For six numbers t is 2.6 where the normal distribution has 1.96, and 5.8
-# after a correction for 24 comparisons. (For three it is 4.3 and 22.) But all rows repeat one experiment with the same
-# six seeds.
+# Of seeds we have six. Resampling six numbers can never leave their range, so the noise of the seeds comes from their
+# standard deviation and **Student's t**, which for six numbers is 2.6 where the normal distribution has 1.96. But all rows
+# repeat one experiment with the same six seeds, and a seed gives every row the same batches in the same order: what it does
+# to all rows alike cancels in a difference. The remaining standard deviation is the noise of a row and a seed when the mean
+# of each is taken away (a **randomized block design**, with 50 degrees of freedom). It is taken for all rows but those
+# that are clearly noisier.
 
 # %%
-from lab.experiments.significance import block_spread, holm
+from lab.experiments.significance import block_spread
 
 logs = {}
 for record in table_3["records"]:
@@ -422,58 +372,10 @@ for record in table_3["records"]:
 noise = block_spread(list(logs.values()))
 of_seeds = [sum(row[i] for row in logs.values()) / len(logs) for i in range(6)]
 moved = ", ".join(f"{mean - sum(of_seeds) / 6:+.1f}" for mean in of_seeds)
-print(f"the seeds move all rows by {moved} %; what is left has a standard deviation of {noise.sd:.1f} %")
-
-# %% tags=["hide-cell"]
-assert round(of_seeds[2] - sum(of_seeds) / 6, 1) == -2.5 and round(noise.sd, 1) == 3.1
-
-# %% mystnb={"image": {"alt": "Six points for each of base and ten rows, between minus 8 and plus 8 percent. Seeds 3 and 5 lie below zero in most rows, seed 4 above. The points of C1, C4 and E1 lie closer together than those of base, C6 and D3."}, "figure": {"caption": "The same model, data and settings, six seeds: perplexity of each seed against the mean of its row. One colour for each seed.", "name": "fig-var-seeds"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
-for seed in range(6):
-    off = [row[seed] - sum(row) / 6 for row in logs.values()]
-    ax.plot(off, "o", color=PALETTE[seed], markersize=5, label=f"seed {seed + 1}")
-ax.axhline(0, color="black", linewidth=0.8)
-ax.set_xticks(range(len(logs)), labels=list(logs), fontsize=9)
-ax.set(ylabel="against its row's mean (%)")
-ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-plt.show()
+print(f"the seeds move all rows by {moved} %\nthe remaining standard deviation is {noise.sd:.1f} %")
 
 # %% [markdown]
-# A seed gives every row the same batches in the same order, and an order that is lucky for one may be lucky for all: seed 3
-# moves the eleven rows by $-2.5$ % on average. In a *difference* of two rows with the same seed that part cancels. What is
-# left of a row and a seed, when the mean of the row and the mean of the seed are taken away, is the error of a
-# **randomized block design**: each seed is a block. We take that one standard deviation, 3.1 %, for all rows, with 50
-# degrees of freedom.
-#
-# It is an assumption that every row has the same noise. Where the differences of a row have more than 3.4 times the
-# common variance, which by chance happens to one row in a hundred, the row keeps its own noise and its t of 2.6.
-
-# %%
-show(block_spread, holm)
-
-# %% [markdown]
-# What do we gain? Two thousand times, we draw a base and ten rows that are all alike, with six seeds that move them
-# together, and count how often the interval of a difference holds the true value 0.
-
-# %%
-from scipy.stats import t
-
-generator = torch.Generator().manual_seed(2)
-draws, seeds = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((2000, 11, 6), (2000, 1, 6)))
-draws += 2 * seeds
-differences = draws[:, 1] - draws[:, 0]
-common = torch.tensor([block_spread(table).sd for table in draws.tolist()])
-of_six = t.isf(0.025, 5) * differences.std(1) / 6**0.5
-for label, half in (("its own six differences", of_six), ("all rows", t.isf(0.025, 50) * common * (2 / 6) ** 0.5)):
-    held = (differences.mean(1).abs() < half).double().mean().item()
-    print(f"noise from {label:26} the interval holds 0 in {100 * held:.1f} % of cases; half of it: {half.mean():.2f}")
-    assert 0.93 < held < 0.97
-
-# %% [markdown]
-# Both reach 95 %, provided that all rows have the same noise. The second is narrower by a sixth, and at the correction's
-# level by two fifths.
-#
-# One more correction is due. At a level of 5 %, one comparison in twenty comes out even where there is no difference, and
+# One more correction is needed. At a level of 5 %, one comparison in twenty comes out even where there is no difference, and
 # we make dozens. So we compute a **p-value** for each, the probability of a difference at least as large if the true one
 # were 0. **Holm's correction** then multiplies the smallest of $m$ p-values by $m$, the next by $m - 1$, and so on. Here
 # $m$ is 24: the perplexity of every row that we trained, and the few other comparisons that
@@ -483,40 +385,28 @@ for label, half in (("its own six differences", of_six), ("all rows", t.isf(0.02
 # ### The table
 #
 # Each line is the perplexity of a row against base's, in percent: the paper's, then ours with its 95 % interval before
-# the correction. A star marks a difference that counts. Where the star is missing, the bracket says how large a true
-# difference the test would have found in four of five such experiments.
+# the correction. The last column says whether the difference counts after it, or how large a true difference the test
+# would have found in four of five such experiments.
 
 # %%
 from lab.experiments.comparisons import compare, could_have_seen, counts
 
 p_of = corrected(results)
-
 def seen(one):  # the true difference, in percent, that four of five tests would find
     return abs(one.scaled(one.direction * could_have_seen(one, p_of)))
 
 compared = {one.row: one for one in compare(results, TEN, "ppl")}
-print(f"{'':22}{'paper':>7}   here, captions")
+lines = []
 for row in (row for row in TABLE_3 if row.id in TEN):
     one = compared[row.id]
     mean, low_end, high_end = map(one.scaled, one.found[:3])
-    told = "*" if counts(one, p_of) else f"[{seen(one):.0f} %]"
     paper = 100 * (row.ppl / rows["base"].ppl - 1)
-    print(f"{row.id:4}{row.name:18}{paper:+6.1f}   {mean:+6.1f} ({low_end:+6.1f} to {high_end:+6.1f}) {told}")
+    told = "counts" if counts(one, p_of) else f"would have found {seen(one):.0f} %"
+    lines.append((row.id, row.name, f"{paper:+.1f} %", f"{mean:+.1f} %", f"{low_end:+.1f} to {high_end:+.1f}", told))
+Table(("", "row", "paper", "here", "95 %", "corrected"), lines)
 
 # %% mystnb={"image": {"alt": "Ten points with intervals: the difference to base in the paper across, here upwards. B1, C6 and C4 are above zero in both, and D3 is below. C1 and D1, 24 and 17 in the paper, are at minus 18 and minus 29 here; big, minus 12 in the paper, is at plus 62. A3 and E1, zero in the paper, are at plus 14 and minus 15. A1 is at minus 8. D3, at minus 4, is hollow."}, "figure": {"caption": "Perplexity against base's, in percent: the paper's across, ours upwards, with 95 % intervals before the correction; filled where the difference counts after it. Dashed: equal.", "name": "fig-var-miniature"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.6, 4), layout="constrained")
-for row in (row for row in TABLE_3 if row.id in TEN):
-    one = compared[row.id]
-    x, (y, *ends) = 100 * (row.ppl / rows["base"].ppl - 1), map(one.scaled, one.found[:3])
-    ax.plot([x, x], ends, color=PALETTE[0])
-    ax.plot(x, y, "o", color=PALETTE[0], markersize=6, markerfacecolor=PALETTE[0] if counts(one, p_of) else "white")
-    side = -1 if row.id in ("C6", "D3", "A3") else 1
-    ax.annotate(row.id, (x, y), (6 * side, 0), textcoords="offset points", ha="left" if side > 0 else "right", va="center", fontsize=9)
-ax.axline((0, 0), slope=1, color="grey", linestyle="--", linewidth=0.8)
-ax.axhline(0, color="black", linewidth=0.6)
-ax.axvline(0, color="black", linewidth=0.6)
-ax.set(xlim=(-14, 28), xlabel="in the paper (%)", ylabel="here (%)")
-plt.show()
+variations_pictures.var_miniature(TABLE_3, TEN, compared, counts, p_of, rows)
 
 # %% [markdown]
 # What do we learn? Nine of the ten differences count, and they fall into two groups.
@@ -528,14 +418,14 @@ plt.show()
 #   positions beat sinusoids by 15 %, a single head beats eight by 8 %, and big, with twice base's width and three times its
 #   dropout, loses by 62 %. In 2,000 batches each caption is seen fewer than twice, where the paper's base saw its pairs some
 #   19 times ({ref}`an exercise <data-ex-epochs>`). Nothing is learned by heart so soon, so dropout has little to prevent,
-#   and a deep or wide model is still on its way. Glorot's initial values have a part in it: with scaled ones, in the earlier
-#   runs below and with as many tokens, one layer is worse by 25 to 27 %, as in the paper.
+#   and a deep or wide model is still on its way. In the earlier runs below, which differ in width, rate, steps and initial
+#   values at once, one layer is worse by 25 to 27 %, as in the paper; which of these makes the difference is not tested.
 #
 # No smoothing is better by 4 % with every seed (the paper: 5 %), but after the correction we cannot tell: the test would
 # have found 7 %.
 #
-# We looked twice: three seeds could not tell a single head, so we ran three more of every row. Who looks twice may err
-# twice, but with every p doubled the same differences count.
+# We looked twice: with three seeds the effect of a single head was not significant, so we ran three more of every row.
+# Looking twice doubles the risk of a false alarm, but even with every p doubled the same differences are significant.
 #
 # Where the miniature contradicts the paper, it does so early in training. A study that stopped here would choose a shallow
 # model without dropout.
@@ -554,29 +444,32 @@ assert all(seed < 0 for seed in compared["D3"].found.seeds)
 # %% [markdown]
 # ### Earlier runs: all rows, two corpora
 #
-# An earlier edition trained all twenty rows at another scale, on the everyday sentences and on the captions: every width
-# divided by 8, other initial values, 1,000 steps of 1,000 tokens with 200 of warm-up. We list those runs, since nine rows
-# have no others. Big took three times as many steps there, as in the paper. Without the encoder's self-attention the
-# perplexity of that base rises by 1.6 %, so they say little about attention. The intervals are without a correction, and the claims do not read them.
+# An earlier edition trained all twenty rows at another scale, on the everyday sentences and on the captions: every
+# width divided by 8, other initial values, 1,000 steps of 1,000 tokens with 200 of warm-up. We list those runs, since
+# nine rows have no others. Big took three times as many steps there, as in the paper. Without the encoder's
+# self-attention the perplexity of that base rises by 1.6 %, so they say little about attention. The intervals are
+# without a correction, and the claims do not read them.
 
 # %%
 corpora = {"everyday": "table_3_1000", "captions": "table_3_multi30k_1000"}
 early = {name: {row["id"]: row for row in results[file]["summary"]} for name, file in corpora.items()}
-print(f"{'':22}{'paper':>7}   {'everyday, 1,000 steps':30}captions, 1,000 steps")
+lines = []
 for row in TABLE_3[1:]:
-    line = f"{row.id:4}{row.name:18}{100 * (row.ppl / rows['base'].ppl - 1):+6.1f} "
+    line = [row.id, row.name, f"{100 * (row.ppl / rows['base'].ppl - 1):+.1f} %"]
     for name in corpora:
         of_base, difference = early[name]["base"]["ppl"]["mean"], early[name][row.id]["ppl_difference"]
         mean, low_end, high_end = (100 * difference[key] / of_base for key in ("mean", "low", "high"))
-        line += f"  {mean:+6.1f} ({low_end:+6.1f} to {high_end:+6.1f})".ljust(30)
-    print(line.rstrip())
+        line.append(f"{mean:+.1f} % ({low_end:+.1f} to {high_end:+.1f})")
+    lines.append(line)
+Table(("", "row", "paper", "everyday sentences", "captions"), lines)
 
 # %% [markdown]
 # ```{dropdown} Where this is
-# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/table_3.py`, `count_parameters`
-# beside them, `estimate`, `p_value` and `holm` in `book/lab/experiments/significance.py`, the miniature in
-# `book/lab/experiments/table_3`; `annotated-transformer variations` prints the listings. Tests: `tests/tables/test_table_3.py`,
-# `tests/tables/test_table_1.py`, `tests/lab/experiments/test_significance.py`, `tests/lab/experiments/test_miniature.py`.
+# Code: `TABLE_3` and `vocabulary_interval` in `annotated_transformer/tables/table_3.py`, `count_parameters` beside
+# them, `estimate`, `p_value` and `holm` in `book/lab/experiments/significance.py`, the miniature in
+# `book/lab/experiments/table_3`; `annotated-transformer variations` prints the listings. Tests:
+# `tests/tables/test_table_3.py`, `tests/tables/test_table_1.py`, `tests/lab/experiments/test_significance.py`,
+# `tests/lab/experiments/test_miniature.py`.
 # ```
 
 # %% [markdown]
@@ -637,8 +530,8 @@ assert round(1 / rows["base"].ppl, 3) == 0.203
 # ```{exercise} Count a row by hand
 # :label: ex-var-by-hand
 #
-# With 41,100 rows of width $d_{\mathrm{model}}$, how many parameters has base, and how many fewer has the row `d_ff=1024`? Do both round to what
-# the paper prints?
+# With 41,100 rows of width $d_{\mathrm{model}}$, how many parameters has base, and how many fewer has the row
+# `d_ff=1024`? Do both round to what the paper prints?
 # ```
 #
 # ```{admonition} Hint

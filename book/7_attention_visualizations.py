@@ -14,20 +14,16 @@
 # - say why a weight falls short of an explanation.
 #
 # You need [3.2 Attention](3_2_attention.ipynb), above all the multi-head equation. The paper's section 7, its conclusion,
-# is taken up in [After the paper](after_the_paper.ipynb).
+# is discussed in [After the paper](after_the_paper.ipynb).
 
 # %% tags=["hide-cell"]
-import io
 import math
+import textwrap
 
-import matplotlib.pyplot as plt
-import PIL.Image
 import torch
-from IPython.display import Image, display
-from matplotlib.colors import LinearSegmentedColormap
 from torch.testing import assert_close
 
-from annotated_transformer import Transformer, Translator, load_model, make_batch, perplexity, record_attention
+from annotated_transformer import Transformer, Translator, corpus, load_model, make_batch, perplexity, record_attention
 from lab.experiments.result_file import read_result
 from annotated_transformer.looking.explorer import explore_attention
 from annotated_transformer.looking.report import as_table
@@ -36,10 +32,10 @@ from annotated_transformer.looking.knock_out import knocked_out
 # %% tags=["hide-cell"]
 from statistics import median
 
-from lab.display import PALETTE, use_style
+from lab.display import Table, use_style
+from lab.pictures import attention as attention_pictures
 
 use_style()
-INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])
 
 # %% [markdown]
 # ## What the paper shows, and what it says
@@ -77,9 +73,9 @@ SPIRIT = ("It is in this spirit that a majority of American governments have pas
           "making the registration or voting process more difficult.")
 LAW = ("The Law will never be perfect, but its application should be just "
        "- this is what we are missing, in my opinion.")
-print(" ".join(tokenizer.pieces(tokenizer.encode(SPIRIT))[:24]), "...")
+print(" ".join(tokenizer.pieces(tokenizer.encode(SPIRIT))[:17]), "...")
 for translation in Translator(model, tokenizer).translate([SPIRIT, LAW]):
-    print(translation)
+    print(textwrap.fill(translation, 94))
 assert N * h == 12
 
 # %% [markdown]
@@ -87,39 +83,12 @@ assert N * h == 12
 # roughly "In this [half a word] it is that the American government has been exaggerated by American governments since
 # 200 900 processions" and "The law will never be perfect, but its job application should only be missed as we are
 # lacking." In politics the model is out of its depth, so let us ask what its attention is worth where it is at home, on
-# everyday sentences. For the pictures below we also write fifty such sentences ourselves. (They are so common that some
-# of them surely stand in the training data.)
+# everyday sentences. What we measure below we measure on sentences of the validation split, which share no sentence with
+# the training data.
 
-# %% tags=["hide-cell"]
-first = """I am tired. | Ich bin müde. / Tom is my brother. | Tom ist mein Bruder. / We have no time. | Wir haben keine Zeit.
-She speaks German very well. | Sie spricht sehr gut Deutsch. / The dog is sleeping. | Der Hund schläft.
-I have lost my keys. | Ich habe meine Schlüssel verloren. / Where is the train station? | Wo ist der Bahnhof?
-He bought a new car. | Er hat ein neues Auto gekauft. / I don't know what to do. | Ich weiß nicht, was ich tun soll.
-Can you help me? | Kannst du mir helfen? / They live in a small house. | Sie wohnen in einem kleinen Haus.
-Mary wants to go home. | Maria will nach Hause gehen. / It is raining today. | Heute regnet es.
-My father works in a hospital. | Mein Vater arbeitet in einem Krankenhaus. / How old are you? | Wie alt bist du?
-I will call you tomorrow. | Ich werde dich morgen anrufen. / Tom does not drink coffee. | Tom trinkt keinen Kaffee.
-This book is very interesting. | Dieses Buch ist sehr interessant. / The train was late. | Der Zug hatte Verspätung.
-The children are playing in the garden. | Die Kinder spielen im Garten. / What is your name? | Wie heißt du?
-She gave me a present. | Sie hat mir ein Geschenk gegeben. / I have to get up early. | Ich muss früh aufstehen.
-He is taller than his brother. | Er ist größer als sein Bruder. / Please close the window. | Bitte schließen Sie das Fenster.
-We went to the cinema yesterday. | Wir sind gestern ins Kino gegangen. / He did not say a word. | Er hat kein Wort gesagt."""
-
-# %% tags=["hide-cell"]
-second = """I think that she is right. | Ich glaube, dass sie recht hat. / I need more money. | Ich brauche mehr Geld.
-Tom can swim very fast. | Tom kann sehr schnell schwimmen. / She is afraid of dogs. | Sie hat Angst vor Hunden.
-I would like a glass of water. | Ich möchte ein Glas Wasser. / She was very happy. | Sie war sehr glücklich.
-He came back from Boston. | Er ist aus Boston zurückgekommen. / We are learning English. | Wir lernen Englisch.
-The weather is nice today. | Das Wetter ist heute schön. / I do not understand the question. | Ich verstehe die Frage nicht.
-You should see a doctor. | Du solltest zum Arzt gehen. / My sister likes to read. | Meine Schwester liest gern.
-There is a cat on the table. | Auf dem Tisch ist eine Katze. / Tom and Mary are friends. | Tom und Maria sind Freunde.
-He lost his job last year. | Er hat letztes Jahr seine Arbeit verloren. / Open your book, please. | Öffne bitte dein Buch.
-I saw him at school. | Ich habe ihn in der Schule gesehen. / Do you want to eat something? | Möchtest du etwas essen?
-The problem is not so simple. | Das Problem ist nicht so einfach.
-I have never been to Germany. | Ich war noch nie in Deutschland. / The old man was sitting alone. | Der alte Mann saß allein.
-We must leave before noon. | Wir müssen vor Mittag gehen. / Why did you come so late? | Warum bist du so spät gekommen?"""
-sentences = [tuple(pair.split(" | ")) for line in f"{first}\n{second}".splitlines() for pair in line.split(" / ")]
-assert len(sentences) == 50
+# %%
+held_out = corpus.load("tatoeba-en-de", "valid")
+print(len(held_out), "pairs, such as:", *held_out[0], sep="  ")
 
 # %% [markdown]
 # The **entropy** of a head's weights says, in bits, how sharp the head is:
@@ -145,7 +114,7 @@ print(as_table(report))
 # neither blurred nor frozen on one token; they use about 2 bits of the 3.7 that there are. So the pictures below come
 # from a model that *needs* its encoder's attention. (How much it needs each head we measure below.) That cannot be
 # taken for granted. The book's first model, trained at a higher rate and from other initial values, drew pictures that
-# looked as convincing, and lost only 2.5 BLEU of 24.7 without all of these heads. [5.3](5_3_optimizer.ipynb) shows what
+# looked as convincing, and lost only a tenth of its BLEU without all of these heads. [5.3](5_3_optimizer.ipynb) shows what
 # such a rate and such initial values do to attention.
 
 # %% tags=["hide-cell"]
@@ -155,7 +124,7 @@ assert min(layer["bleu"] for layer in report["layers"]) > 2
 assert all(1.5 < median(layer["entropy"]) < 2.3 for layer in report["layers"][:N]) and round(report["layers"][0]["uniform"], 1) == 3.7
 
 # %% [markdown]
-# ## To record the weights, and to read them
+# ## Recording and reading the weights
 #
 # For one head, with queries from $x$ and keys from $m$ (for self-attention, $m = x$), the picture shows
 #
@@ -166,7 +135,7 @@ assert all(1.5 < median(layer["entropy"]) < 2.3 for layer in report["layers"][:N
 # $$ (viz-weights)
 #
 # $A_{ij}$ is the share that query $i$ gives to key $j$: queries are rows, keys are columns, and rows sum to 1. The fused
-# kernel keeps $A$ to itself, so `record_attention` hooks in: before each attention module runs, it computes equation
+# kernel never returns $A$, so `record_attention` hooks in: before each attention module runs, it computes equation
 # {eq}`viz-weights` from the module's own inputs. The model's output stays as it is.
 
 # %%
@@ -183,23 +152,14 @@ for name, A in list(weights.items())[::4]:
 # %% [markdown]
 # The sums tell the axes apart, which helps, because a heat map carries no arrow. A column's sum has a
 # meaning of its own: how much attention a key gets from all queries together. In the decoder the mask helps as well: the
-# empty triangle must lie *above* the diagonal. The folded cell checks that weights times values, times $W^O$, are what the
-# module puts out.
+# empty triangle must lie *above* the diagonal. (A test of the package checks that weights times values, times $W^O$, are
+# what the module puts out.)
 
 # %% tags=["hide-cell"]
-outputs, attention = {}, model.encoder.layers[1].self_attention
-hook = attention.register_forward_hook(lambda module, args, output: outputs.update(x=args[0], output=output))
-with torch.inference_mode():
-    model.encode(source)
-hook.remove()
 assert len(weights) == 3 * N
 assert all(torch.allclose(A.sum(-1), torch.ones(A.shape[:-1])) for A in weights.values())
 encoder_A, decoder_A = weights["encoder.layers.1.self_attention"][0, 0], weights["decoder.layers.0.self_attention"][0, 0]
 assert (decoder_A.triu(1) == 0).all() and (encoder_A.sum(dim=0) - 1).abs().max() > 0.05
-with torch.inference_mode():
-    _, values = attention.keys_and_values(outputs["x"])
-    joined = (weights["encoder.layers.1.self_attention"] @ values).transpose(1, 2).flatten(-2)
-    assert_close(attention.W_O(joined), outputs["output"])
 
 # %% [markdown]
 # (section-viz-explorer)=
@@ -228,7 +188,7 @@ for maps, name in zip(explorer.maps, ("decoder.layers.{}.cross_attention", "enco
 # %% [markdown]
 # ## Figure 3: a distant dependency
 #
-# Does a head of ours connect *making* with *more difficult*? From here on we look at whole words: a word's weight *as a
+# Does one of our heads connect *making* with *more difficult*? From here on we look at whole words: a word's weight *as a
 # key* is the sum over its tokens, and *as a query* the mean.
 
 # %% tags=["hide-cell"]
@@ -257,50 +217,30 @@ def numbered(share):
     layer, head = divmod(share.argmax().item(), h)
     return share.max().item(), layer, head, f"layer {layer + 1}, head {head + 1}"
 
-torch.manual_seed(0)
-untrained = Transformer(model.config).eval()
+# %% tags=["hide-cell"]
+def fresh(seed):
+    torch.manual_seed(seed)
+    return Transformer(model.config).eval()
+
+untrained = [fresh(seed) for seed in range(20)]
 assert groups(["▁a", "▁m", "ak", "ing", "."]) == [[0], [1, 2, 3], [4]]
 
-# %% tags=["hide-cell"]
-def draw_lines(ax, words, heads, queries=None, bold=(), least=0.1):
-    """Queries above, keys below; a line's strength is the weight, its colour the head."""
-    for k, ((name, A), color) in enumerate(zip(heads.items(), PALETTE)):
-        shift = 0.12 * (k - (len(heads) - 1) / 2)  # lines of several heads end side by side
-        for i in range(len(words)) if queries is None else queries:
-            for j, weight in ((j, weight) for j, weight in enumerate(A[i].tolist()) if weight > least):
-                ax.plot((i, j + shift), (1, 0), color=color, alpha=min(1, 0.3 + weight), linewidth=0.8 + 2.2 * weight)
-        ax.plot([], [], color=color, label=name)
-    for j, word in enumerate(words):
-        style = {"rotation": 90, "ha": "center", "fontsize": 8.5, "weight": "bold" if word in bold else "normal"}
-        ax.text(j, 1.05, word, va="bottom", **style), ax.text(j, -0.05, word, va="top", **style)
-    ax.set(xlim=(-0.7, len(words) - 0.3), ylim=(0, 1))
-    ax.axis("off")
-
-# %% tags=["hide-cell"]
-def display_light(figure):
-    """Show a figure of many lines in 24 colours, at a quarter of the bytes."""
-    drawn, light = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, dpi=100, bbox_inches="tight")
-    plt.close(figure)
-    PIL.Image.open(drawn).convert("RGB").quantize(24, dither=PIL.Image.Dither.NONE).save(light, "PNG", optimize=True)
-    display(Image(light.getvalue()))
-
-# %% mystnb={"image": {"alt": "Two rows of the words of the sentence, queries above and keys below. Coloured lines, one colour for each of four heads of a layer, go down from making. More and difficult are in bold."}, "figure": {"caption": "The paper's Figure 3 in our encoder: where *making* looks, in the four heads of the layer whose best head gives most to *more difficult*. Queries above, keys below; weights of less than 0.1 are left out, here and below.", "name": "fig-viz-spirit"}} tags=["row-F3", "hide-input"]
+# %% tags=["row-F3"]
 words, W = read(SPIRIT)
 making, more = words.index("making"), words.index("more")
 found_3, layer, head, name_3 = numbered(W[:, :, making, more:more + 2].sum(-1))
-assert_close(W.sum(-1), torch.ones(W.shape[:-1]))
-assert words[more + 1] == "difficult" and found_3 > 2 / len(words)  # more than even weights
-figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
-draw_lines(ax, words, {f"{layer + 1}.{i + 1}": W[layer, i] for i in range(h)}, [making], ("making", "more", "difficult"))
-figure.legend(loc="outside lower center", ncols=h, frameon=False, title="layer.head", title_fontsize=8.5)
-plt.show()
+print(f"making -> more difficult: {name_3} gives {found_3:.2f}, even weights would give {2 / len(words):.2f}")
+assert words[more + 1] == "difficult" and found_3 > 2 / len(words)
+
+# %% mystnb={"image": {"alt": "Two rows of the words of the sentence, queries above and keys below. Coloured lines, one colour for each of four heads of a layer, go down from making. More and difficult are in bold."}, "figure": {"caption": "The paper's Figure 3 in our encoder: where *making* looks, in the four heads of the layer whose best head gives most to *more difficult*. Queries above, keys below; weights of less than 0.1 are left out, here and below.", "name": "fig-viz-spirit"}} tags=["hide-input"]
+attention_pictures.heads_of_layer(words, W, layer, making, ("making", "more", "difficult"))
 
 # %% [markdown]
-# Only thin lines reach *more difficult*: the best head gives 0.23 to the two words together. Is that much? We
-# *searched* for this head, and the largest of 12 numbers is large even where there is nothing to find. So here is a
-# control: the same search for every query of the sentence and every two neighbouring words at least as far away as
-# *more* is from *making*.
+# Only thin lines reach *more difficult*. Is what the best head gives to the two words together a lot? We
+# *searched* for this head, and the largest of 12 numbers is large even where there is nothing to find. So here are two
+# controls: the same search for every query of the sentence and every two neighbouring words at least as far away as
+# *more* is from *making*; and the same search in twenty models that were never trained, because one of them would be a
+# single draw.
 
 # %%
 def searches(W, width, far):
@@ -313,14 +253,20 @@ def verdict(share, control):
     as_good = (control >= share).double().mean().item()
     return f"{as_good:.0%} of {len(control)} searches do as well: {'no evidence' if as_good > 0.05 else 'worth a closer look'}"
 
-print(f"making -> more difficult: {name_3} gives {found_3:.2f}; the best untrained head "
-      f"{read(SPIRIT, untrained)[1][:, :, making, more:more + 2].sum(-1).max():.2f}")
-print(verdict(found_3, searches(W, 2, more - making)))
+print(f"making -> more difficult: {name_3} gives {found_3:.2f}.", verdict(found_3, searches(W, 2, more - making)))
+
+# %%
+def of_twenty(text, share):
+    """What the best head gives in each of the untrained models: smallest, median and largest, as text."""
+    best = sorted(share(read(text, one)[1]).max().item() for one in untrained)
+    return f"in 20 untrained models {best[0]:.2f} to {best[-1]:.2f}, median {median(best):.2f}"
+
+print("making -> more difficult:", of_twenty(SPIRIT, lambda A: A[:, :, making, more:more + 2].sum(-1)))
 
 # %% [markdown]
-# One search in eleven finds as much, so this head is no evidence, though its line looks good in a picture. Every "head that
-# does X" needs such a control; the paper gives none. The effect may well be real in its model, which had 4.5 million pairs to
-# learn from.
+# More than one search in twenty finds as much, so this head proves nothing, though its line looks good in a picture.
+# Every "head that does X" needs such a control; the paper gives none. The effect may well be real in its model, which
+# had 4.5 million pairs to learn from.
 
 # %% [markdown]
 # ## Figure 4: what a pronoun refers to
@@ -328,28 +274,25 @@ print(verdict(found_3, searches(W, 2, more - making)))
 # How much does *its* look at *Law*? We print the best share that any head gives to *Law*, and draw the layer of the
 # head that gives most to any one word beside *its* itself.
 
-# %% tags=["hide-cell"]
+# %% tags=["row-F4"]
 words, W = read(LAW)
 its, law, application = (words.index(word) for word in ("its", "Law", "application"))
-
-# %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of four heads of the last layer. Law and application are in bold; lines of three heads go to application, two of them strong, the fourth head's go to the comma and but, and none goes to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the four heads of the layer that holds the sharpest one.", "name": "fig-viz-law"}} tags=["row-F4", "hide-input"]
 found_4, *_, name_law = numbered(W[:, :, its, law])
 elsewhere = W[:, :, its].index_fill(-1, torch.tensor(its), 0.0)
 sharpest, layer_4, head_4, name_4 = numbered(elsewhere.amax(-1))
-untrained_4 = read(LAW, untrained)[1][:, :, its, law].max().item()
-print(f"its -> Law: at most {found_4:.2f} ({name_law}); untrained {untrained_4:.2f}")
+print(f"its -> Law: at most {found_4:.2f} ({name_law});", of_twenty(LAW, lambda A: A[:, :, its, law]))
 print(f"sharpest: {name_4} gives {sharpest:.2f} to {words[elsewhere[layer_4, head_4].argmax()]}")
-assert (round(untrained_4, 2), round(found_4, 2)) == (0.36, 0.04) and sharpest > 10 * found_4 and elsewhere[layer_4, head_4].argmax() == application
-figure, ax = plt.subplots(figsize=(6.6, 3.3), layout="constrained")
-draw_lines(ax, words, {f"{layer_4 + 1}.{i + 1}": W[layer_4, i] for i in range(h)}, [its], ("its", "Law", "application"))
-figure.legend(loc="outside lower center", ncols=h, frameon=False, title="layer.head", title_fontsize=8.5)
-plt.show()
+assert sharpest > 5 * found_4 and elsewhere[layer_4, head_4].argmax() == application
+
+# %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of four heads of the last layer. Law and application are in bold; lines of three heads go to application, two of them strong, the fourth head's go to the comma and but, and none goes to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the four heads of the layer that holds the sharpest one.", "name": "fig-viz-law"}} tags=["hide-input"]
+attention_pictures.heads_of_layer(words, W, layer_4, its, ("its", "Law", "application"))
 
 # %% [markdown]
 # The picture is as sharp as the paper's, and shows something else. Our *its* looks at what is owned, the *application*,
-# and hardly at the owner. The best untrained head gives *Law* 0.36, the best trained one 0.04, so a large share of one
-# word in one sentence says little by itself. Does the same head do this in other sentences? We take eight with *its*, in
-# which we know the owner and the thing, and the same searches in an untrained model as a control.
+# and hardly at the owner: even the median untrained model has a head that gives *Law* more than our best head does. (The
+# luckiest of the twenty gives it a third. Had we drawn that one alone, we would have told a stronger story.) So a large
+# share of one word in one sentence says little by itself. Does the same head do this in other sentences? We take eight
+# with *its*, in which we know the owner and the thing, and the same searches in the untrained models as a control.
 
 # %% tags=["hide-cell"]
 OWNED = {"The old house has lost its roof.": "house roof", "The dog lost its ball.": "dog ball",
@@ -367,10 +310,12 @@ def shares_of_its(of):
     return torch.stack(found)
 
 # %%
-its_gives, control_4 = shares_of_its(model), shares_of_its(untrained).mean(0)
+its_gives, controls = shares_of_its(model), torch.stack([shares_of_its(one).mean(0).amax((1, 2)) for one in untrained])
 owner, thing = its_gives[:, :, layer_4, head_4].mean(0).tolist()
 print(f"{name_4}, in eight other sentences: {thing:.2f} to the thing, {owner:.2f} to the owner")
-print(f"the best untrained head: {control_4[1].max():.2f} to the thing, {control_4[0].max():.2f} to the owner")
+for side, name in enumerate(("owner", "thing")):
+    low, high = controls[:, side].min(), controls[:, side].max()
+    print(f"the best head of each untrained model: {low:.2f} to {high:.2f} to the {name}, median {controls[:, side].median():.2f}")
 print(f"the best head for the owner: {its_gives.mean(0)[0].max():.2f}")
 of_the = [A[layer_4, head_4, 0, words.index(names.split()[0])]
           for text, names in OWNED.items() for words, A in [read(text)]]
@@ -381,28 +326,19 @@ for text in ("The company sold its new building.", "This city is known for its o
 # %% mystnb={"image": {"alt": "Pairs of horizontal bars for nine sentences: the share that one head's its gives to the thing owned, mostly long, and to the owner, short everywhere."}, "figure": {"caption": "What *its* gives to the thing and to its owner, in the head that was found in the sentence about the Law (first pair of bars).", "name": "fig-viz-control"}} tags=["hide-input", "row-F4"]
 bars = {"The Law ... its application": W[layer_4, head_4, its, [law, application]],
         **{text: found[:, layer_4, head_4] for text, found in zip(OWNED, its_gives)}}
-figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
-for shift, side, color in ((-0.2, 1, PALETTE[0]), (0.2, 0, PALETTE[1])):
-    ax.barh([y + shift for y in range(len(bars))], [share[side] for share in bars.values()], 0.36,
-            color=color, label=("the owner", "the thing")[side])
-ax.set_yticks(range(len(bars)), labels=bars, fontsize=8)
-ax.set(xlabel=f"share, {name_4}", xlim=(0, 1))
-ax.invert_yaxis()
-figure.legend(loc="outside upper center", ncols=2, frameon=False)
-assert thing > 2 * control_4[1].max() and thing > 3 * owner
-assert (its_gives[:, 1, layer_4, head_4] > 0.5).sum() == 7
-plt.show()
+attention_pictures.viz_control(name_4, bars)
+assert thing > controls[:, 1].max() and thing > 3 * owner and (its_gives[:, 1, layer_4, head_4] > 0.5).sum() >= 6
+
 
 # %% [markdown]
-# The find holds in seven of the eight. (In the eighth, *The company sold its new building*, head 3.1 gives the thing
-# 0.08, and head 3.4 does the job, with 0.87.) German tells us what it is good for: the *ending* of *sein-* agrees with
-# the thing (*seine Anwendung*, *sein Dach*), so whoever translates *its* must look there. From *The* and *This* the
-# same head gives nearly everything to the noun: it joins a determiner to its noun, and *der*, *die* or *das* depends on
-# that noun too. The *stem* of *sein-* depends on the owner: what belongs to a feminine noun such as *Firma* or *Stadt*
-# is *ihr*. This model looks at no owner (its best head gives it no more than the best untrained one), and its two
-# translations above have *sein*, which is wrong. So the head follows grammar, and is no evidence of anaphora. Had we
-# searched only for *Law*, we should have found nothing; had we trusted one sharp picture, we might have told the wrong
-# story about it.
+# The finding holds in all of the eight, or in all but one or two, where another head of the layer does the job. German
+# tells us what it is good for: the *ending* of *sein-* agrees with the thing (*seine Anwendung*, *sein Dach*), so
+# whoever translates *its* must look there. From *The* and *This* the same head gives nearly everything to the noun: it
+# joins a determiner to its noun, and *der*, *die* or *das* depends on that noun too. The *stem* of *sein-* depends on
+# the owner: what belongs to a feminine noun such as *Firma* or *Stadt* is *ihr*. This model looks at no owner (its best
+# head is within the range of the untrained ones), and its two translations above have *sein*, which is wrong. So the
+# head follows grammar, and is no evidence of anaphora. Had we searched only for *Law*, we would have found nothing; had
+# we trusted one sharp picture, we might have told the wrong story about it.
 
 # %% [markdown]
 # ## A minimal pair tests a reading
@@ -412,9 +348,9 @@ plt.show()
 # **minimal pair** is a far better instrument than one sentence: if a head follows what *it* means, its weight must
 # move. In the article it does, in one of eight heads of the last encoder layer. For each noun we take our best head in
 # the first sentence, among layers 2 and 3, and count a change of more than 0.1 as a move. (In layer 1 a head cannot
-# pass: there the vectors of *it*, *animal* and *street* have not yet met the last word.)
+# pass: there the vectors of *it*, *animal* and *street* have not yet been mixed with the last word.)
 
-# %% mystnb={"image": {"alt": "Two drawings of two rows of words with lines from it, for the sentences with tired and with wide. Blue lines are the head that looks most at animal, orange lines the head that looks most at street."}, "figure": {"caption": "The minimal pair in our encoder: the lines of *it* in the best head for *animal* and the best head for *street*, chosen in the first sentence.", "name": "fig-viz-pair"}} tags=["row-F7", "hide-input", "nbval-ignore-output"]
+# %% tags=["row-F7", "nbval-ignore-output"]
 pair = {last: read(f"The animal didn't cross the street because it was too {last}.") for last in ("tired", "wide")}
 words = pair["tired"][0]
 it, best = words.index("it"), {}
@@ -422,18 +358,18 @@ for noun in ("animal", "street"):  # in layers 2 and 3
     tired, wide = (A[:, :, it, words.index(noun)] * (torch.arange(N) > 0)[:, None] for _, A in pair.values())
     _, layer, head, name = numbered(tired)
     best[f"{name} (best for {noun})"] = layer, head
-    largest, *_, moved = numbered((wide - tired).abs())
-    print(f"it -> {noun}: {name}: {tired[layer, head]:.2f} (tired), {wide[layer, head]:.2f} (wide); largest move {largest:.2f}, {moved}")
-assert pair["wide"][0][:-3] == words[:-3] and pair["wide"][0] != words and moved == "layer 3, head 4" and largest > 0.1
-figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.9), layout="constrained")
-for ax, (drawn, A) in zip(axes, pair.values()):
-    draw_lines(ax, drawn, {name: A[i, j] for name, (i, j) in best.items()}, [it], ("it", "animal", "street"))
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-plt.show()
+    largest, *at, moved = numbered((wide - tired).abs())
+    print(f"it -> {noun}: {name}: {tired[layer, head]:.2f} (tired), {wide[layer, head]:.2f} (wide); "
+          f"largest move {largest:.2f}, {moved}")
+best[f"{moved} (moves most)"] = tuple(at)
+assert pair["wide"][0][:-3] == words[:-3] and pair["wide"][0] != words and 0.05 < largest < 1
+
+# %% mystnb={"image": {"alt": "Two drawings of two rows of words with lines from it, for the sentences with tired and with wide. Blue lines are the head that looks most at animal, orange lines the head that looks most at street, green lines the head that moves most."}, "figure": {"caption": "The minimal pair in our encoder: the lines of *it* in the best head for *animal* and the best head for *street*, chosen in the first sentence, and in the head that moves most.", "name": "fig-viz-pair"}} tags=["hide-input"]
+attention_pictures.viz_pair(pair, best, it, ("it", "animal", "street"))
 
 # %% [markdown]
-# The two best heads stay where they are: they look at nouns in general, say. One head of the eight moves by more than
-# 0.1: layer 3, head 4 gives *street* 0.07 with *tired* and 0.19 with *wide*. Found by a search in a single pair, it is
+# The two best heads stay where they are: perhaps they simply look at nouns. One head of the eight moves by more than
+# 0.1, and gives *street* more with *wide*. Found by a search in a single pair, it is
 # a hypothesis to test. Does the model need to know at all? In German the pronoun must agree with its noun (*das Tier,
 # es*; *die Straße, sie*), so for this pair it does. Evidence takes thousands of sentences: {cite:t}`muller2018large`
 # let models choose German pronouns in 12,000 of them, and {cite:t}`voita2018context` compare attention with
@@ -446,7 +382,7 @@ plt.show()
 # sentence. The difference between two heads is the share of weight that we would have to move to turn one into
 # the other, averaged over the queries.
 
-# %% mystnb={"image": {"alt": "Two drawings, one above the other, of the sentence about the Law: words above and below, with lines from every query to its keys, for the two most different heads of a layer."}, "figure": {"caption": "The paper's Figure 5 in our encoder: the two heads of layer 2 that differ most on this sentence, with all weights above 0.1.", "name": "fig-viz-two-heads"}} tags=["row-F5", "hide-input"]
+# %% tags=["row-F5"]
 def differences(W):
     """(N, h, h): the share of the weight to move from one head to another, mean over the words as queries."""
     W = W[:, :, :-1]
@@ -455,58 +391,75 @@ def differences(W):
 words, W = read(LAW)
 apart = differences(W)[1]
 two = divmod(apart.argmax().item(), h)
-figure, axes = plt.subplots(2, 1, figsize=(6.6, 5.4), layout="constrained")
-for ax, i in zip(axes, sorted(two)):
-    draw_lines(ax, words, {f"{i + 1}": W[1, i]})
-    ax.text(-1.6, 0.5, f"layer 2, head {i + 1}", rotation=90, va="center")
+print(f"heads {two[0] + 1} and {two[1] + 1} of layer 2: {apart.max():.2f} of the weight to move")
 assert apart.max() > 0.5
-display_light(figure)
+
+# %% mystnb={"image": {"alt": "Two drawings, one above the other, of the sentence about the Law: words above and below, with lines from every query to its keys, for the two most different heads of a layer."}, "figure": {"caption": "The paper's Figure 5 in our encoder: the two heads of layer 2 that differ most on this sentence, with all weights above 0.1.", "name": "fig-viz-two-heads"}} tags=["hide-input"]
+attention_pictures.viz_two_heads(words, W[1], two)
 
 # %% [markdown]
-# The two differ plainly, but have they *learned* to differ? Heads with random weights differ as well, so our control is a
-# model that was never trained.
+# The two differ plainly, but have they *learned* to differ? Heads with random weights differ as well, so our control are
+# the twenty models that were never trained.
 
 # %% tags=["row-F5"]
-between_heads = {name: torch.stack([differences(read(english, of)[1]).sum((1, 2)) / (h * (h - 1)) for english, _ in sentences]).mean(0)
-                 for name, of in (("trained", model), ("untrained", untrained))}
-for name, layers in between_heads.items():
-    print(f"{name:9s} weight to move between two heads:", ", ".join(f"layer {i + 1} {x:.2f}" for i, x in enumerate(layers)))
-more_apart = [i + 1 for i in range(N) if between_heads["trained"][i] > between_heads["untrained"][i] + 0.02]
+def apart_in(of, texts):
+    return torch.stack([differences(read(english, of)[1]).sum((1, 2)) / (h * (h - 1)) for english, _ in texts]).mean(0)
+
+learned = apart_in(model, held_out[:50])
+drawn = torch.stack([apart_in(one, held_out[:10]) for one in untrained])
+for i in range(N):
+    print(f"layer {i + 1}: weight to move between two heads {learned[i]:.2f}; untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
+more_apart = [i + 1 for i in range(N) if learned[i] > drawn[:, i].max()]
 assert more_apart
-print(f"clearly farther apart than before training: layers {more_apart}")
+print(f"farther apart than in any of the twenty: layers {more_apart}")
 
 # %% [markdown]
 # "The heads clearly learned to perform different tasks" is thus more than a picture can show, and partly right: heads differ
-# from the start, those of our layer 1 even more than after training, and in layers 2 and 3 training has driven them apart.
+# from the start, and training has driven them apart in the layers named above.
 # Here are all 12 on the sentence about the car.
 
-# %% mystnb={"image": {"alt": "Twelve small drawings in three rows of four, a row for each encoder layer: the ten words and marks above and below as positions, with a line from each query to its keys. The words are written below the last row."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each drawing the words are queries above and keys below, in the order written under the last row.", "name": "fig-viz-all-heads"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Twelve small heat maps in three rows of four, a row for each encoder layer: queries down, keys across, for the ten words and marks of the sentence. Some maps have a dark diagonal, some a dark last column, some are grey all over."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each map queries are rows and keys are columns, in the order of the sentence; the last column is its end.", "name": "fig-viz-all-heads"}} tags=["hide-input"]
 words, W = read(source_text)
-figure, axes = plt.subplots(N, h, figsize=(6.6, 3.9), layout="constrained")
-for layer, row in enumerate(axes):
-    for head, ax in enumerate(row):
-        for i, weights_of_i in enumerate(W[layer, head].tolist()):
-            for j, weight in enumerate(weights_of_i):
-                if weight > 0.1:
-                    ax.plot((i, j), (1, 0), color=PALETTE[0], alpha=min(1, 0.2 + weight), linewidth=0.4 + 1.5 * weight)
-        ax.set(yticks=[], ylim=(0, 1), xlim=(-0.6, len(words) - 0.4), title=f"{layer + 1}.{head + 1}")
-        ax.set_xticks(range(len(words)), labels=words if layer == N - 1 else [], rotation=90, fontsize=8)
-        ax.tick_params(length=0)
-        ax.spines[:].set_visible(False)
-display_light(figure)
+attention_pictures.viz_all_heads(words, W)
 
-# %% tags=["row-F5", "hide-cell"]
-eos_share, previous = W[..., -1].mean(-1), W.diagonal(-1, 2, 3).mean(-1)
-spread_out = -torch.special.xlogy(W, W).sum(-1).mean(-1) / math.log(2)
-assert eos_share[0, :3].min() > 0.3 and eos_share[2].min() > 0.2 and previous.argmax() == 2 * h + 2
-assert spread_out.argmax() == h + 1 and spread_out.max() > math.log2(len(words)) - 0.5
+# %% tags=["row-F5", "nbval-ignore-output"]
+columns = {"end": W[..., -1].mean(-1), "word before": W.diagonal(-1, 2, 3).mean(-1),
+           "spread": -torch.special.xlogy(W, W).sum(-1).mean(-1) / math.log2(len(words)) / math.log(2)}
+for name, share in columns.items():
+    print(f"{name:12} most in head {divmod(share.argmax().item(), h)[0] + 1}.{share.argmax().item() % h + 1}: {share.max():.2f}")
+assert columns["end"].max() > 0.3 and columns["word before"].max() > 0.3 and columns["spread"].max() > 0.7
 
 # %% [markdown]
 # Three patterns have been described again and again, in BERT {cite}`clark2019what` and in translation models
 # {cite}`voita2019analyzing`: parallel lines (the word before, after, or itself), a **fan** that meets in one key (most
-# often the end or a full stop), and a **blur** over much of the sentence. Next to them both papers find a few heads that agree well with
-# grammar. Ours has all of these: fans that meet in the end of the sentence in layers 1 and 3, a blur in 2.2, parallel lines
-# in 3.3 (the word before), and in 3.1 the head for determiners.
+# often the end or a full stop), and a **blur** over much of the sentence. Next to them both papers find a few heads
+# that agree well with grammar. Ours has all of these: columns at the end of the sentence, a head that looks at the word
+# before, a blur, and the head for determiners.
+#
+# ### Are early layers local, and late ones not?
+#
+# So it is often told. We measure how far a word looks, in words, without the end of the sentence, as a share of what even
+# weights would give, and compare with the untrained models:
+
+# %% tags=["nbval-ignore-output"]
+def reach(of, texts):
+    """Mean distance between query and key, of each layer, over that of even weights."""
+    found = []
+    for english, _ in texts:
+        A = read(english, of)[1][..., :-1, :-1]
+        away = (torch.arange(A.size(-1))[:, None] - torch.arange(A.size(-1))).abs()
+        found.append((A * away).sum((-2, -1)).mean(1) / A.sum((-2, -1)).mean(1) / away.double().mean())
+    return torch.stack(found).mean(0)
+
+longer = [pair for pair in held_out if len(pair[0].split()) > 5][:40]
+ours, drawn = reach(model, longer), torch.stack([reach(one, longer[:10]) for one in untrained])
+for i in range(N):
+    print(f"layer {i + 1}: {ours[i]:.2f}; untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
+assert (ours < drawn.min(0).values - 0.1).all() and ours.argmin() == 0
+
+# %% [markdown]
+# Below 1 a layer is more local than even weights: all three are, and no untrained model is. Layer 1 is the most local, and
+# the other two hardly differ, so the saying is half right here. In three layers that is all one can ask.
 
 # %% [markdown]
 # ## Encoder-decoder attention: a soft alignment
@@ -547,18 +500,7 @@ for i in range(N):
 assert scores["predicts"][-1] > scores["queries"][-1]
 
 # %% mystnb={"image": {"alt": "Three maps of encoder-decoder attention on white, one for each layer: predicted German words down, English words across. Orange boxes mark the alignment by hand; gekauft comes late in German, bought in the middle in English."}, "figure": {"caption": "Encoder-decoder attention, mean of a layer's heads. A row is labelled with the word that it predicts; boxes are the alignment by hand. *gekauft* (bought) comes at the end in German.", "name": "fig-viz-cross"}} tags=["hide-input"]
-german, english, A = by_word(crosses[0], crosses[0].predicts)
-figure, axes = plt.subplots(1, N, figsize=(6.8, 3.2), layout="constrained", sharey=True)
-for layer, ax in enumerate(axes):
-    image = ax.imshow(A[layer].mean(0), cmap=INK, vmin=0, vmax=1)
-    ax.set_xticks(range(len(english)), labels=english, rotation=90, fontsize=8)
-    ax.set_yticks(range(len(german)), labels=german, fontsize=8)
-    ax.set(title=f"layer {layer + 1}", ylabel="" if layer else "query, by what it predicts")
-    for target, source_word in (link.split("-") for link in ALIGNED[0][2].split()):
-        corner = (english.index(source_word) - 0.5, german.index(target) - 0.5)
-        ax.add_patch(plt.Rectangle(corner, 1, 1, fill=False, edgecolor=PALETTE[1], linewidth=1.2))
-figure.colorbar(image, ax=axes, label="weight", shrink=0.7)
-plt.show()
+attention_pictures.viz_cross(*by_word(crosses[0], crosses[0].predicts), ALIGNED[0][2])
 
 # %% [markdown]
 # In the last layer the alignment belongs to the word that is being *predicted*: the search for the next word is what that
@@ -569,12 +511,12 @@ plt.show()
 # %% [markdown]
 # ## All heads, described by numbers
 #
-# What does a head do on average? We split the attention of every word in the fifty sentences into five parts: on the end of the sentence (*eos*), on
-# the token before, on itself, on the token after, and the rest.
+# What does a head do on average? We split the attention of every word in a hundred held-out sentences into five parts:
+# on the end of the sentence (*eos*), on the token before, on itself, on the token after, and the rest.
 
 # %% tags=["hide-cell"]
-pairs = [(tokenizer.encode(english), tokenizer.encode(german)) for english, german in sentences]
-batch = make_batch(pairs)
+pairs = [(tokenizer.encode(english), tokenizer.encode(german)) for english, german in held_out]
+batch = make_batch(pairs[:100])
 with record_attention(model) as weights, torch.inference_mode():
     model(batch.source, batch.target_in)
 A = torch.stack([weights[f"encoder.layers.{i}.self_attention"] for i in range(N)])  # (N, B, h, L, S)
@@ -589,27 +531,20 @@ bits = (-torch.special.xlogy(A, A).sum(-1) / math.log(2) * word).sum((1, 3)) / w
 even_bits = ((batch.source != model.config.pad_id).sum(1).log2() * word.sum((1, 2))).sum() / word.sum()
 assert all(((part > -1e-5) & (part < 1 + 1e-5)).all() for part in profile.values()) and (bits > -1e-4).all()
 
-# %% mystnb={"image": {"alt": "Left: twelve stacked horizontal bars, one for each encoder head, which split its attention into previous token, itself, next token, end of sentence and other. Right: the entropy of each head in bits, as dots, with a dashed line for even weights."}, "figure": {"caption": "Every encoder head on the fifty sentences. Left: where the attention of a word goes. Right: its entropy; the dashed line is that of even weights.", "name": "fig-viz-measures"}} tags=["hide-input"]
-names = [f"{layer}.{head}" for layer in range(1, N + 1) for head in range(1, h + 1)]
-figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 4), layout="constrained", sharey=True, width_ratios=(2.2, 1))
-start = torch.zeros(N * h)
-for (name, part), color in zip(profile.items(), (*PALETTE[:4], "#BBBBBB")):
-    left.barh(names, part.flatten(), left=start, color=color, label=name)
-    start += part.flatten()
-assert_close(start, torch.ones(N * h))
-right.plot(bits.flatten(), names, "o", markersize=4)
-right.axvline(even_bits, linestyle="--", color="grey")
-left.set(xlabel="share of the attention", ylabel="layer.head", xlim=(0, 1))
-left.invert_yaxis()
-right.set(xlabel="entropy (bits)", xlim=(-0.1, None))
-figure.legend(loc="outside upper left", ncols=5, frameon=False)
-plt.show()
+# %% mystnb={"image": {"alt": "Left: twelve stacked horizontal bars, one for each encoder head, which split its attention into previous token, itself, next token, end of sentence and other. Right: the entropy of each head in bits, as dots, with a dashed line for even weights."}, "figure": {"caption": "Every encoder head on a hundred sentences. Left: where the attention of a word goes. Right: its entropy; the dashed line is that of even weights.", "name": "fig-viz-measures"}} tags=["hide-input"]
+attention_pictures.viz_measures(profile, bits, even_bits)
 
 # %% [markdown]
-# In our model six of the twelve heads give 40 to 50 percent of their weight to `</s>`. A sharp head may still have
+# In our model about half of the heads give more of their weight to `</s>` than to anything else. A sharp head may still have
 # found nothing: one that gives all its weight to *eos* has 0 bits. {cite:t}`clark2019what` see the same with `[SEP]` in
 # BERT, and read it as heads with **nothing to do**. Weights must sum to 1, so a head with nothing to add needs a place
 # to rest, and exercise {ref}`ex-viz-norms` tests that reading.
+#
+# In language models the resting place is the *first* token, which every later one can see, and it is called an **attention
+# sink**. {cite:t}`xiao2024efficient` found what hangs on it: a model that keeps the keys of the last tokens only breaks
+# down as soon as the first few are dropped, and works for millions of tokens if these four are kept.
+# {cite:t}`gu2025when` see sinks appear in every language model that they train, and vanish where weights need not sum to
+# 1. OpenAI's gpt-oss {cite}`openai2025gptoss` gives each head a learned number in the softmax's denominator to rest on.
 
 # %% [markdown]
 # ## What the model loses without a head
@@ -621,16 +556,7 @@ plt.show()
 # $$ (viz-sum)
 #
 # If we set $W_i^O = 0$, head $i$ is gone and the others are as they were. `knocked_out` does that for the length of a
-# `with` block. We remove each of the 36 heads in turn and measure the loss on the fifty sentences, in nats per token.
-
-# %% tags=["hide-cell"]
-with torch.inference_mode():
-    x, A_x = outputs["x"], explorer.maps[1].weights[1][None]  # layer 2 on the sentence about the car
-    terms = [(A_x @ values)[:, i] @ attention.W_O.weight.unflatten(1, (h, -1))[:, i].T for i in range(h)]
-    assert_close(sum(terms), outputs["output"])
-    with knocked_out((attention, 1)):
-        assert_close(attention(x, x), outputs["output"] - terms[1])
-    assert_close(attention(x, x), outputs["output"])
+# `with` block. We remove each of the 36 heads in turn and measure the loss on 300 held-out sentences, in nats per token.
 
 # %% tags=["nbval-ignore-output"]
 modules = {f"{name}, layer {i + 1}": getattr(layer, part)
@@ -640,57 +566,75 @@ modules = {f"{name}, layer {i + 1}": getattr(layer, part)
            for i, layer in enumerate(layers)}
 all_heads = [(module, i) for module in modules.values() for i in range(h)]
 
-def loss_without(*heads):
+def loss_without(*heads, on=pairs[:300]):
     with knocked_out(*heads):
-        return math.log(perplexity(model, pairs))
+        return math.log(perplexity(model, on))
 
 whole = loss_without()
 change = torch.tensor([loss_without(head) - whole for head in all_heads]).view(-1, h)
 print(f"whole model: {whole:.3f} nats; one head less costs {change.median():.4f} (median) to {change.max():.3f} (most)")
 
 # %% mystnb={"image": {"alt": "Map of the change of the loss when one head is removed: nine rows for three attentions in three layers, four columns for heads, with the number written in each cell and a colour bar."}, "figure": {"caption": "What the model loses without one head: change of the loss in nats per token. Darker is worse.", "name": "fig-viz-knock-out"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(5.8, 3.2), layout="constrained")
-image = ax.imshow(change, cmap=INK, aspect="auto", vmin=0)
-for row in range(len(modules)):
-    for i in range(h):
-        color = "white" if change[row, i] > 0.4 * change.max() else "black"
-        ax.text(i, row, f"{change[row, i]:.3f}", ha="center", va="center", color=color, fontsize=8)
-ax.set_yticks(range(len(modules)), labels=modules)
-ax.set_xticks(range(h), labels=range(1, h + 1))
-ax.set_xlabel("head")
-figure.colorbar(image, ax=ax, label="nats per token")
-assert change.max() > 0.02 and change.median() < change.max() / 4
+attention_pictures.viz_knock_out(change, modules)
+assert change.max() > 0.02 and change.median() < change.max() / 3
 assert change.argmax().item() // h >= 2 * N  # in the encoder-decoder attention
-plt.show()
 
 # %% [markdown]
 # ```{translator} knock-out
 # :text: Tom sold his car because it was old.
 # ```
 #
-# The four heads of the last encoder-decoder attention cost most, 0.08 to 0.10 nats each: here the decoder looks at the
-# source for the last time before it chooses a token. The median head costs 0.002, and eight of the 36 can be removed one at a time
-# without harm. These are common sentences, on which the model's loss is 0.21 nats, against 1.78 on the test split. One
-# at a time is a weak test, since other heads can do a missing one's work. So we remove more and more heads, the
-# cheapest first.
+# Heads of the encoder-decoder attention cost most: through them the decoder learns of the source. Its three layers do not
+# share that work evenly:
+
+# %% tags=["nbval-ignore-output"]
+cross = [[(layer.cross_attention, i) for i in range(h)] for layer in model.decoder.layers]
+for name, heads in (("layer 3", cross[2]), ("layers 1 and 2", cross[0] + cross[1]), ("all three", sum(cross, []))):
+    print(f"without the encoder-decoder attention of {name:14} {loss_without(*heads) - whole:+.2f} nats")
+assert loss_without(*sum(cross, [])) - whole > loss_without(*cross[2]) - whole > 0
+
+# %% [markdown]
+# One head at a time is a weak test, since other heads can do a missing one's work. So we remove more and more heads, the
+# cheapest first. The order is chosen on the 300 sentences above; the loss is measured on 300 others, else the curve would
+# look better than it is.
+
+# %% tags=["nbval-ignore-output"]
+order, counts, others = change.flatten().argsort(), [*range(0, 36, 4), 36], pairs[300:600]
+curve = [loss_without(*(all_heads[j] for j in order[:count]), on=others) - loss_without(on=others) for count in counts]
+print("8, 12 and 16 heads removed:", *(f"{curve[counts.index(n)]:+.2f}" for n in (8, 12, 16)), "nats")
+assert abs(curve[0]) < 1e-6 and curve[-1] > 1 and curve[counts.index(8)] < 0.25 * curve[-1]
 
 # %% mystnb={"image": {"alt": "Line chart of the change of the loss against the number of heads removed, from none to all 36, the cheapest first: flat up to 8, rising from 12 on, steepest after 28."}, "figure": {"caption": "Heads removed one after the other, the cheapest first. The last point has no attention at all.", "name": "fig-viz-pruning"}} tags=["hide-input"]
-order, counts = change.flatten().argsort(), [*range(0, 36, 4), 36]
-curve = [loss_without(*(all_heads[j] for j in order[:count])) - whole for count in counts]
-ax = plt.subplots(figsize=(5, 2.4), layout="constrained")[1]
-ax.plot(counts, curve, marker="o")
-ax.set(xlabel="heads removed of 36, cheapest first", ylabel="change of the loss\n(nats per token)", xticks=counts)
-assert abs(curve[0]) < 1e-6 and curve[-1] > 1 and curve[counts.index(8)] < 0.25 * curve[-1]
-plt.show()
+attention_pictures.viz_pruning(counts, curve)
 
 # %% [markdown]
 # {cite:t}`michel2019sixteen` draw this curve for a large translation model and for BERT: 20 and 40 percent of the heads
-# go without noticeable harm. Here eight of 36 heads, 22 percent, go for 0.02 nats; twelve cost 0.12, and sixteen 0.28.
+# go without noticeable harm. Ours has the price that is printed above.
 # {cite:t}`voita2019analyzing` let training choose, and remove 38 of 48 encoder heads for 0.15 BLEU; those that stay
 # mostly have a recognisable role. We should keep in mind that removal says what *this* model depends on, while one
 # trained without the head may do as well, and that a head replaced by zeros gives the next layer norm an input that it
-# has never seen. ([Chapter 5.3](5_3_optimizer.ipynb) therefore measures it in a second way, with weights that are all
-# equal.)
+# has never seen. So the next measurement has
+# a second column, in which attention stays and all its weights are equal, so that it cannot choose. It asks which sentences
+# need the encoder's self-attention, by their length and by words that mark a construction.
+
+# %%
+by_kind = read_result("results/attention_by_kind.json")
+nothing, even = by_kind["records"]
+rows = [(one.get("construction") or "{} to {} words".format(*one["words"]), one["sentences"], *(
+         f"{kind['nats']:+.2f} ({kind['low']:.2f} to {kind['high']:.2f})" for kind in (one, other)))
+        for by in ("by_length", "by_construction") for one, other in zip(nothing[by], even[by])]
+Table(("sentences with", "number", "nats without (95 %)", "with even weights"), rows)
+
+# %% [markdown]
+# **Short sentences need it most**, token by token, with intervals that are far apart. In a long sentence, perhaps, the
+# decoder's own beginning tells more of what comes next. Most of what it is worth lies in choosing. **No construction needs
+# it more than its length explains**: the intervals of all kinds overlap with those of sentences that have none.
+
+# %% tags=["hide-cell"]
+for one in (nothing, even):
+    assert one["by_length"][0]["low"] > one["by_length"][2]["high"]
+    plain = one["by_construction"][-1]
+    assert plain["construction"] == "none of these" and all(kind["nats"] < plain["high"] for kind in one["by_construction"])
 
 # %% [markdown]
 # ## Are weights an explanation?
@@ -737,25 +681,40 @@ assert (other > -1e-12).all() and torch.allclose(other @ V, alpha @ V) and moved
 # vector is little. {cite:t}`kobayashi2020attention` measure lengths instead, and most of BERT's attention to separators
 # disappears ({ref}`ex-viz-norms`).
 #
-# **A position's vector mixes all words**, since from the second layer on the other words have added to it. We replace *old* by
-# *new* and see how far the change spreads through the encoder.
+# **A position's vector mixes all words**, since from the second layer on the other words have added to it. What has replaced
+# pictures in research is a test of that: **activation patching** {cite}`meng2022locating`. We run the model on two
+# sentences that differ in one word, put a piece of the second run into the first, and see how far the output moves towards
+# the second. Here the pieces are the encoder's vectors, one position at a time; *old* becomes *new*, and we ask the decoder
+# for *alt* or *neu*.
 
-# %% mystnb={"image": {"alt": "Bar chart: relative change of the encoder's output at each of the ten tokens when old is replaced by new. The bar at the replaced word is the highest; every other token has a bar too."}, "figure": {"caption": "*old* is replaced by *new*: relative change of the encoder's output at each position.", "name": "fig-viz-mixed"}} tags=["hide-input"]
-one, two = (torch.tensor([[*tokenizer.encode(f"Tom sold his car because it was {last}."), model.config.eos_id]])
-            for last in ("old", "new"))
+# %%
+sentence = "Tom sold his car because it was {}."
+one, two = (torch.tensor([[*tokenizer.encode(sentence.format(last)), model.config.eos_id]]) for last in ("old", "new"))
+target_in = torch.tensor([[model.config.bos_id, *tokenizer.encode("Tom verkaufte sein Auto, weil es")]])
+alt, neu = (tokenizer.encode(word)[0] for word in ("alt", "neu"))
+@torch.inference_mode()
+def prefers_new(memory):
+    log_p = model.logits(model.decode(target_in, memory, model.source_mask(one)))[0, -1].log_softmax(-1)
+    return (log_p[neu] - log_p[alt]).item()
+
 with torch.inference_mode():
-    difference = (model.encode(one) - model.encode(two)).norm(dim=-1)[0] / model.encode(one).norm(dim=-1)[0]
+    before, after = model.encode(one), model.encode(two)
+patched = [prefers_new(torch.where(torch.arange(one.size(1))[:, None] == p, after, before)) for p in range(one.size(1))]
+low, high = prefers_new(before), prefers_new(after)
+recovered = [(value - low) / (high - low) for value in patched]
+print(f"log p(neu) - log p(alt): {low:.1f} for old, {high:.1f} for new")
+
+# %% mystnb={"image": {"alt": "Bar chart over the tokens of the sentence: which share of the change from old to new comes back when the encoder's vector of this position alone is exchanged. The bar of the exchanged word is by far the highest; the others are near zero."}, "figure": {"caption": "Activation patching: the share of the change in the output that one exchanged encoder vector brings about.", "name": "fig-viz-mixed"}} tags=["hide-input", "nbval-ignore-output"]
 changed, pieces = (one != two)[0], tokenizer.pieces(one[0].tolist())
-assert changed.sum() == 1 and difference[changed].item() == difference.max() and (difference > 0).all()
-ax = plt.subplots(figsize=(5, 2.2), layout="constrained")[1]
-ax.bar(range(len(pieces)), difference, color=[PALETTE[1] if c else PALETTE[0] for c in changed])
-ax.set_xticks(range(len(pieces)), labels=pieces, rotation=45)
-ax.set_ylabel("relative change")
-plt.show()
+attention_pictures.viz_mixed(pieces, changed, recovered)
+assert changed.sum() == 1 and recovered[changed.int().argmax()] == max(recovered) > 0.4
+
 
 # %% [markdown]
-# The change reaches every position of the sentence: a quarter of the length at *was*, but only two percent at *Tom* or
-# *car*. So a position's vector holds something of all words, and far from equally. **Attention rollout**
+# The vector of the exchanged word carries most of the change to the decoder, whatever the maps of the layers below it look
+# like. The same is done for single heads and layers, with many pairs and with care for what is put in
+# {cite}`zhang2024towards`: zeros, a mean, or another sentence's value can give different answers.
+# **Attention rollout**
 # {cite}`abnar2020quantifying` multiplies the layers' weights to trace such paths ({ref}`ex-viz-rollout`), which in
 # their tests agrees better with removal and with gradients than raw weights do. {cite:t}`jain2019attention` (*Attention
 # is not Explanation*) find, in recurrent classifiers, that quite different weights can give the same prediction;
@@ -769,11 +728,12 @@ plt.show()
 #
 # - `record_attention` gives every head's weights: rows are queries, columns are keys, rows sum to 1 (equation
 #   {eq}`viz-weights`). A decoder's row reads one token and predicts the next.
-# - A head found by searching needs a control: the same search elsewhere, the same head in other sentences, an untrained
-#   model.
+# - A head found by searching needs a control: the same search elsewhere, the same head in other sentences, and many
+#   untrained models, since one is a single draw.
 # - Entropy (equation {eq}`viz-entropy`) and shares describe all heads; a removal (equation {eq}`viz-sum`) says what the
 #   model needs. Ours loses more than half of its BLEU without the encoder's self-attention.
-# - Weights alone do not explain: other weights can give the same output, and a position's vector mixes all words.
+# - Weights alone do not explain: other weights can give the same output, and a position's vector mixes all words. Patching
+#   asks what carries a change to the output.
 #
 # :::{dropdown} Where this is
 # Code: `record_attention` in `annotated_transformer/looking/record.py`; beside it `explore_attention` in
@@ -818,21 +778,20 @@ else:
 # ```{exercise} The best of a crowd
 # :label: ex-viz-control
 #
-# Search the 12 encoder heads of an untrained model for the one whose *its* looks most at *Law*. By how much does its
+# Search the 12 encoder heads of untrained models for the one whose *its* looks most at *Law*. By how much does its
 # share exceed an even spread over the sentence's tokens? What does that say about "we found a head that ..."?
 # ```
 #
 # ```{solution} ex-viz-control
 # :class: dropdown
 #
-# The best of 12 random heads has almost ten times the even share (0.36 against 0.04), though the model knows nothing. A
+# The best of 12 random heads has several times the even share, though the model knows nothing (the folded cell). A
 # find counts from where it exceeds what a search among as many heads gives *without* the thing to be found.
 # ```
 
 # %% tags=["hide-cell"]
 even = 1 / len(read(LAW)[0])
-print(f"even {even:.3f}, best of 12: {untrained_4:.3f}")
-assert untrained_4 > 2 * even
+print(f"even {even:.3f}; best of 12", of_twenty(LAW, lambda A: A[:, :, its, law]))
 
 # %% [markdown]
 # ```{exercise} How spread can it be?
@@ -890,7 +849,7 @@ assert (rollout > 0).all() and (rollout.diagonal() >= 0.5**N - 1e-6).all()  # th
 # ```{solution} ex-viz-blind
 # :class: dropdown
 #
-# A language model of German: the logits are the same for *every* source. The loss rises by almost four nats. (One
+# A language model of German: the logits are the same for *every* source, and the loss rises by some nats. (One
 # trained as a language model should do better: this one never learned to do without the source.)
 # ```
 
@@ -921,8 +880,7 @@ assert not torch.allclose(*seen, atol=0.1) and loss_without(*cross_heads) - whol
 # :class: dropdown
 #
 # Where the share of the lengths is well below that of the weights, eos hands on a shorter vector than a word does,
-# which supports the reading. So it is in layers 1 and 3 of this sentence (34 percent of the weights and 20 of the
-# lengths, 36 and 15); in layer 2 the difference is small (11 and 8). Whether a head really rests there, only a removal
+# which supports the reading; the folded cell prints both for each layer. Whether a head really rests there, only a removal
 # decides.
 # ```
 

@@ -13,8 +13,8 @@ import copy
 import itertools
 import math
 import random
+from functools import partial
 
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -23,15 +23,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # %% tags=["hide-cell"]
 from annotated_transformer import (
-    ModelConfig, PositionwiseFeedForward, SharedEmbedding, TrainConfig, TrainingRun, causal_mask, greedy_search,
-    make_batch, record_attention, scaled_dot_product_attention)
+    ModelConfig, PositionwiseFeedForward, SharedEmbedding, Transformer, causal_mask, greedy_search, make_batch,
+    noam_learning_rate, scaled_dot_product_attention)
 from annotated_transformer.config import BOS_ID, UNK_ID
-from annotated_transformer.looking.record import HEAT_MAP
-from lab.display import PALETTE, use_style
+from lab.display import use_style
+from lab.pictures import later as later_pictures
 from annotated_transformer.model.embedding import SinusoidalPositions, positional_encoding
 from annotated_transformer.model.stacks import Encoder
 from annotated_transformer.tables.table_1 import layer_operations
 from annotated_transformer.text.batching import pad_source
+from lab.training_loop import fit, summed_loss
 
 use_style()
 
@@ -50,16 +51,7 @@ use_style()
 # the encoder's layer.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three grids, queries down and keys across. Encoder-only: a 5 by 5 grid, all filled. Decoder-only: a 5 by 5 grid, the lower triangle filled with the diagonal. Encoder-decoder, drawn over all 9 tokens: the 5 source rows see the 5 source columns; the 4 target rows see all 5 source columns, and of the 4 target columns the lower triangle."}, "figure": {"caption": "Who may look at whom (filled). In the third grid the first five tokens are the source, the last four the target; the lower left block is cross-attention.", "name": "fig-ap-families"}}
-both = torch.zeros(9, 9, dtype=torch.bool)
-both[:5, :5] = both[5:, :5] = True
-both[5:, 5:] = causal_mask(4)[0, 0]
-pictures = {"encoder-only": torch.ones(5, 5).bool(), "decoder-only": causal_mask(5)[0, 0], "encoder-decoder": both}
-figure, axes = plt.subplots(1, 3, figsize=(6.6, 2.5), layout="constrained")
-for ax, (name, mask) in zip(axes, pictures.items()):
-    ax.pcolormesh(mask.int(), cmap="Blues", vmin=0, vmax=1.4, edgecolors="white", linewidth=0.8)
-    ax.set(title=name, xlabel="key", ylabel="query", xticks=[], yticks=[], aspect="equal")
-    ax.invert_yaxis()
-plt.show()
+later_pictures.ap_families()
 
 # %% [markdown]
 # To see what each can do, we make a text of which we know everything. We draw the adjective, the animal and the place
@@ -109,16 +101,19 @@ class OneStack(nn.Module):
 SMALL = ModelConfig(vocab_size=len(WORDS), N=2, d_model=32, d_ff=64, h=2, p_drop=0.0)
 print(f"{sum(p.numel() for p in OneStack(SMALL).parameters()):,} parameters")
 
-# %% tags=["hide-cell"]
-def fit(model, loss_of, steps, peak_rate=0.01):
-    """Adam with a short warm-up and a linear descent: `TrainingRun` is for encoder-decoders alone."""
-    optimizer = torch.optim.Adam((p for p in model.parameters() if p.requires_grad), betas=(0.9, 0.98))
-    for step in range(steps):
-        optimizer.param_groups[0]["lr"] = peak_rate * min(1, (step + 1) / 20) * (1 - step / steps)
-        optimizer.zero_grad()
-        loss_of(model).backward()
-        optimizer.step()
-    return model.eval()
+# %% [markdown]
+# We train all models of this chapter with the loop of [chapter 5.2](5_2_training.ipynb), `fit`. It needs batches, here
+# random rows, a rate, here a short warm-up and a line to 0, and a loss, which is what tells the families apart.
+
+# %%
+def draws(rows, n=64):
+    while True:
+        yield rows[torch.randint(len(rows), (n,))]
+
+def descent(steps, peak=0.01):
+    return lambda step: peak * min(1, step / 20) * (1 - (step - 1) / steps)
+
+print("batch", tuple(next(draws(train)).shape), " rates of steps 1, 20, 150:", *(f"{descent(150)(s):.4f}" for s in (1, 20, 150)))
 
 # %% [markdown]
 # ## Encoder-only: fill in the hidden word
@@ -133,50 +128,51 @@ def fit(model, loss_of, steps, peak_rate=0.01):
 # BERT hides 15% of its word pieces. We hide one word per sentence and train twice, with every position visible and with
 # the causal mask.
 
-# %% tags=["hide-cell"]
+# %%
 def hide(rows, places):
     """The rows with [mask] at one place each."""
     hidden = rows.clone()
     hidden[torch.arange(len(rows)), places] = ID["[mask]"]
     return hidden
 
-def masked_loss(model, mask=None, n=64):
-    rows = train[torch.randint(len(train), (n,))]
-    places, each = torch.randint(1, 9, (n,)), torch.arange(n)
-    return F.cross_entropy(model(hide(rows, places), mask)[each, places], rows[each, places])
+def masked_loss(model, rows, mask=None):
+    places, each = torch.randint(1, 9, (len(rows),)), torch.arange(len(rows))
+    scores = model(hide(rows, places), mask)[each, places]
+    return F.cross_entropy(scores, rows[each, places], reduction="sum"), len(rows)
 
+print(words(hide(test[:1], [ANIMAL])[0]), " loss before training: {:.2f} nats of {} words".format(*masked_loss(OneStack(SMALL), test[:1])))
+
+# %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def share_found(model, place, mask=None):
     guess = model(hide(test, torch.full((len(test),), place)), mask)[:, place].argmax(dim=-1)
     return (guess == test[:, place]).float().mean().item()
 
-# %% tags=["hide-cell", "row-S12"]
-models, masks = {}, {"sees both sides": None, "sees the left": causal_mask(10)}
+print("share of animals found before training:", share_found(OneStack(SMALL), ANIMAL))
+assert share_found(OneStack(SMALL), ANIMAL) < 0.5
+
+# %% tags=["row-S12", "nbval-ignore-output"]
+models, found, masks = {}, {}, {"sees both sides": None, "sees the left": causal_mask(10)}
+places = {"adjective": ADJECTIVE, "animal": ANIMAL, "food": FOOD, "place": PLACE}
 for name, mask in masks.items():
     torch.manual_seed(0)
-    models[name] = fit(OneStack(SMALL), lambda model, mask=mask: masked_loss(model, mask), steps=150)
-places = {"adjective": ADJECTIVE, "animal": ANIMAL, "food": FOOD, "place": PLACE}
-found = {name: [share_found(models[name], place, mask) for place in places.values()] for name, mask in masks.items()}
+    models[name] = OneStack(SMALL)
+    fit(models[name], draws(train), 150, descent(150), partial(masked_loss, mask=mask))
+    found[name] = [share_found(models[name], place, mask) for place in places.values()]
+    print(f"{name:16}", {kind: round(share, 2) for kind, share in zip(places, found[name])})
 full, (both_sides, left) = models["sees both sides"], found.values()
 assert both_sides[1] > 0.95 and both_sides[2] > 0.95 and left[1] < 0.35 < 0.95 < left[2]
 assert both_sides[0] < 0.5 and both_sides[3] < 0.5
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bars of the share of hidden words that are found, for adjective, animal, food and place, with chance levels as black marks. The model that sees both sides finds about a quarter of the adjectives and places, which is chance, and all animals and foods. The model that sees the left finds all foods, but of the animals about one in eight, which is chance."}, "figure": {"caption": "Share of 1,000 hidden words that each model finds. Black: chance.", "name": "fig-ap-found"}}
-figure, ax = plt.subplots(figsize=(5.6, 2.5), layout="constrained")
-for i, (name, shares) in enumerate(found.items()):
-    ax.bar([x + 0.4 * i for x in range(4)], shares, width=0.36, label=name)
-for x, chance in enumerate((1 / 4, 1 / 8, 1 / 8, 1 / 4)):
-    ax.plot([x - 0.25, x + 0.65], [chance] * 2, color="black", linewidth=1.5)
-ax.set_xticks([x + 0.2 for x in range(4)], places)
-ax.set(ylabel="share found", ylim=(0, 1.05))
-ax.legend(frameon=False, bbox_to_anchor=(1, 0.6), loc="center left")
-plt.show()
+later_pictures.ap_found(found, places)
 
 # %% [markdown]
-# The **food** comes after the animal, and both models find it in more than 95 % of the sentences. The **animal** is told by
-# a word to its right: the bidirectional encoder finds it as often, and the causal one has one guess in eight. Adjective and place are random. So an
-# encoder is good at *judging* a text: classifying it, tagging its words, finding an answer in it. What BERT's layers
-# hold has a literature of its own {cite}`rogers2020primer`.
+# The **food** comes after the animal, and both models find it in more than 95 % of the sentences. The **animal** is
+# told by a word to its right: the bidirectional encoder finds it as often, and the causal one is right one time in
+# eight. Adjective and place are random. So an encoder is good at *judging* a text: classifying it, tagging its words,
+# finding an answer in it, or giving it one vector by which it is found again (retrieval). What BERT's layers encode has
+# been studied at length {cite}`rogers2020primer`.
 
 # %% tags=["hide-cell", "row-S12"]
 torch.manual_seed(0)
@@ -199,7 +195,7 @@ assert_close(moved_causal[:, :PLACE], torch.zeros_like(moved_causal[:, :PLACE]))
 # p(x_1, \dots, x_n) = \prod_{t=1}^{n} p(x_t \mid x_1, \dots, x_{t-1})
 # $$ (ap-language-model)
 #
-# Here we know the best loss there is. Three of a sentence's nine predictions are free choices, among 4, 8 and 4 words,
+# Here we know the lowest possible loss. Three of a sentence's nine predictions are free choices, among 4, 8 and 4 words,
 # and six are certain, so no model that sees only the past gets below
 #
 # $$
@@ -207,18 +203,25 @@ assert_close(moved_causal[:, :PLACE], torch.zeros_like(moved_causal[:, :PLACE]))
 # $$ (ap-floor)
 
 # %%
-def next_word_loss(model, rows, mask="causal", reduction="mean"):
-    """Nats per word: the logits at each place against the word after it."""
+def next_word_loss(model, rows, mask="causal"):
+    """The logits at each place against the word after it: summed nats, and how many words."""
     mask = causal_mask(rows.size(1) - 1) if mask == "causal" else mask
-    return F.cross_entropy(model(rows[:, :-1], mask).flatten(0, 1), rows[:, 1:].flatten(), reduction=reduction)
+    scores = model(rows[:, :-1], mask).transpose(1, 2)
+    return F.cross_entropy(scores, rows[:, 1:], reduction="sum"), rows[:, 1:].numel()
 
 def train_language_model(mask="causal", steps=300):
     torch.manual_seed(0)
-    return fit(OneStack(SMALL), lambda model: next_word_loss(model, train[torch.randint(len(train), (64,))], mask), steps)
+    model = OneStack(SMALL)
+    fit(model, draws(train), steps, descent(steps), partial(next_word_loss, mask=mask))
+    return model
 
+print("untrained: {:.0f} nats, {} words".format(*next_word_loss(OneStack(SMALL), test[:1])))
+
+# %%
 gpt, floor = train_language_model(), (2 * math.log(4) + math.log(8)) / 9
 with torch.no_grad():
-    by_word = next_word_loss(gpt, test, reduction="none").view(len(test), 9).mean(dim=0)
+    scores = gpt(test[:, :-1], causal_mask(9)).transpose(1, 2)
+    by_word = F.cross_entropy(scores, test[:, 1:], reduction="none").mean(dim=0)
 print(f"reached {by_word.mean():.2f} nats per word, the floor is {floor:.2f}")
 
 # %% tags=["hide-cell", "row-S13"]
@@ -229,13 +232,7 @@ assert_close(here[:, :PLACE], there[:, :PLACE])             # rows before the ch
 assert not torch.allclose(here[:, PLACE], there[:, PLACE])  # from it on: not
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bars of the language model's loss for each word of the old horse eats hay near the river end mark. The bars of old, horse and river reach about 1.4, 2.1 and 1.4 nats, each at a black mark, the floor. All other bars are near zero."}, "figure": {"caption": "Loss of the language model by word, mean over 1,000 sentences. Black: the best possible, the logarithm of the number of choices.", "name": "fig-ap-by-word"}}
-figure, ax = plt.subplots(figsize=(5.6, 2.3), layout="constrained")
-ax.bar(range(9), by_word)
-for x, choices in enumerate((1, 4, 8, 1, 1, 1, 1, 4, 1)):
-    ax.plot([x - 0.45, x + 0.45], [math.log(choices)] * 2, color="black", linewidth=1.5)
-ax.set_xticks(range(9), ["the", "old", "horse", "eats", "hay", "near", "the", "river", "[eos]"])
-ax.set(xlabel="word that is predicted (example)", ylabel="nats")
-plt.show()
+later_pictures.ap_by_word(by_word)
 
 # %% [markdown]
 # A loss *below* the floor would prove that the model sees what it should predict ({ref}`ap-ex-leak`). To write, we
@@ -262,10 +259,12 @@ assert sum(EATS.get(WORDS[row[ANIMAL]]) == WORDS[row[FOOD]] for row in drawn) / 
 assert sum(tuple(row) in known for row in drawn) / 200 > 0.8
 
 # %% [markdown]
-# Many tasks can be put as a text to continue, one reason why this family became the common one. GPT-3 solved tasks from
-# a few examples in its prompt, with no weight changed: **in-context learning** {cite}`brown2020language`. One mechanism
+# Many tasks can be put as a text to continue, one reason why this family became the common one: dialogue, code, summaries.
+# GPT-3 solved tasks from a description in its prompt (**zero-shot**) or from a few examples (**few-shot**), with no weight
+# changed: **in-context learning** {cite}`brown2020language`. A chat is the same thing: the whole conversation so far is
+# the prompt of the next answer. One mechanism
 # found in trained models is **induction heads**, which look for an earlier occurrence of the present token and copy
-# what came after it {cite}`olsson2022context`.  A prompt that shows worked steps, a **chain of thought**
+# what came after it {cite}`olsson2022context`. A prompt that shows worked steps, a **chain of thought**
 # {cite}`wei2022chain`, helps a large model with problems of several steps. About 60 percent of what GPT-3 read came
 # from a filtered Common Crawl, a copy of much of the web.
 
@@ -305,12 +304,10 @@ coded = [[[number[word] for word in side.split()] for side in pair] for pair in 
 sources = pad_source([[number[word] for word in english.split()] for english, _ in testing])
 
 # %% tags=["nbval-ignore-output", "row-S14"]
-run = TrainingRun(ModelConfig(len(vocabulary), N=1, d_model=32, d_ff=64, h=2, p_drop=0.0),
-                  TrainConfig(warmup_steps=60, lr_factor=0.5, eps_ls=0.0, seed=2))
-draw = random.Random(2)
-for _ in range(300):
-    run.step([make_batch(draw.sample(coded, 32))])
-translator = run.model.eval()
+torch.manual_seed(2)
+translator, draw = Transformer(ModelConfig(len(vocabulary), N=1, d_model=32, d_ff=64, h=2, p_drop=0.0)), random.Random(2)
+batches = (make_batch(draw.sample(coded, 32)) for _ in itertools.count())
+fit(translator, batches, 300, partial(noam_learning_rate, d_model=32, warmup_steps=60, factor=0.5), partial(summed_loss, eps_ls=0.0))
 written = [" ".join(vocabulary[i] for i in ids) for ids in greedy_search(translator, sources)]
 right = sum(ours == french for ours, (_, french) in zip(written, testing))
 print(f"{right} of {len(testing)} sentences entirely right, every phrase in them unseen")
@@ -318,17 +315,7 @@ print(testing[0][0], "->", written[0])
 assert right > 80
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of cross-attention, mean of two heads and 100 sentences. Down: article, noun, colour, verb, article, noun, colour, end mark, the French words to be written. Across: the, colour, noun, verb, the, colour, noun, end mark, the English words. The bright squares: both articles and both nouns look at the English noun, the colours look at the colour before it, the verb at the verb. The end mark looks at several places."}, "figure": {"caption": "Cross-attention of our small translator, mean of its two heads over the 100 test sentences. Each row writes the word on its left.", "name": "fig-ap-cross"}}
-batch = make_batch([[[number[word] for word in side.split()] for side in pair] for pair in testing])
-with record_attention(translator) as weights, torch.no_grad():
-    translator(batch.source, batch.target_in)
-looked = weights["decoder.layers.0.cross_attention"].mean(dim=(0, 1))
-figure, ax = plt.subplots(figsize=(4.6, 3.2), layout="constrained")
-image = ax.imshow(looked, vmin=0, vmax=1)
-ax.set_xticks(range(8), labels=["the", "colour", "noun", "verb", "the", "colour", "noun", "[eos]"], rotation=45)
-ax.set_yticks(range(8), labels=["article", "noun", "colour", "verb", "article", "noun", "colour", "[eos]"])
-ax.set(xlabel="English word, seen", ylabel="French word, written next")
-figure.colorbar(image, ax=ax, label="attention weight")
-plt.show()
+looked = later_pictures.ap_cross(number, testing, translator)
 
 # %% [markdown]
 # To write the article and the noun, our decoder looks ahead to the English noun, and only then goes back to the colour.
@@ -351,7 +338,7 @@ assert looked[0].argmax() == looked[1].argmax() == 2 and looked[2].argmax() == 1
 # examples. Between the two, more pre-training on texts of the field helps too (**domain adaptation**
 # {cite}`gururangan2020dont`).
 #
-# What does the first step buy? Our new text, without questions or labels, tells of 24 animals, twelve on land and
+# What does the first step buy? Our new text, without questions or labels, mentions 24 animals, twelve on land and
 # twelve at sea, and only what each *does* and *where* tells which kind it is. A language model reads 2,000 of its
 # sentences; then it gets six questions with their answers, and we ask about the other 18 animals. The control, with
 # random weights, gets the same six.
@@ -377,9 +364,9 @@ def questions(animals):
     return [f"where is the {animal} ? {'land' if animal in LAND else 'sea'}" for animal in animals]
 
 def answer_loss(model, rows):
-    """Nats per token of the answer and the end mark; the question itself is given."""
+    """Nats of the answer and the end mark; the question itself is given."""
     logits = model(rows[:, :-1], causal_mask(rows.size(1) - 1))[:, -2:]
-    return F.cross_entropy(logits.flatten(0, 1), rows[:, -2:].flatten())
+    return F.cross_entropy(logits.transpose(1, 2), rows[:, -2:], reduction="sum"), rows[:, -2:].numel()
 
 draw = random.Random(0)
 sentences = [told(draw) for _ in range(2000)]
@@ -408,18 +395,7 @@ d, r = 4096, 8
 print(f"one matrix of {d} x {d}: {d * d:,} weights, LoRA of rank {r}: {2 * d * r:,}, a {d * d // (2 * d * r)}th")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Drawing of LoRA. On the left x enters. Above, a large grey square W, frozen. Below, a tall thin orange rectangle A followed by a flat wide orange rectangle B, trained. Both paths meet in a plus sign and give y."}, "figure": {"caption": "LoRA: the frozen matrix, and beside it two thin ones that are trained.", "name": "fig-ap-lora"}}
-figure, ax = plt.subplots(figsize=(5.4, 2.3), layout="constrained")
-for x, y, w, h, name, colour in ((2, 2.1, 2, 2, "$W$ (frozen)", "#dddddd"), (1.9, -0.4, 0.5, 2, "$A$", PALETTE[4]),
-                                 (3.0, 0.4, 2, 0.5, "$B$", PALETTE[4])):
-    ax.add_patch(plt.Rectangle((x, y), w, h, facecolor=colour, edgecolor="black", linewidth=0.8))
-    ax.text(x + w / 2, y + h / 2, name, ha="center", va="center")
-for start, end in (((0.4, 1.8), (1.95, 3.0)), ((0.4, 1.7), (1.85, 0.7)), ((2.4, 0.65), (2.98, 0.65)),
-                   ((4.05, 3.0), (5.9, 1.95)), ((5.05, 0.65), (5.9, 1.6)), ((6.35, 1.75), (7.1, 1.75))):
-    ax.annotate("", end, start, arrowprops={"arrowstyle": "->"})
-for x, label in ((0.2, "$x$"), (6.12, "+"), (7.3, "$y$")):
-    ax.text(x, 1.75, label, ha="center", va="center", fontsize=12)
-ax.set(xlim=(0, 7.6), ylim=(-0.6, 4.3)), ax.axis("off")
-plt.show()
+later_pictures.ap_lora()
 
 # %%
 def with_lora(model, rank=2):
@@ -430,36 +406,35 @@ def with_lora(model, rank=2):
                 setattr(block, name, LoRA(getattr(block, name), rank))
     return model
 
+adapted = with_lora(OneStack(SMALL))
+print("LoRA's names:", *list(dict(adapted.encoder.layers[0].self_attention.named_parameters()))[:3])
+
+# %%
 torch.manual_seed(0)
 config = SMALL.replace(vocab_size=len(LEXICON))
-pretrained = fit(OneStack(config), lambda model: next_word_loss(model, plain[torch.randint(len(plain), (64,))]), steps=200)
+pretrained = OneStack(config)
+fit(pretrained, draws(plain), 200, descent(200), next_word_loss)
 tuned = {"from scratch": (OneStack(config), 0.003), "fine-tuned": (copy.deepcopy(pretrained), 0.003),
          "LoRA, rank 2": (with_lora(pretrained), 0.01)}
 for name, (model, _) in tuned.items():
     print(f"{name:13} trains {sum(p.numel() for p in model.parameters() if p.requires_grad):6,} parameters")
 
-# %% tags=["hide-cell"]
+# %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def share_right(model, rows):
     guess = model(rows[:, :-1], causal_mask(rows.size(1) - 1))[:, -2].argmax(dim=-1)
     return (guess == rows[:, -2]).float().mean().item()
 
 scores = {}
-for name, (model, rate) in tuned.items():
-    fit(model, lambda model: answer_loss(model, labelled), steps=100, peak_rate=rate)
+for name, (model, peak) in tuned.items():
+    fit(model, itertools.repeat(labelled), 100, descent(100, peak), answer_loss)
     scores[name] = share_right(model, labelled), share_right(model, asked)
+    print(f"{name:13} right about the 6 animals: {scores[name][0]:.2f}, about the 18 others: {scores[name][1]:.2f}")
 assert all(known == 1 for known, _ in scores.values())
 assert scores["from scratch"][1] <= 0.7 and scores["fine-tuned"][1] > 0.9 and scores["LoRA, rank 2"][1] > 0.8
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bars for three models. From scratch: all six labelled animals right, half of the 18 others. Fine-tuned: all of both. LoRA of rank 2: all of both, too. A black line marks one half."}, "figure": {"caption": "Share of right answers after fine-tuning on six questions. Black: chance.", "name": "fig-ap-tuned"}}
-figure, ax = plt.subplots(figsize=(5.4, 2.4), layout="constrained")
-for i, label in enumerate(("the 6 animals of the questions", "the 18 others")):
-    ax.bar([x + 0.4 * i for x in range(3)], [both[i] for both in scores.values()], width=0.36, label=label)
-ax.axhline(0.5, color="black", linewidth=1.5)
-ax.set_xticks([x + 0.2 for x in range(3)], scores)
-ax.set(ylabel="share right", ylim=(0, 1.05))
-ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-plt.show()
+later_pictures.ap_tuned(scores)
 
 # %% [markdown]
 # All three learn the six answers, but about the other 18 animals the model from scratch can only guess. The pre-trained
@@ -475,20 +450,7 @@ plt.show()
 # {cite}`ouyang2022training` added two steps, called **reinforcement learning from human feedback** (RLHF):
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three columns with an arrow from each to the next. 1, demonstrations: people write answers to 13,000 prompts; the language model is fine-tuned on them. 2, comparisons: people rank several answers to each of 33,000 prompts; a reward model learns the order. 3, reinforcement: the model answers 31,000 prompts and is trained towards reward, with a penalty for leaving the model of step 1."}, "figure": {"caption": "The three steps of InstructGPT; numbers of prompts as its paper gives them.", "name": "fig-ap-rlhf"}}
-figure, ax = plt.subplots(figsize=(7.2, 2.4), layout="constrained")
-steps = (("1  demonstrations", "people write answers\n(13,000 prompts)", "fine-tune the\nlanguage model"),
-         ("2  comparisons", "people rank answers\n(33,000 prompts)", "train a reward\nmodel $r(x, y)$"),
-         ("3  reinforcement", "the model answers\n(31,000 prompts)", "train it towards $r$,\nnear the model of 1"))
-for i, (title, data, result) in enumerate(steps):
-    ax.text(3 * i + 1.2, 3.2, title, ha="center", weight="bold")
-    for y, label, colour in ((1.75, data, "#fbe0cf"), (0, result, "#cfe6f5")):
-        ax.add_patch(plt.Rectangle((3 * i, y), 2.4, 1.15, facecolor=colour, edgecolor="black", linewidth=0.8))
-        ax.text(3 * i + 1.2, y + 0.57, label, ha="center", va="center")
-    ax.annotate("", (3 * i + 1.2, 1.17), (3 * i + 1.2, 1.73), arrowprops={"arrowstyle": "->"})
-    if i:
-        ax.annotate("", (3 * i - 0.02, 0.57), (3 * i - 0.58, 0.57), arrowprops={"arrowstyle": "->"})
-ax.set(xlim=(-0.1, 8.5), ylim=(-0.1, 3.6)), ax.axis("off")
-plt.show()
+later_pictures.ap_rlhf()
 
 # %% [markdown]
 # The reward model learns from pairs: its loss is $-\log \sigma(r(x, y_{\text{better}}) - r(x, y_{\text{worse}}))$. The
@@ -502,20 +464,20 @@ plt.show()
 # The reward model is itself learned and wrong in places; without the penalty the language model would find those places
 # and stay there. Let us give our little GPT a reader who likes water: *lake* has reward 1, *river* 0.5, other places 0.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Grouped bars of the probability of river, road, house and lake after the old bear eats honey near the. For pi zero all four are about a quarter. With beta 1 lake rises to nearly one half. With beta 0.2 lake has about 0.9 and road and house nearly nothing."}, "figure": {"caption": "The best distribution for a reward, by the weight of the penalty. Small $\\beta$ follows the reward, large $\\beta$ the language model.", "name": "fig-ap-tilt"}}
+# %% tags=["nbval-ignore-output"]
 with torch.no_grad():
     prompt = torch.tensor([[BOS_ID, *map(ID.get, ("the", "old", "bear", "eats", "honey", "near", "the"))]])
     log_p = gpt(prompt, causal_mask(8))[0, -1].log_softmax(dim=-1)
 at, reward = [ID[place] for place in PLACES], torch.zeros(len(WORDS))
 reward[ID["lake"]], reward[ID["river"]] = 1.0, 0.5
 tilted = {beta: (log_p + reward / beta).softmax(dim=-1) for beta in (1e9, 1, 0.2)}
-figure, ax = plt.subplots(figsize=(5.4, 2.3), layout="constrained")
-for i, (beta, p) in enumerate(tilted.items()):
-    ax.bar([x + 0.27 * i for x in range(4)], p[at], width=0.25, label=r"$\pi_0$" if i == 0 else rf"$\beta$ = {beta}")
-ax.set_xticks([x + 0.27 for x in range(4)], PLACES)
-ax.set(ylabel="probability", ylim=(0, 1))
-ax.legend(frameon=False, bbox_to_anchor=(1, 0.6), loc="center left")
-plt.show()
+print(f"{'beta':>6}", *(f"{place:>6}" for place in PLACES))
+for beta, p in tilted.items():
+    print(f"{beta:6.1g}", *(f"{p[i]:6.2f}" for i in at))
+assert 0.35 < tilted[1][ID["lake"]] < 0.55 and tilted[0.2][ID["lake"]] > 0.85
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Grouped bars of the probability of river, road, house and lake after the old bear eats honey near the. For pi zero all four are about a quarter. With beta 1 lake rises to nearly one half. With beta 0.2 lake has about 0.9 and road and house nearly nothing."}, "figure": {"caption": "The best distribution for a reward, by the weight of the penalty. Small $\\beta$ follows the reward, large $\\beta$ the language model.", "name": "fig-ap-tilt"}}
+later_pictures.ap_tilt(tilted, at, PLACES)
 
 # %% tags=["hide-cell"]
 def objective(p, beta):
@@ -524,8 +486,6 @@ def objective(p, beta):
 for beta in (1, 0.2):
     best = objective(tilted[beta], beta)
     assert all(objective((log_p + torch.randn(len(WORDS))).softmax(dim=-1), beta) < best for _ in range(100))
-assert 0.35 < tilted[1][ID["lake"]] < 0.55 and tilted[0.2][ID["lake"]] > 0.85
-
 # %% [markdown]
 # ChatGPT (November 2022) and GPT-4 (2023) are language models tuned in this way. People preferred the answers of
 # InstructGPT with 1.3 billion parameters to those of GPT-3 with 175 billion {cite}`ouyang2022training`. DPO
@@ -539,20 +499,7 @@ assert 0.35 < tilted[1][ID["lake"]] < 0.55 and tilted[0.2][ID["lake"]] > 0.85
 # How has the layer changed? We compare the paper's with that of Qwen3-8B {cite}`yang2025qwen3`.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two columns of boxes, read from below. Left, 2017, the paper: embedding plus sinusoids; attention with 8 query heads and 8 key heads; add, LayerNorm; feed-forward ReLU, 2 matrices; add, LayerNorm. Right, 2025, Qwen3-8B: embedding; RMSNorm; attention with 32 query heads and 8 key heads, rotary positions and QK norm; add; RMSNorm; SwiGLU, 3 matrices; add."}, "figure": {"caption": "A layer then and now, from below. Orange: changed or moved.", "name": "fig-ap-layers"}}
-then = ("embedding + sinusoids", "attention: 8 query heads, 8 key heads", "add, then LayerNorm", "feed-forward: ReLU, 2 matrices", "add, then LayerNorm")
-now = ("embedding", "RMSNorm", "attention: 32 query heads, 8 key heads,\nrotary positions, QK norm", "add", "RMSNorm", "feed-forward: SwiGLU, 3 matrices", "add")
-figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
-for x, title, boxes in ((0, "2017: the paper", then), (5.2, "2025: Qwen3-8B", now)):
-    ax.text(x + 2.2, 7.15, title, ha="center", weight="bold")
-    for i, label in enumerate(boxes):
-        y = i * 7 / len(boxes)
-        colour = "#fbe0cf" if x and label not in ("add", "embedding") else "#e8eef5"
-        ax.add_patch(plt.Rectangle((x, y), 4.4, 0.74, facecolor=colour, edgecolor="black", linewidth=0.8))
-        ax.text(x + 2.2, y + 0.37, label, ha="center", va="center", fontsize=8.5)
-        if i:
-            ax.annotate("", (x + 2.2, y), (x + 2.2, y - 7 / len(boxes) + 0.74), arrowprops={"arrowstyle": "->"})
-ax.set(xlim=(-0.1, 9.7), ylim=(-0.1, 7.6)), ax.axis("off")
-plt.show()
+later_pictures.ap_layers()
 
 # %% [markdown]
 # And here is who made which change. M and B are millions and billions of parameters of the largest model.
@@ -576,13 +523,18 @@ plt.show()
 # | LLaMA {cite}`touvron2023llama` | RMSNorm, rotary positions, SwiGLU | 65 B |
 # | Llama 3 {cite}`grattafiori2024llama` | grouped key heads, context of 128,000 tokens | 405 B |
 # | DeepSeek-V3 {cite}`deepseek2024v3` | latent attention, experts: 37 B active | 671 B |
+# | Kimi K2 {cite}`kimi2025k2` | as DeepSeek-V3, trained with Muon: 32 B active | 1,000 B |
+# | Qwen3-Next {cite}`qwen2025next` | three of four layers have linear attention; experts: 3 B active | 80 B |
 # | Flamingo {cite}`alayrac2022flamingo` | cross-attention to images in a frozen language model | 80 B |
 # | **encoder-decoder** | | |
 # | the paper, big | | 213 M |
 # | MarianMT {cite}`junczys2018marian,tiedemann2020opus` | Swish; the paper's otherwise | as base |
 # | T5 {cite}`raffel2020exploring` | pre-norm, a learned number per distance in the scores | 11 B |
 
-# %% tags=["hide-cell"]
+# %% [markdown]
+# Do we read these models right? From the shapes in their papers we count their weight matrices:
+
+# %%
 def n_weights(N, d, d_ff, V, n_positions, matrices=2):
     """Weight matrices of one stack and its embedding; norms and biases are left out."""
     return N * (4 * d * d + matrices * d * d_ff) + (V + n_positions) * d
@@ -595,48 +547,13 @@ for name in printed:
     print(f"{name:10} counted here {counted[name] / 1e6:>9,.0f} M    printed in the paper {printed[name] / 1e6:>9,.0f} M")
     assert abs(counted[name] / printed[name] - 1) < 0.03
 
-# %% tags=["hide-cell"]
-one_layer = sum(p.numel() for p in Encoder(SMALL.replace(N=1)).parameters())
-shared = Encoder(SMALL.replace(N=1))
-shared.layers = nn.ModuleList([shared.layers[0]] * 12)  # ALBERT's sharing
-assert sum(p.numel() for p in shared.parameters()) == one_layer
-assert sum(p.numel() for p in Encoder(SMALL.replace(N=12)).parameters()) == 12 * one_layer
-
-# %% tags=["hide-cell"]
-TIMELINE = {
-    "encoder-only": {"BERT": 2018.8, "RoBERTa": 2019.55, "ALBERT": 2019.74,
-                     "Longformer": 2020.28, "ViT": 2020.8},
-    "decoder-only": {"GPT-1": 2018.45, "GPT-2": 2019.13, "GPT-3": 2020.4, "PaLM": 2022.25, "Flamingo": 2022.3,
-                     "LLaMA": 2023.13, "Mixtral": 2024.02, "Llama 3": 2024.55, "DeepSeek-V3": 2024.98, "Qwen3": 2025.37},
-    "encoder-decoder": {"the paper": 2017.45, "Marian": 2018.25, "T5": 2019.8},
-    "parts": {"sparse experts": 2017.05, "relative positions": 2018.2, "pre-norm": 2018.72, "RMSNorm": 2019.79,
-              "one key head": 2019.85, "SwiGLU": 2020.12, "QK norm": 2020.78, "rotary": 2021.3, "ALiBi": 2021.65,
-              "FlashAttention": 2022.4, "grouped heads": 2023.38, "RoPE scaling": 2023.48, "Mamba": 2023.92,
-              "latent attention": 2024.35},
-    "training": {"parallel decoding": 2017.87, "scaling laws": 2020.04, "LoRA": 2021.45, "instruction tuning": 2021.67,
-                 "InstructGPT": 2022.17, "Chinchilla": 2022.24, "speculative decoding": 2022.91, "DPO": 2023.4,
-                 "DeepSeek-R1": 2025.05},
-}
-
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Timeline from 2017 to 2025, time running down, in five columns. Encoder-only: BERT 2018 to ViT 2020. Decoder-only: GPT-1 2018, GPT-2 2019, GPT-3 2020, PaLM and Flamingo 2022, LLaMA 2023, Mixtral, Llama 3 and DeepSeek-V3 2024, Qwen3 2025. Encoder-decoder: the paper 2017, Marian 2018, T5 2019. Parts: sparse experts 2017, relative positions and pre-norm 2018, RMSNorm and one key head 2019, SwiGLU and QK norm 2020, rotary and ALiBi 2021, FlashAttention 2022, grouped heads, RoPE scaling and Mamba 2023, latent attention 2024. Training: parallel decoding 2017, scaling laws 2020, LoRA and instruction tuning 2021, InstructGPT, Chinchilla and speculative decoding 2022, DPO 2023, DeepSeek-R1 2025."}, "figure": {"caption": "The paper among its neighbours, by month of first publication.", "name": "fig-ap-timeline"}}
-figure, ax = plt.subplots(figsize=(6.9, 6.2), layout="constrained")
-for column, events in enumerate(TIMELINE.values()):
-    ax.axvline(column, color="0.85", zorder=0)
-    last = 0.0
-    for name, when in events.items():
-        last = max(when, last + 0.2)
-        ax.plot(column, when, "o", color=PALETTE[0], markersize=4)
-        ax.text(column + 0.08, last, name, va="center", fontsize=8)
-ax.set_xticks(range(5), labels=list(TIMELINE), ha="left")
-ax.set(xlim=(-0.15, 5.2), ylim=(2025.8, 2016.8), yticks=range(2017, 2026))
-ax.xaxis.tick_top()
-ax.tick_params(axis="x", length=0)
-ax.spines["bottom"].set_visible(False)
-plt.show()
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Timeline from 2017 to 2025, time running down, in five columns. Encoder-only: BERT 2018 to ViT 2020. Decoder-only: GPT-1 2018, GPT-2 2019, GPT-3 2020, PaLM and Flamingo 2022, LLaMA 2023, Mixtral, Llama 3 and DeepSeek-V3 2024, Qwen3, Kimi K2 and Qwen3-Next 2025. Encoder-decoder: the paper 2017, Marian 2018, T5 2019. Parts: sparse experts 2017, relative positions and pre-norm 2018, RMSNorm and one key head 2019, SwiGLU and QK norm 2020, rotary and ALiBi 2021, FlashAttention 2022, grouped heads, RoPE scaling and Mamba 2023, latent attention 2024. Training: parallel decoding and AdamW 2017, scaling laws 2020, LoRA and instruction tuning 2021, InstructGPT, Chinchilla and speculative decoding 2022, DPO 2023, WSD and Muon 2024, DeepSeek-R1 2025."}, "figure": {"caption": "The paper among its neighbours, by month of first publication.", "name": "fig-ap-timeline"}}
+later_pictures.ap_timeline()
 
 # %% [markdown]
 # What stayed is dot-product attention with several query heads, a feed-forward network, residual connections and a
-# norm.
+# norm. The table ends where we could read the model's own report. For 2026 we have only second-hand accounts, of more
+# models that mix a few layers of full attention into many of linear attention; we have not checked them.
 
 # %% [markdown]
 # ## Pre-norm, RMSNorm and QK norm
@@ -695,16 +612,6 @@ for norm, expected in (("pre", 3 * x.float()), ("post", F.layer_norm(3 * x.float
 # open question; Shazeer attributes their success "to divine benevolence".
 
 # %% tags=["hide-cell"]
-def swiglu(x, W, V, W_2):
-    return (F.silu(x @ W) * (x @ V)) @ W_2
-
-W, V, W_2, x = (torch.randn(shape, dtype=torch.float64) for shape in ((4, 6), (4, 6), (6, 4), (4,)))
-hidden = []
-for j in range(6):
-    z = sum(x[i] * W[i, j] for i in range(4)).item()
-    hidden.append(z / (1 + math.exp(-z)) * sum(x[i] * V[i, j] for i in range(4)).item())
-by_hand = [sum(hidden[j] * W_2[j, i].item() for j in range(6)) for i in range(4)]
-assert_close(swiglu(x, W, V, W_2), torch.tensor(by_hand, dtype=torch.float64))
 assert math.ceil(2 / 3 * 4 * 4096 / 256) * 256 == 11008
 
 # %% [markdown]
@@ -749,19 +656,7 @@ print("scores 1,000 places on are the same:", torch.allclose(moved, rotate(q) @ 
 # a base of 500,000 in place of 10,000.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the angle of one slow column pair over positions 0 to 2,048. A grey band marks the angles up to 1.6, seen in training up to position 512. The line for positions as they are leaves the band at 512 and rises to 6.5. The line for positions divided by 4 ends at the upper edge of the band. Right: ALiBi's weights relative to the present token over distance 0 to 60 for heads 1, 3 and 8 of 8: head 1 falls within a few tokens, head 3 within forty, head 8 stays above 0.75."}, "figure": {"caption": "Left: the angle by which RoPE turns a slow column pair ($i = 20$ of 32); grey: angles seen in a training up to position 512. Right: how ALiBi's heads weigh the past.", "name": "fig-ap-positions"}}
-position, frequency = torch.arange(2049, dtype=torch.float64), 10_000.0 ** (-40 / 64)
-angles = {"as they are": frequency * position, "divided by 4": frequency * position / 4}
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained")
-left.axhspan(0, frequency * 512, color="0.9", zorder=0)
-for name, angle in angles.items():
-    left.plot(angle, label=f"positions {name}")
-left.set(xlabel="position", ylabel="angle (radians)", title="RoPE", xlim=(0, 2048), ylim=(0, 7))
-left.legend(frameon=False)
-for head in (1, 3, 8):
-    right.plot([math.exp(-(2.0**-head) * distance) for distance in range(61)], label=f"head {head}")
-right.set(xlabel="distance", ylabel="weight, present token = 1", title="ALiBi")
-right.legend(frameon=False)
-plt.show()
+angles = later_pictures.ap_positions()
 
 # %% tags=["hide-cell"]
 assert_close(angles["divided by 4"][2048], angles["as they are"][512])
@@ -798,21 +693,7 @@ assert_close(weights[-1, :-1] / weights[-1, 1:], torch.full((5,), math.exp(-0.5)
 # {cite}`deepseek2024v2` caches one short vector, from which it computes the keys and values of all heads.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Left, four drawings of heads: multi-head, 8 queries over 8 keys, a line each; grouped, 8 queries over 2 keys; multi-query, 8 queries over 1 key; latent, 8 queries over 8 pale keys that come from one small box. Right, bars on a logarithmic axis of numbers cached per token and layer in DeepSeek-V2's shape: multi-head 32,768, 8 groups 2,048, latent 576, multi-query 256."}, "figure": {"caption": "Which queries (blue) share which keys (orange), and the numbers that a layer caches per token with 128 heads of width 128, the shape of DeepSeek-V2.", "name": "fig-ap-cache"}}
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 2.9), layout="constrained", width_ratios=(1.3, 1))
-for row, (name, n_keys) in enumerate((("multi-head", 8), ("grouped", 2), ("multi-query", 1), ("latent", 8))):
-    y, keys = -1.5 * row, [(i + 0.5) * 8 / n_keys - 0.5 for i in range(n_keys)]
-    for i in range(8):
-        left.plot([i, keys[i * n_keys // 8]], [y + 0.7, y], color="0.7", linewidth=0.8, zorder=0)
-    left.scatter(range(8), [y + 0.7] * 8, 26, color=PALETTE[0])
-    left.scatter(keys, [y] * n_keys, 26, color=PALETTE[1] if name != "latent" else "#f3c9ab", marker="s")
-    left.text(-0.8, y + 0.35, name, ha="right", va="center")
-left.plot([3.5, 0, 3.5, 1, 3.5, 2, 3.5, 3, 3.5, 4, 3.5, 5, 3.5, 6, 3.5, 7], [-5.3, -4.5] * 8, color="0.7", linewidth=0.8, zorder=0)
-left.scatter([3.5], [-5.3], 60, color=PALETTE[1], marker="s"), left.axis("off"), left.set(xlim=(-4, 7.5))
-cached = {"multi-head": 2 * 128 * 128, "grouped (8)": 2 * 8 * 128, "multi-query": 2 * 128, "latent": 512 + 64}
-for bar in right.barh(list(cached)[::-1], list(cached.values())[::-1], color=PALETTE[1]):
-    right.text(bar.get_width() * 1.15, bar.get_y() + 0.4, f"{bar.get_width():,}", va="center")
-right.set(xscale="log", xlim=(100, 300_000), xlabel="numbers per token and layer")
-plt.show()
+later_pictures.ap_cache()
 
 # %% [markdown]
 # The paper's own idea for long inputs was *restricted* attention. Longformer {cite}`beltagy2020longformer` looks at a
@@ -834,36 +715,13 @@ assert (512 + 64) / (2 * 128) == 2.25  # DeepSeek-V2's paper: as much as 2.25 gr
 for n in (512, 3072, 32768):
     assert math.isclose(layer_operations("self-attention", n, 512) / (24 * n * 512 * 512), n / (6 * 512))
 
-# %% tags=["hide-cell"]
-def window(n, r):
-    """Keys at most r // 2 places away."""
-    return (torch.arange(n)[:, None] - torch.arange(n)).abs() <= r // 2
-
-def with_global(mask, n_global):
-    return mask | (torch.arange(len(mask)) < n_global)[:, None] | (torch.arange(len(mask)) < n_global)
-
-def with_random(mask, n_random):
-    scores = torch.rand(mask.shape, generator=torch.Generator().manual_seed(0))
-    return mask | (scores >= scores.topk(n_random, dim=1).values[:, -1:])
-
-def patterns(n):
-    band = window(n, 5)
-    return {"full": torch.ones(n, n).bool(), "window": band, "Longformer": with_global(band, 2),
-            "BigBird": with_random(with_global(band, 2), 2)}
-
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Four 24 by 24 grids with their numbers of pairs. Full: all filled. Window: a band along the diagonal. Longformer: the band, and the first two rows and columns filled. BigBird: the same with a few scattered squares in each row."}, "figure": {"caption": "Which query (down) may look at which key (across), for 24 tokens; above, the number of pairs for 1,024 tokens.", "name": "fig-ap-restricted"}}
-figure, axes = plt.subplots(1, 4, figsize=(7, 2.1), layout="constrained")
-large = patterns(1024)
-for ax, (name, mask) in zip(axes, patterns(24).items()):
-    ax.imshow(mask, vmin=0, vmax=1.4, cmap="Blues")
-    ax.set(title=f"{name}\n{int(large[name].sum()):,}", xticks=[], yticks=[])
-    assert 1.9 < large[name].sum() / patterns(512)[name].sum() < (4.1 if name == "full" else 2.1)
-plt.show()
+later_pictures.ap_restricted()
 
 # %% [markdown]
 # ## State-space models
 #
-# A different road drops the cache: a **state-space model** {cite}`gu2022efficiently` carries a state $h$ of fixed
+# Another approach needs no cache: a **state-space model** {cite}`gu2022efficiently` carries a state $h$ of fixed
 # size from token to token, and **Mamba** {cite}`gu2024mamba` computes $a_t$, $b_t$ and $c_t$ from the token itself,
 # so that the model chooses what to keep:
 #
@@ -893,13 +751,7 @@ a, b, c, x = 0.6 + 0.39 * torch.rand(24), torch.rand(24, 4), torch.rand(24, 4), 
 print("token by token equals one matrix product:", torch.allclose(scan(a, b, c, x), as_matrix(a, b, c) @ x, atol=1e-5))
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two 24 by 24 heat maps with colour bars, both lower triangles. Left, a state-space layer: bright near the diagonal and fading to the left, faster after small values of a. Right, causal softmax attention of the same queries and keys: each row is spread almost evenly over the past."}, "figure": {"caption": "The same $c$ and $b$ as a state-space layer with decay, and as queries and keys of causal softmax attention.", "name": "fig-ap-ssm"}}
-softmax = (c @ b.T / 2).masked_fill(~causal_mask(24)[0, 0], -math.inf).softmax(dim=-1)
-figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.8), layout="constrained")
-for ax, (name, matrix) in zip(axes, {"state space": as_matrix(a, b, c), "softmax attention": softmax}.items()):
-    image = ax.imshow(matrix, cmap=HEAT_MAP, vmin=0, vmax=matrix[6:].max())
-    ax.set(title=name, xlabel="input $j$", ylabel="output $i$")
-    figure.colorbar(image, ax=ax, label="weight", extend="max")
-plt.show()
+later_pictures.ap_ssm(a, as_matrix, b, c)
 
 # %% [markdown]
 # The state keeps its size, so the cost per token is constant, and what it has forgotten is gone. Hybrids such as Jamba
@@ -908,7 +760,7 @@ plt.show()
 # %% [markdown]
 # ## A mixture of experts
 #
-# Can a model have more parameters without more work per token? Put $E$ feed-forward networks in the place of one, and
+# Can a model have more parameters without more work per token? Put $E$ feed-forward networks in place of one, and
 # a **router** $W_r$ that sends each token to the one with the largest probability (**top-1**, Switch
 # {cite}`fedus2022switch`):
 #
@@ -956,6 +808,37 @@ assert sum(p.numel() for p in sparse.parameters()) > 7.9 * sum(p.numel() for p i
 # {cite}`deepseek2024v3` 37 of 671 billion parameters work on each.
 
 # %% [markdown]
+# (section-ap-translation)=
+# ## Translation since 2017
+#
+# What became of the paper's own task?
+#
+# - **Back-translation** {cite}`sennrich2016improving`, a year older than the paper, became its companion: translate plain
+#   text of the target language back into the source language, and train on these pairs too. With hundreds of millions
+#   of sentences, {cite:t}`edunov2018understanding` reached 35.0 BLEU on newstest2014 with the same big Transformer, where
+#   the paper has 28.4.
+# - **One model for many languages.** A token at the start of the source, such as *to German*, names the target language
+#   {cite}`johnson2017google`; pairs never seen together are translated as well, badly at first. NLLB
+#   {cite}`nllb2022no` covers 200 languages with 54 billion parameters in experts.
+# - **Deep encoders, shallow decoders.** The encoder runs once, the decoder once per token. {cite:t}`wang2019learning`
+#   train 30 encoder layers with pre-norm; with 12 encoder layers and *one* decoder layer, {cite:t}`kasai2021deep` keep the
+#   quality and decode about twice as fast.
+# - **Distillation.** A small model learns from the translations of a large one {cite}`kim2016sequence`, which are easier
+#   to learn than people's. [Chapter 6.1](6_1_results.ipynb) does so, and so do most translators that run on a phone.
+# - **Documents.** A sentence alone often does not say what *it* or *you* means. {cite:t}`laubli2018has` found that people
+#   who see whole documents prefer human translations where single sentences show no difference;
+#   {cite:t}`voita2019when` made test sets for what a model of sentences gets wrong. The WMT campaign of 2025 hands out whole
+#   documents {cite}`kocmi2025findings`.
+# - **Language models as translators.** Prompted, or fine-tuned with plain text of the language and then a few good pairs
+#   (ALMA {cite}`xu2024paradigm`, Tower {cite}`alves2024tower`), decoder-only models overtook encoder-decoders trained for
+#   the task. WMT's report of 2024 is titled *The LLM Era Is Here but MT Is Not Solved Yet* {cite}`kocmi2024findings`, and by
+#   automatic metrics they were best in all 55 languages of WMT24++ {cite}`deutsch2025wmt24pp`, which its authors want
+#   people to confirm. The latest are trained with learned metrics as reward {cite}`finkelstein2025google`.
+#
+# The encoder-decoder stays where a translator must be small, fast and run at home, as on this book's first page. Tools
+# follow the fashion: version 5 of Hugging Face's transformers has dropped its translation pipeline.
+
+# %% [markdown]
 # ## Scaling laws
 #
 # How large should a model be, and how long should we train it? With $N_p$ parameters and $D$ tokens a training takes
@@ -965,17 +848,7 @@ assert sum(p.numel() for p in sparse.parameters()) > 7.9 * sum(p.numel() for p i
 # parameter. Their Chinchilla beat the four times larger Gopher.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Log-log chart of training tokens over parameters. A grey line marks 20 tokens per parameter. GPT-3 and Gopher lie below it at one or two tokens per parameter, Chinchilla on it, LLaMA-7B above it with 149, Llama 3 8B far above with 1,875 and Llama 3 405B above with 39. The paper's base model lies at 38."}, "figure": {"caption": "Parameters and training tokens, as the cited papers give them. Grey: 20 tokens per parameter.", "name": "fig-ap-scaling"}}
-quoted = {"the paper, base": (65e6, 2.5e9), "GPT-3": (175e9, 300e9), "Gopher": (280e9, 300e9), "Chinchilla": (70e9, 1.4e12),
-          "LLaMA-7B": (6.7e9, 1.0e12), "Llama 3 8B": (8e9, 15e12), "Llama 3 405B": (405e9, 15.6e12)}
-figure, ax = plt.subplots(figsize=(5.8, 3.0), layout="constrained")
-ax.plot([3e7, 1e12], [6e8, 2e13], color="0.6")
-for name, (n_parameters, tokens) in quoted.items():
-    ax.plot(n_parameters, tokens, "o", color=PALETTE[0])
-    below, ratio = name in ("the paper, base", "Gopher", "Chinchilla"), tokens / n_parameters
-    ax.annotate(f"{name}: {ratio:,.0f}" if ratio > 2 else f"{name}: {ratio:.1f}", (n_parameters, tokens),
-                (6, -10) if below else (-6, -10 if name == "GPT-3" else 4), textcoords="offset points", ha="left" if below else "right")
-ax.set(xscale="log", yscale="log", xlabel="parameters", ylabel="tokens", xlim=(2e7, 2e13), ylim=(3e8, 1e14))
-plt.show()
+later_pictures.ap_scaling()
 
 # %% tags=["hide-cell"]
 assert math.isclose(6 * 175e9 * 300e9, 3.14e23, rel_tol=0.01)  # GPT-3's paper prints 3.14e23
@@ -991,7 +864,7 @@ assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 # ## What came of the paper's plans, and the limits
 #
 # Section 7 names three plans: "input and output modalities other than text", "local, restricted attention mechanisms",
-# and "making generation less sequential". **Other modalities** came in full: images pixel by pixel
+# and "making generation less sequential". **Other modalities** have all arrived: images pixel by pixel
 # {cite}`parmar2018image` or as 196 patches {cite}`dosovitskiy2021image`, speech {cite}`radford2023robust`, images with
 # text {cite}`alayrac2022flamingo`. **Restricted attention** is one of several ways to long inputs.
 #
@@ -1002,7 +875,7 @@ assert math.isclose(1.4e12 / 70e9, 20) and 300e9 / 280e9 < 300e9 / 175e9 < 2
 # p/q)$; after a refusal we draw in proportion to what is missing, $\max(0, p - q)$. Together this gives exactly $p$,
 # and one of the large model's passes checks several guesses.
 #
-# The **limits** are known too. Beside the quadratic cost, models are weak beyond the lengths of their training
+# The **limits** are known too. Besides the quadratic cost, models are weak beyond the lengths of their training
 # {cite}`kazemnejad2023impact`. A fixed vocabulary breaks rare words, numbers and other languages into many pieces;
 # models on bytes pay with longer sequences instead {cite}`xue2022byt5`. And models write fluent text that is false or
 # leaves its source, in summaries {cite}`maynez2020faithfulness` and in translation {cite}`raunak2021curious`: the loss
@@ -1014,10 +887,6 @@ generator = torch.Generator().manual_seed(0)
 p, q = (torch.randn(20, generator=generator, dtype=torch.float64).softmax(dim=0) for _ in range(2))
 accepted, missing = q * (p / q).clamp(max=1), (p - q).clamp(min=0)
 assert_close(accepted + (1 - accepted.sum()) * missing / missing.sum(), p)  # speculative decoding draws from p
-image, W = torch.randn(1, 3, 224, 224, dtype=torch.float64), torch.randn(32, 3 * 16 * 16, dtype=torch.float64)
-tokens = F.unfold(image, kernel_size=16, stride=16).transpose(1, 2) @ W.T  # ViT's patches: a convolution with stride 16
-assert_close(tokens, F.conv2d(image, W.view(32, 3, 16, 16), stride=16).flatten(2).transpose(1, 2))
-assert tokens.shape == (1, 196, 32)
 
 # %% [markdown]
 # :::{dropdown} Where this is
@@ -1082,7 +951,7 @@ assert sum(fit_together) / 200 > 0.9 and 8 * (1 / 8) ** 2 == 1 / 8
 # %% tags=["hide-cell"]
 leaking = train_language_model(mask=None)
 with torch.no_grad():
-    too_good = next_word_loss(leaking, test, mask=None).item()
+    too_good = (lambda total, n: total.item() / n)(*next_word_loss(leaking, test, mask=None))
     change = (leaking(other[:, :-1]) - leaking(test[:, :-1]))[:, :PLACE].abs().max().item()
 assert too_good < 0.5 * floor and change > 0.1
 

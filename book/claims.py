@@ -13,12 +13,12 @@
 import math
 from collections import Counter
 
-import matplotlib.pyplot as plt
 
 from lab.experiments.claims import corrected, judge_claims, load_results, untold
 from lab.experiments.claims_table import ClaimsTable, tallies
 from lab.experiments.comparisons import nearly_the_same, worse
-from lab.display import PALETTE, use_style
+from lab.display import use_style
+from lab.pictures import variations as variations_pictures
 
 use_style()
 results = load_results("results")
@@ -42,19 +42,7 @@ for kind, verdicts in counted.items():
     print(f"{kind:15}", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()))
 
 # %% mystnb={"image": {"alt": "Three stacked horizontal bars. Arithmetic: 3 hold, 2 do not. Theorems: 6 hold and 3 cannot be told. Trained models: 7 hold, 9 do not hold and 8 cannot be told."}, "figure": {"caption": "The three tallies: claims and choices by what they rest on.", "name": "fig-claims-tallies"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(6, 1.9), layout="constrained")
-for y, verdicts in enumerate(counted.values()):
-    left = 0
-    for verdict, color in (("holds", PALETTE[2]), ("does not hold", PALETTE[1]), ("cannot tell", "lightgrey"),
-                           ("not tested at this length", "whitesmoke")):
-        if n := verdicts[verdict]:
-            ax.barh(y, n, left=left, color=color, edgecolor="white")
-            ax.annotate(f"{n} {verdict}" if n > 4 else str(n), (left + n / 2, y), ha="center", va="center", fontsize=9)
-            left += n
-ax.set_yticks(range(3), labels=list(counted))
-ax.invert_yaxis()
-ax.set(xlabel="claims and choices")
-plt.show()
+variations_pictures.claims_tallies(counted)
 
 # %% [markdown]
 # How many comparisons of two models cannot tell, and how large an effect would they have found?
@@ -91,8 +79,9 @@ assert Counter(claim.role for claim in claims)["claim"] >= 20
 # ## The rules
 #
 # When does a difference between two trained models count? Its 95 % interval has the noise of sentences and of seeds in
-# it, and gives a p-value. The p-values of all comparisons of the miniature's models are corrected by Holm's rule. We ask that the
-# corrected p is below 0.05 **and** that every seed points the same way. The measure is perplexity, unless the claim is about BLEU.
+# it, and gives a p-value. The p-values of all comparisons of the miniature's models are corrected by Holm's rule. We
+# ask that the corrected p is below 0.05 **and** that every seed points the same way. The measure is perplexity, unless
+# the claim is about BLEU.
 #
 # A model that is still learning decides nothing against a claim. So we ask each row's own validation curve: where it
 # falls, over the last fifth of the run, by more than the difference that we found, *does not hold* and *cannot tell*
@@ -118,16 +107,7 @@ for case, (is_worse, is_near) in zip(cases, judged):
     print(f"{case!s:14} worse: {is_worse:15} nearly the same: {is_near}")
 
 # %% mystnb={"image": {"alt": "Five horizontal intervals of a BLEU difference around 0, with a grey band from minus 1 to 1. From minus 2 to minus 1.1: is worse holds, nearly the same does not. From minus 2 to 1: both cannot tell. From minus 0.5 to 0.5: nearly the same holds. From minus 0.9 to minus 0.2: both hold. From 1.1 to 2: neither holds."}, "figure": {"caption": "Five made-up intervals and their verdicts. Grey: the margin of nearly the same.", "name": "fig-claims-rules"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(6.4, 2.2), layout="constrained")
-ax.axvspan(-1, 1, color="lightgrey", linewidth=0)
-ax.axvline(0, color="black", linewidth=0.8)
-for y, (case, (is_worse, is_near)) in enumerate(zip(cases, judged)):
-    ax.plot(case, [y, y], color=PALETTE[0], linewidth=2)
-    ax.annotate(f"worse: {is_worse}; nearly the same: {is_near}", (2.3, y), va="center", fontsize=9)
-ax.invert_yaxis()
-ax.set(xlabel="BLEU difference", yticks=[], xlim=(-2.3, 8.4))
-ax.set_xticks([-2, -1, 0, 1, 2])
-plt.show()
+variations_pictures.claims_rules(cases, judged)
 
 # %% tags=["hide-cell"]
 assert [one for one, _ in judged] == ["holds", "cannot tell", "cannot tell", "holds", "does not hold"]
@@ -135,7 +115,7 @@ assert [other for _, other in judged] == ["does not hold", "cannot tell", "holds
 
 # %% [markdown]
 # Verdicts are computed from the result files. How far were the rules fixed beforehand? Those on Table 3 were written
-# before its first runs, of 1,000 steps; with those at hand we made perplexity the measure and added the correction. For
+# before its first runs, of 1,000 steps; after seeing them we made perplexity the measure and added the correction. For
 # the runs that count now, rows, measure and controls were named beforehand. Before they began we changed three things:
 # differences in perplexity are ratios, the noise of seeds is that of a block design, and the models are wider and learn
 # the captions, since a narrower base failed its controls. The rules for Table 1 and for heads were written after the
@@ -143,8 +123,6 @@ assert [other for _, other in judged] == ["does not hold", "cannot tell", "holds
 # exponent 0.15 away from the formula used to agree, whatever its interval said.
 
 # %% tags=["hide-cell"]
-for name, content in results.items():
-    print(f"{name:18} {content['date']}  {len(content['records']):3} records  {content['hardware']}")
 assert {"table_1", "table_3", "parsing", "figures_3_to_5"} <= set(results)
 
 # %% [markdown]
@@ -169,19 +147,7 @@ for row in without_a_row:
     print(f"{row['id']:21}{row['against']:14}{mean:+7.1f} ({low:+.1f} to {high:+.1f})".ljust(62) + f"{p:6.3f}")
 
 # %% mystnb={"image": {"alt": "Eight horizontal intervals of a difference in perplexity, in percent, around a vertical line at zero. Unscaled-A1 lies far to the right at 207, unscaled at 78 and no-warm-up at 52; pre-norm lies at minus 30; no-positions, short, short-learned and averaged lie close to the left of zero. Only the dot of short is hollow."}, "figure": {"caption": "Perplexity against that of what each is compared with, in percent: mean, seeds (strokes) and 95 % interval before correction; filled dots count after it.", "name": "fig-claims-differences"}} tags=["hide-input"]
-figure, ax = plt.subplots(figsize=(6, 2.8), layout="constrained")
-for y, row in enumerate(without_a_row):
-    mean, *ends = percent(row["log_ppl_difference"])
-    filled = p_of[row["id"], "ppl", False] < 0.05 and row["log_ppl_difference"]["sign"]
-    ax.plot(ends, [y, y], color=PALETTE[0])
-    seeds = [100 * math.expm1(seed) for seed in row["log_ppl_difference"]["seeds"]]
-    ax.plot(seeds, [y] * len(seeds), "|", color=PALETTE[0], markersize=8)
-    ax.plot(mean, y, "o", color=PALETTE[0], markersize=6, markerfacecolor=PALETTE[0] if filled else "white")
-ax.axvline(0, color="black", linewidth=0.8)
-ax.set_yticks(range(len(without_a_row)), labels=[row["id"] for row in without_a_row], fontsize=9)
-ax.invert_yaxis()
-ax.set(xlabel="perplexity, more (%)")
-plt.show()
+variations_pictures.claims_differences(p_of, percent, without_a_row)
 
 # %% [markdown]
 # Section 3.2.1 of the paper suspects that the harm of leaving out the scale grows with $d_k$. So it does here: perplexity
@@ -199,8 +165,8 @@ assert {name: round(percent(summary[name]["log_ppl_difference"])[0]) for name in
 assert len(without_a_row) == 8 and all(row["n_seeds"] == 6 for row in without_a_row)
 
 # %% [markdown]
-# How do positions do on sentences longer than those in training? `short` and `short-learned` learned from captions of at most 20
-# tokens, with sinusoids and with learned positions.
+# How do positions do on sentences longer than those in training? `short` and `short-learned` learned from captions of
+# at most 20 tokens, with sinusoids and with learned positions.
 
 # %%
 short, learned = summary["short"], summary["short-learned"]
@@ -228,9 +194,9 @@ assert (round(within[0]), round(gap[0])) == (-8, -11) and p_of["short-learned", 
 # ([Table 2](6_1_results.ipynb)).
 #
 # ```{dropdown} Where this is
-# The rules: `book/lab/experiments/verdicts.py` and `comparisons.py`; what they are applied to: `claims.py` beside it; the table:
-# `claims_table.py`. Tests: `tests/lab/experiments/test_claims.py`, `test_claims_table.py`. The evidence: Table 1 in
-# [chapter 4](4_why_self_attention.ipynb), Table 3 in [6.2](6_2_variations.ipynb), parsing in
+# The rules: `book/lab/experiments/verdicts.py` and `comparisons.py`; what they are applied to: `claims.py` beside it;
+# the table: `claims_table.py`. Tests: `tests/lab/experiments/test_claims.py`, `test_claims_table.py`. The evidence:
+# Table 1 in [chapter 4](4_why_self_attention.ipynb), Table 3 in [6.2](6_2_variations.ipynb), parsing in
 # [6.3](6_3_parsing.ipynb), Figures 3 to 5 in [7](7_attention_visualizations.ipynb).
 # ```
 

@@ -2,12 +2,13 @@
 # # Errata: the paper's slips, and the paper against its authors' code
 #
 # Small slips of the paper have been copied into lectures and code. Here are those we know in one table, with the
-# chapter that has the arithmetic; the paper's findings stay as they are. Then we compare the text with the code that
+# chapter that has the arithmetic; none of them touches the paper's findings. Then we compare the text with the code that
 # its authors published, which matters more when you want to repeat a result. Last come places where well-known code of
 # others differs from the paper.
 
 # %% tags=["hide-cell"]
 import math
+import textwrap
 
 import torch
 from matplotlib import pyplot as plt
@@ -15,8 +16,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from annotated_transformer import (
-    ModelConfig, MultiHeadAttention, TrainConfig, noam_learning_rate, scaled_dot_product_attention)
-from lab.display import PALETTE, use_style
+    ModelConfig, MultiHeadAttention, TrainConfig, make_batch, noam_learning_rate, scaled_dot_product_attention)
+
+# %% tags=["hide-cell"]
+from lab.training_loop import fit, summed_loss
+from lab.display import use_style
+from lab.pictures import mistakes as mistakes_pictures
 from annotated_transformer.model.embedding import concatenated_positional_encoding, positional_encoding
 from annotated_transformer.tables.table_2 import TABLE_2, training_cost
 from annotated_transformer.tables.table_3 import TABLE_3, count_parameters, vocabulary_interval
@@ -26,7 +31,7 @@ use_style()
 # %% [markdown]
 # ## The paper's slips
 #
-# | section | printed | what is so | shown in |
+# | section | printed | what is true | shown in |
 # |---|---|---|---|
 # | 6.1 | big has 41.0 BLEU on English-French | the abstract and Table 2 say 41.8; both are above all earlier single models | [6.1](6_1_results.ipynb) |
 # | 5.4 | "three types of regularization" | two headings; dropout in two places and label smoothing make three | [5.4](5_4_regularization.ipynb) |
@@ -62,34 +67,18 @@ assert big.bleu_en_fr == 41.8 and max(row.bleu_en_fr for row in TABLE_2[:5] if r
 assert big.bleu_en_de - max(row.bleu_en_de for row in before if row.bleu_en_de) > 2.0
 assert all(big.cost_en_fr < row.cost_en_fr / 4 for row in before if row.cost_en_fr)
 
-# %% tags=["hide-cell"]
-def layers_until_all_meet(n, k, dilated):
-    seen, layers = 1, 0
-    while seen < n:
-        seen, layers = seen * k if dilated else seen + k - 1, layers + 1
-    return layers
-
-assert layers_until_all_meet(243, 3, True) == 5  # log_3 243
-assert layers_until_all_meet(243, 3, False) == 121  # (n - 1) / (k - 1)
-
 # %% tags=["hide-input"] mystnb={"image": {"alt": "A number line of rows of width d_model from 34,000 to 43,000. A short bar from 35,368 to 36,344 is labelled big; a very short one at 41,004 to 41,208 the ten other rows; a dashed line at 37,000, the paper's vocabulary, meets neither."}, "figure": {"caption": "Rows of width $d_{\\mathrm{model}}$ that fit the printed parameter counts. The stated 37,000 tokens fit none; 37,000 + 4,096 positions would fit the ten.", "name": "fig-errata-rows"}}
-figure, ax = plt.subplots(figsize=(6, 1.6), layout="constrained")
-ax.barh([0, 1], [high - low, big_high - big_low], 0.5, [low, big_low], color=[PALETTE[0], PALETTE[1]])
-ax.axvline(37_000, color="0.4", linestyle="--")
-ax.text(37_080, 1.3, "stated: 37,000 tokens", color="0.4")
-ax.set(yticks=[0, 1], yticklabels=["ten rows of Table 3", "big"], xlim=(34_000, 43_000), ylim=(-0.5, 1.7),
-       xticks=range(34_000, 43_001, 3000), xticklabels=[f"{n:,}" for n in range(34_000, 43_001, 3000)])
-plt.show()
+mistakes_pictures.errata_rows(big_high, big_low, high, low)
 
 # %% [markdown]
 # ## The paper against its authors' code
 #
 # The code that the authors published, tensor2tensor {cite}`vaswani2018tensor2tensor`, grew after the paper. The settings
-# that it now calls `transformer_base` are their third version, so we get another model than the paper's if we run it
-# today. The table gives the paper, the version closest to it (`transformer_base_v1`), today's default, and the
-# switch in our package. The settings are in `models/transformer.py` and `layers/common_hparams.py`.
+# that it calls `transformer_base` are their third version, so we get another model than the paper's if we run it. (It was
+# archived, read-only, in July 2023.) The table gives the paper, the version closest to it (`transformer_base_v1`), the
+# last default, and the switch in our package. The settings are in `models/transformer.py` and `layers/common_hparams.py`.
 #
-# | matter | paper | version 1 | default today | here |
+# | matter | paper | version 1 | last default | here |
 # |---|---|---|---|---|
 # | layer norm | after the sum | after the sum | before the sub-layer, and once at the end | `norm="pre"` |
 # | dropout of attention weights, inside the feed-forward network | none in 5.4 | 0, 0 | 0.1, 0.1 | `attention_dropout`, `ffn_dropout` |
@@ -111,25 +100,17 @@ version_1 = (ModelConfig.base(V, positions="concatenated", initialization="gloro
              TrainConfig(eps_ls=0.1 * V / (V - 1)))
 today = (version_1[0].replace(norm="pre", attention_dropout=0.1, ffn_dropout=0.1),
          version_1[1].replace(beta2=0.997, warmup_steps=8000, lr_factor=2.0))
-for name, (model, train) in {"version 1": version_1, "today": today}.items():
+for name, (model, train) in {"version 1": version_1, "last default": today}.items():
     old = {**paper[0].to_dict(), **paper[1].to_dict()}
     new = {**model.to_dict(), **train.to_dict()}
-    print(name, {key: new[key] for key in new if new[key] != old[key]})
+    print(textwrap.fill(f"{name}: " + ", ".join(f"{key} = {new[key]}" for key in new if new[key] != old[key]), 94))
 
 # %% [markdown]
 # In the *rate*, twice the factor and twice the warm-up make the peak $\sqrt{2}$ times as high and 4,000 steps later; the
 # tail is twice the paper's.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two curves of the learning rate over 20,000 steps. The paper's peaks at step 4,000; the one of today's default rises 0.7 times as steeply, peaks at step 8,000 about 1.4 times higher and stays twice as high after."}, "figure": {"caption": "The rate of equation 3 for base, and of today's default.", "name": "fig-errata-rate"}}
-steps = range(1, 20_001, 50)
-paper_rate = [noam_learning_rate(s, 512, 4000) for s in steps]
-today_rate = [noam_learning_rate(s, 512, 8000, factor=2.0) for s in steps]
-figure, ax = plt.subplots(figsize=(5.5, 2.7), layout="constrained")
-ax.plot(steps, paper_rate, label="paper: 4,000 steps, factor 1")
-ax.plot(steps, today_rate, "--", label="default today: 8,000 steps, factor 2")
-ax.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
-ax.legend(frameon=False)
-plt.show()
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two curves of the learning rate over 20,000 steps. The paper's peaks at step 4,000; the one of the last default rises 0.7 times as steeply, peaks at step 8,000 about 1.4 times higher and stays twice as high after."}, "figure": {"caption": "The rate of equation 3 for base, and of the last default.", "name": "fig-errata-rate"}}
+paper_rate, today_rate = mistakes_pictures.errata_rate()
 
 # %% tags=["hide-cell"]
 assert_close(noam_learning_rate(8000, 512, 8000, 2.0) / noam_learning_rate(4000, 512, 4000), math.sqrt(2))
@@ -137,9 +118,9 @@ assert_close(today_rate[-1] / paper_rate[-1], 2.0)
 assert count_parameters(today[0]) - count_parameters(paper[0]) == 2 * 2 * 512  # the two final norms
 
 # %% [markdown]
-# *Label smoothing* is the same thing twice. The code gives the right token $1 - \epsilon$ and each of the others
-# $\epsilon / (V - 1)$. The formula of {cite:t}`szegedy2016rethinking`, which the paper cites, spreads $\epsilon$ over all
-# $V$ tokens. The first is the second with a slightly larger $\epsilon' = \epsilon V / (V - 1)$:
+# The two *label smoothings* are the same up to $\epsilon$. The code gives the right token $1 - \epsilon$ and each of
+# the others $\epsilon / (V - 1)$. The formula of {cite:t}`szegedy2016rethinking`, which the paper cites, spreads
+# $\epsilon$ over all $V$ tokens. The first is the second with a slightly larger $\epsilon' = \epsilon V / (V - 1)$:
 #
 # $$
 # \frac{\epsilon'}{V} = \frac{\epsilon}{V - 1}, \qquad
@@ -162,20 +143,13 @@ for size in (5, 37_000):
 assert f"{smoothed(0.1, 37_000)[0]:.7f}" == "0.9000027"
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bars of the target distribution over a vocabulary of five tokens with epsilon 0.3. By the formula the right token has 0.76 and each other 0.06; by the code 0.70 and 0.075."}, "figure": {"caption": "Both targets for five tokens and $\\epsilon = 0.3$. With 37,000 tokens and $\\epsilon = 0.1$ the right token gets 0.9000027 and 0.9.", "name": "fig-errata-smoothing"}}
-figure, ax = plt.subplots(figsize=(5, 2.3), layout="constrained")
-targets = {"formula: over all tokens": smoothed(0.3, 5), "code: over the others": smoothed_by_the_code(0.3, 5)}
-for shift, (label, q) in zip((-0.18, 0.18), targets.items()):
-    bars = ax.bar([i + shift for i in range(5)], q.tolist(), 0.36, label=label)
-    ax.bar_label(bars, fmt="%.3g", fontsize=8)
-ax.set(xticks=range(5), xticklabels=["right token", *(f"other {i}" for i in range(1, 5))], ylabel="target", ylim=(0, 0.9))
-ax.legend(frameon=False)
-plt.show()
+mistakes_pictures.errata_smoothing(smoothed, smoothed_by_the_code)
 
 # %% [markdown]
-# *Positions*: sines first and cosines after are the same table with its columns in another order, and all that meets
-# these columns is learned, so it can take the same order. "I think this does not matter", wrote one of the authors when
-# [somebody asked](https://github.com/tensorflow/tensor2tensor/issues/391). The exponent is a true difference. Its
-# effect grows with the position and is largest near the 25th pair of columns:
+# *Positions*: sines first and cosines after are the same table with its columns in another order, and every weight that
+# meets these columns is learned and can absorb the permutation. "I think this does not matter", wrote one of the
+# authors when [somebody asked](https://github.com/tensorflow/tensor2tensor/issues/391). The exponent is a true
+# difference. Its effect grows with the position and is largest near the 25th pair of columns:
 
 # %% mystnb={"image": {"alt": "Heat map with a colour bar of the absolute difference between the paper's and the code's table, for 100 positions and 256 sines. It is near 0 at the first positions and at the last columns, and largest, about 0.14, at late positions in the columns 10 to 60."}, "figure": {"caption": "How far the code's sines are from the paper's, with the columns in the same order.", "name": "fig-errata-positions"}}
 printed, code = positional_encoding(100, 512), concatenated_positional_encoding(100, 512)
@@ -226,15 +200,9 @@ print(f"Bessel's correction, d_model 512: a factor of {bessel:.4f}")
 print(f"exponent 2i/d for every column: the tables differ by {(wrong - printed).abs().mean():.2f} on average")
 print(f"does a module have params()? {hasattr(nn.Module, 'params')}")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Wavelengths of the 512 columns on a logarithmic axis. The paper's rise in a straight line from 6 to about 60,000. With the exponent 2c/d for every column they rise twice as steeply, to about 600 million; a dotted line at 100 marks a long sentence."}, "figure": {"caption": "Wavelength of each column: the paper's, and with the exponent $2c/d$ for every column $c$. The dotted line is a sentence of 100 tokens.", "name": "fig-errata-exponent"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Wavelengths of the 512 columns on a logarithmic axis. The paper's rise in a straight line from 6 to about 60,000. With the exponent 2c/d for every column they rise twice as steeply, to about 600 million; a dotted line marks 600 tokens."}, "figure": {"caption": "Wavelength of each column: the paper's, and with the exponent $2c/d$ for every column $c$. The dotted line is at 600 tokens.", "name": "fig-errata-exponent"}}
 column = torch.arange(512)
-figure, ax = plt.subplots(figsize=(5.5, 2.6), layout="constrained")
-ax.plot(2 * math.pi * 10000.0 ** (column // 2 * 2 / 512), label="the paper")
-ax.plot(2 * math.pi * 10000.0 ** (2 * column / 512), "--", label="every column its own exponent")
-ax.axhline(100, color="0.4", linestyle=":")
-ax.set(yscale="log", xlabel="column", ylabel="wavelength (tokens)")
-ax.legend(frameon=False)
-plt.show()
+mistakes_pictures.errata_exponent(column)
 
 # %% tags=["hide-cell"]
 paper_share = (2 * math.pi * 10000.0 ** (column // 2 * 2 / 512) > 600).float().mean().item()
@@ -261,9 +229,39 @@ for name, mask in {"no mask": None, "causal mask": nn.Transformer.generate_squar
     print(f"{name:12} position 0 moves by {moved[name]:.3f}")
 
 # %% [markdown]
+# With that mask, and with what the layers lack (embeddings, positions, a padding mask, the shared matrix), PyTorch's own
+# `nn.Transformer` is the paper's model but for its biases. The loop of [chapter 5.2](5_2_training.ipynb) trains it as it is:
+
+# %%
+class FromPyTorch(nn.Module):
+    def __init__(self, V, D, h, N):
+        super().__init__()
+        self.E = nn.Embedding(V, D)
+        self.layers = nn.Transformer(D, h, N, N, 4 * D, dropout=0.0, batch_first=True)
+
+    def forward(self, source, target):
+        x, y = (self.E(ids) * self.E.embedding_dim**0.5 + positional_encoding(ids.size(1), self.E.embedding_dim)
+                for ids in (source, target))
+        future, padding = nn.Transformer.generate_square_subsequent_mask(target.size(1)), source == 0
+        return self.layers(x, y, tgt_mask=future, src_key_padding_mask=padding, memory_key_padding_mask=padding) @ self.E.weight.T
+
+print(f"{sum(p.numel() for p in FromPyTorch(V=20, D=32, h=4, N=2).parameters()):,} parameters")
+
+# %% tags=["row-L4", "nbval-ignore-output"]
+torch.manual_seed(0)
+batch = make_batch([([5, 6, 7, 8], [9, 10, 11]), ([12, 13], [14, 15, 16, 17, 18])])
+theirs = FromPyTorch(V=20, D=32, h=4, N=2)
+nn.init.normal_(theirs.E.weight, std=32**-0.5)
+losses = fit(theirs, [batch] * 60, 60, lambda step: 0.003 * min(1, step / 20), summed_loss)
+print(f"one batch, 60 steps: {losses[0]:.2f} -> {losses[-1]:.2f} nats per token")
+one, other = theirs(batch.source, batch.target_in), theirs(batch.source, batch.target_in.roll(-1, 1))
+assert losses[-1] < 1.2 < losses[0] and one.shape == (2, 6, 20)
+
+# %% [markdown]
 # The folded cells run more mistakes from published listings: a return before the heads are joined, heads that are never
-# joined, an attention that ignores its memory, modules made where they should be called, names that were never defined.
-# The first and the third run without an error, and only a test of shapes or of dependence finds them.
+# joined, an attention that ignores its memory, modules made where they should be called, names that were never defined,
+# and a "decoder layer" that is given another layer and only passes on. The first, the third and the last run without an
+# error, and only a test of shapes, of dependence or of the number of weights finds them.
 
 # %% tags=["row-L4", "hide-cell"]
 class EarlyReturn(MultiHeadAttention):
@@ -302,32 +300,28 @@ for kind in (MultiHeadAttention, DeafAttention):
     print(f"{kind.__name__:20} hears the memory: {hears}")
     assert hears == (kind is MultiHeadAttention)
 
-# %% tags=["hide-cell"]
-def number_over_module():
-    module = nn.Module()
-    module.dropout = nn.Dropout(0.1)
-    module.dropout = 0.1
+# %% tags=["row-L4", "hide-cell"]
+class PassesOn(nn.Module):  # as one listing's TransformerDecoderLayer(layer)
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
 
-class NoMethod(nn.Module):
-    def forward(self, x):
-        return self.feed_forward(x)
+    def forward(self, y, memory):
+        return self.layer(y, memory)
 
-def free_function(x):
-    return self.W_Q(x)
-
-def undefined_width():
-    return nn.Linear(width_of_the_model, 1)
+layer = nn.TransformerDecoderLayer(D, h, dropout=0.0, batch_first=True)
+stack = nn.ModuleList(PassesOn(layer) for _ in range(6))
+assert torch.equal(stack[0](y, memory), layer(y, memory))  # adds nothing
+assert len(list(stack.parameters())) == len(list(layer.parameters()))  # six of them are one
 
 # %% tags=["row-L4", "hide-cell"]
 for mistake, kind, call in (
-        ("a number over a child module", TypeError, number_over_module),
-        ("Linear(x)", TypeError, lambda: nn.Linear(x)), ("Dropout(x)", RuntimeError, lambda: nn.Dropout(x)),
-        ("Dropout(a Dropout)", TypeError, lambda: nn.Dropout(nn.Dropout(0.1))),
+        ("Linear(x)", TypeError, lambda: nn.Linear(x)), ("Dropout(a Dropout)", TypeError, lambda: nn.Dropout(nn.Dropout(0.1))),
         ("MultiheadAttention(query=x, ...)", TypeError, lambda: nn.MultiheadAttention(query=x, key=x, value=x)),
         ("TransformerDecoderLayer(a layer)", TypeError, lambda: nn.TransformerDecoderLayer(decoder_layer, h)),
-        ("a method that is not there", AttributeError, lambda: NoMethod()(x)),
-        ("self outside a class", NameError, lambda: free_function(x)),
-        ("a width that is not set", NameError, undefined_width)):
+        ("a method that is not there", AttributeError, lambda: nn.Module().ff_block(x)),
+        ("self outside a class", NameError, lambda: self.W_Q(x)),
+        ("a width that is not set", NameError, lambda: nn.Linear(width_of_the_model, 1))):
     try:
         call()
     except kind as error:
@@ -434,6 +428,6 @@ assert f"{noam_learning_rate(8000, 1024, 8000, 2.0):.3e}" == f"{noam_learning_ra
 # ## What to remember
 #
 # - The paper's slips are small: a score, a citation, a wavelength, a vocabulary, an hour.
-# - "The authors' code" is several models. Its default today is pre-norm, with more dropout, another $\beta_2$ and another
+# - "The authors' code" is several models. Its last default is pre-norm, with more dropout, another $\beta_2$ and another
 #   rate. When a result does not repeat, we ask first which version it came from.
 # - A number belongs to the way it was counted: BLEU to its tokens, parameters to their vocabulary, cost to its rate.

@@ -2,7 +2,7 @@
 # # On a GPU
 #
 # *The paper's models were trained on "one machine with 8 NVIDIA P100 GPUs" (section 5.2 of
-# {cite:t}`vaswani2017attention`). What one GPU does with our model, what eight do, and how you run this book on one.*
+# {cite:t}`vaswani2017attention`). How our model runs on one GPU and on eight, and how to run this book on one.*
 #
 # In this chapter we make a training step fast on one GPU, and then on eight. We count operations and bytes, and check
 # that every fast way computes what the plain one does. **No time in this chapter was measured by us on a GPU**: what a
@@ -15,10 +15,10 @@ import random
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 import torch
 from IPython.display import Markdown, display
 from torch.nn import functional as F
@@ -34,7 +34,8 @@ from annotated_transformer import (
     scaled_dot_product_attention)
 from annotated_transformer.command_line.entry_point import parser
 from annotated_transformer.fast.packing import Packing
-from lab.display import PALETTE, use_style
+from lab.display import use_style
+from lab.pictures import gpu as gpu_pictures
 from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text.batching import group_by_length
 
@@ -63,28 +64,14 @@ assert loss.isfinite()
 # the GPU then waits for the next launch.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two time lines, each with a row for the host and a row for the GPU. Above, the host launches steps 1 to 4 one right after the other, and the GPU computes them without a gap. Below, with a call of item after each step, the host waits for the GPU, the GPU waits for the next launch, and only three steps fit."}, "figure": {"caption": "A drawing of the queue. Above the host never asks for a number; below it calls `.item()` after every step, and the GPU has gaps.", "name": "fig-gpu-queue"}}
-figure, axes = plt.subplots(2, 1, figsize=(6.4, 2.9), layout="constrained", sharex=True)
-for ax, title, step in ((axes[0], "no synchronization", 2), (axes[1], ".item() after every step", 2.8)):
-    for i in range(4 if step == 2 else 3):
-        launched = (0.8 if step == 2 else 2.8) * i
-        begins = max(0.4 + step * i, launched + 0.4)
-        ax.broken_barh([(launched, 0.7)], (0.6, 0.7), color=PALETTE[5])
-        ax.broken_barh([(begins, 1.95)], (-0.4, 0.7), color=PALETTE[1])
-        ax.text(launched + 0.35, 0.95, str(i + 1), ha="center", va="center")
-        ax.text(begins + 1, -0.05, f"step {i + 1}", ha="center", va="center", color="white")
-        if step > 2:
-            ax.annotate("", (launched + 2.75, 0.95), (launched + 0.75, 0.95), arrowprops={"arrowstyle": "<->"})
-            ax.text(launched + 1.75, 1.05, "waits", ha="center")
-    ax.set(title=title, yticks=[0, 0.95], xticks=[], ylim=(-0.6, 1.5), xlim=(-0.1, 8.6))
-    ax.set_yticklabels(["GPU", "host"])
-plt.show()
+gpu_pictures.gpu_queue()
 
 # %% [markdown]
-# So our training step asks for nothing: the log adds up losses on the device and fetches them every `log_every` steps.
-# A batch travels from **pinned** memory, which the system may not move, so even the copy is only a launch. The folded
-# cell watches every operation of a step and finds no `.item()` and no `nonzero`.
+# So the package's training step never reads a value back: the log adds up losses on the device and fetches them every
+# `log_every` steps. A batch travels from **pinned** memory, which the system may not move, so even the copy is only a
+# launch. We watch every operation of a step, and find no `.item()` and no `nonzero`:
 
-# %% tags=["hide-cell"]
+# %%
 class Watch(TorchDispatchMode):
     """The names of all operations inside the `with` block."""
 
@@ -97,12 +84,8 @@ def waits(names):
 
 with Watch() as watch:
     loss, _, _ = run.step([batch])
+print(f"operations that make the host wait: {len(waits(watch.names))}")
 assert len(watch.names) > 100 and not waits(watch.names)
-
-# %% tags=["hide-cell"]
-with Watch() as watch:
-    loss.item()
-assert len(waits(watch.names)) == 1
 
 # %% [markdown]
 # (section-gpu-roofline)=
@@ -117,8 +100,8 @@ assert len(waits(watch.names)) == 1
 #
 # Over $I$ this is a slope that ends in a flat roof, the **roofline** {cite}`williams2009roofline`. Left of the ridge at
 # $I = R / B$ an operation is **memory-bound**, right of it **compute-bound**. Here are vendors' figures for dense
-# matrix products {cite}`nvidia2016p100,nvidia2019t4,nvidia2021a100,nvidia2023h100,nvidia2024h200`; the P100's rate is
-# that of the paper's footnote 5.
+# matrix products {cite}`nvidia2016p100,nvidia2019t4,nvidia2021a100,nvidia2023h100,nvidia2024h200,nvidia2024b200`; the
+# P100's rate is that of the paper's footnote 5.
 
 # %%
 class GPU(NamedTuple):
@@ -129,7 +112,7 @@ class GPU(NamedTuple):
 
 GPUS = {"P100": GPU(9.5e12, "fp32", 0.732e12, 16e9), "T4": GPU(65e12, "fp16", 0.320e12, 16e9),
         "A100 80GB": GPU(312e12, "bf16", 2.039e12, 80e9), "H100 SXM": GPU(989e12, "bf16", 3.35e12, 80e9),
-        "H200 SXM": GPU(989e12, "bf16", 4.8e12, 141e9)}
+        "H200 SXM": GPU(989e12, "bf16", 4.8e12, 141e9), "B200": GPU(2250e12, "bf16", 8e12, 180e9)}
 for name, gpu in GPUS.items():
     print(f"{name:9}  {gpu.rate / 1e12:5.1f} TFLOP/s {gpu.type}  {gpu.bandwidth / 1e12:.2f} TB/s"
           f"  ridge at {gpu.rate / gpu.bandwidth:3.0f} operations per byte")
@@ -145,7 +128,9 @@ for name, gpu in GPUS.items():
 # One token alone, $n = 1$, has $I < 1$: decoding a single sentence is memory-bound on every GPU, so we translate many
 # at once. A ReLU or a LayerNorm does a few operations per number moved and is memory-bound for every $n$.
 
-# %% tags=["hide-cell"]
+# Let us write down operations and bytes of each kind of operation in a step of base.
+
+# %%
 base, n, h100 = ModelConfig.base(vocab_size=37_000), 25_000, GPUS["H100 SXM"]
 n_weights = count_parameters(base)
 
@@ -160,32 +145,23 @@ WORKS = {"$W_Q$": product(n, D, D), "$W_1$": product(n, D, F_), "$W_2$": product
          "fused attention": (4 * n * L * D + 5 * weights, 8 * n * D), "ReLU": (n * F_, 4 * n * F_),
          "add + LayerNorm": (9 * n * D, 6 * n * D), "loss": (4 * n * V, 4 * n * V),
          "Adam": (15 * n_weights, 28 * n_weights)}
+print(f"a product with $W_1$: {WORKS['$W_1$'][0]:.2e} operations, {WORKS['$W_1$'][1]:.2e} bytes")
+
+# %%
+intensity = {name: operations / moved for name, (operations, moved) in WORKS.items()}
+print(textwrap.fill("operations per byte: " + ", ".join(f"{name} {value:.1f}" for name, value in intensity.items()), 90))
 
 # %% tags=["hide-cell"]
 with torch.device("meta"), FlopCounterMode(display=False) as counter:
     torch.zeros(n, D) @ torch.zeros(D, F_)
 assert counter.get_total_flops() == WORKS["$W_1$"][0]
-intensity = {name: operations / moved for name, (operations, moved) in WORKS.items()}
 assert math.isclose(intensity["$W_1$"], 1 / (1 / D + 1 / F_ + 1 / n))
 ridge = h100.rate / h100.bandwidth
 assert round(ridge) == 295 and {name for name in WORKS if intensity[name] > ridge} == {"$W_1$", "$W_2$", "logits"}
 assert 1 / (1 / 512 + 1 / 512 + 1) < 1 and 245 < intensity["$W_Q$"] < 256
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Roofline on logarithmic axes for H100, A100 and T4, each a rising line that turns flat. Seven labelled points lie on the H100's line. ReLU, Adam, softmax, add and LayerNorm, and fused attention lie on the slope; W_Q lies just left of the ridge at 295 operations per byte; the logits lie right of it, on the roof."}, "figure": {"caption": "Rooflines from vendors' figures, and operations of the base model on the H100's (25,000 tokens in sentences of 25, 16-bit numbers). The points are upper bounds.", "name": "fig-gpu-roofline"}}
-figure, ax = plt.subplots(figsize=(6.6, 3.6), layout="constrained")
-axis = torch.logspace(-1.0, 3.3, 200, dtype=torch.float64)
-for (name, style) in (("H100 SXM", "-"), ("A100 80GB", "--"), ("T4", ":")):
-    roof = (axis * GPUS[name].bandwidth).clamp(max=GPUS[name].rate) / 1e12
-    ax.plot(axis, roof, style, zorder=1)
-    ax.text(2100, roof[-1] * 1.12, name, ha="right")
-for name in ("ReLU", "Adam", "softmax", "add + LayerNorm", "fused attention", "$W_Q$", "logits"):
-    height = min(h100.rate, intensity[name] * h100.bandwidth) / 1e12
-    ax.scatter(intensity[name], height, s=22, color="black", zorder=2)
-    right = name in ("Adam", "add + LayerNorm", "logits")
-    shift = (-8, -14) if name == "logits" else (7, -11) if right else (-6, 3)
-    ax.annotate(name, (intensity[name], height), shift, textcoords="offset points", ha="left" if right else "right")
-ax.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="at most (TFLOP/s)", ylim=(0.1, 3000))
-plt.show()
+gpu_pictures.gpu_roofline(GPUS, h100, intensity)
 
 # %% [markdown]
 # Only the wide products are compute-bound. How much time can the small operations take, those without a weight matrix?
@@ -203,12 +179,15 @@ for gpu in ("P100", "A100 80GB", "H100 SXM"):
     assert shares[0] < 0.02 < shares[1]
 
 # %% [markdown]
-# At its bounds, an H100 spends 47 percent of the time on 1 percent of the arithmetic. To lower that share, we shorten
+# At these limits an H100 spends 47 percent of the time on 1 percent of the arithmetic. To lower that share, we shorten
 # the numbers and **fuse** several operations into one kernel. (At about six operations per weight and token, as in
 # [chapter 6.1](6_1_results.ipynb), a whole step takes at least 0.125 s on the paper's machine, 31 percent of its 0.4
 # s.)
 
-# %% tags=["hide-cell"]
+# What the forward pass keeps for the backward pass can be counted too, on the device `meta`, where tensors have shapes and
+# no numbers: autograd tells a hook of every tensor that it saves.
+
+# %%
 def forward_on_meta(config, n_sentences, length):
     """(loss, bytes kept for the backward pass without weights), no numbers computed."""
     kept = {}
@@ -222,6 +201,7 @@ def forward_on_meta(config, n_sentences, length):
         loss, _ = label_smoothed_cross_entropy(model(tokens, tokens), tokens)
     of_model = {w.untyped_storage()._cdata for w in model.parameters()}
     return loss, sum(x.untyped_storage().nbytes() for i, x in kept.items() if i not in of_model)
+print(f"base keeps {forward_on_meta(base, 1, 25)[1] / 25 / 1e6:.2f} MB per token")
 
 # %% tags=["hide-cell"]
 with FlopCounterMode(display=False) as counter:
@@ -237,28 +217,16 @@ assert f"{floor:.3f}" == "0.125" and f"{floor / 0.4:.0%}" == "31%"
 # ## Sixteen bits
 #
 # Since 2017 NVIDIA's GPUs have **tensor cores**, units that multiply small matrices of short numbers and add up in
-# float32. (A **TPU** is Google's chip {cite}`jouppi2017datacenter`.) Two 16-bit types divide their bits differently:
-
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Four rows of little squares, one square per bit. float32: 1 sign, 8 exponent, 23 fraction. TF32: 1, 8, 10. bf16: 1, 8, 7. fp16: 1, 5, 10. Beside each row the range: float32, TF32 and bf16 from 1e-38 to 3e38, fp16 from 6e-8 to 65504."}, "figure": {"caption": "Bits of the number types. Bits of the exponent give range, bits of the fraction give precision.", "name": "fig-gpu-bits"}}
-figure, ax = plt.subplots(figsize=(7, 2.2), layout="constrained")
-ranges = ("$10^{-38}$ to $3 \\cdot 10^{38}$",) * 3 + ("$6 \\cdot 10^{-8}$ to 65,504",)
-types = {"float32": (1, 8, 23), "TF32": (1, 8, 10), "bf16 {}": (1, 8, 7), "fp16": (1, 5, 10)}
-for row, ((name, bits), span) in enumerate(zip(types.items(), ranges)):
-    colours = [PALETTE[6]] * bits[0] + [PALETTE[1]] * bits[1] + [PALETTE[5]] * bits[2]
-    for i, colour in enumerate(colours):
-        ax.add_patch(plt.Rectangle((i, -row - 0.35), 1, 0.7, facecolor=colour, edgecolor="white", linewidth=1.2))
-    ax.text(-0.5, -row, name.split()[0], ha="right", va="center")
-    ax.text(33, -row, span, va="center")
-for x, label, colour in ((0, "sign", PALETTE[6]), (4, "exponent", PALETTE[1]), (19, "fraction", "#2b7bb0")):
-    ax.text(x, 0.75, label, color=colour, ha="center" if x else "right")
-ax.set(xlim=(-4, 42), ylim=(-3.5, 1.2))
-ax.axis("off")
-plt.show()
+# float32. (A **TPU** is Google's chip {cite}`jouppi2017datacenter`.) Two 16-bit types divide their bits differently, as
+# [chapter 5.2](5_2_training.ipynb) draws them.
 
 # %% [markdown]
 # **bf16** {cite}`kalamkar2019study` keeps float32's range and has two to three digits. GPUs have it from the A100 on.
 # **fp16**, which the T4 and V100 have, is eight times finer but has nothing below $6 \cdot 10^{-8}$, so that small
-# gradients vanish. So we first multiply the loss by a large **scale** and later divide the gradients by it
+# gradients vanish. From the H100 on there is **fp8**, in two divisions of its eight bits {cite}`micikevicius2022fp8`, at
+# twice the rate of bf16, with a scale kept for each matrix or block; DeepSeek-V3 {cite}`deepseek2024v3` was trained in it
+# for the most part. Blackwell (B200, 2024) has 2.3 times the H100's rate in bf16 and also 4-bit products. This package
+# has neither. So we first multiply the loss by a large **scale** and later divide the gradients by it
 # {cite}`micikevicius2018mixed`:
 
 # %%
@@ -297,17 +265,6 @@ for preset in (ModelConfig.tiny, ModelConfig.small, ModelConfig.base, ModelConfi
     config = preset(vocab_size=37_000)
     assert all(size % 8 == 0 for size in (config.d_model, config.d_ff, config.d_k, config.vocab_size))
 
-def rounded(x, fraction_bits):
-    """x with so many bits of fraction (round to nearest)."""
-    mantissa, exponent = torch.frexp(x)
-    return torch.ldexp((mantissa * 2 ** (fraction_bits + 1)).round() / 2 ** (fraction_bits + 1), exponent)
-
-torch.manual_seed(0)
-a, b = torch.randn(64, 512, dtype=torch.float64), torch.randn(512, 64, dtype=torch.float64)
-errors = {bits: (rounded(a, bits) @ rounded(b, bits) - a @ b).norm() / (a @ b).norm() for bits in (7, 10, 23)}
-assert_close(rounded(a, 7), a.bfloat16().double())
-assert errors[7] / errors[10] > 6 and errors[7] < 5e-3 and errors[23] < 1e-7
-
 # %% [markdown]
 # (section-gpu-attention)=
 # ## Attention without the $n^2$ weights
@@ -329,20 +286,7 @@ assert errors[7] / errors[10] > 6 and errors[7] < 5e-3 and errors[23] < 1e-7
 # and at the end $o / z$ is the attention.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Left, the full way: a 6 by 6 grid of scores, all filled, labelled n squared numbers in the GPU's memory. Right, the blocks: the same grid in outline with one tile of two rows and two columns filled, an arrow along the row of tiles, and beside the two rows a box with m, z and o that is updated tile by tile."}, "figure": {"caption": "Plain attention writes all scores to memory. FlashAttention visits them tile by tile on the chip; between tiles it carries $m$, $z$ and $o$ for each query.", "name": "fig-gpu-tiles"}}
-figure, axes = plt.subplots(1, 2, figsize=(6.8, 2.9), layout="constrained")
-for ax, title in zip(axes, ("equation 1 in three kernels", "in tiles, one kernel")):
-    for i in range(6):
-        for j in range(6):
-            filled = ax is axes[0] or (i in (2, 3) and j in (2, 3))
-            ax.add_patch(plt.Rectangle((j, 5 - i), 0.92, 0.92, color=PALETTE[1] if filled else "#dddddd"))
-    ax.set(title=title, xlim=(-1.3, 9.6), ylim=(-1.2, 6.4), aspect="equal")
-    ax.text(3, -0.9, "keys", ha="center")
-    ax.text(-0.9, 3, "queries", rotation=90, va="center")
-    ax.axis("off")
-axes[0].text(6.2, 3, "$n^2$ scores\nwritten, read,\nwritten, read", va="center")
-axes[1].annotate("", (6, 3), (0, 3), arrowprops={"arrowstyle": "->", "linewidth": 1.5})
-axes[1].text(6.3, 3, "$m, z, o$\nper query", va="center", bbox={"boxstyle": "round", "facecolor": "white"})
-plt.show()
+gpu_pictures.gpu_tiles()
 
 # %%
 def attention_in_blocks(q, k, v, block=16):
@@ -364,9 +308,9 @@ print("blocks, PyTorch's kernel:", [torch.allclose(way(q, k, v), taught) for way
 # `F.scaled_dot_product_attention`, which our model calls, dispatches to one of several kernels. *Math* is equation 1
 # step by step. *Flash* takes fp16 and bf16 from the A100 on, and no mask but the flag `is_causal`. *Memory-efficient*
 # also takes float32, older GPUs and masks. So our decoder's self-attention, which passes the flag, can have flash;
-# memory-efficient serves where we pass a padding mask. (cuDNN's we switch off: it plans about a second for every new
-# shape, as [measured on a B200](https://github.com/modelscope/FunASR/issues/3704).) Let us force two of them on the CPU
-# and see what autograd keeps:
+# memory-efficient serves where we pass a padding mask. (We disable cuDNN's: by one report, [on a
+# B200](https://github.com/modelscope/FunASR/issues/3704), it plans about a second for every new shape.) Let us force
+# two of them on the CPU and see what autograd keeps:
 
 # %% tags=["hide-cell"]
 def bytes_kept(kernel, length):
@@ -385,19 +329,13 @@ math_kept, flash_kept = ([bytes_kept(kernel, L) for L in lengths] for kernel in 
 assert all(b == 4 * L * (4 * 64 + 1) and a >= 4 * L * L for L, a, b in zip(lengths, math_kept, flash_kept))
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Log-log chart of bytes kept by one head for lengths 64 to 1024. The flash kernel's line rises with slope one to 1.1 MB. The math kernel's line starts near it and bends upward towards slope two, beside a dashed line of four bytes for each of n squared weights, and ends at 5.3 MB."}, "figure": {"caption": "What autograd keeps for one head of width 64, counted on a CPU in float32.", "name": "fig-gpu-kept"}}
-figure, ax = plt.subplots(figsize=(4.8, 2.8), layout="constrained")
-for kept, style, label in ((math_kept, "o-", "math"), (flash_kept, "s-", "flash"), ([4 * L * L for L in lengths], "k--", "$4 n^2$ bytes")):
-    ax.plot(lengths, [x / 1e6 for x in kept], style, label=label)
-ax.set(xscale="log", yscale="log", xlabel="length $n$", ylabel="kept (MB)")
-ax.set_xticks(lengths, labels=map(str, lengths), minor=False)
-ax.minorticks_off()
-ax.legend(frameon=False)
-plt.show()
+gpu_pictures.gpu_kept(flash_kept, lengths, math_kept)
 
 # %% [markdown]
-# Flash keeps $q$, $k$, $v$, the output and one number per query, so its memory grows with $n$. The arithmetic is still $O(n^2)$, and with `is_causal=True` a kernel may skip the tiles above the diagonal, nearly half of the work. One
-# trap: the flag's triangle begins at the *top left*. In decoding, with one query and many keys, it would show the
-# query the first key alone, so `DecoderLayer` leaves it out there.
+# Flash keeps $q$, $k$, $v$, the output and one number per query, so its memory grows with $n$. The arithmetic is still
+# $O(n^2)$, and with `is_causal=True` a kernel may skip the tiles above the diagonal, nearly half of the work. One trap:
+# the flag's triangle begins at the *top left*. In decoding, with one query and many keys, it would show the query the
+# first key alone, so `DecoderLayer` leaves it out there.
 
 # %% tags=["hide-cell"]
 by_mask = F.scaled_dot_product_attention(q, k, v, attn_mask=causal_mask(50))
@@ -418,19 +356,7 @@ for scale in (1, 100):  # scores of a hundred and more: nothing overflows
 # into one row.
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Left, a padded batch: three rows of 8 squares with 3, 8 and 5 coloured squares and the rest grey padding. Right, packed: one row of 16 coloured squares in three colours, with the starts 0, 3, 11 and 16 marked below."}, "figure": {"caption": "The same three sentences, padded to 24 positions and packed into 16. Attention is told where each sentence starts.", "name": "fig-gpu-packed"}}
-figure, (left, right) = plt.subplots(1, 2, figsize=(7, 1.7), layout="constrained", width_ratios=(1, 2))
-sizes, starts = (3, 8, 5), (0, 3, 11, 16)
-for row, (size, start) in enumerate(zip(sizes, starts)):
-    for i in range(8):
-        left.add_patch(plt.Rectangle((i, -row), 0.9, 0.85, color=PALETTE[row] if i < size else "#dddddd"))
-    for i in range(size):
-        right.add_patch(plt.Rectangle((start + i, -1), 0.9, 0.85, color=PALETTE[row]))
-for start in starts:
-    right.text(start, -1.55, str(start), ha="center")
-left.set(title="padded", xlim=(-0.2, 8.2), ylim=(-2.2, 1))
-right.set(title="packed", xlim=(-0.5, 16.5), ylim=(-2.2, 1))
-left.axis("off"), right.axis("off")
-plt.show()
+gpu_pictures.gpu_packed()
 
 # %% tags=["hide-cell"]
 packing = Packing(torch.arange(8) < torch.tensor([[3], [8], [5]]))
@@ -451,7 +377,7 @@ print(f"loss of a step, padded {losses[0]:.4f}, packed {losses[1]:.4f}")
 # %% [markdown]
 # In random batches of 100 (lengths drawn by us), 72 percent of the positions are padding; grouped, 2 percent. Packing
 # removes these too and gives the same loss, with a kernel for sentences of different lengths
-# (`torch.nn.attention.varlen`). On a CPU our training packs by default; on a GPU you ask for it, `packing="on"`.
+# (`torch.nn.attention.varlen`). On a CPU our training packs by default; on a GPU `packing="on"` enables it.
 
 # %% tags=["hide-cell"]
 assert padded["grouped"] < 1.03 * sum(lengths) and round(1 - sum(lengths) / padded["at random"], 2) == 0.72
@@ -484,20 +410,7 @@ def plan(config, n_tokens, a):
     return sum(parts(config, n_tokens, a))
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Stacked bars of memory in GB for base with 25,000, 12,500 and 6,250 tokens and big with the same. Weights, gradients and Adam take 1 GB for base and 3.4 GB for big. Activations dominate. With 25,000 tokens base needs 19.7 GB and big 33.5; with 6,250 they need 5.7 and 10.9, below a dashed line at 16 GB."}, "figure": {"caption": "Memory that a float32 step needs, counted. Below: tokens per batch on each side. Dashed: 16 GB, a P100 or a T4.", "name": "fig-gpu-memory"}}
-figure, ax = plt.subplots(figsize=(6.6, 3.1), layout="constrained")
-runs = [(name, config, n_tokens) for name, config in (("base", base), ("big", big)) for n_tokens in (25_000, 12_500, 6250)]
-for x, (name, config, n_tokens) in enumerate(runs):
-    bottom = 0
-    for i, part in enumerate(parts(config, n_tokens, per_token[name])):
-        ax.bar(x + x // 3 * 0.5, part / 1e9, bottom=bottom, color=PALETTE[(0, 5, 2, 1, 4)[i]], width=0.7)
-        bottom += part / 1e9
-    ax.text(x + x // 3 * 0.5, bottom + 0.5, f"{bottom:.1f}", ha="center")
-for label, colour in zip(("weights", "gradients", "Adam", "activations", "gradient of logits"), (0, 5, 2, 1, 4)):
-    ax.bar(0, 0, color=PALETTE[colour], label=label)
-ax.axhline(16, color="black", linestyle="--", linewidth=1)
-ax.set_xticks([x + x // 3 * 0.5 for x in range(6)], [f"{name}\n{n_tokens:,}" for name, _, n_tokens in runs])
-ax.set(ylabel="GB"), ax.legend(frameon=False, loc="upper left", ncols=3, bbox_to_anchor=(0, 1.22))
-plt.show()
+gpu_pictures.gpu_memory(base, big, parts, per_token)
 
 # %% [markdown]
 # The plan leaves out what CUDA itself needs and gaps in the allocator; `torch.cuda.max_memory_allocated()` reports the
@@ -559,29 +472,13 @@ assert ((1 + 1) + (2 + 1) + (1 + 1)) / (2 + 1) == 7 / 3
 #
 # Eight GPUs shared the paper's batch of 25,000 tokens. The common way is **data parallelism**: each GPU has a copy of
 # the weights and computes the gradient of an eighth of the sentences. Then an **all-reduce** hands the sum of all
-# gradients to every GPU, so that all make the same step of Adam and their weights stay equal.
-
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three columns for GPU 0, GPU 1 and GPU 7, with dots between. Each column has boxes from top to bottom: an eighth of the batch, forward and backward on a copy of the weights, own gradient. A wide box below spans all columns: all-reduce, sum of the gradients. Below it each column has Adam and new weights, the same on all."}, "figure": {"caption": "One data-parallel step. Only the all-reduce talks to the other GPUs.", "name": "fig-gpu-parallel"}}
-figure, ax = plt.subplots(figsize=(6.6, 3.4), layout="constrained")
-def box(x, y, width, text, colour):
-    ax.add_patch(plt.Rectangle((x, y), width, 0.75, facecolor=colour, edgecolor="black", linewidth=0.8))
-    ax.text(x + width / 2, y + 0.375, text, ha="center", va="center")
-for x, name in ((0, "GPU 0"), (3, "GPU 1"), (7, "GPU 7")):
-    ax.text(x + 1.3, 5.2, name, ha="center", weight="bold")
-    for y, text, colour in ((4.2, "1/8 of the batch", "#eeeeee"), (3.1, "forward, backward", "#cfe6f5"),
-                            (2.0, f"gradient $g_{name[-1]}$", "#fbe0cf"), (-0.2, "Adam: same weights", "#cfe6f5")):
-        box(x, y, 2.6, text, colour)
-    for y in (4.2, 3.1, 2.0, 0.9):
-        ax.annotate("", (x + 1.3, y - 0.33), (x + 1.3, y), arrowprops={"arrowstyle": "<->" if y == 2.0 else "->"})
-box(0, 0.9, 9.6, "all-reduce: every GPU gets $g_0 + g_1 + \\ldots + g_7$", "#ffe9a8")
-ax.text(6.3, 3.4, "...", fontsize=16, ha="center")
-ax.set(xlim=(-0.1, 9.7), ylim=(-0.4, 5.6)), ax.axis("off")
-plt.show()
+# gradients to every GPU, so that all make the same step of Adam and their weights stay equal
+# ([drawn in chapter 5.2](5_2_training.ipynb)).
 
 # %% [markdown]
 # If every GPU sent its gradient to every other, the traffic would grow with their number. In a **ring**
 # {cite}`patarasuk2009bandwidth` each of $K$ GPUs cuts its gradient into $K$ chunks and talks to its right neighbour
-# only. After $K - 1$ rounds each GPU owns the full sum of one chunk, and $K - 1$ more rounds pass the sums round:
+# only. After $K - 1$ rounds each GPU owns the full sum of one chunk, and $K - 1$ more rounds pass the sums on:
 
 # %% tags=["hide-cell"]
 def ring_all_reduce(gradients):
@@ -602,16 +499,8 @@ def ring_all_reduce(gradients):
 gradients = [list(torch.randn(4, 5, dtype=torch.float64)) for _ in range(4)]
 expected = [sum(g[c] for g in gradients) for c in range(4)]
 rounds = ring_all_reduce(gradients)
+gpu_pictures.gpu_ring(rounds)
 assert_close(gradients, [expected] * 4)
-figure, axes = plt.subplots(1, 7, figsize=(7.2, 1.7), layout="constrained")
-for t, (ax, counts_) in enumerate(zip(axes, [[[1] * 4] * 4, *rounds])):
-    ax.imshow(counts_, vmin=0, vmax=4, cmap="Blues")
-    for i in range(4):
-        for c in range(4):
-            ax.text(c, i, counts_[i][c], ha="center", va="center", color="white" if counts_[i][c] > 2 else "black")
-    ax.set(title=f"round {t}" if t else "start", xticks=[], yticks=[])
-axes[0].set(ylabel="GPU", xlabel="chunk")
-plt.show()
 
 # %% [markdown]
 # So each GPU sends $2\,(K-1)/K$ times the gradient's size, less than twice, whatever $K$ is. For base on eight GPUs
@@ -619,8 +508,8 @@ plt.show()
 # it while the backward pass still runs {cite}`li2020pytorch`. (How the paper's GPUs were joined is unknown.)
 #
 # In plain PyTorch, `torchrun --nproc-per-node 8 file.py` starts the same program eight times and tells each process its
-# number (`RANK`, `LOCAL_RANK`) and how many there are (`WORLD_SIZE`). `DistributedDataParallel` wraps our
-# `TrainingLoss` and does the all-reduce in `backward`.
+# number (`RANK`, `LOCAL_RANK`) and how many there are (`WORLD_SIZE`). `DistributedDataParallel` wraps a module that
+# goes from the batch to the loss, and does the all-reduce in `backward`.
 
 # %% tags=["hide-input"]
 script = Path("scripts/data_parallel.py")
@@ -696,8 +585,9 @@ for what, command in commands.items():
 
 # %% [markdown]
 # If you time code yourself, call `torch.cuda.synchronize()` before you stop the clock; otherwise you time the launches.
-# `python benchmarks/gpu.py` times steps, kernels, compilation and batches so and writes `results/gpu.json`, which the
-# folded cell shows once there is one. What we measured on CPUs, beside other systems, is in
+# `torch.profiler` shows where the time goes, kernel by kernel. `python benchmarks/gpu.py` times steps, kernels,
+# compilation and batches in this way and writes `results/gpu.json`, which the folded cell shows once there is one. What
+# we measured on CPUs, beside other systems, is in
 # [benchmarks/README.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/benchmarks/README.md).
 
 # %% tags=["hide-cell", "nbval-ignore-output"]
@@ -771,8 +661,8 @@ assert tokens_needed(GPUS["A100 80GB"], 1024, 4096) == 189 and tokens_needed(h10
 # ```{solution} gpu-ex-adam
 # :class: dropdown
 #
-# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens the optimizer takes longer than the products, so faster
-# arithmetic wants larger batches.
+# $n = 28 R / (6 B)$: 1,378 tokens on an H100, 61 on a P100. With fewer tokens the optimizer takes longer than the
+# products, so faster arithmetic wants larger batches.
 # ```
 
 # %% tags=["hide-cell"]

@@ -26,14 +26,17 @@ LEVELS = [  # lower first: a folder, or a module of the root, imports from the l
     {"lab"},  # the book's own, which is in no wheel
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+PICTURES = {f"lab.pictures.{path.stem}" for path in (LAB / "pictures").glob("[!_]*.py")}
 ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module that needs it
-    "matplotlib": {"looking.record", "lab.display"},
+    "matplotlib": {"looking.record", "lab.display", *PICTURES},
     "sentencepiece": {"text.tokenizer"},
     "sacrebleu": {"translation.evaluation"},
     "safetensors": {"checkpoint.weights"},
+    "sacremoses": {"text.paired_vocabulary"},
     "datasets": {"text.corpus"},
     "unearth": {"text.package_index"},
     "tensorboard": {"training.log"},
+    "ctranslate2": {"interop.ctranslate2"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])
 MAX_LINES = 300

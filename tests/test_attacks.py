@@ -10,7 +10,10 @@ import pytest
 FOLDER = Path(__file__).parent / "attacks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "attack")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits processes as Linux does")
-PROGRAMS = {"pickled_weights", "pickled_state", "config_of_code", "archive_that_builds"}
+PROGRAMS = {
+    "pickled_weights", "pickled_state", "config_of_code", "archive_that_builds",
+    "model_of_another_that_is_a_program",
+}  # fmt: skip
 HARM = (
     "runs the stranger", "takes ", "never ends", "ends in a traceback", "dies of", "goes on",
     "translates", "writes a file",
@@ -26,12 +29,15 @@ SAYS = {
     "config_that_nests": "config.json is not JSON: maximum recursion depth exceeded",
     "config_without_end": "config.json is not an ordinary file$",
     "log_that_waits": "log.jsonl is not an ordinary file$",
+    "model_of_another_of_layers": "has 1 layers in the encoder, config.json says 100000000$",
+    "model_of_another_that_is_a_program": "can run code when it is read, so it is not opened: to",
     "pickled_state": "training.safetensors is not a safetensors .* its header would have 1,351,",
     "pickled_weights": "model.safetensors is not a safetensors .* its header would have 578,712",
     "rows_that_nest": r"train.jsonl, line 1 must be .*, got '\[{60}'$",
     "text_of_one_line": "text, line 1 has more than 1,048,576 bytes",
     "text_that_unpacks_a_thousandfold": "text.gz unpacks to more than 200 times its size",
     "trees_that_nest": "every bracket must be closed, got 100000 open at the end$",
+    "vocabularies_that_nest": "this is no pair of vocabularies: RecursionError",
     "vocabulary_as_deep_as_the_stack": "a piece has 200,000 bytes$",
     "vocabulary_of_another": "the weights were trained with another tokenizer than tokenizer.m",
     "vocabulary_that_leads_out": "its table of characters points outside it$",

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from annotated_transformer.checkpoint.directory import read_config
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import make_batch
@@ -45,7 +46,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
     "multi30k", "page", "recipes", "shards", "soak",
-    "training", "training_page", "visitors", "wmt_slice", "wmt_slice_training",
+    "training", "training_page", "unsure", "visitors", "wmt_slice", "wmt_slice_training",
 )  # fmt: skip
 
 
@@ -401,6 +402,24 @@ def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
         assert abs(found[name]["BLEU"] - found[name]["BLEU in float32"]) <= 0.3
     assert simd["ms a token, greedy, median"] <= 2 and plain["ms a token, greedy, median"] <= 8
     assert all(way["ms a sentence, beam 4, median"] <= 250 for way in (simd, plain))
+
+
+def test_what_is_unsure_is_calibrated_without_touching_the_checkpoint(tmp_path):
+    out, config = tmp_path / "unsure.json", ROOT / "book" / "model" / "config.json"
+    before = config.read_bytes()
+    printed = rehearse("unsure", "--out", out)
+    whole, *others = read_result(out)["records"]
+    assert whole["figure"] == "unsure" and f"unsure_below {whole['unsure_below']}" in printed
+    assert len(others) >= 9 and config.read_bytes() == before
+
+
+def test_the_stored_figures_of_unsure_are_as_good_as_we_say():
+    records = read_result(ROOT / "book" / "results" / "unsure.json")["records"]
+    found = {record["figure"]: record for record in records}
+    whole, doubt = found["unsure"], read_config(ROOT / "book" / "model")["doubt"]
+    assert whole["unsure_below"] == doubt["unsure_below"]
+    assert whole["area under the curve"] >= 0.8 and whole["of right ones, unsure"] <= 0.05
+    assert whole["precision of unsure"] >= 0.8 and min(whole["right"], whole["wrong"]) >= 100
 
 
 @pytest.mark.skipif(not NODE, reason="no node on this machine")

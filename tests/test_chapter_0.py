@@ -1,4 +1,4 @@
-"""Chapter 0 keeps its promises: one hour, ten figures, and the whole model in 80 lines."""
+"""Chapter 0 keeps its promises: one hour, ten figures, and the whole model in 80 lines of code."""
 
 import ast
 import re
@@ -14,6 +14,8 @@ from docutils.utils import new_document
 from nbformat import NotebookNode
 
 from annotated_transformer import ModelConfig, Transformer as Package
+from lab import listing
+from lab.same import with_weights
 from tools.drawings import files
 from tools.drawings.one_hour import BOXES
 from tools.prose import count
@@ -24,9 +26,7 @@ CELLS = nbformat.read(CHAPTER.with_suffix(".ipynb"), as_version=4).cells
 MAX_LINES, MAX_WORDS, MIN_FIGURES = 80, 3500, 10
 
 
-def listing() -> str:
-    [cell] = [cell for cell in CELLS if "whole-model" in cell.metadata.get("tags", [])]
-    return cell.source
+PROGRAM = Path(listing.__file__).read_text(encoding="utf-8")
 
 
 def test_it_can_be_read_in_an_hour() -> None:
@@ -37,16 +37,28 @@ def test_it_can_be_read_in_an_hour() -> None:
 
 
 def test_the_listing_has_80_lines_and_imports_pytorch_alone() -> None:
-    code = ast.parse(listing())
+    code = ast.parse(PROGRAM)
     imports = [node for node in ast.walk(code) if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert {ast.unparse(node) for node in imports} == {"import torch", "from torch import nn"}
-    assert len(listing().splitlines()) <= MAX_LINES
+    lines = [line for line in PROGRAM.splitlines() if line]
+    assert len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= 80
 
 
-def whole_model() -> type[torch.nn.Module]:
-    names: dict[str, type[torch.nn.Module]] = {}
-    exec(listing().rpartition("\n")[0], names)
-    return names["Transformer"]
+def shown(cell: NotebookNode) -> str:
+    """The sources that a cell shows, as Markdown."""
+    return "".join(out.get("data", {}).get("text/markdown", "") for out in cell.get("outputs", ()))
+
+
+def test_the_chapter_shows_the_listing_whole() -> None:
+    assert sum(PROGRAM.strip() in shown(cell) for cell in CELLS) == 1
+
+
+@pytest.mark.parametrize("chapter", sorted(BOOK.glob("3_*.ipynb")), ids=lambda path: path.stem)
+def test_the_chapters_on_the_model_show_that_listing_and_no_other(chapter: Path) -> None:
+    """A class of the package stands behind a link: a reader learns one program."""
+    sources = "".join(map(shown, nbformat.read(chapter, as_version=4).cells))
+    assert set(re.findall(r"^\[`(.*?)`\]", sources, flags=re.M)) == {"book/lab/listing.py"}
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -55,13 +67,7 @@ def test_the_listing_is_the_packages_model(training: bool) -> None:
     torch.manual_seed(0)
     config = ModelConfig.tiny(vocab_size=23, N=2, d_model=16, d_ff=24, h=4, p_drop=0.0)
     theirs = Package(config).train(training)
-    ours = whole_model()(23, N=2, d_model=16, d_ff=24, h=4, p_drop=0.0).train(training)
-    ours.load_state_dict(
-        {
-            name.replace(".layers.", ".").replace("embedding.weight", "E"): weight
-            for name, weight in theirs.state_dict().items()
-        }
-    )
+    ours = with_weights(listing.Transformer(23, N=2, d_model=16, d_ff=24, h=4, p_drop=0.0), theirs)
     source = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]])
     target = torch.tensor([[1, 9, 10, 11, 12], [1, 13, 14, 0, 0]])
     torch.testing.assert_close(ours(source, target), theirs(source, target))
@@ -71,8 +77,8 @@ def test_the_listing_is_the_packages_model(training: bool) -> None:
 
 
 def drawings() -> list[tuple[NotebookNode, str]]:
-    shown = re.compile(r'SVG\(filename="figures/([\w.]+)"\)')
-    found = [(cell, shown.search(cell.source)) for cell in CELLS if cell.cell_type == "code"]
+    drawn = re.compile(r'SVG\(filename="figures/([\w.]+)"\)')
+    found = [(cell, drawn.search(cell.source)) for cell in CELLS if cell.cell_type == "code"]
     return [(cell, match[1]) for cell, match in found if match]
 
 

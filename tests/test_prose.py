@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tools.prose import Counts, count, pages, prose, sentences
+from tools.prose import BOOK, Counts, count, named_but_folded, pages, prose, sentences
 
 TEXT = """# A heading of five words
 
@@ -75,3 +75,43 @@ def test_the_book_talks_as_a_teacher_does(book: dict[str, Counts]) -> None:
 def test_every_cell_that_is_seen_shows_something(book: dict[str, Counts]) -> None:
     assert {name: found.silent for name, found in book.items() if found.silent} == {}
     assert sum(found.asserts for found in book.values()) <= 150
+
+
+SECOND_HALF = (
+    "5_2_training", "5_3_optimizer", "5_4_regularization", "6_1_translation", "6_1_results",
+    "6_2_variations", "6_3_parsing", "claims", "7_attention_visualizations",
+    "7_controlled_corpus", "on_a_gpu", "after_the_paper", "common_mistakes", "errata",
+)  # fmt: skip
+
+
+def test_little_is_folded_from_training_on(book: dict[str, Counts]) -> None:
+    """It was 3,165 lines: plumbing belongs in the lab, and a method on the page."""
+    assert sum(book[name].folded for name in SECOND_HALF) <= 1_700
+
+
+def test_lines_of_folded_cells_are_counted(tmp_path: Path) -> None:
+    cells = [
+        new_code_cell("shown = 1", outputs=[new_output("stream", text="1")]),
+        new_code_cell("a = 1\n\nb = 2", metadata={"tags": ["hide-cell"]}),
+        new_code_cell("plot()", metadata={"tags": ["hide-input"]}),
+    ]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "x.ipynb")
+    assert count(tmp_path / "x.py").folded == 3
+
+
+def test_a_method_that_is_named_and_folded_is_found(tmp_path: Path) -> None:
+    folded = {"tags": ["hide-cell"]}
+    cells = [
+        new_markdown_cell("We call `fit(x)` and `shown`, and `torch`."),
+        new_code_cell("def fit(): ...", metadata=folded),
+        new_code_cell("def shown(): ..."),
+        new_markdown_cell("## Exercises\n\n`mine`"),
+        new_code_cell("def mine(): ...", metadata=folded),
+    ]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "x.ipynb")
+    assert named_but_folded(tmp_path / "x.py") == {"fit"}
+
+
+@pytest.mark.parametrize("chapter", SECOND_HALF)
+def test_a_method_that_the_text_names_is_on_the_page(chapter: str) -> None:
+    assert named_but_folded(BOOK / f"{chapter}.py") == set()

@@ -55,7 +55,7 @@ def test_its_command_lines_parse(line: str) -> None:
 def test_every_verb_is_shown() -> None:
     assert {arguments(line)[0] for line in command_lines()} == {
         "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
-        "export-page", "new",
+        "import", "export-page", "new",
     }  # fmt: skip
 
 

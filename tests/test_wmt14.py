@@ -170,7 +170,19 @@ def test_its_plan_in_numbers_follows_from_counts():
         3e5 * 25e3 / (german * 27.3),
         3e5 * 25e3 / (french * 27.3),
     ]
-    assert row("times through") == pytest.approx(epochs, rel=0.06)
+    assert row("times through") == [round(n) for n in epochs]
+
+
+def test_the_run_on_a_slice_is_told_as_it_was():
+    result = read_result(ROOT / "book" / "results" / "wmt_slice_training.json")["records"][0]
+    scored = result["test"]
+    right, wrong = scored["perplexity"], scored["perplexity with other sources"]
+    told = " ".join(TEXT.split())
+    assert f"{result['training']['steps']:,} steps" in told
+    assert f"{right:.0f} with the right" in told
+    assert (
+        f"{wrong:.0f} with other" in told and f"(BLEU {scored['sacreBLEU']['score']:.1f})" in told
+    )
 
 
 def test_its_measured_figures_are_those_of_the_result_file():

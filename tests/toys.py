@@ -28,6 +28,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "row E": {"positions": "learned", "max_len": 20},
     "the authors' positions": {"positions": "concatenated"},
     "biases": {"bias": True, "activation": "gelu"},
+    "Marian's": {"bias": True, "activation": "silu", "output_bias": True, "zero_start": True},
+    "fairseq's": {"positions": "concatenated", "first_position": 2, "output_bias": True},
+    "nn.Transformer's": {"final_norm": True},
 }
 """Every switch that changes what is computed, on the small model."""
 
@@ -37,6 +40,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"d_k": 3, "d_v": 5, "activation": "gelu"},
     {"positions": "learned", "scaled_attention": False},
     {"positions": "none", "h": 1},
+    {"final_norm": True, "output_bias": True, "zero_start": True, "first_position": 2},
 ]
 """The same for steps, several in one."""
 

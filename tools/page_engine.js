@@ -8,8 +8,24 @@ for (const name of ["engine.js", "model.js", "parts.js", "tree.js", "knock_out.j
 const engine = makeEngine();
 
 const answer = async (translator) => {
-  const { model, tokenizer } = translator;
+  let { model, tokenizer } = translator;
   const jobs = {
+    // A checkpoint that is dropped on the page, from here on in place of its own model; or why it is refused.
+    open: async ({ folder: dropped }) => {
+      const files = fs.readdirSync(dropped).map((name) => new File([fs.readFileSync(path.join(dropped, name))], name));
+      const shares = [], bytes = Uint8Array.from(Buffer.from(pageModel.kernels, "base64"));
+      try {
+        const opened = await engine.openFolder(files, path.basename(dropped), bytes, way !== "plain", (share) => shares.push(share));
+        ({ model, tokenizer } = translator = opened.translator);
+        return { ...opened.facts, shares, backId: tokenizer.backId };
+      } catch (error) {
+        return { refused: error.message, kind: error.constructor.name };
+      }
+    },
+    tensor: ({ name }) => [...model.tensors[name].values],
+    parts: (found) => translator.parts(found),
+    strange: ({ texts }) => texts.map((text) => engine.strangeness(text, tokenizer, translator.doubt)),
+    lost: ({ pairs, languages }) => pairs.map(([source, target]) => engine.lostWords(source, target, languages, (word) => word.length)),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
     decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),

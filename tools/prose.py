@@ -8,13 +8,14 @@ reader scrolls past them. The habits of style (we, negations, sentences of six w
 counted in the sentences alone, per 1,000 of their words: without headings, tables, formulas, code
 and links' addresses. Figures are pictures that a cell draws and drawings that the text includes,
 per 1,000 words. A code cell is visible if no tag folds it, and silent if it is visible and has no
-stored output. The pages that are looked up (the package, the map, the settings, the notation, the
-reading guide, the works cited) are not counted. Libraries such as textstat count plain text: they
-know no cells, formulas or tags.
+stored output. Folded are the lines of code of all cells that are not visible. The pages that are
+looked up (the package, the map, the settings, the notation, the reading guide, the works cited) are
+not counted. Libraries such as textstat count plain text: they know no cells, formulas or tags.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from dataclasses import dataclass, fields
@@ -26,7 +27,15 @@ from tools import colab
 from tools.arguments import parser_of
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
-LOOKED_UP = ("api", "hyperparameters", "notation", "paper_map", "reading_guide", "references")
+LOOKED_UP = (
+    "api",
+    "hyperparameters",
+    "notation",
+    "paper_map",
+    "reading_guide",
+    "references",
+    "subject_index",
+)
 HIDDEN = {"hide-cell", "remove-cell", "hide-input", "remove-input"}
 WE = re.compile(r"\b(we|us|our|ours|let's)\b", re.I)
 NEGATION = re.compile(r"\b(not|no|never|none|nothing|nor|neither|cannot|\w+n't)\b", re.I)
@@ -48,6 +57,7 @@ class Counts:
     short: int = 0
     silent: int = 0
     asserts: int = 0
+    folded: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -65,6 +75,7 @@ class Counts:
             f"{100 * self.short / max(self.sentences, 1):.0f} %",
             str(self.silent),
             str(self.asserts),
+            f"{self.folded:,}",
         ]
 
 
@@ -78,6 +89,7 @@ HEADER = (
     "short",
     "silent",
     "asserts",
+    "folded",
 )
 
 
@@ -145,8 +157,31 @@ def count(chapter: Path) -> Counts:
             figures=int("image" in cell.metadata.get("mystnb", {})),
             silent=int(visible and not cell.outputs),
             asserts=len(re.findall(r"^\s*assert\b", source, flags=re.M)) if visible else 0,
+            folded=0 if visible else sum(bool(line.strip()) for line in source.splitlines()),
         )
     return total
+
+
+def named_but_folded(chapter: Path) -> set[str]:
+    """What the text before the exercises names, and only folded cells define."""
+    cells = nbformat.read(chapter.with_suffix(".ipynb"), as_version=4).cells
+    named, shown, folded = set[str](), set[str](), set[str]()
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            before, heading, _ = cell.source.partition("## Exercise")
+            named |= set(re.findall(r"`(\w+)(?:\(.*?\))?`", before))
+            if heading:
+                break
+        elif not colab.is_made_here(cell):
+            tags = set(cell.metadata.get("tags", []))
+            code = re.sub(r"^\s*[%!].*$", "", cell.source, flags=re.M)
+            kinds = (ast.FunctionDef, ast.ClassDef)
+            names = {node.name for node in ast.walk(ast.parse(code)) if isinstance(node, kinds)}
+            if tags & HIDDEN:
+                folded |= names
+            else:
+                shown |= names
+    return named & folded - shown
 
 
 def table(rows: dict[str, Counts]) -> str:

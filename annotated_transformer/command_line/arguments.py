@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     verbs = top.add_subparsers(required=True, metavar="VERB")
     learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
-    for add in (*learning, _export, _export_page, _new):
+    for add in (*learning, _export, _import, _export_page, _new):
         add(verbs)
     return top
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 def _verb(
     verbs: Any, run: Callable[..., None], summary: str, example: str, directory: str = ""
 ) -> argparse.ArgumentParser:
-    name = run.__name__.replace("_", "-")
+    name = run.__name__.strip("_").replace("_", "-")
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=summary,
@@ -154,14 +154,22 @@ def _variations(verbs: Any) -> None:
 
 
 def _export(verbs: Any) -> None:
-    summary = "write the weights alone, with a card, to give away"
+    summary = "write the weights alone, with a card, to give away, or a model for another program"
     example = "runs/de-averaged --out model --dtype float16"
     verb = _verb(verbs, commands.export, summary, example, CHECKPOINT)
     add = verb.add_argument
     add("--out", required=True, metavar="DIR", help="directory to write")
+    add("--to", choices=commands.EXPORTS, help="the program that reads it (default: this one)")
     types = ("float32", "float16")
-    add("--dtype", choices=types, default=types[0], help="float16 halves the file")
-    add("--notes", default="", metavar="TEXT", help="a paragraph for the card, such as the scores")
+    add("--dtype", choices=types, help="float16 halves the file (default float32)")
+    add("--notes", metavar="TEXT", help="a paragraph for the card, such as the scores")
+
+
+def _import(verbs: Any) -> None:
+    summary = "write another program's model as a checkpoint"
+    directory = "what export --to huggingface wrote, or a Marian or FSMT model of Hugging Face"
+    verb = _verb(verbs, commands.import_, summary, "opus-mt-en-de --out runs/opus", directory)
+    verb.add_argument("--out", required=True, metavar="DIR", help="directory to write")
 
 
 def _export_page(verbs: Any) -> None:
@@ -209,6 +217,8 @@ def _add_decoding(verb: argparse.ArgumentParser) -> None:
     add("--int8", action="store_true", help=what)
     what = "what the search computes in (default float32 on a CPU, float16 on a GPU)"
     add("--dtype", choices=("float32", "float16", "bfloat16"), help=what)
+    what = "search with this extra, faster for small models: almost the same translations"
+    add("--engine", choices=("ctranslate2",), help=what)
     default = DecodeConfig()
     add("--beam-size", type=int, default=default.beam_size, help="1 is greedy search (default 4)")
     add("--alpha", type=float, default=default.alpha, help="length penalty (default 0.6)")

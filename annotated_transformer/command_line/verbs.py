@@ -13,18 +13,26 @@ import sys
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from annotated_transformer.command_line import train_verb
 from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
-from annotated_transformer.command_line.options import require_none
+from annotated_transformer.command_line.options import given, require_none
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import PROGRAM, require
 from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
     from annotated_transformer.translation.translator import Translator
+
+EXPORTS: dict[str, tuple[str, ...]] = {
+    "argos": ("dtype",),
+    "ctranslate2": ("dtype",),
+    "huggingface": ("dtype", "notes"),
+}
+"""Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
 
 
 def prepare(args: Namespace) -> None:
@@ -156,6 +164,7 @@ def evaluate(args: Namespace) -> None:
                     "sentences": len(pairs),
                     "int8": args.int8,
                     "dtype": translator.dtype,
+                    "engine": args.engine or "annotated-transformer",
                     **{name: n for name, n in search.to_dict().items() if name != "n_best"},
                 }
             )
@@ -206,10 +215,20 @@ def variations(args: Namespace) -> None:
 
 
 def export(args: Namespace) -> None:
-    """Write a checkpoint's weights in another type, with a card that says what they are."""
-    from annotated_transformer.interop.export import export_weights
+    """Write a checkpoint to give away, in our own form or in another program's."""
+    options = {name: vars(args)[name] for name in ("dtype", "notes") if given(args, [name])}
+    if args.to:
+        unused = [name for name in options if name not in EXPORTS[args.to]]
+        require_none(args, unused, f"an export to {args.to} does not take it")
+    module = import_module(f"annotated_transformer.interop.{args.to or 'our_own'}")
+    print(module.export_checkpoint(args.directory, args.out, **options))
 
-    print(export_weights(args.directory, args.out, args.dtype, args.notes))
+
+def import_(args: Namespace) -> None:
+    """Write another program's model as a checkpoint."""
+    from annotated_transformer.interop.importing import import_checkpoint
+
+    print(import_checkpoint(args.directory, args.out))
 
 
 def export_page(args: Namespace) -> None:
@@ -243,10 +262,20 @@ def _search(args: Namespace) -> DecodeConfig:
 
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:
+    from annotated_transformer.checkpoint.directory import load_model, read_config
+    from annotated_transformer.translation.doubt import Doubt
     from annotated_transformer.translation.translator import Translator
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
     device = "cpu" if args.int8 and args.device == "auto" else device_of(args.device)
+    if args.engine:
+        from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
+
+        model, tokenizer = load_model(args.directory)
+        dtype = "int8" if args.int8 else args.dtype or "float32"
+        engine = CTranslate2Engine(model, tokenizer, dtype, device)
+        doubt = Doubt.of(read_config(args.directory))
+        return Translator(model, tokenizer, max_source=max_source, engine=engine, doubt=doubt)
     return Translator.from_checkpoint(
         args.directory, device, max_source, args.int8, dtype=args.dtype
     )

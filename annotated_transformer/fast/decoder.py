@@ -66,9 +66,10 @@ class FastDecoder:
         functions = LinearFunctions(self.keep_float16_copy, self.dtype)
         self.encoder_layers = [_FastLayer(layer, functions) for layer in model.encoder.layers]
         self.decoder_layers = [_FastLayer(layer, functions) for layer in model.decoder.layers]
-        has_final_norms = model.config.norm == "pre"
-        self.memory_norm = functions.norm(model.encoder.norm) if has_final_norms else nn.Identity()
-        self.final_norm = functions.norm(model.decoder.norm) if has_final_norms else nn.Identity()
+        self.memory_norm, self.final_norm = (
+            norm if isinstance(norm, nn.Identity) else functions.norm(norm)
+            for norm in (model.encoder.norm, model.decoder.norm)
+        )
         cross = [layer.cross_attention for layer in model.decoder.layers]
         projections = [linear for attention in cross for linear in (attention.W_K, attention.W_V)]
         self.memory_sizes = [linear.out_features for linear in projections]
@@ -78,7 +79,9 @@ class FastDecoder:
         if isinstance(model.embedding, Int8Embedding):
             self.logits = functions.linear(model.embedding.projection)
         else:
-            self.logits = linear_function(self.embedding_VD, None, self.keep_float16_copy)
+            bias = model.embedding.bias
+            bias_V = None if bias is None else functions.parameter(bias)
+            self.logits = linear_function(self.embedding_VD, bias_V, self.keep_float16_copy)
         self.versions = self._versions()
 
     def _versions(self) -> list[int]:
@@ -122,7 +125,7 @@ class FastDecoder:
         """`Transformer.step`, without gradients."""
         if not tokens.numel():
             return self.model.step(tokens, state)
-        embedded_RD = F.embedding(tokens.flatten(), self.embedding_VD)
+        embedded_RD = self.model.embedding.look_up(tokens.flatten(), self.embedding_VD)
         position = self.positions(1, state.position)
         x_RD = (embedded_RD * math.sqrt(self.config.d_model) + position).to(self.dtype)
         state.advance(tokens.size(1))

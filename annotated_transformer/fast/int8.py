@@ -82,7 +82,8 @@ class Int8Embedding(SharedEmbedding):
     def __init__(self, embedding: SharedEmbedding) -> None:
         nn.Module.__init__(self)
         self.weight = embedding.weight
-        self.projection = Int8Linear(embedding.weight)
+        self.zero_id = embedding.zero_id
+        self.projection = Int8Linear(embedding.weight, embedding.bias)
 
     def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
         return self.projection(x)

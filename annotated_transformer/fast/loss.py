@@ -89,12 +89,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         real_R = (target_N != pad_id).nonzero()[:, 0]
         share = eps_ls / weight_VD.size(0)
         sum_D = weight_VD.sum(0, dtype=precision)
+        in_16_bits = torch.is_autocast_enabled(x_ND.device.type)
+        dtype = torch.get_autocast_dtype(x_ND.device.type) if in_16_bits else x_ND.dtype
+        small_VD = weight_VD.to(dtype)  # here, since autocast would round it for every block
         loss, nll = (x_ND.new_zeros((), dtype=precision) for _ in range(2))
         if learns:
             grad_x_ND, grad_weight_VD = torch.zeros_like(x_ND), torch.zeros_like(weight_VD)
         for rows in real_R.split(block_rows):
             x_MD, target_M1 = x_ND[rows], target_N[rows, None]
-            logits_MV = (x_MD @ weight_VD.T).to(precision)
+            small_MD = x_MD.to(dtype)
+            logits_MV = (small_MD @ small_VD.T).to(precision)
             p_MV = logits_MV.softmax(dim=-1)
             p_M1, z_M1 = p_MV.gather(-1, target_M1), logits_MV.gather(-1, target_M1)
             nll_M1 = -p_M1.log()
@@ -106,10 +110,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if not learns:
                 continue
             p_MV.scatter_add_(-1, target_M1, torch.full_like(nll_M1, eps_ls - 1))
-            p_MV = p_MV.to(x_ND.dtype)
-            grad_x_MD = (p_MV @ weight_VD).sub_(sum_D.to(x_ND.dtype), alpha=share)
-            grad_x_ND[rows] = grad_x_MD.to(x_ND.dtype)
-            grad_weight_VD.addmm_(p_MV.T, x_MD)
+            p_MV = p_MV.to(dtype)
+            grad_x_ND[rows] = (p_MV @ small_VD).to(x_ND.dtype).sub_(sum_D, alpha=share)
+            if dtype == grad_weight_VD.dtype:
+                grad_weight_VD.addmm_(p_MV.T, small_MD)
+            else:
+                grad_weight_VD += p_MV.T @ small_MD
         if learns:
             grad_weight_VD.sub_(x_ND[real_R].sum(0), alpha=share)
             ctx.save_for_backward(grad_x_ND, grad_weight_VD)

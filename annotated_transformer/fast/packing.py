@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -164,7 +164,7 @@ def attend_packed(
         side.unpack(each) if side else each
         for each, side in zip(rows, (packing, memory_packing, memory_packing), strict=True)
     )
-    heads = attention.heads(
+    heads = in_float32_on_a_cpu(attention.heads)(
         attention.queries_of(queries),
         attention.keys_of(keys),
         attention.split_heads(values),
@@ -205,3 +205,19 @@ def without_cudnn_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def in_float32_on_a_cpu(heads: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`MultiHeadAttention.heads` that computes in float32 where tensors of bfloat16 are on a CPU.
+
+    There the backward pass of PyTorch's kernel takes ten times as long in bfloat16 as in float32
+    (2.13, with AMX), 29 % of a step of base.
+    """
+
+    def in_float32(*projected: Any) -> Tensor:
+        if projected[0].dtype != torch.bfloat16 or projected[0].device.type != "cpu":
+            return heads(*projected)
+        with torch.autocast("cpu", enabled=False):
+            return heads(*(x.float() for x in projected[:3]), *projected[3:])
+
+    return in_float32

@@ -146,7 +146,7 @@ def explore_attention(
             if target is None:
                 output = beam_search(model, source_tensor)[0][0].tokens
             else:
-                output = tokenizer.encode(target)
+                output = tokenizer.sides[1].encode(target)
             title = f"{source} \u2192 {tokenizer.decode(output)}"
             model(source_tensor, torch.tensor([[ids.bos_id, *output]], device=device))
     read = tokenizer.pieces([ids.bos_id, *output])

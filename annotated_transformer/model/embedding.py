@@ -20,7 +20,8 @@ class SharedEmbedding(nn.Module):
 
     `forward` gives E[token] * sqrt(d_model); `logits` gives x E^T, with no bias and no factor
     (section 3.4). With rows drawn from N(0, 1 / d_model) both come out with a variance near 1; the
-    paper leaves the initial values open.
+    paper leaves the initial values open. `bias` is added to the logits, and `zero_id` is a token
+    that is embedded as zeros whatever its row holds: options, for the models of other programs.
 
     >>> embedding = SharedEmbedding(vocab_size=100, d_model=8)
     >>> x = embedding(torch.tensor([[5, 7, 2]]))
@@ -28,15 +29,28 @@ class SharedEmbedding(nn.Module):
     (torch.Size([1, 3, 8]), torch.Size([1, 3, 100]))
     """
 
-    def __init__(self, vocab_size: int, d_model: int) -> None:
+    def __init__(
+        self, vocab_size: int, d_model: int, bias: bool = False, zero_id: int | None = None
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab_size, d_model) / math.sqrt(d_model))
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.zero_id = zero_id
 
     def forward(self, tokens: Int[Tensor, "*B"]) -> Float[Tensor, "*B D"]:
-        return F.embedding(tokens, self.weight) * math.sqrt(self.weight.size(1))
+        return self.look_up(tokens, self.weight) * math.sqrt(self.weight.size(1))
+
+    def look_up(
+        self, tokens: Int[Tensor, "*B"], weight: Float[Tensor, "V D"]
+    ) -> Float[Tensor, "*B D"]:
+        """The rows of `tokens` in `weight`, the matrix or a copy of it."""
+        rows = F.embedding(tokens, weight)
+        if self.zero_id is None:
+            return rows
+        return rows.masked_fill((tokens == self.zero_id)[..., None], 0.0)
 
     def logits(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:
-        return F.linear(x, self.weight)
+        return F.linear(x, self.weight, self.bias)
 
 
 def positional_encoding(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
@@ -97,7 +111,10 @@ def _table(length: int, d: int, device: torch.device, dtype: torch.dtype) -> Ten
 
 
 class SinusoidalPositions(nn.Module):
-    """Rows `start` to `start + length` of `encoding`'s table, which grows when it must."""
+    """Rows `start` to `start + length` of `encoding`'s table, which grows when it must.
+
+    `first` is the row of the first token.
+    """
 
     table: Tensor
 
@@ -106,12 +123,15 @@ class SinusoidalPositions(nn.Module):
         d_model: int,
         length: int = 256,
         encoding: Callable[[int, int], Tensor] = positional_encoding,
+        first: int = 0,
     ) -> None:
         super().__init__()
         self.encoding = encoding
+        self.first = first
         self.register_buffer("table", encoding(length, d_model), persistent=False)
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} D"]:
+        start += self.first
         if start + length > self.table.size(0):
             with torch.inference_mode(False):  # the table outlives a search
                 longer = self.encoding(2 * (start + length), self.table.size(1))
@@ -150,6 +170,6 @@ def positions_of(config: ModelConfig) -> nn.Module:
         return LearnedPositions(config.d_model, config.max_len)
     if config.positions in ("none", "rotary"):  # attention turns its queries and keys instead
         return NoPositions()
-    if config.positions == "concatenated":
-        return SinusoidalPositions(config.d_model, encoding=concatenated_positional_encoding)
-    return SinusoidalPositions(config.d_model)
+    is_printed = config.positions == "sinusoidal"
+    encoding = positional_encoding if is_printed else concatenated_positional_encoding
+    return SinusoidalPositions(config.d_model, encoding=encoding, first=config.first_position)

@@ -61,9 +61,10 @@ def attention_of(config: ModelConfig, to_itself: bool) -> MultiHeadAttention:
 def final_norm(config: ModelConfig) -> nn.Module:
     """A norm after a pre-norm stack, whose sums are not normalised.
 
-    The paper's post-norm needs none.
+    The paper's post-norm needs none; `final_norm=True` has one all the same.
     """
-    return add_norm_of(config).norm if config.norm == "pre" else nn.Identity()
+    has_norm = config.norm == "pre" or config.final_norm
+    return add_norm_of(config).norm if has_norm else nn.Identity()
 
 
 class EncoderLayer(nn.Module):

@@ -32,7 +32,10 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = SharedEmbedding(config.vocab_size, config.d_model)
+        zero_id = config.bos_id if config.zero_start else None
+        self.embedding = SharedEmbedding(
+            config.vocab_size, config.d_model, config.output_bias, zero_id
+        )
         self.positions = positions_of(config)
         self.dropout = Dropout(config.p_drop)
         self.encoder = Encoder(config)

@@ -68,7 +68,8 @@ class Int8RowsEmbedding(SharedEmbedding):
 
     def __init__(self, embedding: SharedEmbedding) -> None:
         nn.Module.__init__(self)
-        self.projection = Int8Rows(embedding.weight)
+        self.zero_id = embedding.zero_id
+        self.projection = Int8Rows(embedding.weight, embedding.bias)
         rows = self.projection.rounded * self.projection.scales[:, None]
         self.weight = nn.Parameter(rows, requires_grad=False)
 

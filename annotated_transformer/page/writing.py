@@ -7,8 +7,11 @@
     in_book.js      what the address asks for and tells; one view alone, in a frame of a book
     tree.js         the beam as a tree that grows
     knock_out.js    what the model answers without a head, a layer or the positions
+    honest.js       what the page says of its doubts
+    tries.js        three things to try
+    own_model.js    a checkpoint that is dropped on the page
     explorer.js     the attention explorer of the book
-    engine.js       tokenizer, model and search, as one function
+    engine.js       tokenizer, model, search and what reads a dropped checkpoint, as one function
     model.js        the model: settings, vocabulary, weights in 8 bits, products in WebAssembly
 
 The page asks no server for anything but these files. All of them are scripts, the data too (in base
@@ -30,18 +33,26 @@ from tempfile import TemporaryDirectory
 
 from annotated_transformer.checkpoint.directory import load_model, read_config, require_no_run
 from annotated_transformer.checkpoint.weights import save_tensors
+from annotated_transformer.errors import VERSION
 from annotated_transformer.files import require_room, write_text
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.page.int8_rows import rounded_tensors, with_int8_rows
-from annotated_transformer.page.vocabulary import read_vocabulary
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.vocabulary import read_vocabulary
+from annotated_transformer.translation.doubt import Doubt
 from annotated_transformer.translation.translator import Translator
 
-ENGINE = ("tokenizer.js", "products.js", "transformer.js", "search.js", "translator.js")
+ENGINE = (
+    "tokenizer.js", "products.js", "transformer.js", "search.js", "doubt.js", "translator.js",
+    "reading.js",
+)  # fmt: skip
 """The sources of engine.js, in this order."""
 EXAMPLES = {"en": "I have bought a new umbrella."}
 """A first sentence, by the source language that a corpus is named for: tatoeba-en-de."""
-COPIED = ("index.html", "page.css", "parts.js", "in_book.js", "tree.js", "knock_out.js", "page.js")
+COPIED = (
+    "index.html", "page.css", "parts.js", "in_book.js", "tree.js", "knock_out.js", "honest.js",
+    "tries.js", "own_model.js", "page.js",
+)  # fmt: skip
 WRITTEN_BY = "// Written by `annotated-transformer export-page`"
 """The beginning of engine.js, which comes first: a folder with it is a page of ours."""
 
@@ -58,14 +69,24 @@ def write_page(directory: str | Path, out: str | Path, example: str = "", book: 
     out = Path(out)
     names = "engine.js", "explorer.js", "model.js", *COPIED
     require_room_for_page(out, names, WRITTEN_BY, directory)
-    corpus = read_config(directory).get("corpus", "")
+    config = read_config(directory)
+    corpus, doubt = config.get("corpus", ""), Doubt.of(config)
     model, tokenizer = load_model(directory)
     if not example:
         example = next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), "")
     written = {
         "engine.js": engine(),
         "explorer.js": explorer(),
-        "model.js": model_script(model, tokenizer, corpus=corpus, book=book, example=example),
+        "model.js": model_script(
+            model,
+            tokenizer,
+            corpus=corpus,
+            book=book,
+            example=example,
+            languages=doubt.languages,
+            doubt=config.get("doubt", {}),
+            version=VERSION,
+        ),
         **{name: _read("page", f"files/{name}") for name in COPIED},
     }
     translated = _translated(model, tokenizer, example) if example else ""
@@ -91,7 +112,10 @@ def require_room_for_page(
 def engine() -> str:
     """engine.js: one function whose text makes the engine, in a page or in a worker."""
     sources = [_read("page", f"files/{name}") for name in ENGINE]
-    offered = "ACTIVATIONS, Tokenizer, Transformer, Translator, greedySearch, beamSearch, serve"
+    offered = (
+        "ACTIVATIONS, Tokenizer, Transformer, Translator, greedySearch, beamSearch, lostWords, "
+        "strangeness, openFolder, serve"
+    )
     return (
         f"{WRITTEN_BY}, from its files.\n"
         f'function makeEngine() {{\n"use strict";\n{"".join(sources)}\n'
@@ -113,15 +137,15 @@ def explorer() -> str:
     )
 
 
-def model_script(model: Transformer, tokenizer: Tokenizer, **texts: str) -> str:
-    """model.js: all that the engine needs of a model, and `texts` for the page, as one object."""
+def model_script(model: Transformer, tokenizer: Tokenizer, **facts: object) -> str:
+    """model.js: all that the engine needs of a model, and `facts` for the page, as one object."""
     vocabulary = read_vocabulary(tokenizer.model_bytes)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "weights.safetensors"
         save_tensors(path, rounded_tensors(model))
         weights = path.read_bytes()
     content = {
-        **texts,
+        **facts,
         "config": model.config.to_dict(),
         "n_parameters": sum(parameter.numel() for parameter in model.parameters()),
         "tokenizer": {

@@ -21,8 +21,9 @@ def count_parameters(config: ModelConfig) -> int:
     With D = d_model: V D for the embedding, which three places share; h D (2 d_k + 2 d_v) for an
     attention; 2 D d_ff + d_ff + D for a feed-forward network; 2 D for a LayerNorm. An encoder layer
     has 1, 1 and 2 of the last three, a decoder layer 2, 1 and 3. The options add max_len D (learned
-    positions), attention's biases, a final norm for each stack (pre-norm), a gain for queries and
-    one for keys (qk_norm), and another D d_ff + d_ff (SwiGLU); RMSNorm has D.
+    positions), attention's biases, V (output_bias), a final norm for each stack (pre-norm or
+    final_norm), a gain for queries and one for keys (qk_norm), and another D d_ff + d_ff (SwiGLU);
+    RMSNorm has D.
     """
     D, h = config.d_model, config.h
     d_k, d_v = config.d_k or D // h, config.d_v or D // h
@@ -37,9 +38,9 @@ def count_parameters(config: ModelConfig) -> int:
     layer_norm = D if config.rms_norm else 2 * D
     encoder_layer = attention + feed_forward + 2 * layer_norm
     decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
-    embedding = config.vocab_size * D
+    embedding = config.vocab_size * (D + config.output_bias)
     positions = config.max_len * D if config.positions == "learned" else 0
-    final_norms = 2 * layer_norm if config.norm == "pre" else 0
+    final_norms = 2 * layer_norm * (config.norm == "pre" or config.final_norm)
     return embedding + positions + config.N * (encoder_layer + decoder_layer) + final_norms
 
 

@@ -69,8 +69,8 @@ def encode_pairs(
     while some := list(islice(rest, pairs_at_once)):
         require_text_pairs(some)
         sources, targets = (
-            tokenizer.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
-            for texts in zip(*some, strict=True)
+            side.encode_batch(texts, bpe_dropout, seeds.getrandbits(31))
+            for side, texts in zip(tokenizer.sides, zip(*some, strict=True), strict=True)
         )
         encoded += [
             (array("i", x), array("i", y))

@@ -90,8 +90,7 @@ def _places(settings: dict[str, str]) -> Iterator[tuple[list[str], list[str]]]:
         # A directory that is not there is passed over, as pip does.
         if "://" in place or Path(place).expanduser().exists():
             yield [], [os.path.expanduser(place)]
-    # As pip spells true (it has "y" and "t" as well).
-    if settings.get("no-index", "").lower() not in ("1", "true", "yes", "on"):
+    if settings.get("no-index", "").lower() not in ("1", "true", "t", "yes", "y", "on"):  # as pip
         indexes = settings.get("index-url", PYPI), settings.get("extra-index-url", "")
         for index in " ".join(indexes).split():
             yield [index], []

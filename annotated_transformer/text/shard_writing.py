@@ -103,7 +103,8 @@ def encode(
 def encode_some(tokenizer: Tokenizer, pairs: list[Pair], id_type: str, threads: int) -> Encoded:
     """Ids of the pairs end to end, and the lengths of their sides in the same order."""
     sources, targets = (
-        tokenizer.encode_batch(texts, threads=threads) for texts in zip(*pairs, strict=True)
+        side.encode_batch(texts, threads=threads)
+        for side, texts in zip(tokenizer.sides, zip(*pairs, strict=True), strict=True)
     )
     sides = [
         side

@@ -22,12 +22,14 @@ a word has one spelling wherever it stands.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import os
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -39,6 +41,7 @@ import sentencepiece
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError, require, require_strings
 from annotated_transformer.files import read_bounded
+from annotated_transformer.text.paired_vocabulary import PairedVocabulary
 from annotated_transformer.text.vocabulary_file import (
     MAX_MODEL_BYTES,
     require_sound,
@@ -64,7 +67,8 @@ class Tokenizer:
     """Encodes and decodes with a SentencePiece model.
 
     Make one with `train`, `load` or `from_bytes`. `encode` adds no special ids; batching puts bos
-    and eos where they belong. `config` has the special ids.
+    and eos where they belong. `config` has the special ids. A model from elsewhere may split its
+    two languages in different ways (`paired_vocabulary`): then `sides` are two.
 
     >>> tokenizer = Tokenizer.train(["a cab fed a bee", "a bad bee"] * 20, vocab_size=280)
     >>> tokenizer.decode(tokenizer.encode("a bad cab"))
@@ -79,8 +83,10 @@ class Tokenizer:
         """
         try:
             require(bool(model_bytes), "it is empty")
-            require_sound(model_bytes)
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
+            is_pair = model_bytes[:1] == b"{"  # no SentencePiece file begins so
+            self._processor: Any = (
+                PairedVocabulary(model_bytes, _processor) if is_pair else _processor(model_bytes)
+            )
         except ConfigError as error:
             raise ConfigError(f"this is not a SentencePiece model: {error}") from None
         except (RuntimeError, UnicodeDecodeError):  # whose own message may hold a piece's bytes
@@ -178,6 +184,15 @@ class Tokenizer:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.model_bytes)
 
+    @cached_property
+    def sides(self) -> tuple[Tokenizer, Tokenizer]:
+        """What encodes source and target: twice this tokenizer, save for a pair of vocabularies."""
+        if not isinstance(self._processor, PairedVocabulary):
+            return self, self
+        target = copy.copy(self)
+        vars(target)["_processor"] = self._processor.target
+        return self, target
+
     @property
     def sha256(self) -> str:
         """SHA-256 of `model_bytes`, in hexadecimal: files that go with a vocabulary carry it."""
@@ -259,6 +274,11 @@ class Tokenizer:
                 rule = f"at least 0 and below vocab_size {self.vocab_size}"
                 raise ConfigError(f"a token id must be {rule}, got {i}")
         return ids
+
+
+def _processor(model: bytes) -> Any:
+    require_sound(model)
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
 def _strings(texts: Iterable[str]) -> list[str]:

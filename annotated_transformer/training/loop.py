@@ -24,6 +24,7 @@ from annotated_transformer.training import state
 from annotated_transformer.training.distributed.processes import ALONE, Processes
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.log import TrainingLog
+from annotated_transformer.training.optimizer import require_hardware
 from annotated_transformer.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -58,9 +59,10 @@ def train(
     target tokens); in float16 also skipped (the number of steps skipped so far because a gradient
     overflowed) and scale. Validation adds a line with valid_nll, valid_ppl and valid_bleu (greedy
     search), or with what `validate(model)` returns. A value that is not finite is null. `progress`
-    shows these figures on standard error. `resume` continues a run from its last checkpoint,
-    on the same pairs with the same tokenizer, and on the CPU ends with the weights of an
-    uninterrupted run (unless `bpe_dropout` is on, whose draws differ from process to process).
+    shows these figures on standard error. `resume` continues a run from its last checkpoint, on the
+    same pairs with the same tokenizer, in the precision that "auto" meant where it began, and on
+    the CPU ends with the weights of an uninterrupted run (unless `bpe_dropout` is on, whose draws
+    differ from process to process).
     `init` begins with the weights of another run.
 
     The state is saved before every validation, so that nothing is lost if that fails. Ctrl-C waits
@@ -93,14 +95,17 @@ def train(
     )
     if resume:
         saved = state.agreed_state(model_config, out, processes)
+        train_config = state.with_precision_of_run(train_config, out, torch.device(device))
     elif init:
         path = Path(init) / "model.safetensors"
         without_weights(model_config, tensor_shapes(path), path)
         before = checkpoint.read_model_config(init)  # dropout, say, may differ on purpose
         initial = checkpoint.trained_weights(init, before, tokenizer)
+    if not resume:
+        require_hardware(train_config.precision, torch.device(device))
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
-    train_config = pairs.config
-    run = TrainingRun(model_config, train_config, device, processes=processes)
+    run = TrainingRun(model_config, pairs.config, device, processes=processes)
+    train_config = run.config
     run.fingerprint = pairs.fingerprint
     run.vocabulary = tokenizer.sha256
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"

@@ -79,25 +79,39 @@ def make_adam(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def product_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The dtype of matrix products that `TrainConfig.precision` means on `device`.
+BF16_WIDTH = 256
+"""From this d_model on, a CPU that has products in bfloat16 trains in them: ratios in LOG.md."""
 
-    "auto" is bfloat16 on a GPU that has it in hardware (from compute capability 8.0, the A100),
-    float16 on older ones, and float32 elsewhere. Raises ConfigError for bf16 on a GPU that would
-    emulate it in float32, which is no faster.
+
+def resolved_precision(precision: str, device: torch.device, d_model: int) -> str:
+    """`TrainConfig.precision`, where "auto" is what `device` is best at for a model of this width.
+
+    That is bf16 on a GPU that has it in hardware (from compute capability 8.0, the A100) and fp16
+    on older ones; bf16 on a CPU whose products it makes faster, from `BF16_WIDTH` on; else fp32.
     """
-    if device.type != "cuda":
-        # "auto" is float32 on every CPU, so that a run does not depend on the machine (LOG.md, "A
-        # model whose attention is at work").
-        return torch.float32 if precision == "auto" else TYPES[precision]
-    capability = torch.cuda.get_device_capability(device)
-    has_bf16 = capability >= (8, 0)
-    require(
-        has_bf16 or precision != "bf16",
-        "precision bf16 needs a GPU of compute capability 8.0 or later, this one has "
-        f"{capability[0]}.{capability[1]} and would emulate it: take fp16 (or auto)",
-    )
-    return TYPES[("bf16" if has_bf16 else "fp16") if precision == "auto" else precision]
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+    pays = device.type == "cpu" and d_model >= BF16_WIDTH and has_bf16_products()
+    return "bf16" if pays else "fp32"
+
+
+def has_bf16_products() -> bool:
+    """Whether this CPU multiplies numbers of bfloat16: AVX512_BF16, and AMX where it is there."""
+    ask = getattr(torch.cpu, "get_capabilities", None)  # not in every PyTorch
+    return ask is not None and bool(ask().get("avx512_bf16"))
+
+
+def require_hardware(precision: str, device: torch.device) -> None:
+    """Raise ConfigError for bf16 on a GPU that would emulate it in float32, which is no faster."""
+    if device.type == "cuda" and precision == "bf16":
+        capability = torch.cuda.get_device_capability(device)
+        require(
+            capability >= (8, 0),
+            "precision bf16 needs a GPU of compute capability 8.0 or later, this one has "
+            f"{capability[0]}.{capability[1]} and would emulate it: take fp16 (or auto)",
+        )
 
 
 def gradient_scaler(dtype: torch.dtype, device: torch.device) -> torch.amp.GradScaler:

@@ -35,10 +35,11 @@ from annotated_transformer.training.distributed.processes import (
 )
 from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
 from annotated_transformer.training.optimizer import (
+    TYPES,
     gradient_scaler,
     make_optimizer,
     noam_learning_rate,
-    product_dtype,
+    resolved_precision,
     stable_learning_rate,
 )
 
@@ -94,7 +95,7 @@ class TrainingLoss(nn.Module):
             return smoothed_cross_entropy(logits, target_out, self.eps_ls, pad_id)
         x_RD, positions_R = packed_decode(model, batch.source, batch.target_in, packings)
         target_R = batch.target_out.flatten()[positions_R]
-        if self.blockwise:
+        if self.blockwise and model.embedding.bias is None:
             return linear_cross_entropy(x_RD, model.embedding.weight, target_R, self.eps_ls, pad_id)
         return smoothed_cross_entropy(model.logits(x_RD), target_R, self.eps_ls, pad_id)
 
@@ -130,16 +131,19 @@ class TrainingRun:
     ) -> None:
         """Weights are drawn from `config.seed`.
 
-        Raises ConfigError for a precision that the device does not have, and for settings that do
-        not go with several processes.
+        A precision of "auto" is resolved here, by rank 0 for all: `self.config` says to what.
+        Raises ConfigError for settings that do not go with several processes.
         """
         require(packing in ("auto", "on", "off"), f"packing must be auto, on or off, got {packing}")
         require_parallel(config, processes)
         torch.manual_seed(config.seed)
         self.processes = processes
-        self.config = config
         self.device = torch.device(device)
-        self.dtype = product_dtype(config.precision, self.device)
+        if config.precision == "auto":
+            best = resolved_precision("auto", self.device, model_config.d_model)
+            config = config.replace(precision=processes.from_first(best.encode).decode())
+        self.config = config
+        self.dtype = TYPES[config.precision]
         self.model = _new_model(model_config, self.device)
         processes.seed(config.seed)
         self.scaler = gradient_scaler(self.dtype, self.device)

@@ -24,6 +24,7 @@ from annotated_transformer.errors import (
 )
 from annotated_transformer.files import flush_to_disk
 from annotated_transformer.training.distributed.processes import Processes
+from annotated_transformer.training.optimizer import resolved_precision
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.state_checks import (
     from_json,
@@ -129,6 +130,22 @@ def _metadata(run: TrainingRun) -> dict[str, str]:
     }
 
 
+def with_precision_of_run(config: TrainConfig, out: Path, device: torch.device) -> TrainConfig:
+    """The settings with which the run in `out` goes on: "auto" means there what it has meant."""
+    if config.precision != "auto":
+        return config
+    stored = TrainConfig.from_dict(checkpoint.read_config(out).get("train"))
+    return config.replace(precision=_precision_of(stored, device))
+
+
+def _precision_of(stored: TrainConfig, device: torch.device) -> str:
+    """The precision of a run. Where it says "auto", an earlier version asked the device each time.
+
+    On a CPU that was float32 at every width.
+    """
+    return resolved_precision(stored.precision, device, d_model=0)
+
+
 def newest_state(config: ModelConfig, out: Path) -> Path:
     """The file to go on from: the newest undamaged state with the shapes of this model.
 
@@ -171,6 +188,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     model_config = checkpoint.read_model_config(out)
     train_config = TrainConfig.from_dict(from_json(path, metadata, "train"))
     before = {**model_config.to_dict(), **train_config.to_dict()}
+    before["precision"] = _precision_of(train_config, run.device)
     before |= from_json(path, metadata, "model")  # runs of version 0.1.0 do not say
     now = {**run.model.config.to_dict(), **run.config.to_dict()}
     changed = [name for name in now if now[name] != before[name] and name not in CAN_CHANGE]
@@ -205,7 +223,7 @@ def restore(run: TrainingRun, out: Path, path: Path | None = None) -> None:
     }
     run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": state})
     scaler = from_json(path, metadata, "scaler")
-    if scaler and run.dtype == torch.float16:  # "auto" may mean another type on this device
+    if scaler and run.dtype == torch.float16:  # runs of version 0.1.0 may have changed their type
         require_scaler(path, scaler, run.scaler.state_dict())
         run.scaler.load_state_dict(scaler)
     rank = run.processes.rank

@@ -128,7 +128,8 @@ def scorable(
     but pairs of strings.
     """
     require_text_pairs(pairs)
-    sides = (tokenizer.encode_batch(list(texts)) for texts in zip(*pairs, strict=True))
+    texts = zip(tokenizer.sides, zip(*pairs, strict=True))
+    sides = (one.encode_batch(list(some)) for one, some in texts)
     encoded: list[TokenPair] = list(zip(*sides, strict=True))
     kept = within_reach(config, encoded)
     return [pairs[i] for i in kept], [encoded[i] for i in kept]

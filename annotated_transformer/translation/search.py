@@ -8,6 +8,7 @@ the eos.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -51,6 +52,22 @@ class Hypothesis(NamedTuple):
 def length_penalty(length: int, alpha: float) -> float:
     """lp(n) = ((5 + n) / 6)^alpha, by which log P is divided."""
     return ((5 + length) / 6) ** alpha
+
+
+def rerank(found: Iterable[tuple[list[int], float]], alpha: float = 0.6) -> list[Hypothesis]:
+    """What another engine found for a sentence, tokens and log P, ranked as `beam_search` ranks it.
+
+    Tokens are without bos and eos, which log P in nats counts. Other engines weigh the length in
+    other ways, so ask for all hypotheses that they have, and for log P or what gives it.
+
+    >>> [hypothesis.tokens for hypothesis in rerank([([7], -1.0), ([7, 5], -1.05)])]
+    [[7, 5], [7]]
+    """
+    scored = [
+        Hypothesis(tokens, log_p / length_penalty(len(tokens) + 1, alpha), log_p)
+        for tokens, log_p in found
+    ]
+    return sorted(scored, key=lambda h: -h.score)
 
 
 def _require_searchable(model: StepModel, source: object) -> None:

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
 
 import torch
 
-from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import DecodeConfig, DecodeSettings
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.fast.decoder import FastDecoder
@@ -18,7 +18,13 @@ from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import StepModel, search_beams
+from annotated_transformer.translation.doubt import (
+    NO_DOUBT,
+    Doubt,
+    lost_words,
+    mean_probability,
+)
+from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -33,11 +39,30 @@ A_LIST = "sentences must be a list of strings"
 
 
 class Translation(NamedTuple):
-    """One line of text, the score that ranks it, and log P in nats."""
+    """One line of text, the score that ranks it, log P in nats, and what to doubt.
+
+    `mean_p` is the geometric mean of the probabilities of its tokens, the end counted; `unsure`
+    says that it is below the checkpoint's threshold (`doubt.Doubt`); `lost` are the numbers,
+    addresses and names of the source that are not in the text (`doubt.lost_words`).
+    """
 
     text: str
     score: float
     log_p: float
+    mean_p: float = 1.0
+    unsure: bool = False
+    lost: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """Another program's search with the same weights, such as `interop.ctranslate2` has."""
+
+    dtype: str
+
+    def search(
+        self, sources: list[list[int]], search: DecodeConfig
+    ) -> list[list[tuple[list[int], float]]]:
+        """For each source, ids without bos and eos, hypotheses as `rerank` takes them."""
 
 
 class Translator:
@@ -63,19 +88,25 @@ class Translator:
         device: torch.device | str = "cpu",
         max_source: int = 1024,
         search_model: StepModel | None = None,
+        engine: Engine | None = None,
+        doubt: Doubt = NO_DOUBT,
     ) -> None:
         """`model` is moved to `device` and put into evaluation mode.
 
-        The search calls `search_model`, by default the model itself. Raises ConfigError for a
-        max_source below 2.
+        The search calls `search_model`, by default the model itself. With `engine`, that searches
+        instead, and `rerank` ranks what it finds. `doubt` says when a translation is unsure. Raises
+        ConfigError for a max_source below 2.
         """
         rule = "max_source must be at least 2 (a token and eos)"
         require(max_source >= 2, f"{rule}, got {max_source}")
         self.model = model.to(device).eval()
         self.tokenizer = tokenizer
         self.device = torch.device(device)
+        self.doubt = doubt
         self.search_model: StepModel = search_model or self.model
-        self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        self.engine = engine
+        own = str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        self.dtype = engine.dtype if engine else own
         """What the search computes in: "float32", "float16" or "bfloat16"."""
         learned = model.config.positions == "learned"
         # The default of 1,024 is four times the longest side that `TrainConfig` trains on.
@@ -115,7 +146,8 @@ class Translator:
             quantize(model)
         elif torch.device(device).type == "cpu":
             store_column_major(model)
-        translator = cls(model, tokenizer, device, max_source)
+        doubt = Doubt.of(read_config(directory))
+        translator = cls(model, tokenizer, device, max_source, doubt=doubt)
         translator.search_model = FastDecoder(
             translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
         )
@@ -217,14 +249,29 @@ class Translator:
         ]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
-            source = pad_source([sources[i] for i in batch], self.model.config.special_ids)
-            found = search_beams(self.search_model, source.to(self.device), search)
+            found = self._search([sources[i] for i in batch], search)
             for i, hypotheses in zip(batch, found, strict=True):
                 if hypotheses:  # a model whose scores are NaN has none
-                    answers[i] = [
-                        Translation(self._text(h.tokens), h.score, h.log_p) for h in hypotheses
-                    ]
+                    answers[i] = [self._translation(texts[i], h, search.back) for h in hypotheses]
         return answers
+
+    def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Hypothesis]]:
+        if self.engine:
+            found = self.engine.search(sources, search)
+            return [rerank(of_one, search.alpha)[: search.n_best] for of_one in found]
+        source = pad_source(sources, self.model.config.special_ids)
+        return search_beams(self.search_model, source.to(self.device), search)
+
+    def _translation(self, source: str, found: Hypothesis, back: bool) -> Translation:
+        languages = self.doubt.languages[::-1] if back else self.doubt.languages
+        text = self._text(found.tokens)
+        mean_p = mean_probability(found.log_p, len(found.tokens) + 1)
+        lost = lost_words(source, text, languages, self._n_pieces)
+        unsure = mean_p < self.doubt.unsure_below
+        return Translation(text, found.score, found.log_p, mean_p, unsure, lost)
+
+    def _n_pieces(self, word: str) -> int:
+        return len(self.tokenizer.encode(word))
 
     def _text(self, ids: list[int]) -> str:
         """The text of `ids` on one line: whatever `str.splitlines` takes for its end is a space."""

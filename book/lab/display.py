@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from annotated_transformer.errors import ConfigError
@@ -16,7 +17,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 `use_style` makes them the default.
 """
 SOURCES = "https://github.com/annotated-transformer/annotated-transformer/blob/main/"
-"""Where the files of the package can be read."""
+"""Where the files of the package and of the lab can be read."""
 
 
 def use_style() -> None:
@@ -38,8 +39,38 @@ def use_style() -> None:
     )
 
 
+class Table:
+    """A table that a notebook shows as one, and a terminal as aligned text.
+
+    Columns of numbers, or of text that begins with a digit or a sign, are set on the right.
+    """
+
+    def __init__(self, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+        self.lines = [[str(cell) for cell in line] for line in (header, *rows)]
+
+    def _is_right(self, column: int) -> bool:
+        cells = [line[column] for line in self.lines[1:] if line[column]]
+        return all(cell[0].isdigit() or cell[0] in "+-−" for cell in cells)
+
+    def _repr_markdown_(self) -> str:
+        rule = ["---:" if self._is_right(i) else "---" for i in range(len(self.lines[0]))]
+        lines = [self.lines[0], rule, *self.lines[1:]]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def __repr__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(*self.lines)]
+        aligned = (
+            [
+                cell.rjust(width) if self._is_right(i) else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(line, widths))
+            ]
+            for line in self.lines
+        )
+        return "\n".join("  ".join(line).rstrip() for line in aligned)
+
+
 def show(*symbols: Any) -> None:
-    """Show the source of functions, classes, methods or modules as the installed package has it.
+    """Show the source of functions, classes, methods or modules of the package or the lab.
 
     A notebook shows one highlighted listing under a link to the file, or to each file; a terminal
     prints the source. Raises ConfigError for what has no source of its own, such as a number.
@@ -55,12 +86,14 @@ def show(*symbols: Any) -> None:
 
 
 def _listing(symbol: Any) -> tuple[str, str]:
-    """The file of a symbol, from the package's folder on ("" for another's), and its source."""
+    """The file of a symbol in the repository ("" for another's), and its source."""
     try:
         source = textwrap.dedent(inspect.getsource(symbol)).rstrip()
         module = inspect.getmodule(symbol)
     except (TypeError, OSError):
         needed = "a function, class, method or module with source"
         raise ConfigError(f"show needs {needed}, got {symbol!r}") from None
-    ours = module is not None and module.__name__.startswith("annotated_transformer.")
-    return (module.__name__.replace(".", "/") + ".py" if module and ours else "", source)
+    file = module.__name__.replace(".", "/") + ".py" if module else ""
+    places = {"annotated_transformer": "", "lab": "book/"}
+    folder = file.partition("/")[0]
+    return (places[folder] + file if folder in places else "", source)

@@ -29,7 +29,7 @@ from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
 VERBS = [
     "prepare", "train", "average", "translate", "evaluate", "inspect", "variations", "export",
-    "export-page", "new",
+    "import", "export-page", "new",
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from annotated_transformer.model import attention
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 from lab import display
-from lab.display import SOURCES, show, use_style
+from lab.display import SOURCES, Table, show, use_style
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,3 +63,14 @@ def test_the_links_of_listings_lead_to_the_repository():
 def test_show_of_what_has_no_source_is_refused():
     with pytest.raises(ConfigError, match="got 3"):
         show(3)
+
+
+def test_a_table_is_one_in_a_notebook_and_aligned_text_in_a_terminal():
+    table = Table(("row", "paper"), [("base", 65), ("big", "+213")])
+    assert table._repr_markdown_().splitlines() == [
+        "| row | paper |",
+        "| --- | ---: |",
+        "| base | 65 |",
+        "| big | +213 |",
+    ]
+    assert repr(table).splitlines() == ["row   paper", "base     65", "big    +213"]

@@ -69,12 +69,13 @@ def test_the_keyboard_alone_is_enough(page: Page, folder: Path, in_python: dict[
     expect(page.locator("#translation")).to_have_text(in_python[4])
     expect(page.locator("#spoken")).to_have_text(in_python[4])  # what a screen reader hears
     expect(page.locator("#hypotheses li")).to_have_count(4)
-    page.keyboard.press("Tab")
+    for _ in range(6):  # past two buttons that copy and three to try
+        page.keyboard.press("Tab")
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
     expect(page.locator("#hypotheses li")).to_have_count(1)
     expect(page.locator("#translation")).to_have_text(in_python[1])
-    for _ in range(7):  # past the length penalty, the link and what belongs to the tree
+    for _ in range(10):  # past the length penalty, and what belongs to tree and knock-out
         page.keyboard.press("Tab")
     for _ in range(2):
         page.keyboard.press("ArrowRight")  # to the decoder's self-attention
@@ -120,17 +121,25 @@ def test_greedy_search_stands_beside_the_beam(page: Page, folder: Path) -> None:
 def test_a_long_text_is_translated_without_pictures(page: Page, folder: Path) -> None:
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", 20 * SENTENCE)
-    expect(page.locator("#seen")).to_be_hidden()
+    expect(page.locator("#tree")).to_be_hidden()
     expect(page.locator("#said")).to_contain_text("tokens in")
     page.fill("#text", SENTENCE)
-    expect(page.locator("#seen")).to_be_visible()
+    expect(page.locator("#tree")).to_be_visible()
 
 
 def test_an_empty_text_has_no_translation(page: Page, folder: Path) -> None:
     open_page(page, folder.joinpath("index.html").as_uri())
     page.fill("#text", " ")
     expect(page.locator("#translation")).to_have_text("")
-    expect(page.locator("#details")).to_be_hidden()
+    expect(page.locator("#hypotheses")).to_be_hidden()
+
+
+def test_a_line_without_a_letter_comes_back_as_it_is(page: Page, folder: Path) -> None:
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.fill("#text", " 2 + 2 = 4 ")
+    expect(page.locator("#translation")).to_have_text("2 + 2 = 4")
+    expect(page.locator("#said")).to_have_text("There is no letter in it: it stays as it is.")
+    expect(page.locator("#hypotheses")).to_be_hidden()
 
 
 def test_the_tree_grows_by_keyboard_and_in_words(page: Page, folder: Path) -> None:

@@ -31,13 +31,13 @@ def test_after_an_error_what_was_typed_meanwhile_is_translated(
     expect(page.locator("#said")).to_have_text("This did not work: no memory")
     expect(page.locator("#spoken")).to_have_text("This did not work: no memory")
     expect(page.locator("#translation")).to_be_empty()
-    expect(page.locator("#details")).to_be_hidden()
+    expect(page.locator("#hypotheses")).to_be_hidden()
     page.fill("#text", "Yes.")
     expect(page.locator("#translation")).to_have_text("Ja.")
     page.fill("#text", "fail")
     page.fill("#text", "No.")
     expect(page.locator("#translation")).to_have_text("Nein.")
-    expect(page.locator("#details")).to_be_visible()
+    expect(page.locator("#hypotheses")).to_be_visible()
 
 
 def test_that_the_model_did_not_load_is_said_aloud(page: Page, folder: Path, address: str) -> None:

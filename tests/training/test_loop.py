@@ -32,11 +32,12 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import (
     log as training_log,
     loop as training,
+    optimizer,
     run as training_run,
     state as training_state,
 )
 from annotated_transformer.training.loop import train
-from annotated_transformer.training.optimizer import product_dtype
+from annotated_transformer.training.optimizer import require_hardware, resolved_precision
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.validation import Validation
 from annotated_transformer.translation.search import beam_search, greedy_search
@@ -806,31 +807,90 @@ def test_learned_positions_must_reach_as_far_as_the_pairs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("precision", "capability", "dtype"),
+    ("precision", "capability", "resolved"),
     [
-        ("auto", (8, 0), torch.bfloat16),
-        ("auto", (9, 0), torch.bfloat16),
-        ("auto", (7, 5), torch.float16),
-        ("bf16", (8, 6), torch.bfloat16),
-        ("fp16", (8, 0), torch.float16),
-        ("fp16", (7, 5), torch.float16),
-        ("fp32", (7, 5), torch.float32),
+        ("auto", (8, 0), "bf16"),
+        ("auto", (9, 0), "bf16"),
+        ("auto", (7, 5), "fp16"),
+        ("bf16", (8, 6), "bf16"),
+        ("fp16", (8, 0), "fp16"),
+        ("fp32", (7, 5), "fp32"),
     ],
 )
-def test_auto_is_the_half_precision_that_the_gpu_has(monkeypatch, precision, capability, dtype):
+def test_auto_is_the_half_precision_that_the_gpu_has(monkeypatch, precision, capability, resolved):
     """Asked of the device in question, and not counting what PyTorch would emulate."""
     gpus = {torch.device("cuda", 1): capability}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: gpus[device])
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
-    assert product_dtype(precision, torch.device("cuda", 1)) == dtype
+    assert resolved_precision(precision, torch.device("cuda", 1), 8) == resolved
 
 
-def test_emulated_bf16_is_refused_and_a_cpu_has_what_is_asked_for(monkeypatch):
+@pytest.mark.parametrize(
+    ("d_model", "has_bf16", "resolved"),
+    [(256, True, "bf16"), (1024, True, "bf16"), (255, True, "fp32"), (1024, False, "fp32")],
+)
+def test_auto_on_a_cpu_is_bf16_where_it_pays(monkeypatch, d_model, has_bf16, resolved):
+    capabilities = {"avx512_bf16": has_bf16}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert resolved_precision("auto", torch.device("cpu"), d_model) == resolved
+    asked = ("fp32", "bf16", "fp16")
+    assert [resolved_precision(name, torch.device("cpu"), d_model) for name in asked] == [*asked]
+
+
+def test_emulated_bf16_is_refused_to_a_new_run(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     with pytest.raises(ConfigError, match="bf16 needs a GPU of compute capability 8.0.* has 7.5"):
-        product_dtype("bf16", torch.device("cuda"))
-    types = [product_dtype(name, torch.device("cpu")) for name in ("auto", "fp32", "bf16", "fp16")]
-    assert types == [torch.float32, torch.float32, torch.bfloat16, torch.float16]
+        require_hardware("bf16", torch.device("cuda"))
+    with pytest.raises(ConfigError, match="take fp16"):
+        model_config, train_config = toy_run_config(precision="bf16")
+        train(
+            model_config, train_config, toy_tokenizer(), PAIRS, [], tmp_path / "new", device="cuda"
+        )
+    assert not (tmp_path / "new").exists()
+
+
+def test_on_a_cpu_bf16_leaves_attention_in_float32(monkeypatch):
+    """PyTorch's backward pass of attention takes ten times as long in bfloat16 there."""
+    attended, attention = [], F.scaled_dot_product_attention
+
+    def note(queries, *rest, **options):
+        attended.append(queries.dtype)
+        return attention(queries, *rest, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", note)
+    model_config, train_config = toy_run_config(precision="bf16")
+    TrainingRun(model_config, train_config).step(first_batches(train_config, 1))
+    assert set(attended) == {torch.float32}
+
+
+def test_a_run_keeps_what_auto_meant_where_it_began(tmp_path, monkeypatch):
+    whole = run(tmp_path / "whole", precision="bf16", train_steps=4)
+    monkeypatch.setattr(optimizer, "BF16_WIDTH", 8)
+    monkeypatch.setattr(optimizer, "has_bf16_products", lambda: True)
+    run(tmp_path / "run", precision="auto", train_steps=2)
+    assert read_config(tmp_path / "run")["train"]["precision"] == "bf16"
+    monkeypatch.setattr(optimizer, "has_bf16_products", lambda: False)
+    resumed = run(tmp_path / "run", precision="auto", train_steps=4, resume=True)
+    for name, weight in whole.named_parameters():
+        assert torch.equal(weight, resumed.get_parameter(name))
+    with pytest.raises(ConfigError, match="another precision"):
+        run(tmp_path / "run", precision="fp32", train_steps=6, resume=True)
+
+
+def test_a_run_of_before_that_says_auto_goes_on_in_float32_on_a_cpu(tmp_path, monkeypatch):
+    run(tmp_path, precision="fp32", train_steps=2)
+    for name in ("config.json", "training.safetensors"):
+        path = tmp_path / name
+        if name == "config.json":
+            path.write_text(path.read_text().replace('"fp32"', '"auto"'))
+            continue
+        tensors, metadata = weights.load_tensors(path)
+        metadata["train"] = metadata["train"].replace('"fp32"', '"auto"')
+        weights.save_tensors(path, tensors, metadata)
+    monkeypatch.setattr(optimizer, "BF16_WIDTH", 8)
+    monkeypatch.setattr(optimizer, "has_bf16_products", lambda: True)
+    run(tmp_path, precision="auto", train_steps=4, resume=True)
+    assert read_config(tmp_path)["train"]["precision"] == "fp32"
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0])

@@ -224,3 +224,17 @@ def test_a_compiled_step_keeps_the_logits_once_and_in_16_bits():
     A process of its own has no type checks to compile."""
     found = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True)
     assert found.stdout.split() == ["torch.float32", "torch.bfloat16"]
+
+
+def test_products_in_bfloat16_round_the_loss_and_its_gradients_a_little():
+    """Autocast would leave one of the three in float32, and round the weights for every block."""
+    x, weight = (torch.randn(n, 16, requires_grad=True) for n in (40, 50))
+    target = torch.randint(1, 50, (40,))
+    found = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            loss, _ = linear_cross_entropy(x, weight, target, block_rows=16)
+        found.append([loss, *torch.autograd.grad(loss, (x, weight))])
+    assert {each.dtype for each in found[1]} == {torch.float32}
+    for exact, rounded in zip(*found, strict=True):
+        assert 0 < (exact - rounded).norm() / exact.norm() < 0.01

@@ -16,6 +16,7 @@ from annotated_transformer.translation.search import (
     beam_search,
     greedy_search,
     length_penalty,
+    rerank,
     search_beams,
 )
 from toys import random_tokens, small_model
@@ -424,3 +425,12 @@ def test_logits_in_bfloat16_are_scored_in_float32():
                 model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path)
             )
             assert abs(log_p - exact) < 1e-5
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_rerank_ranks_what_another_search_found_as_ours_does(alpha):
+    source = pad_source([[5, 7], [9]])
+    for best in beam_search(small_model(), source, beam_size=4, n_best=4, alpha=alpha, max_extra=6):
+        ended = [h for h in best if len(h.tokens) < 7]  # one that was cut has no eos to count
+        found = [(h.tokens, h.log_p) for h in ended]
+        assert rerank(sorted(found), alpha) == ended

@@ -264,3 +264,21 @@ def test_settings_travel_whole_or_as_keywords_that_change_them():
 def test_a_limit_without_room_for_a_token_is_refused():
     with pytest.raises(ConfigError, match="max_source must be at least 2"):
         translator(max_source=1)
+
+
+class Echo:
+    """An engine that finds the source, and the source twice."""
+
+    dtype = "float8"
+
+    def search(self, sources, search):
+        return [[(ids, -1.0), (2 * ids, -1.2)] for ids in sources]
+
+
+@pytest.mark.parametrize(("alpha", "best"), [(0.0, "tea bad"), (2.0, "tea bad tea bad")])
+def test_an_engine_searches_and_the_length_penalty_ranks_what_it_finds(alpha, best):
+    tokenizer = toy_tokenizer()
+    model = small_model(vocab_size=tokenizer.vocab_size)
+    t = Translator(model, tokenizer, engine=Echo())
+    assert t.translate(["tea bad", ""], alpha=alpha) == [best, ""]
+    assert len(t.n_best(["tea"], n_best=2)[0]) == 2 and t.dtype == "float8"

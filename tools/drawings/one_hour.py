@@ -73,7 +73,7 @@ BOXES = {
     "feed_forward": (6, "3_3_feed_forward", "6 Feed-forward: chapter 3.3"),
     "stack": (7, "3_1_stacks", "7 A stack of N layers: chapter 3.1"),
     "shifted": (8, "5_2_training", "8 The target, shifted right: chapter 5.2"),
-    "masked": (9, "3_2_attention", "9 Masked multi-head attention: chapter 3.2"),
+    "masked": (9, "3_2_masks", "9 Masked multi-head attention: chapter 3.2.3"),
     "cross": (10, "3_2_attention", "10 Attention over the memory: chapter 3.2"),
     "linear": (11, "3_4_embeddings_and_softmax", "11 Linear: chapter 3.4"),
     "softmax": (12, "3_4_embeddings_and_softmax", "12 Softmax: chapter 3.4"),

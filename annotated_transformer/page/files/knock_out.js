@@ -52,15 +52,24 @@ const knockOut = (() => {
     });
   };
 
-  const view = (config, onChange) => {
+  // Its controls, for the models that follow each other in the page: `fit` one before anything else.
+  const view = (onChange) => {
+    let config;
     const choices = ["kind", "layer", "head"].map((name) => part(`without-${name}`));
     const numbers = (n) => Array.from({ length: n }, (_, i) => [i, i + 1]);
-    const options = [KINDS, [["", "all layers"], ...numbers(config.N)], [["", "all heads"], ...numbers(config.h)]];
-    choices.forEach((choice, i) => {
-      choice.replaceChildren(...options[i].map(([value, textContent]) => make("option", { value, textContent })));
-    });
-    [choices[0].value, choices[1].value] = ["cross", config.N - 1];
-    part("without-positions").disabled = config.positions === "none";
+    const fit = (newConfig) => {
+      config = newConfig;
+      const options = [KINDS, [["", "all layers"], ...numbers(config.N)], [["", "all heads"], ...numbers(config.h)]];
+      choices.forEach((choice, i) => {
+        choice.replaceChildren(...options[i].map(([value, textContent]) => make("option", { value, textContent })));
+      });
+      choose("cross", config.N - 1, "");
+      part("without-positions").disabled = config.positions === "none";
+    };
+    const choose = (...values) => {
+      choices.forEach((choice, i) => { choice.value = values[i]; });
+      part("without-positions").checked = choices[1].disabled = choices[2].disabled = false;
+    };
     const change = () => {
       const [kind, layer, head] = choices.map(({ value }) => value);
       return { without: headsOf({ kind, layer, head }, config), positions: !part("without-positions").checked };
@@ -72,6 +81,8 @@ const knockOut = (() => {
     for (const choice of [...choices, part("without-positions")]) choice.addEventListener("change", update);
     const line = (words, { score }) => [...marked(words), " ", make("span", { className: "number" }, `(${signed(score, 3)})`)];
     return {
+      fit,
+      choose,
       change,
       // The best hypotheses of the whole model and of what is left of it.
       show: (whole, left) => {

@@ -1,7 +1,7 @@
 // Products with 8-bit weights: exact integers, in WebAssembly or in JavaScript.
 //
 // Weights are rounded to 8 bits, the rows that meet them to 12, and the products of the two are
-// integers that are added up exactly: `annotated_transformer/interop/int8_rows.py` computes the
+// integers that are added up exactly: `annotated_transformer/page/int8_rows.py` computes the
 // same ones in Python.
 
 const STEPS = 2047;  // a row is rounded to the integers from -2047 to 2047

@@ -50,7 +50,7 @@ function greedySearch(model, source, maxExtra = 50) {
   return tokens;
 }
 
-// The nBest hypotheses { tokens, score, logP }, best first.
+// The nBest hypotheses { tokens, ps, score, logP }, best first; ps are the tokens' probabilities, the end's included.
 //
 // The beam has beamSize places, and a hypothesis that has ended keeps its own: of all extensions
 // only as many count as there are places left, whether they end or go on. The search is over when
@@ -62,7 +62,7 @@ function greedySearch(model, source, maxExtra = 50) {
 function* beamSearchWithPauses(model, source, { beamSize = 4, alpha = 0.6, nBest = 1, maxExtra = 50, onStep } = {}) {
   const { bos_id, eos_id } = model.config, limit = lengthLimit(model, source, maxExtra);
   const ended = [], state = model.start(source);
-  let alive = [{ tokens: [], logP: 0 }];
+  let alive = [{ tokens: [], ps: [], logP: 0 }];
 
   // Log P never rises as a hypothesis grows, and lp is monotone: the best that the first one can
   // still reach is at its next length or at the limit.
@@ -85,13 +85,13 @@ function* beamSearchWithPauses(model, source, { beamSize = 4, alpha = 0.6, nBest
     const best = largestOf(extensions.map(({ logP }) => logP), beamSize).map((i) => extensions[i]);
     const next = [], parents = [], seen = [];
     for (const { parent, token, logP } of best.filter((one) => one.logP > -Infinity).slice(0, beamSize - ended.length)) {
-      const before = alive[parent].tokens, length = before.length + 1;
-      const tokens = token === eos_id ? before : [...before, token];
+      const { tokens: before, ps: psBefore, logP: logPBefore } = alive[parent], length = before.length + 1;
+      const tokens = token === eos_id ? before : [...before, token], ps = [...psBefore, Math.exp(logP - logPBefore)];
       const ends = token === eos_id || length === limit, score = logP / lengthPenalty(length, alpha);
       seen.push({ parent, token, logP, score, ends });
-      if (ends) ended.push({ tokens, score, logP });
+      if (ends) ended.push({ tokens, ps, score, logP });
       else {
-        next.push({ tokens, logP });
+        next.push({ tokens, ps, logP });
         parents.push(parent);
       }
     }

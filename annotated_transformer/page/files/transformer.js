@@ -90,12 +90,13 @@ class Transformer {
 
   // E[token] sqrt(d_model) + positions (sections 3.4 and 3.5).
   embed(tokens, firstPosition, isSamePosition = false) {
-    const { d_model } = this.config, { values, scales } = this.linears.embedding;
+    const { d_model, zero_start, bos_id } = this.config, { values, scales } = this.linears.embedding;
     const x = new Float64Array(tokens.length * d_model);
     tokens.forEach((token, row) => {
       const position = this.position(firstPosition + (isSamePosition ? 0 : row));
+      const scale = zero_start && token === bos_id ? 0 : scales[token];
       for (let i = 0; i < d_model; i++) {
-        x[row * d_model + i] = values[token * d_model + i] * scales[token] * Math.sqrt(d_model) + position[i];
+        x[row * d_model + i] = values[token * d_model + i] * scale * Math.sqrt(d_model) + position[i];
       }
     });
     return x;
@@ -107,10 +108,10 @@ class Transformer {
     if (positions === "learned") {
       return this.tensors["positions.weight"].values.subarray(pos * d_model, (pos + 1) * d_model);
     }
-    const isInterleaved = positions === "sinusoidal", half = d_model / 2;
+    const isInterleaved = positions === "sinusoidal", half = d_model / 2;  // Marian's are the printed ones, sines first
     for (let i = 0; i < half; i++) {
-      const exponent = isInterleaved ? (2 * i) / d_model : i / Math.max(half - 1, 1);
-      const angle = pos / 10000 ** exponent;
+      const exponent = positions === "concatenated" ? i / Math.max(half - 1, 1) : (2 * i) / d_model;
+      const angle = (pos + (this.config.first_position || 0)) / 10000 ** exponent;
       row[isInterleaved ? 2 * i : i] = Math.fround(Math.sin(angle));
       row[isInterleaved ? 2 * i + 1 : half + i] = Math.fround(Math.cos(angle));
     }
@@ -210,7 +211,7 @@ class Transformer {
 
   // A pre-norm stack ends with a LayerNorm; the paper's post-norm needs none.
   finalNorm(stack, x) {
-    return this.config.norm === "pre" ? this.norm(`${stack}.norm`, x) : x;
+    return this.config.norm === "pre" || this.config.final_norm ? this.norm(`${stack}.norm`, x) : x;
   }
 }
 

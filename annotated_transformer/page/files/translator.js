@@ -37,16 +37,17 @@ function readTensors(bytes) {
 }
 
 class Translator {
-  // `files` is what model.js holds: config, tokenizer, and in base 64 kernels, and rule and weights, deflated.
+  // `files` is what model.js holds: config, languages, doubt, tokenizer, and in base 64 kernels, and rule and weights,
+  // deflated.
   static async load(files, useWasm = true) {
-    return new Translator(files, await inflated(files.rule), await inflated(files.weights), useWasm);
+    const tokenizer = new Tokenizer(files.tokenizer, await inflated(files.rule));
+    return new Translator(files, tokenizer, readTensors(await inflated(files.weights)), bytesOf(files.kernels), useWasm);
   }
 
-  constructor(files, rule, weights, useWasm) {
-    this.config = files.config;
-    this.tokenizer = new Tokenizer(files.tokenizer, rule);
-    this.model = new Transformer(files.config, readTensors(weights), bytesOf(files.kernels), useWasm);
-    this.maxSource = files.config.positions === "learned" ? Math.min(1024, files.config.max_len) : 1024;
+  constructor({ config, languages, doubt }, tokenizer, tensors, kernels, useWasm) {
+    Object.assign(this, { config, languages, doubt, tokenizer });
+    this.model = new Transformer(config, tensors, kernels, useWasm);
+    this.maxSource = ["learned", "marian"].includes(config.positions) ? Math.min(1024, config.max_len) : 1024;
   }
 
   // The ids of a line of text, with the end of the sentence; an empty list if there is nothing to translate.
@@ -71,12 +72,27 @@ class Translator {
     return text.replace(new RegExp(LINE_END, "g"), " ");
   }
 
+  // The text of a hypothesis in parts, each with the least probability of its tokens: a part is a token, or several
+  // whose bytes together make a character.
+  parts({ tokens, ps }) {
+    const whole = this.text(tokens), parts = [];
+    let start = 0, p = 1;
+    tokens.forEach((_, i) => {
+      const end = i + 1 < tokens.length ? this.text(tokens.slice(0, i + 1)) : whole;
+      p = Math.min(p, ps[i]);
+      if (!whole.startsWith(end) || end.length <= start) return;
+      parts.push({ text: whole.slice(start, end.length), p });
+      [start, p] = [end.length, 1];
+    });
+    return parts;
+  }
+
   pieces(ids) {
     return ids.map((id) => this.tokenizer.pieces[id]);
   }
 
-  // The hypotheses for a text, best first: { text, tokens, score, logP }, and the steps of the
-  // beam. Without positions, or `without` some heads ("cross.0.3"), if so asked. Of the text's nTokens
+  // The hypotheses for a text, best first: { text, tokens, ps, score, logP, meanP, lost }, the steps of the
+  // beam, and what is strange about the text. Without positions, or `without` some heads ("cross.0.3"), if so asked. Of the text's nTokens
   // tokens the first ones are translated, as many as `longest` lets in.
   translate(request) {
     return withoutPauses(this.translateWithPauses(request));
@@ -90,11 +106,20 @@ class Translator {
     const ids = this.ids(text, back), source = this.cut(ids, longest), steps = [];
     const nTokens = ids.length + 1, same = asRead(text);
     if (!source.length) {
-      return { source, nTokens, hypotheses: same ? [{ text: same, tokens: [], score: 0, logP: 0 }] : [], steps };
+      const hypotheses = same ? [{ text: same, tokens: [], score: 0, logP: 0, meanP: 1, lost: [] }] : [];
+      return { source, nTokens, hypotheses, steps, strange: "" };
     }
     const onStep = (seen) => steps.push(seen);
     const found = yield* beamSearchWithPauses(this.model, source, { beamSize, alpha, nBest, maxExtra, onStep });
-    return { source, nTokens, steps, hypotheses: found.map((one) => ({ text: this.text(one.tokens), ...one })) };
+    const nPieces = (word) => this.tokenizer.encode(word).length;
+    const turn = (pair) => (back ? [...pair].reverse() : pair);
+    const { longest: longestWords, words = ["", ""] } = this.doubt, strange = { longest: longestWords, words: turn(words) };
+    const hypotheses = found.map((one) => {
+      const translation = this.text(one.tokens);
+      const lost = lostWords(same, translation, turn(this.languages), nPieces);
+      return { text: translation, meanP: meanProbability(one), lost, ...one };
+    });
+    return { source, nTokens, steps, hypotheses, strange: strangeness(text, this.tokenizer, strange) };
   }
 
   // What the model sees and expects when it is told the target: at each place the `nRunners` most
@@ -130,7 +155,8 @@ const [PATIENCE, TURN] = [300, 50];  // milliseconds of a search before other me
 // In a worker, or where there is none: answers to messages { id, ask, ... }, the first of which
 // brings the files. A search that takes longer is given up at "stop".
 function serve(answer) {
-  let loading, translator, isStopped;
+  let loading, translator, isStopped, kernels, mayUseWasm;
+  const known = ({ model, tokenizer }) => ({ isWasm: model.matrices.isWasm, canSwap: tokenizer.backId >= 0 });
   const unlessStopped = async (work) => {
     isStopped = false;
     for (let until = performance.now() + PATIENCE;;) {
@@ -145,7 +171,14 @@ function serve(answer) {
   const asks = {
     load: async ({ files, useWasm }) => {
       translator = await (loading = Translator.load(files, useWasm));
-      return { isWasm: translator.model.matrices.isWasm };
+      [kernels, mayUseWasm] = [bytesOf(files.kernels), useWasm];
+      return known(translator);
+    },
+    // Another model takes the place of the first when all of it is read.
+    open: async ({ id, files, name }) => {
+      const opened = await openFolder(files, name, kernels, mayUseWasm, (progress) => answer({ id, progress }));
+      translator = opened.translator;
+      return { ...opened.facts, ...known(translator) };
     },
     stop: () => { isStopped = true; },
     translate: async (request) => {
@@ -153,6 +186,7 @@ function serve(answer) {
       if (!found) return { isStopped };
       const milliseconds = performance.now() - began;
       for (const one of found.hypotheses) one.pieces = translator.pieces(one.tokens);
+      if (found.hypotheses.length) found.hypotheses[0].parts = translator.parts(found.hypotheses[0]);
       for (const one of found.steps.flat()) [one.piece] = translator.pieces([one.token]);
       return { ...found, milliseconds, sourcePieces: translator.pieces(found.source) };
     },
@@ -167,7 +201,7 @@ function serve(answer) {
       if (request.ask !== "load") await loading;
       answer({ id: request.id, ...(await asks[request.ask](request)) });
     } catch (error) {
-      answer({ id: request.id, error: String(error) });
+      answer({ id: request.id, error: error instanceof Refusal ? error.message : String(error) });
     }
   };
 }

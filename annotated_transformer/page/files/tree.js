@@ -1,6 +1,6 @@
-// The beam as a tree that grows: a column for each step of the search, best beginning first.
+// The beam as a tree that grows: a row for each step of the search, best beginning first.
 const beamTree = (() => {
-  const [WIDTH, HEIGHT, GAP_X, GAP_Y, EDGE] = [92, 40, 28, 10, 2];  // of a box, and between boxes
+  const [WIDTH, HEIGHT, GAP_X, GAP_Y, EDGE] = [76, 32, 8, 14, 2];  // of a box, and between boxes
   const LONGEST = 10;  // characters of a token in a box
 
   // The boxes of `steps` (see `beamSearch`), root first: { step, place, parent, piece, logP, score,
@@ -37,8 +37,8 @@ const beamTree = (() => {
     return `${text} ${signed(node.logP, 2)}${node.goesOn ? "" : ", given up"}`;
   };
 
-  const left = ({ step }) => EDGE + step * (WIDTH + GAP_X);
-  const top = ({ place }) => EDGE + place * (HEIGHT + GAP_Y);
+  const left = ({ place }) => EDGE + place * (WIDTH + GAP_X);
+  const top = ({ step }) => EDGE + step * (HEIGHT + GAP_Y);
   const classOf = ({ wins, ends, goesOn }) =>
     [wins && "wins", ends && "ends", !ends && !goesOn && "given-up"].filter(Boolean).join(" ");
   const box = (node) => {
@@ -48,23 +48,25 @@ const beamTree = (() => {
     return makeSvg("g", { class: classOf(node) },
       makeSvg("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 5 }),
       makeSvg("svg", { x: x + 4, y, width: WIDTH - 8, height: HEIGHT },  // cuts what is too wide
-        makeSvg("text", { x: 4, y: 17 }, short),
-        makeSvg("text", { x: 4, y: 33, class: "value" }, node.step ? value : "")));
+        makeSvg("text", { x: 2, y: 14 }, short),
+        makeSvg("text", { x: 2, y: 28, class: "value" }, node.step ? value : "")));
   };
   const edge = (from, to) => {
-    const [x, y, x_2, y_2] = [left(from) + WIDTH, top(from) + HEIGHT / 2, left(to), top(to) + HEIGHT / 2];
-    const middle = (x + x_2) / 2;
-    return makeSvg("path", { class: classOf(to), d: `M${x} ${y}C${middle} ${y} ${middle} ${y_2} ${x_2} ${y_2}` });
+    const [x, y, x_2, y_2] = [left(from) + WIDTH / 2, top(from) + HEIGHT, left(to) + WIDTH / 2, top(to)];
+    const middle = (y + y_2) / 2;
+    return makeSvg("path", { class: classOf(to), d: `M${x} ${y}C${x} ${middle} ${x_2} ${middle} ${x_2} ${y_2}` });
   };
   const picture = (nodes, nSteps) => {
-    const nRows = 1 + Math.max(...nodes.map(({ place }) => place));
-    const [width, height] = [left({ step: nSteps }) + WIDTH + EDGE, top({ place: nRows - 1 }) + HEIGHT + EDGE];
-    const columns = Array.from({ length: nSteps + 1 }, (_, step) => {
+    let last = 0;
+    for (const { place } of nodes) last = Math.max(last, place);
+    const [width, height] = [left({ place: last }) + WIDTH + EDGE, top({ step: nSteps }) + HEIGHT + EDGE];
+    const rows = Array.from({ length: nSteps + 1 }, (_, step) => {
       const own = nodes.filter((node) => node.step === step);
       const edges = own.filter(({ step }) => step).map((node) => edge(nodes[node.parent], node));
       return makeSvg("g", { class: "step" }, ...edges, ...own.map(box));
     });
-    return makeSvg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" }, ...columns);
+    const style = `max-width: ${width}px; min-width: ${0.9 * width}px`;  // a little smaller where that spares a bar
+    return makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, style, role: "img" }, ...rows);
   };
 
   // Its controls: a slider, and a button that plays the steps or, for who wants no motion, goes to
@@ -89,13 +91,12 @@ const beamTree = (() => {
       part("step-value").textContent = said;
       const drawn = part("tree").firstElementChild;
       drawn.setAttribute("aria-label", `${said}. The steps in words stand below.`);
-      [...drawn.children].forEach((column, i) => column.toggleAttribute("hidden", i > step));
+      [...drawn.children].forEach((row, i) => row.toggleAttribute("hidden", i > step));
       [...part("tree-steps").children].forEach((item, i) => {
         if (i + 1 === step) item.setAttribute("aria-current", "step");
         else item.removeAttribute("aria-current");
       });
-      const end = left({ step }) + WIDTH + GAP_X, box = part("tree");
-      if (isFollowed) box.scrollTo({ left: end - box.clientWidth, behavior: stillness.matches ? "instant" : "smooth" });
+      if (isFollowed) drawn.children[step].scrollIntoView({ block: "nearest", inline: "nearest" });
     };
     const advance = () => set(Number(slider.value) % nSteps + 1, true);
     part("play").addEventListener("click", () => {
@@ -120,7 +121,6 @@ const beamTree = (() => {
         [nodes, nSteps] = [nodesOf(steps), steps.length];
         slider.max = nSteps;
         part("tree").replaceChildren(picture(nodes, nSteps));
-        part("tree").scrollLeft = 0;
         part("tree-steps").replaceChildren(...steps.map((_, i) => make("li", {}, make("ul", {},
           ...nodes.filter(({ step }) => step === i + 1).map((node) => make("li", {}, inWords(nodes, node)))))));
         set(nSteps);

@@ -235,6 +235,12 @@ def at_both_lengths(results: Results, rows: Iterable[str]) -> list[tuple[str, st
     return found
 
 
+def at_each_length(results: Results, *rows: str) -> list[str]:
+    """A line for each row and length at which it was trained: its difference in perplexity."""
+    tables = ({file: results.get(file, {})} for file in (TWO_EPOCHS, AT_THE_END))
+    return [str(one) for table in tables for one in compare(table, rows, "ppl")]
+
+
 def change(early: Estimate, late: Estimate) -> str:
     """What became of a difference, by its two intervals."""
     before, after = ((one.low > 0) - (one.high < 0) for one in (early, late))

@@ -16,6 +16,7 @@ from lab.experiments.comparisons import (
     NOT_AT_THIS_LENGTH,
     ONE_SEED,
     at_both_lengths,
+    at_each_length,
     better,
     compare,
     correct,
@@ -199,6 +200,15 @@ def test_a_short_run_is_judged_by_the_curve_of_a_longer_one_up_to_its_own_steps(
 def test_what_becomes_of_a_difference_is_read_from_its_intervals(early, late, became):
     both = results(A1=early) | {AT_THE_END: results(A1=late)["table_3"]}
     assert [one for one, _ in at_both_lengths(both, ["A1", "B1"])] == [became]
+
+
+def test_a_difference_is_told_at_each_length_at_which_it_was_measured():
+    both = results(A1=(0.1, 0.3), B1=(0.1, 0.3)) | {AT_THE_END: results(A1=(-0.3, -0.1))["table_3"]}
+    told = at_each_length(both, "A1", "C1")
+    assert [line.partition(" %")[0] for line in told] == [
+        "A1: perplexity +22.1",  # exp(0.2)
+        "A1: perplexity -18.1",
+    ]
 
 
 def test_one_seed_is_not_enough():

@@ -1,6 +1,6 @@
-"""What a page needs of a SentencePiece model: pieces, scores, types, and how text is normalised.
+"""What other programs need of a SentencePiece model: pieces, scores, types, normalisation.
 
-`text.vocabulary_file` reads the file.
+The page and the exports read it; `vocabulary_file` reads the file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from annotated_transformer.errors import require
 from annotated_transformer.text.vocabulary_file import (
+    BYTES,
     NORMALIZER,
     PIECE,
     PIECE_TEXT,
@@ -29,7 +30,8 @@ class Vocabulary:
     """Pieces in the order of their ids, with scores and types, and what normalises a text.
 
     `types` are SentencePiece's numbers: 1 normal, 2 unknown, 3 control, 4 user-defined, 6 byte.
-    `rule` is its compiled table of replacements, empty where text stays as it is.
+    `rule` is its compiled table of replacements, empty where text stays as it is, and
+    `normalization` the name of the rule, such as "nfkc".
     """
 
     kind: str
@@ -37,14 +39,17 @@ class Vocabulary:
     scores: list[float]
     types: list[int]
     rule: bytes
+    normalization: str
 
 
 def read_vocabulary(model_bytes: bytes) -> Vocabulary:
     """The vocabulary in a serialized SentencePiece model.
 
     Raises ConfigError for one that is made in another way than `Tokenizer.train` makes it, with
-    bytes for unknown characters and a space before each text, since the page knows no other.
+    bytes for unknown characters and a space before each text.
     """
+    is_pair = model_bytes[:1] == b"{"
+    require(not is_pair, "the model has two vocabularies of another maker, which have no form here")
     model = list(fields(model_bytes))
     pieces = [dict(fields(message)) for tag, message in model if tag == PIECE]
     training, normalizing = (
@@ -56,6 +61,7 @@ def read_vocabulary(model_bytes: bytes) -> Vocabulary:
         scores=[piece_score(piece) for piece in pieces],
         types=[piece.get(PIECE_TYPE, 1) for piece in pieces],
         rule=normalizing.get(TABLE, b""),
+        normalization=normalizing.get(1 << 3 | BYTES, b"").decode("utf-8", "replace"),
     )
     is_ours = (
         training.get(35 << 3 | VARINT, 0) == 1  # byte_fallback
@@ -68,7 +74,7 @@ def read_vocabulary(model_bytes: bytes) -> Vocabulary:
     )
     require(
         is_ours,
-        "a page needs a tokenizer of kind bpe or unigram as Tokenizer.train makes it: with "
-        "byte_fallback, a space before the text and no spaces removed",
+        "a page or an export needs a tokenizer of kind bpe or unigram as Tokenizer.train makes "
+        "it: with byte_fallback, a space before the text and no spaces removed",
     )
     return vocabulary

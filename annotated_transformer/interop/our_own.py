@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import torch
@@ -18,10 +16,11 @@ from annotated_transformer.checkpoint.directory import (
 from annotated_transformer.checkpoint.weights import belongs_to, save_weights
 from annotated_transformer.errors import PROGRAM, require
 from annotated_transformer.files import write_text
-from annotated_transformer.text import corpus
+from annotated_transformer.interop.model_card import card, readable
+from annotated_transformer.model.transformer import Transformer
 
 
-def export_weights(
+def export_checkpoint(
     directory: str | Path, out: str | Path, dtype: str = "float32", notes: str = ""
 ) -> Path:
     """Write the model in `directory` to the new checkpoint directory `out`.
@@ -34,33 +33,20 @@ def export_weights(
     require_room(out, directory, (*CHECKPOINT_FILES, "README.md"), made_by="dtype")
     config = read_config(directory)
     model, tokenizer = load_model(directory)
+    require_range(model, dtype, directory)
+    extra = {name: value for name, value in config.items() if name != "model"}
+    write_directory(out, model.config, tokenizer, {**extra, "dtype": dtype})
+    about = belongs_to(model.config, tokenizer.sha256)
+    save_weights(out / "model.safetensors", model, getattr(torch, dtype), about)
+    usage = f"To translate: `{PROGRAM} translate {readable(out.name)} < input > output`."
+    write_text(out / "README.md", card(directory, out, model, dtype, usage, notes))
+    return out
+
+
+def require_range(model: Transformer, dtype: str, directory: str | Path) -> None:
+    """Raise ConfigError when a weight is too large for `dtype`."""
     largest = max(float(weight.abs().max()) for weight in model.state_dict().values())
     require(
         largest <= torch.finfo(getattr(torch, dtype)).max,
         f"{directory} has a weight of size {largest:g}, which {dtype} cannot hold: use float32",
     )
-    extra = {name: value for name, value in config.items() if name != "model"}
-    write_directory(out, model.config, tokenizer, {**extra, "dtype": dtype})
-    about = belongs_to(model.config, tokenizer.sha256)
-    save_weights(out / "model.safetensors", model, getattr(torch, dtype), about)
-    trained_on = config.get("corpus", "")
-    if trained_on in corpus.names():
-        trained_on = _block(corpus.card(trained_on))
-    n_parameters = sum(p.numel() for p in model.parameters())
-    name = os.fsencode(out.name).decode(errors="replace")  # a name may have bytes that are no UTF-8
-    parts = [
-        f"# {name}",
-        notes,
-        f"{n_parameters:,} parameters in {dtype}. To translate: "
-        f"`{PROGRAM} translate {name} < input > output`.",
-        "## Trained on",
-        trained_on or "Not recorded.",
-        "## Settings",
-        _block(json.dumps(config, indent=2)),
-    ]
-    write_text(out / "README.md", "\n\n".join(filter(None, parts)) + "\n")
-    return out
-
-
-def _block(text: str) -> str:
-    return f"```\n{text}\n```"

@@ -6,8 +6,8 @@ import pytest
 import sentencepiece
 
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.page.vocabulary import read_vocabulary
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.vocabulary import read_vocabulary
 from toys import text_pairs
 
 BOOK = Path(__file__).parents[2] / "book" / "model" / "tokenizer.model"

@@ -1,0 +1,42 @@
+"""Argos Translate and LibreTranslate: a model of CTranslate2 with its tokenizer, in one file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
+
+from annotated_transformer.errors import require
+from annotated_transformer.files import require_room, write_atomically
+from annotated_transformer.interop import ctranslate2
+
+
+def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "float32") -> Path:
+    """Write the package `out`, whose name says its languages: translate-en_de-1_0.argosmodel.
+
+    Raises ConfigError for another name, for a file in the way, and where
+    `ctranslate2.export_checkpoint` does.
+    """
+    out = Path(out)
+    match = re.fullmatch(r"translate-([a-z]+)_([a-z]+)-(\d+)_(\d+)\.argosmodel", out.name)
+    rule = "an Argos package is named for its languages, as translate-en_de-1_0.argosmodel"
+    require(match is not None, f"{rule}, got {out.name}")
+    require_room(out.parent, [out.name])
+    source, target, *version = match.groups()  # type: ignore[union-attr]
+    about = {"package_version": ".".join(version), "argos_version": "1.9"}
+    about |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
+    with TemporaryDirectory() as folder:
+        model = ctranslate2.export_checkpoint(directory, Path(folder) / "model", dtype)
+
+        def write(path: Path) -> None:
+            with ZipFile(path, "w") as package:
+                package.writestr(f"{out.stem}/metadata.json", json.dumps(about, indent=2))
+                for file in sorted(model.iterdir()):
+                    is_tokenizer = file.name == "tokenizer.model"
+                    inside = "sentencepiece.model" if is_tokenizer else f"model/{file.name}"
+                    package.write(file, f"{out.stem}/{inside}")
+
+        write_atomically(out, write)
+    return out

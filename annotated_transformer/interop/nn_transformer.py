@@ -1,0 +1,89 @@
+"""In from `torch.nn.Transformer`, which has the stacks and neither vocabulary nor embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from annotated_transformer.checkpoint import directory as checkpoint, weights
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import require
+from annotated_transformer.files import require_room
+from annotated_transformer.text.tokenizer import Tokenizer
+
+ACTIVATIONS = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
+
+
+def import_transformer(
+    module: nn.Transformer,
+    embedding: Float[Tensor, "V D"],
+    tokenizer: Tokenizer,
+    out: str | Path,
+    **settings: Any,
+) -> Path:
+    """Write the module's stacks and one `embedding` for its three uses as the checkpoint `out`.
+
+    `settings` are those of ModelConfig that the module does not know, such as `positions`. Raises
+    ConfigError for stacks that differ, and for a module whose parameters have no place here.
+    """
+    out = Path(out)
+    require_room(out, checkpoint.CHECKPOINT_FILES)
+    layer, last = module.encoder.layers[0], module.decoder
+    has_norm = module.encoder.norm is not None
+    require(
+        len(module.encoder.layers) == len(last.layers) and has_norm == (last.norm is not None),
+        "encoder and decoder must be alike in their layers and in a norm at the end",
+    )
+    require(
+        layer.activation in ACTIVATIONS and (has_norm or not layer.norm_first),
+        "the activation must be relu, gelu or silu, and norm_first needs a norm at the end",
+    )
+    config = ModelConfig(
+        vocab_size=len(embedding),
+        N=len(last.layers),
+        d_model=layer.linear1.in_features,
+        d_ff=layer.linear1.out_features,
+        h=layer.self_attn.num_heads,
+        p_drop=layer.dropout1.p,
+        attention_dropout=layer.self_attn.dropout,
+        ffn_dropout=layer.dropout.p,
+        norm="pre" if layer.norm_first else "post",
+        activation=ACTIVATIONS[layer.activation],  # type: ignore[arg-type]
+        bias=True,
+        final_norm=has_norm and not layer.norm_first,
+        **settings,
+    )
+    checkpoint.require_vocabulary(tokenizer, config)
+    tensors = {"embedding.weight": embedding.detach()}
+    for name, tensor in module.state_dict().items():
+        tensors.update(_ours(name, tensor))
+    path = out / "model.safetensors"
+    weights.without_weights(config, weights.shapes_of(tensors), path)
+    checkpoint.write_directory(out, config, tokenizer)
+    about = weights.belongs_to(config, tokenizer.sha256)
+    weights.save_tensors(path, tensors, about)
+    return out
+
+
+def _ours(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The tensor by our names: three of them for the queries', keys' and values' in one."""
+    for theirs, ours in (
+        ("self_attn", "self_attention"),
+        ("multihead_attn", "cross_attention"),
+        ("out_proj", "W_O"),
+        ("linear1", "feed_forward.W_1"),
+        ("linear2", "feed_forward.W_2"),
+        *((f".norm{i}.", f".add_norm_{i}.norm.") for i in (1, 2, 3)),
+    ):
+        name = name.replace(theirs, ours)
+    before, is_three, part = name.partition("in_proj_")
+    if not is_three:
+        yield name, tensor
+        return
+    for matrix, third in zip(("W_Q", "W_K", "W_V"), tensor.chunk(3), strict=True):
+        yield f"{before}{matrix}.{part}", third

@@ -1,0 +1,139 @@
+"""A vocabulary as Hugging Face's tokenizer.json, written from the SentencePiece file alone.
+
+The library `tokenizers` splits text as SentencePiece does, with two known differences: where a
+letter has several accents that were typed one by one, and where an accent follows a ligature. There
+NFKC sorts and composes them, and SentencePiece's table of the same rule leaves them as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from annotated_transformer.errors import require
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.vocabulary import Vocabulary, read_vocabulary
+
+SPACE = "\u2581"
+NORMAL, USER_DEFINED = 1, 4  # types of piece
+NORMALIZERS: dict[str, list[dict[str, str]]] = {"nfkc": [{"type": "NFKC"}], "identity": []}
+
+
+def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str, Any]]:
+    """tokenizer.json and tokenizer_config.json, which AutoTokenizer and transformers.js read.
+
+    `max_length` is the most tokens that a source may have. Raises ConfigError for a vocabulary that
+    is not as `Tokenizer.train` makes it (`read_vocabulary`), or has user-defined symbols, which
+    split the text before anything else does.
+    """
+    vocabulary = read_vocabulary(tokenizer.model_bytes)
+    require(
+        vocabulary.normalization in NORMALIZERS,
+        f"tokenizer.json has no rule {vocabulary.normalization!r:.60}: train the vocabulary with "
+        f"{' or '.join(NORMALIZERS)}",
+    )
+    n_symbols = vocabulary.types.count(USER_DEFINED)
+    require(
+        not n_symbols,
+        f"the vocabulary has {n_symbols} symbols of its own, which tokenizer.json cannot split as "
+        "SentencePiece does: train one without symbols",
+    )
+    names = {name: vocabulary.pieces[i] for name, i in _SPECIAL.items()}
+    eos = names["eos_token"]
+    is_bpe = vocabulary.kind == "bpe"
+    end = {"SpecialToken": {"id": eos, "type_id": 0}}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_special(i, vocabulary.pieces[i]) for i in sorted(_SPECIAL.values())],
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                *NORMALIZERS[vocabulary.normalization],
+                {"type": "Prepend", "prepend": SPACE},
+                {"type": "Replace", "pattern": {"String": " "}, "content": SPACE},
+            ],
+        },
+        "pre_tokenizer": None if is_bpe else _names_apart(vocabulary),
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, end],
+            "pair": [{"Sequence": {"id": side, "type_id": 0}} for side in "AB"] + [end],
+            "special_tokens": {eos: {"id": eos, "ids": [EOS_ID], "tokens": [eos]}},
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": _bpe(vocabulary) if is_bpe else _unigram(vocabulary),
+    }
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # else a user who types "</s>" ends the sentence
+        **names,
+    }
+    return {"tokenizer.json": content, "tokenizer_config.json": config}
+
+
+_SPECIAL = {"pad_token": PAD_ID, "bos_token": BOS_ID, "eos_token": EOS_ID, "unk_token": UNK_ID}
+
+
+def _special(i: int, name: str) -> dict[str, Any]:
+    sides = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": i, "content": name, **sides, "special": True}
+
+
+def _bpe(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The merges are every way to put a piece together from two, in SentencePiece's order.
+
+    SentencePiece merges by the score of the result, and the leftmost pair of equal ones.
+    """
+    ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
+    is_normal = [kind == NORMAL for kind in vocabulary.types]
+    merges = [
+        (-score, i, ids[piece[:cut]], ids[piece[cut:]])
+        for i, (piece, score) in enumerate(zip(vocabulary.pieces, vocabulary.scores, strict=True))
+        if is_normal[i]
+        for cut in range(1, len(piece))
+        if is_normal[ids.get(piece[:cut], UNK_ID)] and is_normal[ids.get(piece[cut:], UNK_ID)]
+    ]
+    pieces = vocabulary.pieces
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": pieces[UNK_ID],
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "ignore_merges": False,
+        "vocab": ids,
+        "merges": [[pieces[left], pieces[right]] for *_, left, right in sorted(merges)],
+    }
+
+
+def _unigram(vocabulary: Vocabulary) -> dict[str, Any]:
+    scored = zip(vocabulary.pieces, vocabulary.scores, strict=True)
+    model = {"type": "Unigram", "unk_id": UNK_ID, "byte_fallback": True}
+    return {**model, "vocab": [[piece, score] for piece, score in scored]}
+
+
+def _names_apart(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Cut the names of special ids and of bytes in two where a text spells them.
+
+    `tokenizers` would take such a text for the piece itself; SentencePiece never does.
+    """
+    kinds = zip(vocabulary.pieces, vocabulary.types, strict=True)
+    rests = sorted(re.escape(piece[1:]) for piece, kind in kinds if kind != NORMAL)
+    pattern = {"Regex": f"<(?={'|'.join(rests)})"}
+    return {"type": "Split", "pattern": pattern, "behavior": "MergedWithPrevious", "invert": False}

@@ -1,0 +1,46 @@
+// What the page says of its doubts: lines under the translation, marks in it, and all of it as the text of a report.
+const honest = (() => {
+  const percent = (p) => `${Math.round(100 * p)} %`;
+  const nameOf = (language) => (language ? new Intl.DisplayNames("en", { type: "language" }).of(language) : "its language");
+  const isUnsure = ({ meanP }, { unsure_below }) => meanP < (unsure_below || 0);
+
+  const strangeLine = (strange, { languages, doubt, canSwap }) => {
+    const [from, to] = languages.map(nameOf);
+    return {
+      script: `The model reads ${from}: of this script it knows hardly a letter.`,
+      target: `This looks like ${to}, and the model translates from ${from}.${canSwap ? " Swap the languages, and it can try." : ""}`,
+      words: `None of the commonest words of ${from} is here. Another language than ${from} the model cannot know.`,
+      long: `Of 1,000 sentences that the model was trained on, one has more than ${doubt.longest} words, as this has: try it in parts.`,
+    }[strange];
+  };
+  const lines = ({ strange, hypotheses: [best] }, model) => {
+    const found = [];
+    if (strange) found.push([strangeLine(strange, model)]);
+    if (isUnsure(best, model.doubt)) {
+      found.push([`The model is unsure: the mean probability of its tokens is ${percent(best.meanP)}, and below ` +
+        `${percent(model.doubt.unsure_below)} it is often wrong. `, make("mark", { className: "doubt" }, "Improbable tokens"), " are marked."]);
+    }
+    if (best.lost.length) {
+      const words = best.lost.flatMap((word, i) => [i ? ", " : "", make("mark", { className: "doubt" }, word)]);
+      found.push(["Not in the translation: ", ...words, "."]);
+    }
+    return found;
+  };
+  // The translation; where the model is unsure, with its improbable tokens marked.
+  const marked = (best, { doubt }) => (!isUnsure(best, doubt) ? [best.text] : best.parts.map(({ text, p }) =>
+    p < doubt.unsure_below && text.trim() ? make("mark", { className: "doubt", title: `probability ${percent(p)}` }, text) : text));
+
+  const report = ({ text, beamSize, alpha }, { hypotheses: [best] }, { languages, doubt, name, n_parameters, version }) => {
+    const quoted = (line) => `> ${line.replaceAll("\n", " ")}`;
+    const named = (word, language) => `${word}${language ? ` (${language})` : ""}:`;
+    return [
+      named("Text", languages[0]), "", quoted(text), "", named("Translation", languages[1]), "", quoted(best.text), "",
+      "What is wrong with it:", "",
+      `- mean probability of the tokens ${best.meanP.toFixed(3)}, unsure below ${doubt.unsure_below || 0}; lost: ${best.lost.join(", ") || "nothing"}`,
+      `- beam width ${beamSize}, length penalty ${alpha}, score ${best.score.toFixed(3)}`,
+      `- model ${name || "without a name"}, ${n_parameters} parameters; annotated_transformer ${version}`,
+      `- ${document.documentElement.dataset.engine} in ${navigator.userAgent}`,
+    ].join("\n");
+  };
+  return { lines, marked, report, nameOf };
+})();

@@ -1,0 +1,1 @@
+"""What the chapters' figures are drawn with, a module for each part of the book."""

@@ -1,0 +1,85 @@
+"""The figures of chapter 6.3."""
+
+# mypy: ignore-errors
+import itertools
+
+import matplotlib.pyplot as plt
+
+from lab.display import PALETTE
+
+
+def parsing_readings(draw_tree, in_the_noun, in_the_verb):
+    """Two readings of one sentence."""
+    figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.0), layout="constrained")
+    for ax, tree, title in zip(axes, (in_the_noun, in_the_verb), ("the man has it", "Bob has it")):
+        draw_tree(tree, ax)
+        ax.set(xlim=(-0.7, 8), ylim=(-5.9, 0.4))
+        ax.set_title(title)
+    plt.show()
+
+
+def parsing_walk(in_the_verb, linearize):
+    """The walk around a tree: how many brackets are open after each token."""
+    tokens = linearize(in_the_verb, "tags")
+    steps = [1 if token[0] == "(" else -1 if token[0] == ")" else 0 for token in tokens]
+    depth = list(itertools.accumulate(steps))
+    figure, ax = plt.subplots(figsize=(7, 2.3), layout="constrained")
+    ax.step(range(len(tokens)), depth, where="mid", color="0.6")
+    colours = {1: PALETTE[0], -1: PALETTE[1], 0: PALETTE[2]}
+    for x, (token, y, up) in enumerate(zip(tokens, depth, steps)):
+        ax.text(x, y + 0.25, token, ha="center", fontsize=8.5, color=colours[up])
+    ax.set(ylim=(-0.2, 5), yticks=range(5), xticks=[], ylabel="open brackets")
+    plt.show()
+
+    return tokens
+
+
+def parsing_spans(gold, in_the_noun, predicted, tree_words):
+    """The brackets of the gold tree as intervals."""
+    figure, ax = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
+    order = sorted(gold, key=lambda bracket: (bracket[2] - bracket[1], -bracket[1]))
+    for row, (label, start, end) in enumerate(order):
+        shared = (label, start, end) in predicted
+        ax.barh(
+            row, end - start - 0.1, left=start + 0.05, color=PALETTE[0 if shared else 1], alpha=0.45
+        )
+        ax.text((start + end) / 2, row, label, ha="center", va="center", fontsize=9)
+    ax.set(
+        yticks=[],
+        xticks=[i + 0.5 for i in range(7)],
+        xticklabels=tree_words(in_the_noun)[:7],
+        xlim=(0, 7),
+    )
+    ax.spines["left"].set_visible(False)
+    plt.show()
+
+
+def parsing_real(runs):
+    """Our F1 on our held-out files, with 95 percent intervals."""
+    figure, ax = plt.subplots(figsize=(5.8, 2.4), layout="constrained")
+    for y, name in enumerate(sorted(runs, key=lambda name: runs[name]["test"][0]["f1"])):
+        test = runs[name]["test"][0]
+        ax.plot(test["F1 interval"], [y, y], color=PALETTE[0])
+        ax.plot(test["f1"], y, "o", color=PALETTE[0])
+        ax.plot(
+            runs[name]["baselines"]["right-branching"]["f1"], y, "|", color="grey", markersize=12
+        )
+        ax.text(test["F1 interval"][1] + 0.8, y, name, va="center", fontsize=9)
+    ax.set(xlim=(0, 60), ylim=(-0.7, 5.7), yticks=[], xlabel="our F1 (not on WSJ section 23)")
+    plt.show()
+
+
+def parsing_length(runs):
+    """F1 by length of the sentence on our held-out files (our measurement, beam 4)."""
+    figure, ax = plt.subplots(figsize=(5.5, 2.7), layout="constrained")
+    for name, marker in (("craft-long", "o"), ("craft-1", "s"), ("ptb", "^")):
+        classes = runs[name]["by_length"]
+        ax.plot(
+            [f"from {row['words'][0]}" for row in classes],
+            [row["f1"] for row in classes],
+            f"{marker}-",
+            label=name,
+        )
+    ax.set(xlabel="words in the sentence", ylabel="F1", ylim=(0, 100))
+    ax.legend(frameon=False)
+    plt.show()

@@ -1,0 +1,221 @@
+"""The figures of chapter 6.2 and of the page of claims."""
+
+# mypy: ignore-errors
+import math
+
+import matplotlib.pyplot as plt
+
+from lab.display import PALETTE
+
+
+def var_parameters(printed):
+    """Where the parameters are, with 37,000 rows in the embedding."""
+    figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+    for y, row in enumerate(printed):
+        c = row.model_config(37_000)
+        parts = [37_000 * c.d_model, 6 * c.N * c.h * c.d_model * (c.d_k + c.d_v)]
+        parts.append(row.count(37_000) - sum(parts))
+        for i, size in enumerate(parts):
+            ax.barh(
+                y,
+                size / 1e6,
+                left=sum(parts[:i]) / 1e6,
+                color=PALETTE[(0, 5, 4)[i]],
+                label=("embedding", "attention", "feed-forward and norms")[i] if y == 0 else None,
+            )
+        ax.plot(row.parameters, y, "D", color="black", markersize=4)
+    ax.set_yticks(range(len(printed)), labels=[row.name for row in printed], fontsize=8)
+    ax.invert_yaxis()
+    ax.legend(fontsize=8)
+    ax.set(xlabel="parameters (millions)")
+    plt.show()
+
+
+def var_vocabulary(high, low, printed, vocabulary_interval):
+    """The numbers of rows that each printed number of parameters allows."""
+    figure, ax = plt.subplots(figsize=(5.8, 3.2), layout="constrained")
+    for y, row in enumerate(printed):
+        first, last = vocabulary_interval([row])
+        ax.barh(
+            y, last - first, left=first, height=0.6, color=PALETTE[1 if row.name == "big" else 0]
+        )
+    ax.axvspan(low, high, color=PALETTE[4], alpha=0.6, linewidth=0)
+    ax.axvline(37_000, color="black", linestyle="--", linewidth=1)
+    ax.annotate("stated: about 37,000", (36_900, 0.3), ha="right", fontsize=8)
+    ax.set_yticks(
+        range(len(printed)),
+        labels=[f"{row.name} ({row.parameters}M)" for row in printed],
+        fontsize=8,
+    )
+    ax.invert_yaxis()
+    ax.set(xlabel="rows of width d_model", xlim=(33_000, 44_000))
+    plt.show()
+
+
+def var_bleu(TABLE_3, rows):
+    """BLEU of each row of Table 3 minus that of base (25.8)."""
+    figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+    others = TABLE_3[1:]
+    for y, row in enumerate(others):
+        difference = row.bleu - rows["base"].bleu
+        ax.barh(y, difference, color=PALETTE[" ABCDE".index(row.letter or " ")])
+        side = {"ha": "left"} if difference >= 0 else {"ha": "right"}
+        ax.annotate(
+            f"{difference:+.1f}",
+            (difference, y),
+            (3 if difference >= 0 else -3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            **side,
+        )
+    ax.set_yticks(
+        range(len(others)), labels=[f"{row.letter}  {row.name}" for row in others], fontsize=8
+    )
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.invert_yaxis()
+    ax.set(xlabel="BLEU minus base (25.8)", xlim=(-2.5, 1))
+    plt.show()
+
+
+def var_columns(TABLE_3):
+    """Perplexity and BLEU of the twenty rows, numbers of the paper."""
+    figure, ax = plt.subplots(figsize=(5.2, 3.2), layout="constrained")
+    named = {
+        "base": (6, 4),
+        "big": (6, 2),
+        "N=2": (-26, 4),
+        "eps_ls=0.0": (-58, -4),
+        "eps_ls=0.2": (6, 3),
+        "p_drop=0.0": (6, 2),
+    }
+    for row in TABLE_3:
+        ax.plot(
+            row.ppl, row.bleu, "o", color=PALETTE[1 if "eps_ls" in row.train else 0], markersize=5
+        )
+        if row.name in named:
+            ax.annotate(
+                row.name,
+                (row.ppl, row.bleu),
+                named[row.name],
+                textcoords="offset points",
+                fontsize=9,
+            )
+    ax.set(xlabel="perplexity (in the paper)", ylabel="BLEU (in the paper)", xlim=(4.2, 6.3))
+    plt.show()
+
+
+def var_controls(asked, measured, parts, percent):
+    """What base loses without each of its parts, beside what was asked for."""
+    figure, ax = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
+    for y, control in enumerate([*parts, "no-positions"]):
+        mean, low_end, high_end = percent(measured[control]["log_ppl_difference"])
+        ax.plot([low_end, high_end], [y, y], color=PALETTE[0])
+        ax.plot(mean, y, "o", color=PALETTE[0], markersize=5)
+        if control in asked:
+            ax.plot([asked[control]] * 2, [y - 0.3, y + 0.3], color="black")
+    ax.set_yticks(range(5), labels=[*parts.values(), "trained without positions"], fontsize=9)
+    ax.invert_yaxis()
+    ax.set(xlabel="perplexity, more than whole (%)")
+    plt.show()
+
+
+def var_miniature(TABLE_3, TEN, compared, counts, p_of, rows):
+    """Perplexity against base's, in percent."""
+    figure, ax = plt.subplots(figsize=(5.6, 4), layout="constrained")
+    for row in (row for row in TABLE_3 if row.id in TEN):
+        one = compared[row.id]
+        x, (y, *ends) = 100 * (row.ppl / rows["base"].ppl - 1), map(one.scaled, one.found[:3])
+        ax.plot([x, x], ends, color=PALETTE[0])
+        ax.plot(
+            x,
+            y,
+            "o",
+            color=PALETTE[0],
+            markersize=6,
+            markerfacecolor=PALETTE[0] if counts(one, p_of) else "white",
+        )
+        side = -1 if row.id in ("C6", "D3", "A3") else 1
+        ax.annotate(
+            row.name,
+            (x, y),
+            (6 * side, 0),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="center",
+            fontsize=9,
+        )
+    ax.axline((0, 0), slope=1, color="grey", linestyle="--", linewidth=0.8)
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.axvline(0, color="black", linewidth=0.6)
+    ax.set(xlim=(-14, 28), xlabel="in the paper (%)", ylabel="here (%)")
+    plt.show()
+
+
+def claims_tallies(counted):
+    """The three tallies: claims and choices by what they rest on."""
+    figure, ax = plt.subplots(figsize=(6, 1.9), layout="constrained")
+    for y, verdicts in enumerate(counted.values()):
+        left = 0
+        for verdict, color in (
+            ("holds", PALETTE[2]),
+            ("does not hold", PALETTE[1]),
+            ("cannot tell", "lightgrey"),
+            ("not tested at this length", "whitesmoke"),
+        ):
+            if n := verdicts[verdict]:
+                ax.barh(y, n, left=left, color=color, edgecolor="white")
+                ax.annotate(
+                    f"{n} {verdict}" if n > 4 else str(n),
+                    (left + n / 2, y),
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                )
+                left += n
+    ax.set_yticks(range(3), labels=list(counted))
+    ax.invert_yaxis()
+    ax.set(xlabel="claims and choices")
+    plt.show()
+
+
+def claims_rules(cases, judged):
+    """Five made-up intervals and their verdicts."""
+    figure, ax = plt.subplots(figsize=(6.4, 2.2), layout="constrained")
+    ax.axvspan(-1, 1, color="lightgrey", linewidth=0)
+    ax.axvline(0, color="black", linewidth=0.8)
+    for y, (case, (is_worse, is_near)) in enumerate(zip(cases, judged)):
+        ax.plot(case, [y, y], color=PALETTE[0], linewidth=2)
+        ax.annotate(
+            f"worse: {is_worse}; nearly the same: {is_near}", (2.3, y), va="center", fontsize=9
+        )
+    ax.invert_yaxis()
+    ax.set(xlabel="BLEU difference", yticks=[], xlim=(-2.3, 8.4))
+    ax.set_xticks([-2, -1, 0, 1, 2])
+    plt.show()
+
+
+def claims_differences(p_of, percent, without_a_row):
+    """Perplexity against that of what each is compared with, in percent."""
+    figure, ax = plt.subplots(figsize=(6, 2.8), layout="constrained")
+    for y, row in enumerate(without_a_row):
+        mean, *ends = percent(row["log_ppl_difference"])
+        filled = p_of[row["id"], "ppl", False] < 0.05 and row["log_ppl_difference"]["sign"]
+        ax.plot(ends, [y, y], color=PALETTE[0])
+        seeds = [100 * math.expm1(seed) for seed in row["log_ppl_difference"]["seeds"]]
+        ax.plot(seeds, [y] * len(seeds), "|", color=PALETTE[0], markersize=8)
+        ax.plot(
+            mean,
+            y,
+            "o",
+            color=PALETTE[0],
+            markersize=6,
+            markerfacecolor=PALETTE[0] if filled else "white",
+        )
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(
+        range(len(without_a_row)), labels=[row["id"] for row in without_a_row], fontsize=9
+    )
+    ax.invert_yaxis()
+    ax.set(xlabel="perplexity, more (%)")
+    plt.show()

@@ -1,0 +1,211 @@
+"""CTranslate2 computes what our model computes, and its search finds what ours finds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import torch
+
+from annotated_transformer.checkpoint.directory import load_model, write_directory
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.config import DecodeConfig
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.interop import argos, ctranslate2
+from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
+from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation.search import greedy_search, rerank, search_beams
+from annotated_transformer.translation.translator import Translator
+from toys import random_tokens, small_model, text_pairs, toy_tokenizer
+
+BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+ENGLISH = [
+    "I am hungry.", "Where is the station?", "He has bought a new umbrella.", "It's raining.",
+    "She told me that she would come tomorrow.", "Don't forget to close the window!",
+    "The children were playing in the garden when it began to rain.", "Yes.", "Thank you.",
+    "She speaks three languages, but she has never lived abroad.",
+    "If I had known that, I would have called you yesterday.", "Tom doesn't like cats or dogs.",
+    "How long does it take to get to the airport by bus?", "My father is a doctor.", "Zyx 42 qwv?",
+]  # fmt: skip
+CONFIGURATIONS = [
+    {}, {"norm": "pre"}, {"activation": "gelu", "h": 1}, {"activation": "silu", "bias": True},
+    {"scaled_attention": False, "bias": True}, {"positions": "learned", "max_len": 30},
+    {"positions": "none"}, {"positions": "concatenated", "N": 1}, {"d_k": 3, "d_v": 3},
+    {"rms_norm": True, "norm": "pre", "activation": "swiglu"}, {"positions": "rotary"},
+    {"output_bias": True, "zero_start": True}, {"first_position": 2}, {"final_norm": True},
+]  # fmt: skip
+
+
+@pytest.fixture
+def library():
+    return pytest.importorskip("ctranslate2")
+
+
+def model_of(**changes):
+    return small_model(vocab_size=toy_tokenizer().vocab_size, **changes)
+
+
+def checkpoint(path, **changes):
+    model = model_of(**changes)
+    write_directory(path, model.config, toy_tokenizer())
+    save_weights(path / "model.safetensors", model.float())
+    return path
+
+
+@pytest.mark.parametrize("changes", CONFIGURATIONS)
+def test_it_computes_what_our_model_computes(library, changes):
+    model = model_of(**changes)
+    engine = CTranslate2Engine(model, toy_tokenizer())
+    for length in (2, 9):
+        source, target = (random_tokens(seed, length + seed, high=280) for seed in (1, 3))
+        target_in = torch.cat([torch.tensor([1]), target])
+        with torch.no_grad():
+            logits = model(pad_source([source.tolist()]), target_in[None])[0]
+        target_out = torch.cat([target, torch.tensor([2])])
+        expected = logits.log_softmax(-1).gather(1, target_out[:, None])[:, 0].tolist()
+        pieces = [[[engine.pieces[i] for i in ids.tolist()]] for ids in (source, target)]
+        found = engine.translator.score_batch(*pieces)[0].log_probs
+        assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_greedy_search_finds_the_same_ids(library):
+    model, tokenizer = load_model(BOOK_MODEL)
+    sources = tokenizer.encode_batch(ENGLISH)
+    found = CTranslate2Engine(model, tokenizer).search(sources, DecodeConfig(beam_size=1))
+    assert [of_one[0][0] for of_one in found] == greedy_search(model, pad_source(sources))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+def test_beams_ranked_again_are_those_of_our_search(library, alpha):
+    model, tokenizer = load_model(BOOK_MODEL)
+    theirs = Translator(model, tokenizer, engine=CTranslate2Engine(model, tokenizer))
+    ours = Translator(model, tokenizer)
+    found, expected = (t.n_best([*ENGLISH, ""], n_best=1, alpha=alpha) for t in (theirs, ours))
+    assert [of_one[0].text for of_one in found] == [of_one[0].text for of_one in expected]
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+        assert one.log_p == pytest.approx(other.log_p, abs=1e-3)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_every_sentence_has_its_own_limit(library, beam_size):
+    model = model_of()
+    with torch.no_grad():
+        model.embedding.weight[2] = -model.embedding.weight[2].sign()  # so that few outputs end
+    search = DecodeConfig(beam_size=beam_size, max_extra=2)
+    sources = [random_tokens(seed, seed, high=280).tolist() for seed in (9, 1, 4)]
+    found = CTranslate2Engine(model, toy_tokenizer()).search(sources, search)
+    expected = search_beams(model.float(), pad_source(sources), search)
+    assert {len(of_one[0].tokens) - len(s) for of_one, s in zip(expected, sources)} == {2}
+    for of_one, best in zip(found, expected, strict=True):
+        first = rerank(of_one, search.alpha)[0]
+        assert first.tokens == best[0].tokens
+        assert first.log_p == pytest.approx(best[0].log_p, abs=1e-4)
+
+
+READ = """
+import json, sys, ctranslate2, sentencepiece
+folder, lines = sys.argv[1], json.loads(sys.stdin.read())
+pieces = sentencepiece.SentencePieceProcessor(model_file=sys.argv[2])
+translator = ctranslate2.Translator(folder, compute_type="float32")
+found = translator.translate_batch(pieces.encode(lines, out_type=str), beam_size=1)
+assert "torch" not in sys.modules
+print(json.dumps([pieces.decode(each.hypotheses[0]) for each in found]))
+"""
+
+
+def read_elsewhere(*paths):
+    """Greedy translations by a process that knows neither our package nor PyTorch."""
+    command = [sys.executable, "-c", READ, *map(str, paths)]
+    done = subprocess.run(command, input=json.dumps(ENGLISH), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_an_export_translates_in_a_program_that_knows_nothing_of_us(library, tmp_path, capsys):
+    out = tmp_path / "exported"
+    assert cli.main(["export", str(BOOK_MODEL), "--to", "ctranslate2", "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    expected = Translator.from_checkpoint(BOOK_MODEL).translate(ENGLISH, beam_size=1)
+    assert read_elsewhere(out, out / "tokenizer.model") == expected
+
+
+def test_an_argos_package_has_what_argos_looks_for(library, tmp_path):
+    out = argos.export_checkpoint(BOOK_MODEL, tmp_path / "translate-en_de-1_2.argosmodel")
+    with ZipFile(out) as package:
+        package.extractall(tmp_path)
+    folder = tmp_path / "translate-en_de-1_2"
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
+    assert metadata["package_version"] == "1.2"
+    found = read_elsewhere(folder / "model", folder / "sentencepiece.model")
+    assert found[0] == "Ich habe Hunger."
+
+
+def test_float16_halves_the_file(library, tmp_path):
+    ctranslate2.export_checkpoint(BOOK_MODEL, tmp_path / "16", "float16")
+    ctranslate2.export_checkpoint(BOOK_MODEL, tmp_path / "32")
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("16", "32")]
+    assert 0.45 < sizes[0] / sizes[1] < 0.55
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"qk_norm": True}, "qk_norm=false"), ({"d_k": 3, "d_v": 5}, "d_k must be d_v, got 3 and 5")],
+)
+def test_what_it_cannot_compute_is_refused_and_nothing_written(library, tmp_path, changes, words):
+    directory = checkpoint(tmp_path / "ours", **changes)
+    for form, name in ((ctranslate2, "theirs"), (argos, "translate-en_de-1_0.argosmodel")):
+        with pytest.raises(ConfigError, match=words):
+            form.export_checkpoint(directory, tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
+
+
+def test_without_the_package_a_line_names_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    directory = checkpoint(tmp_path / "ours")
+    arguments = ["export", str(directory), "--to", "ctranslate2", "--out", str(tmp_path / "out")]
+    for command in (arguments, ["translate", str(directory), "--engine", "ctranslate2"]):
+        assert cli.main(command) == 2
+        assert "pip install 'annotated-transformer[ctranslate2]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["mine", "translate-en-de-1_0.argosmodel", "en_de.argosmodel"])
+def test_an_argos_package_is_named_for_its_languages(tmp_path, name):
+    with pytest.raises(ConfigError, match="is named for its languages"):
+        argos.export_checkpoint(BOOK_MODEL, tmp_path / name)
+
+
+def test_files_in_the_way_are_kept(tmp_path):
+    (tmp_path / "model.bin").write_text("mine")
+    with pytest.raises(ConfigError, match="would be overwritten"):
+        ctranslate2.export_checkpoint(BOOK_MODEL, tmp_path)
+    (tmp_path / "translate-en_de-1_0.argosmodel").write_text("mine")
+    with pytest.raises(ConfigError, match="would be overwritten"):
+        argos.export_checkpoint(BOOK_MODEL, tmp_path / "translate-en_de-1_0.argosmodel")
+
+
+def test_translate_and_evaluate_take_the_engine(library, tmp_path, capsys):
+    directory = str(checkpoint(tmp_path / "ours"))
+    pairs = text_pairs(3, 5)
+    for side, name in enumerate(("s", "t")):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    source, reference = str(tmp_path / "s"), str(tmp_path / "t")
+    printed = []
+    for more in ([], ["--engine", "ctranslate2"]):
+        options = ["--max-extra", "3", *more]
+        assert cli.main(["translate", directory, "--input", source, *options]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] != ""
+    evaluate = ["evaluate", directory, "--source", source, "--reference", reference, "--quiet"]
+    options = ["--json", "--engine", "ctranslate2", "--int8", "--max-extra", "3"]
+    assert cli.main([*evaluate, *options]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert (scores["engine"], scores["dtype"]) == ("ctranslate2", "int8")
+    assert cli.main([*evaluate, "--engine", "ctranslate2", "--dtype", "float16"]) == 2
+    assert "CTranslate2 cannot use float16 on cpu" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Random models in the form of opus-mt and wmt19, made by transformers, become ours."""
+
+import pytest
+import torch
+from program import answer, needs
+from torch.testing import assert_close
+
+from annotated_transformer.checkpoint.averaging import average_checkpoints
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.interop.importing import import_checkpoint
+from annotated_transformer.looking.report import attention_report
+from annotated_transformer.text import corpus
+from annotated_transformer.translation.search import greedy_search
+from annotated_transformer.translation.translator import Translator
+
+pytestmark = [needs("transformers", "sacremoses"), pytest.mark.slow]
+TYPED = {
+    "marian": [">>fra<< hello", "日本 \u2603", "  two  spaces "],
+    "fsmt": ["“well-known” … a/b &amp; <x>", "A．B，c 日本", "two  spaces"],
+}
+
+
+@pytest.fixture(scope="module", params=["marian", "fsmt"])
+def imported(request, tmp_path_factory):
+    """The other program's folder as our checkpoint, what it said, and our ids by theirs."""
+    if request.param == "fsmt":
+        pytest.importorskip("sacremoses")
+    folder = tmp_path_factory.mktemp(request.param)
+    pairs = corpus.load("tatoeba-en-de", "valid")[:60]
+    question = {"kind": request.param, "folder": folder / "theirs", "pairs": pairs}
+    said = answer("with_transformers_made.py", **question, texts=TYPED[request.param])
+    import_checkpoint(folder / "theirs", folder / "ours")
+    model, tokenizer = load_model(folder / "ours")
+    names = tokenizer.pieces(range(tokenizer.vocab_size))
+    ids = torch.tensor([names.index(piece) for piece in said["pieces"]])
+    texts = [*(source for source, _ in pairs), *TYPED[request.param]]
+    return folder, said, model, tokenizer, ids, texts
+
+
+def test_a_text_has_the_same_ids(imported):
+    _, said, _, tokenizer, ids, texts = imported
+    expected = [[int(ids[i]) for i in row if i != said["pad"]] for row in said["source"]]
+    assert [[*row, 2] for row in tokenizer.encode_batch(texts)] == expected
+
+
+@torch.no_grad()
+def test_logits_and_greedy_search_are_the_same(imported):
+    _, said, model, _, ids, _ = imported
+    source, target = ids[torch.tensor(said["source"])], ids[torch.tensor(said["target"])]
+    target[:, 0] = 1  # what begins is a token of its own here
+    expected = torch.tensor(said["logits"])
+    words = [i for i in range(len(ids)) if i != said["pad"]]
+    assert_close(
+        model(source, target)[..., ids][..., words], expected[..., words], atol=1e-5, rtol=0
+    )
+    assert expected.std() > 0.3
+    found = greedy_search(model, source)
+    for row, ours in zip(said["greedy"], found, strict=True):
+        theirs = row[: row.index(said["eos"])] if said["eos"] in row else row
+        assert [int(ids[i]) for i in theirs] == ours[: len(theirs)]
+        assert len(ours) == len(theirs) or said["eos"] not in row
+
+
+def test_it_is_trained_averaged_inspected_and_put_on_the_page(imported, tmp_path):
+    folder, _, model, tokenizer, _, texts = imported
+    pairs = corpus.load("tatoeba-en-de", "valid")[:60]
+    for name, side in zip("st", zip(*pairs, strict=True), strict=True):
+        (tmp_path / name).write_text("\n".join(side) + "\n", encoding="utf-8")
+    files = [str(tmp_path / "s"), str(tmp_path / "t")]
+    command = ["train", "--train", *files, "--valid", *files, "--init", str(folder / "ours")]
+    settings = {"train_steps": 20, "warmup_steps": 10, "max_tokens": 512, "checkpoint_every": 10}
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
+    assert cli.main([*command, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    average_checkpoints(tmp_path / "run", 2, tmp_path / "mean")
+    trained, again = load_model(tmp_path / "mean")
+    assert again.model_bytes == tokenizer.model_bytes
+    assert not torch.equal(trained.embedding.weight, model.embedding.weight)
+    report = attention_report(trained, again, pairs[:10], scores_bleu=False)
+    assert report["sentences"] == 10
+    assert len(Translator(trained, again).translate(texts[:5], max_extra=3)) == 5

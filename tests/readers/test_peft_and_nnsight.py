@@ -1,0 +1,64 @@
+"""Two programs that work on a model of transformers work on ours."""
+
+import shutil
+
+import pytest
+import torch
+from program import answer, needs
+from torch.testing import assert_close
+
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.interop.huggingface import export_checkpoint
+from annotated_transformer.interop.importing import import_checkpoint
+from annotated_transformer.interop.parameter_names import sines_first
+from annotated_transformer.looking.knock_out import knocked_out
+from toys import random_tokens, small_model, toy_tokenizer
+
+pytestmark = pytest.mark.slow
+SOURCE, TARGET = random_tokens(1, 3, 7, high=280), random_tokens(2, 3, 6, high=280)
+ROWS = {"source": SOURCE.tolist(), "target": TARGET.tolist()}
+
+
+@pytest.fixture
+def exported(tmp_path):
+    model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size)
+    checkpoint.write_directory(tmp_path / "ours", model.config, toy_tokenizer())
+    save_weights(tmp_path / "ours" / "model.safetensors", model)
+    return model, export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+
+
+@needs("peft")
+def test_peft_trains_and_merges_it_and_it_comes_back(exported, tmp_path):
+    model, theirs = exported
+    said = answer("with_peft.py", folder=theirs, save=tmp_path / "saved", steps=5, **ROWS)
+    assert said["losses"][-1] < said["losses"][0]
+    shutil.copy(theirs / "tokenizer.model", tmp_path / "saved")
+    import_checkpoint(tmp_path / "saved", tmp_path / "back")
+    back, _ = load_model(tmp_path / "back")
+    assert back.config == model.config  # LoRA has no biases
+    assert_close(back(SOURCE, TARGET), torch.tensor(said["logits"]), atol=1e-5, rtol=0)
+    changed = {
+        name.split(".")[-2]
+        for name, tensor in back.state_dict().items()
+        if not torch.equal(tensor, model.state_dict()[name])
+    }
+    assert changed == {"W_Q", "W_V"}
+
+
+@needs("nnsight")
+@torch.no_grad()
+def test_nnsight_reads_and_knocks_out_an_attention(exported):
+    model, theirs = exported
+    said = answer("with_nnsight.py", folder=theirs, **ROWS)
+    attention = model.decoder.layers[1].cross_attention
+    kept = []
+    handle = attention.register_forward_hook(lambda *call: kept.append(call[-1]))
+    model(SOURCE, TARGET)
+    handle.remove()
+    order = sines_first(model.config.d_model)
+    assert_close(torch.tensor(said["cross"]), kept[0][..., order], atol=1e-5, rtol=0)
+    with knocked_out(*((attention, head) for head in range(model.config.h))):
+        expected = model(SOURCE, TARGET)
+    assert_close(torch.tensor(said["without"]), expected, atol=1e-5, rtol=0)

@@ -1,0 +1,213 @@
+"""transformers 5 reads what `export --to huggingface` writes, and what it saves comes back."""
+
+import random
+import shutil
+import unicodedata
+from pathlib import Path
+
+import pytest
+import torch
+from program import answer, answers, needs
+from torch.testing import assert_close
+
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.config import ModelConfig
+from annotated_transformer.interop.huggingface import export_checkpoint
+from annotated_transformer.interop.importing import import_checkpoint
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text import corpus
+from annotated_transformer.text.batching import pad_source
+from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.translation.search import beam_search, greedy_search
+from annotated_transformer.translation.translator import batches_by_length
+from toys import SMALL, random_tokens, small_model, toy_tokenizer
+
+BOOK = Path(__file__).parents[2] / "book" / "model"
+MODEL, VOCABULARY = load_model(BOOK)
+pytestmark = [needs("transformers"), pytest.mark.slow]
+
+
+def random_configuration(seed):
+    """Any that has a home in Hugging Face."""
+    draw = random.Random(seed)
+    norm = draw.choice(["post", "pre"])
+    h, d_k = draw.choice([(1, 16), (2, 4), (4, 16), (2, 10), (3, 6)])
+    positions = draw.choice(["sinusoidal", "learned", "concatenated", "none"])
+    return {
+        "N": draw.randint(1, 3),
+        "h": h,
+        "d_model": h * d_k,
+        "d_ff": draw.randint(5, 40),
+        "norm": norm,
+        "positions": positions if norm == "pre" else "sinusoidal",
+        "first_position": draw.choice([0, 2])
+        if norm == "pre" and positions == "concatenated"
+        else 0,
+        "activation": draw.choice(["relu", "gelu", "silu"]),
+        "bias": draw.random() < 0.5,
+        "output_bias": draw.random() < 0.3,
+        "scaled_attention": d_k not in (4, 16) or draw.random() < 0.5,
+        "max_len": 40,
+    }
+
+
+def checkpoint_of(folder, seed=0, **changes):
+    """A model as it begins, whose biases and gains are random, so that none hides a mistake."""
+    tokenizer = toy_tokenizer()
+    torch.manual_seed(seed)
+    model = Transformer(ModelConfig(**{**SMALL, "vocab_size": tokenizer.vocab_size, **changes}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    checkpoint.write_directory(folder, model.config, tokenizer, {"corpus": "reverse"})
+    save_weights(folder / "model.safetensors", model)
+    return model.eval()
+
+
+def inputs():
+    source, target = random_tokens(1, 3, 9, high=280), random_tokens(2, 3, 7, high=280)
+    source[1, 4:], target[:, 0] = 0, 1
+    return source, target
+
+
+@torch.no_grad()
+def test_twenty_random_configurations_out_and_back(tmp_path):
+    models, asked = [], []
+    rows = [side.tolist() for side in inputs()]
+    for seed in range(20):
+        ours, theirs, saved = (tmp_path / f"{name}-{seed}" for name in ("ours", "theirs", "saved"))
+        models.append(checkpoint_of(ours, seed, **random_configuration(seed)))
+        export_checkpoint(ours, theirs)
+        asked.append({"folder": theirs, "logits": rows, "save": saved, "steps": 0})
+    for model, question, found in zip(
+        models, asked, answers("with_transformers.py", *asked), strict=True
+    ):
+        expected = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
+        assert (found["class"], found["report"]) == (expected[model.config.norm], [])
+        assert_close(torch.tensor(found["logits"]), model(*inputs()), atol=1e-5, rtol=0)
+        shutil.copy(question["folder"] / "tokenizer.model", question["save"])
+        for folder in (question["folder"], question["save"]):
+            import_checkpoint(folder, tmp_path / f"back from {folder.name}")
+            back, _ = load_model(tmp_path / f"back from {folder.name}")
+            assert back.config == model.config
+            assert back.state_dict().keys() == model.state_dict().keys()
+            assert all(torch.equal(t, back.state_dict()[n]) for n, t in model.state_dict().items())
+
+
+@torch.no_grad()
+def test_what_is_trained_there_comes_back_with_its_biases(tmp_path):
+    model = checkpoint_of(tmp_path / "ours")
+    export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+    rows = [side.tolist() for side in inputs()]
+    _, found = answers(
+        "with_transformers.py",
+        {"folder": tmp_path / "theirs", "save": tmp_path / "saved", "steps": 3},
+        {"folder": tmp_path / "saved", "logits": rows},
+    )
+    shutil.copy(tmp_path / "theirs" / "tokenizer.model", tmp_path / "saved")
+    import_checkpoint(tmp_path / "saved", tmp_path / "back")
+    back, _ = load_model(tmp_path / "back")
+    assert back.config == model.config.replace(bias=True)
+    logits = torch.tensor(found["logits"])
+    assert_close(back(*inputs()), logits, atol=1e-5, rtol=0)
+    assert not torch.allclose(model(*inputs()), logits, atol=1e-2)
+
+
+def sentences(n):
+    return [source for source, _ in corpus.load("tatoeba-en-de", "test")[:n]]
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("book") / "theirs"
+    export_checkpoint(BOOK, folder)
+    sources = [[*ids, 2] for ids in VOCABULARY.encode_batch(sentences(N_SENTENCES))]
+    return (
+        folder,
+        sources,
+        answer("with_transformers.py", folder=folder, greedy=sources, beams=sources),
+    )
+
+
+N_SENTENCES = 1000
+
+
+def searched(search, sources):
+    found = [None] * len(sources)
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    for batch in batches_by_length(order, sources, 2000):
+        source = pad_source([sources[i][:-1] for i in batch], MODEL.config.special_ids)
+        for i, one in zip(batch, search(MODEL, source), strict=True):
+            found[i] = one
+    return found
+
+
+def test_greedy_search_finds_the_same_ids_in_every_sentence(book):
+    _, sources, found = book
+    ours = searched(greedy_search, sources)
+    same = sum(a == b for a, b in zip(ours, found["greedy"], strict=True))
+    assert same == N_SENTENCES
+
+
+def test_four_beams_ranked_by_the_papers_penalty_find_the_same_ids(book):
+    _, sources, found = book
+    ours = [best[0].tokens for best in searched(beam_search, sources)]
+    best = [
+        max(one, key=lambda h: h["log_p"] / ((5 + h["length"]) / 6) ** 0.6)["ids"]
+        for one in found["beams"]
+    ]
+    assert sum(a == b for a, b in zip(ours, best, strict=True)) == N_SENTENCES
+    by_their_own = sum(a == one[0]["ids"] for a, one in zip(ours, found["beams"], strict=True))
+    assert by_their_own < N_SENTENCES  # n^0.6 is another penalty
+
+
+@pytest.mark.parametrize("kind", ["book", "unigram"])
+def test_tokenizer_json_splits_as_sentencepiece(tmp_path, kind):
+    train = corpus.load("tatoeba-en-de", "train")
+    natural = [text for pair in train[:5000] for text in pair]
+    vocabulary = VOCABULARY
+    if kind == "unigram":
+        vocabulary = Tokenizer.train(natural, 2000, model_type="unigram")
+    model = small_model(0, torch.float32, vocab_size=vocabulary.vocab_size)
+    checkpoint.write_directory(tmp_path / "ours", model.config, vocabulary)
+    save_weights(tmp_path / "ours" / "model.safetensors", model)
+    export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+    texts = natural + fuzzed(5000) + TYPED
+    found = answer("with_transformers.py", folder=tmp_path / "theirs", texts=texts)
+    ours = [[*ids, 2] for ids in vocabulary.encode_batch(texts)]
+    other = {text for text, a, b in zip(texts, ours, found["ids"], strict=True) if a != b}
+    assert not other & {*natural, *TYPED}
+    assert all(has_loose_accent(text) for text in other)
+    assert 0 < len(other) < 1500
+    assert [vocabulary.decode(ids) for ids in found["ids"]] == found["decoded"]
+
+
+TYPED = ["</s>", "a</s>b", "<s> <pad> <unk>", "<0x41>", "\u2581", "", "  two  spaces  "]
+ALPHABETS = (
+    "abcdefghij klmnopqrstuvwxyz", "äöüßÄÖÜéèàñ", "\u0301\u0308\u0323\u0327", "ﬁﬂ²³½™…",
+    "日本語ｱｲｳ", "🙂👍🏽\u200d❤️", " \u00a0\u3000\t\n\r\u2028", "\0\1\x7f\u00ad\u200f",
+    "<>/s0x41pad", "\u2581Ａ１",
+)  # fmt: skip
+
+
+def fuzzed(n):
+    """Runs of letters of one alphabet after the other."""
+    draw = random.Random(7)
+
+    def run():
+        letters = draw.choice(ALPHABETS)
+        return "".join(draw.choice(letters) for _ in range(draw.randint(1, 8)))
+
+    return ["".join(run() for _ in range(draw.randint(1, 8))) for _ in range(n)]
+
+
+def has_loose_accent(text):
+    """Whether an accent follows another, or a character that NFKC or NFKD takes apart."""
+    return any(
+        unicodedata.combining(after)
+        and (unicodedata.combining(before) or unicodedata.normalize("NFKD", before) != before)
+        for before, after in zip(text, text[1:], strict=False)
+    )

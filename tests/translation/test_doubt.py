@@ -1,0 +1,86 @@
+"""What to doubt in a translation, by hand and against the model's own probabilities."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.translation.doubt import Doubt, lost_words
+from annotated_transformer.translation.translator import Translator
+
+BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+EN_DE = "en", "de"
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "lost"),
+    [
+        ("The train leaves at 7:45.", "Der Zug fährt um 75.", ["7:45"]),
+        ("The train leaves at 7:45.", "Der Zug fährt um 7.45 Uhr.", []),
+        ("We need 12 eggs and 27 cups.", "Wir brauchen zwölf Eier und 22 Tassen.", ["27"]),
+        ("Chapter 8 is longer than chapter 6.", "Kapitel 8 ist länger als Kapitel.", ["6"]),
+        ("22 of 22", "22 von zwei", ["22"]),  # as often as it was there
+        ("I owe you 3,000 yen.", "Ich schulde dir 3000 Yen.", []),
+        ("He is 007.", "Er ist sieben.", ["007"]),
+        ("Write to anna@example.org, please.", "Bitte schreib.", ["anna@example.org"]),
+        ("See example.org.", "Siehe Example.org.", []),
+        ("Let's meet Kowalski.", "Treffen wir Kaleki.", ["Kowalski"]),
+        ("Have you been to Lisbon?", "Warst du in Lissabon?", []),
+        ("Kowalski is here. Kowalski!", "Kaleki ist da.", ["Kowalski", "Kowalski"]),
+        ("Umbrellas are expensive.", "Schirme sind teuer.", []),  # no name: it begins the sentence
+        ("I met him on Tom's boat.", "Ich traf ihn auf dem Boot.", []),  # three letters, one piece
+        ("PLEASE CALL KOWALSKI.", "Bitte ruf an.", []),  # capitals say nothing there
+    ],
+)
+def test_what_is_lost_is_named(source, translation, lost):
+    def n_pieces(word: str) -> int:
+        return {"Umbrellas": 5, "umbrellas": 2, "Tom": 1}.get(word, 4 if word[0] in "KLk" else 1)
+
+    assert list(lost_words(source, translation, EN_DE, n_pieces)) == lost
+
+
+def test_without_languages_capitals_name_nobody_and_small_numbers_may_be_words():
+    text = "In Lyon leben 3 Kowalskis und 27 Hunde."
+    assert lost_words(text, "", ("", ""), len) == ("27",)
+    assert lost_words(text, "", ("de", "en"), len) == ("3", "27")
+    assert lost_words(text, "", ("fr", "es"), len) == ("Lyon", "Kowalskis", "27", "Hunde")
+
+
+def test_the_mean_is_geometric_over_the_tokens_and_the_end():
+    model, tokenizer = load_model(BOOK_MODEL)
+    [[best]] = Translator(model, tokenizer).n_best(["I have a dog."], n_best=1)
+    source = torch.tensor([[*tokenizer.encode("I have a dog."), model.config.eos_id]])
+    told = [*tokenizer.encode(best.text), model.config.eos_id]
+    with torch.inference_mode():
+        p_TV = model(source, torch.tensor([[model.config.bos_id, *told[:-1]]]))[0].softmax(-1)
+    ps = [float(p_TV[i, token]) for i, token in enumerate(told)]
+    assert best.mean_p == pytest.approx(math.prod(ps) ** (1 / len(ps)), rel=1e-4)
+
+
+def test_a_checkpoint_says_below_what_it_is_unsure(tmp_path):
+    shutil.copytree(BOOK_MODEL, tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text("utf-8"))
+    found = {}
+    for unsure_below in (None, 0.0, 1.0, 2, "high"):
+        config["doubt"] = {} if unsure_below is None else {"unsure_below": unsure_below}
+        path.write_text(json.dumps(config))
+        if unsure_below in (2, "high"):
+            with pytest.raises(ConfigError, match="unsure_below must be between 0 and 1"):
+                Translator.from_checkpoint(tmp_path / "model")
+        else:
+            translator = Translator.from_checkpoint(tmp_path / "model")
+            found[unsure_below] = translator.n_best(["Let's meet Kowalski."], n_best=1)[0][0]
+    assert [one.unsure for one in found.values()] == [False, False, True]
+    assert found[1.0].lost == ("Kowalski",) and Doubt.of(config | {"doubt": {}}).languages == EN_DE
+
+
+def test_the_book_model_is_calibrated():
+    assert (
+        0 < Doubt.of(json.loads((BOOK_MODEL / "config.json").read_text("utf-8"))).unsure_below < 1
+    )
