@@ -33,6 +33,7 @@ from benchmarks import (
     recipes,
     soak,
     timing,
+    visitors,
     wmt_slice,
     wmt_slice_training,
 )
@@ -45,7 +46,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
     "multi30k", "page", "recipes", "shards", "soak",
-    "training", "training_page", "unsure", "wmt_slice", "wmt_slice_training",
+    "training", "training_page", "unsure", "visitors", "wmt_slice", "wmt_slice_training",
 )  # fmt: skip
 
 
@@ -73,6 +74,44 @@ def test_every_program_is_told_of_and_the_path_is_touched_in_one_place():
     programs = {name for name, source in sources.items() if "def main(" in source}
     assert programs == set(PROGRAMS) == {name for name in sources if f"`{name}.py`" in said}
     assert [name for name, source in sources.items() if "sys.path" in source] == ["__init__"]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "is_right"),
+    [
+        ("12 eggs and 2 litres", "Zwölf Eier und 2 Liter", True),
+        ("12 eggs and 2 litres", "12 Eier und Liter", False),
+        ("2 of 22", "22 von 22", False),
+        ("at 2:30", "um halb drei", True),
+        ("at 2:30", "um 2.30 Uhr", True),
+        ("at 2:30", "um 3.20 Uhr", False),
+        ("3,500 books", "3.500 Bücher", True),
+        ("21 of 121 or 1984", "einundzwanzig von hunderteinundzwanzig, 1984", True),
+        ("in 345678", "in dreihundertfünfundvierzigtausendsechshundertachtundsiebzig", True),
+    ],
+)
+def test_a_number_is_right_in_digits_or_as_a_word(source, translation, is_right):
+    assert visitors.has_numbers(source, translation) == is_right
+
+
+def test_a_name_is_what_training_does_not_know():
+    pair = "Priya met Tom in Rome.", "Priya traf Tom in Rom."
+    assert visitors.names_of(pair, {"Tom"}) == ["Priya"]
+
+
+def test_a_file_of_cases_is_counted_by_kind(tmp_path, capsys):
+    cases = [
+        {"kind": "a", "source": "Hi.", "must": ["hallo"], "must_not": []},
+        {"kind": "a", "source": "Bye.", "must": ["hallo"], "must_not": []},
+        {"kind": "b", "source": "No.", "must": [], "must_not": ["nein"]},
+        {"kind": "b", "source": "Again.", "must": ["hallo"], "must_not": []},
+    ]
+    path = tmp_path / "cases.jsonl"
+    path.write_text("".join(f"{json.dumps(case)}\n" for case in cases), encoding="utf-8")
+    said = {"Hi.": "Hallo.", "Bye.": "Tschüs.", "No.": "Nein.", "Again.": "hallo " * 5}
+    rows = visitors.case_rows(lambda sources: [said[source] for source in sources], path)
+    assert [*rows.values()] == ["1 of 2 (50.0%)", "0 of 2 (0.0%)", "1 of 4 (25.0%)"]
+    assert capsys.readouterr().err.count("->") == 3
 
 
 def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_path):

@@ -11,12 +11,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import require
 from annotated_transformer.fast.int8 import Int8Embedding
 from annotated_transformer.fast.linear import LinearFunctions, linear_function
 from annotated_transformer.model.decoding_state import DecodingState, LayerCache, added_mask
 from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 from annotated_transformer.model.transformer import Transformer
+
+
+def has_fast_steps(config: ModelConfig) -> bool:
+    """Whether a `FastDecoder` knows such a model. It knows all options but two."""
+    return config.positions != "rotary" and not config.qk_norm
 
 
 class FastDecoder:
@@ -44,10 +50,8 @@ class FastDecoder:
     def __init__(
         self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
-        is_known = model.config.positions != "rotary" and not model.config.qk_norm
-        require(
-            is_known, "FastDecoder has no rotary positions and no qk_norm: search with the model"
-        )
+        message = "rotary positions and qk_norm are decoded by the model itself: in float32"
+        require(has_fast_steps(model.config), message)
         is_int8 = isinstance(model.embedding, Int8Embedding)
         is_float32 = dtype in (None, torch.float32)
         require(is_float32 or not is_int8, f"a model in 8 bits cannot be in {dtype} as well")

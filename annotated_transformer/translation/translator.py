@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
 
 import torch
 
-from annotated_transformer.checkpoint.directory import load_model, read_config
+from annotated_transformer.checkpoint.directory import (
+    load_model,
+    read_config,
+    read_model_config,
+)
 from annotated_transformer.config import DecodeConfig, DecodeSettings
 from annotated_transformer.errors import require, require_strings
-from annotated_transformer.fast.decoder import FastDecoder
+from annotated_transformer.fast.decoder import FastDecoder, has_fast_steps
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
@@ -123,9 +127,10 @@ class Translator:
     ) -> Translator:
         """The translator of a checkpoint directory, which holds all that it needs.
 
-        It searches with a `FastDecoder` of `model`. On a CPU the weights are stored column by
-        column, with a copy in 16 bits where that is exact, or put into 8 bits with `int8` (see
-        `fast.int8`).
+        It searches with a `FastDecoder` of `model`, or with the model itself, in float32, where it
+        has rotary positions or qk_norm (`fast.decoder.has_fast_steps`). On a CPU the weights are
+        stored column by column, with a copy in 16 bits where that is exact, or put into 8 bits with
+        `int8` (see `fast.int8`).
 
         `dtype` is what the search computes in: float32, float16 or bfloat16. The default is float32
         on a CPU and float16 on a GPU: every GPU multiplies float16 at its full rate, and float16 is
@@ -138,7 +143,9 @@ class Translator:
         together with 16 bits.
         """
         on_gpu = torch.device(device).type == "cuda"
-        name = str(dtype or ("float16" if on_gpu else "float32")).removeprefix("torch.")
+        is_fast = has_fast_steps(read_model_config(directory))
+        name = str(dtype or ("float16" if on_gpu and is_fast else "float32"))
+        name = name.removeprefix("torch.")
         is_known = name in ("float32", "float16", "bfloat16")
         require(is_known, f"dtype must be float32, float16 or bfloat16, got {name}")
         model, tokenizer = load_model(directory, device)
@@ -148,9 +155,10 @@ class Translator:
             store_column_major(model)
         doubt = Doubt.of(read_config(directory))
         translator = cls(model, tokenizer, device, max_source, doubt=doubt)
-        translator.search_model = FastDecoder(
-            translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
-        )
+        if is_fast or int8 or name != "float32":
+            translator.search_model = FastDecoder(
+                translator.model, keep_float16_copy=not on_gpu, dtype=getattr(torch, name)
+            )
         translator.dtype = name
         return translator
 
@@ -263,9 +271,9 @@ class Translator:
         return search_beams(self.search_model, source.to(self.device), search)
 
     def _translation(self, source: str, found: Hypothesis, back: bool) -> Translation:
+        languages = self.doubt.languages[::-1] if back else self.doubt.languages
         text = self._text(found.tokens)
         mean_p = mean_probability(found.log_p, len(found.tokens) + 1)
-        languages = self.doubt.languages[::-1] if back else self.doubt.languages
         lost = lost_words(source, text, languages, self._n_pieces)
         unsure = mean_p < self.doubt.unsure_below
         return Translation(text, found.score, found.log_p, mean_p, unsure, lost)

@@ -98,8 +98,10 @@ def test_sizes_follow_from_the_number_of_pairs_alone():
         values = [getattr(plan, name) for plan in plans]
         assert values == sorted(values) and values[0] < values[-1], name
     assert [n_held_out(n) for n in (100, 1_000, 20_000, 10**6)] == [10, 20, 400, 500]
+    assert [plan.augment for plan in plans] == [False] * 4 + [True] * 2
     for plan in plans:
         config = plan.train_config()
+        assert config.augment == plan.augment
         assert config.train_steps // config.checkpoint_every >= plan.average
         assert config.keep_checkpoints >= plan.average
 

@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.decoder import FastDecoder
@@ -27,7 +29,8 @@ from annotated_transformer.training.optimizer import (
 )
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.translation.search import beam_search
-from toys import SMALL, random_tokens
+from annotated_transformer.translation.translator import Translator
+from toys import SMALL, random_tokens, small_model, toy_tokenizer
 
 B, S, T = 2, 7, 6
 OPTIONS = [
@@ -76,7 +79,7 @@ def test_the_fast_decoder_finds_the_same_or_refuses_and_a_page_refuses(options):
     model = model_with(options, torch.float32)
     source, _ = tokens()
     if options.get("positions") == "rotary" or options.get("qk_norm"):
-        with pytest.raises(ConfigError, match="no rotary positions and no qk_norm"):
+        with pytest.raises(ConfigError, match="by the model itself: in float32"):
             FastDecoder(model)
     else:
         ours, theirs = (beam_search(one, source) for one in (FastDecoder(model), model))
@@ -85,6 +88,19 @@ def test_the_fast_decoder_finds_the_same_or_refuses_and_a_page_refuses(options):
         ]
     with pytest.raises(ConfigError, match="a page knows no RMSNorm"):
         rounded_tensors(model)
+
+
+@pytest.mark.parametrize("options", [{"positions": "rotary"}, {"qk_norm": True}], ids=str)
+def test_a_checkpoint_without_fast_steps_translates_with_its_model(options, tmp_path):
+    tokenizer = toy_tokenizer()
+    model = small_model(vocab_size=280, dtype=torch.float32, **options)
+    directory = checkpoint.write_directory(tmp_path, model.config, tokenizer)
+    save_weights(directory / "model.safetensors", model)
+    text = ["a cab fed a bee"]
+    expected = Translator(model, tokenizer).translate(text)
+    assert Translator.from_checkpoint(directory).translate(text) == expected
+    with pytest.raises(ConfigError, match="by the model itself: in float32"):
+        Translator.from_checkpoint(directory, dtype="bfloat16")
 
 
 def test_rms_norm_by_hand():
