@@ -74,3 +74,5 @@ def test_a_table_is_one_in_a_notebook_and_aligned_text_in_a_terminal():
         "| big | +213 |",
     ]
     assert repr(table).splitlines() == ["row   paper", "base     65", "big    +213"]
+    site = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["sphinx"]["config"]
+    assert site["nb_render_markdown_format"] == "myst", "CommonMark, the default, shows its bars"
