@@ -10,9 +10,10 @@ makes of them: behind a term is the page that says most, and below it the others
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from docutils import nodes
 from sphinx import addnodes
@@ -94,7 +95,7 @@ def fill_in(app: Sphinx, doctree: nodes.document, name: str) -> None:
         section += items
 
 
-def linked(text: str, links: list[tuple[str, str]]) -> list[nodes.Node]:
+def linked(text: str, links: Sequence[tuple[str | None, str | Literal[False]]]) -> list[nodes.Node]:
     if not links:
         return [nodes.Text(text)]
     return [nodes.reference("", text, internal=True, refuri=f"../{links[0][1]}")]
