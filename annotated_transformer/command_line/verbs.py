@@ -275,7 +275,9 @@ def _translator(args: Namespace, max_source: int = 1024) -> Translator:
         dtype = "int8" if args.int8 else args.dtype or "float32"
         engine = CTranslate2Engine(model, tokenizer, dtype, device)
         doubt = Doubt.of(read_config(args.directory))
-        return Translator(model, tokenizer, max_source=max_source, engine=engine, doubt=doubt)
+        translator = Translator(model, tokenizer, max_source=max_source, engine=engine, doubt=doubt)
+        translator.dtype = dtype
+        return translator
     return Translator.from_checkpoint(
         args.directory, device, max_source, args.int8, dtype=args.dtype
     )

@@ -180,7 +180,6 @@ class CTranslate2Engine:
     def __init__(
         self, model: Transformer, tokenizer: Tokenizer, dtype: str = "float32", device: str = "cpu"
     ) -> None:
-        self.dtype = dtype
         self.longest = model.config.max_len if model.config.positions == "learned" else N_POSITIONS
         self.pieces = tokenizer.pieces(range(tokenizer.vocab_size))
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
@@ -194,7 +193,7 @@ class CTranslate2Engine:
             except (ValueError, RuntimeError) as error:
                 raise ConfigError(f"CTranslate2 cannot use {dtype} on {device}: {error}") from None
 
-    def search(self, sources: list[list[int]], search: DecodeConfig) -> list[Found]:
+    def __call__(self, sources: list[list[int]], search: DecodeConfig) -> list[Found]:
         """For each source what the engine finds, from which `rerank` takes the best."""
         limits = [max(1, len(source) + search.max_extra) for source in sources]
         found = self._search(sources, search, max(limits))

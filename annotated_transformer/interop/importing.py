@@ -176,7 +176,8 @@ def _whole(source: _Source, name: str, default: int) -> int:
 
 def _settings(source: _Source, positions: str, first_position: int) -> ModelConfig:
     """What config.json says, as ours, with as many tokens as the weights have rows."""
-    path, theirs = source.directory / "config.json", source.config
+    path = source.directory / "config.json"
+    theirs = source.config
     for name in ("layers", "attention_heads", "ffn_dim"):
         sides = [theirs.get(f"{side}_{name}") for side in ("encoder", "decoder")]
         require(

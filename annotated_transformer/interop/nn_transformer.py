@@ -33,7 +33,8 @@ def import_transformer(
     """
     out = Path(out)
     require_room(out, checkpoint.CHECKPOINT_FILES)
-    layer, last = module.encoder.layers[0], module.decoder
+    layer = module.encoder.layers[0]
+    last = module.decoder
     has_norm = module.encoder.norm is not None
     alike = len(module.encoder.layers) == len(last.layers)
     alike = alike and has_norm == (last.norm is not None) and has_norm >= layer.norm_first

@@ -70,7 +70,8 @@ def write_page(directory: str | Path, out: str | Path, example: str = "", book: 
     names = "engine.js", "explorer.js", "model.js", *COPIED
     require_room_for_page(out, names, WRITTEN_BY, directory)
     config = read_config(directory)
-    corpus, doubt = config.get("corpus", ""), Doubt.of(config)
+    corpus = config.get("corpus", "")
+    doubt = Doubt.of(config)
     model, tokenizer = load_model(directory)
     if not example:
         example = next((text for name, text in EXAMPLES.items() if f"-{name}-" in corpus), "")

@@ -183,14 +183,16 @@ class Augmentation:
 
     def rare(self) -> str:
         """What is to be copied: a name or two, an acronym, a code, an address."""
-        kind, name = self.random.random(), self.name()
+        kind = self.random.random()
+        name = self.name()
         if kind < 0.52:
             return name
         if kind < 0.6:
             return f"{name} {self.name()}"
         if kind < 0.68:
             return self.random.choice(self.list_of_names)
-        other, end = self.name().lower(), self.random.choice(ENDS)
+        other = self.name().lower()
+        end = self.random.choice(ENDS)
         if kind < 0.77:
             return "".join(self.random.choices(other.upper(), k=self.random.randint(2, 5)))
         if kind < 0.81:
@@ -216,7 +218,8 @@ class Augmentation:
     def joined(self, x: str, y: str) -> Pair:
         """A second sentence after the first, or one of them as speech."""
         u, v = self.random.choice(self.pairs)
-        form, mark = self.random.random(), self.random.choice('""\'')
+        form = self.random.random()
+        mark = self.random.choice('""\'')
         if form < 0.2:
             return f"{mark}{x}{mark} {u}", f'"{y}" {v}'
         if form < 0.4 and u.endswith(".") and v.endswith("."):

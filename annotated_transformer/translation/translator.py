@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
@@ -58,15 +58,11 @@ class Translation(NamedTuple):
     lost: tuple[str, ...] = ()
 
 
-class Engine(Protocol):
-    """Another program's search with the same weights, such as `interop.ctranslate2` has."""
+Engine = Callable[[list[list[int]], DecodeConfig], list[list[tuple[list[int], float]]]]
+"""Another program's search with the same weights, such as `interop.ctranslate2` has.
 
-    dtype: str
-
-    def search(
-        self, sources: list[list[int]], search: DecodeConfig
-    ) -> list[list[tuple[list[int], float]]]:
-        """For each source, ids without bos and eos, hypotheses as `rerank` takes them."""
+For each source, ids without bos and eos, it has hypotheses as `rerank` takes them.
+"""
 
 
 class Translator:
@@ -109,9 +105,8 @@ class Translator:
         self.doubt = doubt
         self.search_model: StepModel = search_model or self.model
         self.engine = engine
-        own = str(self.model.embedding.weight.dtype).removeprefix("torch.")
-        self.dtype = engine.dtype if engine else own
-        """What the search computes in: "float32", "float16" or "bfloat16"."""
+        self.dtype = str(self.model.embedding.weight.dtype).removeprefix("torch.")
+        """What the search computes in: "float32", "float16" or "bfloat16"; an engine may differ."""
         learned = model.config.positions == "learned"
         # The default of 1,024 is four times the longest side that `TrainConfig` trains on.
         self.max_source = min(max_source, model.config.max_len) if learned else max_source
@@ -265,7 +260,7 @@ class Translator:
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Hypothesis]]:
         if self.engine:
-            found = self.engine.search(sources, search)
+            found = self.engine(sources, search)
             return [rerank(of_one, search.alpha)[: search.n_best] for of_one in found]
         source = pad_source(sources, self.model.config.special_ids)
         return search_beams(self.search_model, source.to(self.device), search)

@@ -73,7 +73,7 @@ def test_it_computes_what_our_model_computes(changes):
 def test_greedy_search_finds_the_same_ids():
     model, tokenizer = load_model(BOOK_MODEL)
     sources = tokenizer.encode_batch(ENGLISH)
-    found = CTranslate2Engine(model, tokenizer).search(sources, DecodeConfig(beam_size=1))
+    found = CTranslate2Engine(model, tokenizer)(sources, DecodeConfig(beam_size=1))
     assert [of_one[0][0] for of_one in found] == greedy_search(model, pad_source(sources))
 
 
@@ -96,7 +96,7 @@ def test_every_sentence_has_its_own_limit(beam_size):
         model.embedding.weight[2] = -model.embedding.weight[2].sign()  # so that few outputs end
     search = DecodeConfig(beam_size=beam_size, max_extra=2)
     sources = [random_tokens(seed, seed, high=280).tolist() for seed in (9, 1, 4)]
-    found = CTranslate2Engine(model, toy_tokenizer()).search(sources, search)
+    found = CTranslate2Engine(model, toy_tokenizer())(sources, search)
     expected = search_beams(model.float(), pad_source(sources), search)
     assert {len(of_one[0].tokens) - len(s) for of_one, s in zip(expected, sources)} == {2}
     for of_one, best in zip(found, expected, strict=True):
