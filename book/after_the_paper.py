@@ -140,6 +140,7 @@ def masked_loss(model, rows, mask=None):
     scores = model(hide(rows, places), mask)[each, places]
     return F.cross_entropy(scores, rows[each, places], reduction="sum"), len(rows)
 
+torch.manual_seed(0)
 print(words(hide(test[:1], [ANIMAL])[0]), " loss before training: {:.2f} nats of {} words".format(*masked_loss(OneStack(SMALL), test[:1])))
 
 # %% tags=["nbval-ignore-output"]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from keyword import iskeyword
 
 import pytest
 import torch
@@ -92,7 +93,8 @@ def test_the_example_command_lines_are_understood(capsys):
     for verb in VERBS:
         example = run(capsys, verb, "--help")[1].rpartition("example: annotated-transformer ")[2]
         arguments = example.partition("<")[0].split()
-        assert cli.parser().parse_args(arguments).run is getattr(commands, verb.replace("-", "_"))
+        name = verb.replace("-", "_") + "_" * iskeyword(verb)
+        assert cli.parser().parse_args(arguments).run is getattr(commands, name)
 
 
 def test_help_needs_neither_torch_nor_a_corpus():

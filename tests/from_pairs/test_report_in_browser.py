@@ -20,6 +20,15 @@ SCORES = {
     "parameters": 1234,
     "vocab_size": 321,
     "translations": [("Guten Tag. " + "w" * 90, "Good morning.", "Good day.")],
+    "as_typed": [
+        {
+            "rule": "small_letters",
+            "pairs": 5,
+            "before": 41.24,
+            "after": 9.87,
+            "worst": [("guten tag", "Good day.", "good")],
+        },
+    ],
 }
 
 
