@@ -75,6 +75,7 @@ class Recipe(NamedTuple):
             validate_every=max(6, steps // 12),
             checkpoint_every=max(6, steps // 12),
             keep_checkpoints=1,
+            precision="fp32",
         ).replace(**self.train)
         factor = self.peak * (model.d_model * settings.warmup_steps) ** 0.5
         return model.replace(**self.model), settings.replace(lr_factor=round(factor, 4))
