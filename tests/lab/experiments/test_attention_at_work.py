@@ -132,6 +132,7 @@ def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
                 checkpoint_every=2,
                 max_tokens=256,
                 warmup_steps=2,
+                precision="fp32",
             ),
         ),
     )
