@@ -140,6 +140,7 @@ training_pictures.step(batch, parallel, model)
 # %%
 torch.manual_seed(1)
 model = Transformer(config)
+start = copy.deepcopy(model.state_dict())
 logits = model(batch.source, batch.target_in)
 minus_log_p = -logits.log_softmax(dim=-1)
 true = minus_log_p.gather(-1, batch.target_out[..., None])[..., 0]
@@ -154,7 +155,8 @@ print(f"{loss:.3f} nats per token; a guess among {V} pieces costs {math.log(V):.
 
 # %%
 W_1 = model.encoder.layers[0].feed_forward.W_1.weight
-loss.backward()
+model.zero_grad()
+loss.backward(retain_graph=True)  # so that this cell can be run again
 g = W_1.grad[5, 7].item()
 
 @torch.no_grad()
@@ -177,6 +179,7 @@ print(f"backward {g:.3e}, difference quotient {slope:.3e}")
 def rate(step):  # equation 3, with a factor of 0.2 and a warm-up of 60 steps
     return 0.2 * 64**-0.5 * min(step**-0.5, step * 60**-1.5)
 
+model.load_state_dict(start)
 m, v = (1 - 0.9) * g, (1 - 0.98) * g**2
 m_hat, v_hat = m / (1 - 0.9**1), v / (1 - 0.98**1)
 before = W_1[5, 7].item()
@@ -197,6 +200,7 @@ assert math.isclose(abs(predicted - before), rate(1), rel_tol=1e-3)
 # gradient, and step 100 uses the sum of a hundred gradients:
 
 # %%
+torch.manual_seed(1)
 careless, lengths = Transformer(config), []
 for _ in range(3):
     loss, n = summed_loss(careless, batch)
