@@ -121,7 +121,7 @@ def test_pairs_with_a_blank_side_are_left_out_aloud(tmp_path, capsys):
         ("1\n2\n3\n", "1\n2\n", r"equally many lines, got 3 in .*mine\.en and 2 in .*mine\.de$"),
         ("", "1\n", r"mine\.en is empty$"),
         ("1\n", "", r"mine\.de is empty$"),
-        ("\n", "1\n", "no pair of sentences"),
+        ("\n", "1\n", "no pair with a sentence on both sides"),
         ("1\n", b"Stra\xdfe\n", r"de, line 1: byte 0xdf is not UTF-8; perhaps it is Latin-1$"),
         (b"1\n2\n\xff\xfe3\n", "1\n2\n3\n", r"en, line 3: byte 0xff is not UTF-8; perhaps"),
         ("Straße".encode("utf-16"), "1\n", r"mine\.en is not UTF-8 text: it looks like UTF-16$"),
