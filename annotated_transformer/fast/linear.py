@@ -47,11 +47,10 @@ class LinearFunctions:
 
     def norm(self, norm: Any) -> Callable[[Tensor], Tensor]:
         weight = self.parameter(norm.weight)
-        shape, eps = norm.normalized_shape, norm.eps
+        options = {"normalized_shape": norm.normalized_shape, "weight": weight, "eps": norm.eps}
         if isinstance(norm, nn.RMSNorm):
-            return partial(F.rms_norm, normalized_shape=shape, weight=weight, eps=eps)
-        bias = self.parameter(norm.bias)
-        return partial(F.layer_norm, normalized_shape=shape, weight=weight, bias=bias, eps=eps)
+            return partial(F.rms_norm, **options)
+        return partial(F.layer_norm, bias=self.parameter(norm.bias), **options)
 
     def linear(self, layer: Any) -> Callable[[Tensor], Tensor]:
         if isinstance(layer, Int8Linear):

@@ -21,8 +21,9 @@ from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.text.vocabulary_file import MAX_PIECES
 
-MARIAN, FAIRSEQ = {"source", "target"}, {"merges", "languages"}
-"""What either has beside its pieces."""
+MARIAN = {"source", "target"}
+"""What Marian's has beside its pieces."""
+FAIRSEQ = {"merges", "languages"}
 UNKNOWN = "\u2047"
 END = "</w>"
 SIGNS = str.maketrans(

@@ -27,7 +27,8 @@ VARINT, FIXED_64, BYTES, FIXED_32 = 0, 1, 2, 5  # how a field is stored
 # A tag is the number of a field and how it is stored.
 PIECE, TRAINER, NORMALIZER, SELF_TEST, DENORMALIZER = (n << 3 | BYTES for n in range(1, 6))
 PIECE_TEXT, PIECE_SCORE, PIECE_TYPE = 1 << 3 | BYTES, 2 << 3 | FIXED_32, 3 << 3 | VARINT
-TABLE, PATH_OF_RULES = 2 << 3 | BYTES, 6 << 3 | BYTES  # in a normalizer
+TABLE = 2 << 3 | BYTES  # in a normalizer
+PATH_OF_RULES = 6 << 3 | BYTES
 
 
 def require_sound(model: bytes) -> None:
