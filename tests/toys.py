@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from annotated_transformer.checkpoint import directory as checkpoint
+from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -102,6 +104,15 @@ def text_pairs(seed: int, n: int) -> list[tuple[str, str]]:
 def toy_tokenizer() -> Tokenizer:
     """A SentencePiece model of those words."""
     return Tokenizer.train([side for pair in text_pairs(0, 200) for side in pair], 280)
+
+
+def small_checkpoint(path: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> Transformer:
+    """A small random model, stored as a checkpoint directory."""
+    tokenizer = tokenizer or toy_tokenizer()
+    model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size, **changes)
+    checkpoint.write_directory(path, model.config, tokenizer)
+    save_weights(path / "model.safetensors", model)
+    return model
 
 
 def toy_run_config(**changes: Any) -> tuple[ModelConfig, TrainConfig]:

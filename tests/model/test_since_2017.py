@@ -7,8 +7,6 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from annotated_transformer.checkpoint import directory as checkpoint
-from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.decoder import FastDecoder
@@ -30,7 +28,7 @@ from annotated_transformer.training.optimizer import (
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.translation.search import beam_search
 from annotated_transformer.translation.translator import Translator
-from toys import SMALL, random_tokens, small_model, toy_tokenizer
+from toys import SMALL, random_tokens, small_checkpoint, toy_tokenizer
 
 B, S, T = 2, 7, 6
 OPTIONS = [
@@ -93,14 +91,12 @@ def test_the_fast_decoder_finds_the_same_or_refuses_and_a_page_refuses(options):
 @pytest.mark.parametrize("options", [{"positions": "rotary"}, {"qk_norm": True}], ids=str)
 def test_a_checkpoint_without_fast_steps_translates_with_its_model(options, tmp_path):
     tokenizer = toy_tokenizer()
-    model = small_model(vocab_size=280, dtype=torch.float32, **options)
-    directory = checkpoint.write_directory(tmp_path, model.config, tokenizer)
-    save_weights(directory / "model.safetensors", model)
+    model = small_checkpoint(tmp_path, tokenizer, **options)
     text = ["a cab fed a bee"]
     expected = Translator(model, tokenizer).translate(text)
-    assert Translator.from_checkpoint(directory).translate(text) == expected
+    assert Translator.from_checkpoint(tmp_path).translate(text) == expected
     with pytest.raises(ConfigError, match="by the model itself: in float32"):
-        Translator.from_checkpoint(directory, dtype="bfloat16")
+        Translator.from_checkpoint(tmp_path, dtype="bfloat16")
 
 
 def test_rms_norm_by_hand():

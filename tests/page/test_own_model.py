@@ -10,30 +10,20 @@ import torch
 from marian_form import write_marian
 from safetensors.torch import load_file, save_file
 
-from annotated_transformer.checkpoint import directory as checkpoint
-from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.page.int8_rows import with_int8_rows
 from annotated_transformer.page.writing import write_page
 from tools.page_engine import NODE, run_engine
-from toys import OPTIONS, SHAPES, small_model, text_pairs, toy_tokenizer
+from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 NONE = {"positions": True, "without": []}
 pytestmark = pytest.mark.skipif(not NODE, reason="no node on this machine")
 
 
-def store(path, **changes):
-    tokenizer = toy_tokenizer()
-    model = small_model(vocab_size=tokenizer.vocab_size, **changes).float()
-    checkpoint.write_directory(path, model.config, tokenizer)
-    save_weights(path / "model.safetensors", model)
-    return model
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
-    store(folder / "run")
+    small_checkpoint(folder / "run")
     return write_page(folder / "run", folder / "page")
 
 
@@ -45,7 +35,7 @@ def logits_of(page, folder, source, target):
 
 @pytest.mark.parametrize("changes", [*SHAPES.values(), *OPTIONS[1:]], ids=str)
 def test_a_checkpoint_of_ours_has_the_logits_of_its_page(tmp_path, page, changes):
-    stored = store(tmp_path / "own", **changes)
+    stored = small_checkpoint(tmp_path / "own", **changes)
     model = with_int8_rows(stored)
     source, target = [5, 9, 7, 4, 2], [1, 6, 3, 8]
     facts, found = logits_of(page, tmp_path / "own", source, target)
@@ -67,7 +57,7 @@ def test_the_books_model_of_16_bits_is_rounded_as_python_rounds_it(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_numbers_of_16_bits_are_read_as_they_are(tmp_path, page, dtype):
     """All of them: zero, subnormal, the largest; one row each, so that no scale hides another."""
-    store(tmp_path / "own")
+    small_checkpoint(tmp_path / "own")
     path = tmp_path / "own" / "model.safetensors"
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
     tiny = torch.finfo(dtype)
@@ -159,7 +149,7 @@ def damaged(tmp_path):
         save_file(tensors, folder / "model.safetensors")
         return folder
 
-    store(tmp_path / "own")
+    small_checkpoint(tmp_path / "own")
     write_marian(tmp_path / "marian", text_pairs(0, 300))
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -28,19 +28,10 @@ from annotated_transformer.translation.translator import Translator
 from benchmarks.page import SCRIPTS, ids_in_python, varied_lines
 from tools import kernels
 from tools.page_engine import NODE, run_engine
-from toys import OPTIONS, SHAPES, small_model, toy_tokenizer
+from toys import OPTIONS, SHAPES, small_checkpoint, small_model
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 needs_node = pytest.mark.skipif(not NODE, reason="no node on this machine")
-
-
-def store(path, tokenizer=None, **changes):
-    """A small random model as a checkpoint directory."""
-    tokenizer = tokenizer or toy_tokenizer()
-    model = small_model(vocab_size=tokenizer.vocab_size, **changes).float()
-    checkpoint.write_directory(path, model.config, tokenizer)
-    save_weights(path / "model.safetensors", model)
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +83,7 @@ def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbol
     tokenizer = Tokenizer.train(
         sentences, 700, model_type=model_type, symbols=symbols, as_typed=as_typed
     )
-    store(tmp_path / "run", tokenizer)
+    small_checkpoint(tmp_path / "run", tokenizer)
     page = write_page(tmp_path / "run", tmp_path / "page")
     odd = ["(a (b (c)", "\u2581(\u0301 x", "a(b", "there", "the then breathe"]
     odd += ["‘a’ „b“ c\u200bd e\u0301", "\ufeff", "<2source> x"]
@@ -162,7 +153,7 @@ def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
 @needs_node
 def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
     """Rows meet the weights by fours, then one by one; 7 columns fill no group."""
-    store(tmp_path / "run", d_ff=7)
+    small_checkpoint(tmp_path / "run", d_ff=7)
     page, generator = write_page(tmp_path / "run", tmp_path / "page"), random.Random(7)
     width = checkpoint.load_model(tmp_path / "run")[0].config.d_model
     jobs = [
@@ -184,7 +175,7 @@ def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
 )
 def test_every_kind_of_model_has_the_logits_of_python(tmp_path, changes):
     """On sizes that no SIMD register is filled by, with steps, and with every search."""
-    model = with_int8_rows(store(tmp_path / "run", **changes))
+    model = with_int8_rows(small_checkpoint(tmp_path / "run", **changes))
     page = write_page(tmp_path / "run", tmp_path / "page")
     config, generator = model.config, random.Random(6)
     source = [*generator.choices(range(3, config.vocab_size), k=6), config.eos_id]
@@ -224,7 +215,7 @@ def test_every_kind_of_model_has_the_logits_of_python(tmp_path, changes):
 
 @needs_node
 def test_of_equal_logits_the_first_is_chosen(tmp_path):
-    model = store(tmp_path / "run")
+    model = small_checkpoint(tmp_path / "run")
     with torch.no_grad():
         model.embedding.weight.zero_()
     save_weights(tmp_path / "run" / "model.safetensors", model)
@@ -342,7 +333,7 @@ def _without(model, *heads):
 @needs_node
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_head_or_the_positions_can_be_taken_away(tmp_path, bias):
-    model = with_int8_rows(store(tmp_path / "run", bias=bias))
+    model = with_int8_rows(small_checkpoint(tmp_path / "run", bias=bias))
     page = write_page(tmp_path / "run", tmp_path / "page")
     source, target, heads = (
         [5, 9, 7, 4, 2],
@@ -410,10 +401,10 @@ def test_the_products_are_what_their_source_compiles_to(tmp_path):
 
 
 def test_what_a_page_cannot_be_made_of_is_refused_in_one_line(tmp_path):
-    store(tmp_path / "wide", N=1, d_ff=WIDEST + 1)
-    store(tmp_path / "run")
+    small_checkpoint(tmp_path / "wide", N=1, d_ff=WIDEST + 1)
+    small_checkpoint(tmp_path / "run")
     (tmp_path / "run" / "training.safetensors").write_bytes(b"precious")
-    store(tmp_path / "nan")
+    small_checkpoint(tmp_path / "nan")
     nan = small_model(vocab_size=280).float()
     with torch.no_grad():
         nan.encoder.layers[0].feed_forward.W_1.weight[0, 0] = torch.nan
@@ -433,7 +424,7 @@ def test_what_a_page_cannot_be_made_of_is_refused_in_one_line(tmp_path):
 @needs_node
 def test_the_widest_sum_does_not_overflow(tmp_path):
     """All products as large as they can be, in as many columns as there may be."""
-    store(tmp_path / "run", N=1, d_ff=WIDEST)
+    small_checkpoint(tmp_path / "run", N=1, d_ff=WIDEST)
     model, _ = checkpoint.load_model(tmp_path / "run")
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.W_2.weight.fill_(127.0)
