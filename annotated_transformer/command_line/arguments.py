@@ -188,6 +188,8 @@ def _new(verbs: Any) -> None:
     add("pairs", help="UTF-8, plain or .gz: on each line a source, a tab, a target")
     add("--out", required=True, metavar="DIR", help="directory to write")
     add("--book", default="", metavar="URL", help="link to the chapters here")
+    what = "train on every other pair as well, to tell what more pairs would bring"
+    add("--half", action="store_true", help=what)
     _add_quiet(verb)
 
 

@@ -242,7 +242,8 @@ def new(args: Namespace) -> None:
     """Make a translator, a report and a page of a file of pairs, and print where they are."""
     from annotated_transformer.from_pairs.making import make
 
-    print(*make(args.pairs, args.out, progress=not args.quiet, book=args.book), sep="\n")
+    made = make(args.pairs, args.out, progress=not args.quiet, book=args.book, half=args.half)
+    print(*made, sep="\n")
 
 
 def device_of(name: str) -> str:

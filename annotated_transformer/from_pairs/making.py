@@ -48,14 +48,16 @@ def make(
     plan: Plan | None = None,
     progress: bool = True,
     book: str = "",
+    half: bool = False,
 ) -> list[Path]:
     """Make a translator of a file of pairs: the paths of its page, its report and its model.
 
     `out` gets plan.json, run/ (the training run), model/ (the average of its last checkpoints),
     scores.json, report.html and page/. A second call continues where the first was stopped. `plan`
     is `plan_for` the number of training pairs by default; with `book`, the page links to the
-    chapters at this address. Raises ConfigError for what `read_pairs` refuses, and when `out` was
-    begun with other pairs or holds something else.
+    chapters at this address. With `half`, every other pair is trained on in half/ as well, by the
+    same plan, so that the report can say what more pairs would bring. Raises ConfigError for what
+    `read_pairs` refuses, and when `out` was begun with other pairs or holds something else.
     """
     out = Path(out)
     pairs = read_pairs(pairs_file)
@@ -70,9 +72,22 @@ def make(
         average_checkpoints(out / "run", plan.average, out / "model")
         _write(out / "scores.json", _scores(out / "model", splits["train"], splits["test"]))
     scores = read_json(out / "scores.json", MAX_JSON_BYTES)
+    seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
+    fewer = out / "half" / "score.json"
+    if half and not fewer.exists():
+        every_other = splits | {"train": splits["train"][::2]}
+        _train(fewer.parent, plan, every_other, Path(pairs_file).stem, progress)
+        average_checkpoints(fewer.parent / "run", plan.average, fewer.parent / "model")
+        sources, references = map(list, zip(*splits["test"], strict=True))
+        said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
+        _write(fewer, evaluation.bleu(said, references)._asdict())
+    if fewer.exists():
+        scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
     log = read_log(out / "run")
     counts = {name: len(some) for name, some in splits.items()}
-    text = report_page(str(Path(pairs_file).name), counts, plan.to_dict(), log, scores)
+    text = report_page(
+        str(Path(pairs_file).name), counts, plan.to_dict(), log, scores, seconds / 60
+    )
     write_text(out / "report.html", text)
     write_page(out / "model", out / "page", example=splits["test"][0][0], book=book)
     return [out / "page" / "index.html", out / "report.html", out / "model"]

@@ -43,17 +43,27 @@ def report_page(
     plan: dict[str, Any],
     log: Sequence[dict[str, Any]],
     scores: dict[str, Any],
+    minutes: float,
 ) -> str:
     """The report as HTML.
 
     `name` is the file of pairs, `counts` are the pairs of each split, `log` the lines of
-    log.jsonl; `scores` is what `making` writes into scores.json.
+    log.jsonl; `scores` is what `making` writes into scores.json, and "BLEU of half" where that was
+    measured. `minutes` went by from the plan to the scores.
     """
     title = f"A translator made of {escape(name)}"
     about = (
         f"{counts['train']:,} pairs were trained on, {counts['valid']:,} validated on and "
         f"{counts['test']:,} scored on; no sentence of these stands among those of another split. "
-        f"The model has {scores['parameters']:,} parameters and {scores['vocab_size']:,} tokens."
+        f"The model has {scores['parameters']:,} parameters and {scores['vocab_size']:,} tokens. "
+        f"Training and scoring took {max(1, round(minutes)):,} min."
+    )
+    bleu, of_half = scores["scores"]["BLEU"]["score"], scores.get("BLEU of half")
+    more = (
+        "<code>new --half</code> measures it: it trains on every other pair as well."
+        if of_half is None
+        else f"With every other pair the same plan comes to {of_half:.1f} BLEU, with all to "
+        f"{bleu:.1f}. Twice as many pairs may bring about that step again."
     )
     parts = [
         f"<h1>{title}</h1><p>{about}</p>",
@@ -61,6 +71,7 @@ def report_page(
         "server.</p>",
         "<h2>Scores on the test split</h2>",
         _score_table(scores["scores"]),
+        f"<h2>What more pairs would bring</h2><p>{more}</p>",
         "<h2>Loss</h2><p>Nats per token, without label smoothing: training (with dropout) and "
         "validation.</p>",
         curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),

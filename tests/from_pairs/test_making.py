@@ -174,7 +174,7 @@ def test_a_report_shows_foreign_text_as_text():
     log = [{"step": 5, "nll": 3.0}, {"step": 10, "nll": None}, {"step": 10, "valid_nll": 2.5}]
     page = Text()
     page.feed(
-        report_page("mine<x>.tsv", {"train": 7, "valid": 2, "test": 2}, {"N": 3}, log, scores)
+        report_page("mine<x>.tsv", {"train": 7, "valid": 2, "test": 2}, {"N": 3}, log, scores, 4.4)
     )
     text = " ".join(page.text)
     assert page.open == [] and set(page.addresses) == {"data:,", "page/index.html"}
@@ -241,8 +241,15 @@ def test_a_stopped_command_goes_on_and_ends_as_one_that_was_not_stopped(
 def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(making, "plan_for", lambda n: SMALL)
     command = ["new", str(mine), "--out", str(tmp_path / "out"), "--book", "../book/", "--quiet"]
-    assert cli.main(command) == 0 == cli.main(command)
-    printed = capsys.readouterr().out.splitlines()
+    assert cli.main(command) == 0
+    report = tmp_path / "out" / "report.html"
+    assert "took 1 min." in report.read_text() and "new --half" in report.read_text()
+    assert cli.main([*command, "--half"]) == 0
+    half = json.loads((tmp_path / "out" / "half" / "score.json").read_text())["score"]
+    assert f"every other pair the same plan comes to {half:.1f} BLEU" in report.read_text()
+    told = capsys.readouterr()
+    assert "180 training pairs" in told.err and "90 training pairs" in told.err
+    printed = told.out.splitlines()
     ends = ["page/index.html", "report.html", "model"]
     assert printed == [f"{tmp_path / 'out' / end}" for end in ends] * 2
     page = (tmp_path / "out" / "page" / "model.js").read_text(encoding="utf-8")

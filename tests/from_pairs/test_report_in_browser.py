@@ -35,7 +35,7 @@ SCORES = {
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(tmp_path: Path) -> None:
     log = [{"step": step, "nll": 5 - step / 100, "valid_nll": 3.0} for step in (50, 100, 150)]
     counts = {"train": 700, "valid": 20, "test": 20}
-    text = report_page("a-long-name-of-a-file.tsv", counts, {"N": 3}, log, SCORES)
+    text = report_page("a-long-name-of-a-file.tsv", counts, {"N": 3}, log, SCORES, 4.4)
     (tmp_path / "report.html").write_text(text, encoding="utf-8")
     root = "document.documentElement"
     with chromium_page() as page:
