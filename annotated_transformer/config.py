@@ -201,11 +201,10 @@ class TrainConfig(Settings):
     anew in every epoch, into such as people type (`augmentation`). With `both_ways` every pair is
     learned in the other direction as well, behind the token <2source> (Johnson et al. 2017).
     `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to
-    show what they do. `window` is how many pairs are planned at a time (`planning`); 0 is the usual
-    2**20. `optimizer` and `schedule` offer what came
-    later: "adamw" (Loshchilov and Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and
-    a rate that warms up to the same peak, is stable, and falls linearly to 0 in the last
-    `decay_share` of the steps ("wsd", Hu et al. 2024).
+    show what they do. `window` is how many pairs are planned at a time (`planning`). `optimizer`
+    and `schedule` offer what came later: "adamw" (Loshchilov and Hutter 2019), "muon" for the
+    stacks' matrices (Jordan 2024), and a rate that warms up to the same peak, is stable, and falls
+    linearly to 0 in the last `decay_share` of the steps ("wsd", Hu et al. 2024).
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98
@@ -232,7 +231,7 @@ class TrainConfig(Settings):
     both_ways: bool = False
     seed: int = 1
     max_length: int = 256
-    window: int = 0
+    window: int = 2**20
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: bool = False
     log_every: int = 50
@@ -248,6 +247,7 @@ class TrainConfig(Settings):
             "accumulate",
             "warmup_steps",
             "max_length",
+            "window",
             "log_every",
             "validate_every",
             "checkpoint_every",
@@ -262,7 +262,7 @@ class TrainConfig(Settings):
             require(
                 getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}"
             )
-        for name in ("clip_norm", "concatenate", "window"):
+        for name in ("clip_norm", "concatenate"):
             require(
                 getattr(self, name) >= 0.0,
                 f"{name} must not be negative (0 is off), got {getattr(self, name)}",

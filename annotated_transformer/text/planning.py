@@ -18,11 +18,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int, Int32, Int64, UInt64
 
-from annotated_transformer.config import SPECIAL_IDS, SpecialIds
+from annotated_transformer.config import SPECIAL_IDS, SpecialIds, TrainConfig
 from annotated_transformer.errors import require
 from annotated_transformer.text.batching import Batch, TokenPair, make_batch, placeholder_batch
 
-WINDOW = 2**20
+WINDOW = TrainConfig.window
 """Pairs that are planned at a time. Fewer mean more padding: measured with the lengths of sentences
 and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window (LOG.md,
 "Data larger than memory")."""

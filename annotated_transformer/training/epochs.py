@@ -13,7 +13,6 @@ from annotated_transformer.text.augmentation import Augmentation
 from annotated_transformer.text.batching import TextPairs, encode_pairs
 from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.planning import (
-    WINDOW,
     JoinedPairs,
     PairsInMemory,
     PairStore,
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 class TrainingPairs:
     """Text pairs or shards as a run reads them; a call with an epoch returns its pairs.
 
-    `config` is the run's, with `window` filled in. Shards and a list of the same text pairs give
-    the same batches. Raises ConfigError for
+    Shards and a list of the same text pairs give the same batches. Raises ConfigError for
     damaged shards, for those of another vocabulary, and for `bpe_dropout`, `augment` and
     `both_ways` with shards, which hold no text. One process of each machine verifies all shards.
     """
@@ -64,7 +62,7 @@ class TrainingPairs:
             back = [(y, x) for x, y in pairs] if config.both_ways else []
             self.forward = Augmentation(pairs) if config.augment else pairs
             self.back = Augmentation(back) if config.augment and back else back
-        self.config = config.replace(window=config.window or WINDOW)
+        self.config = config
         self.fingerprint = pairs.pairs_sha256 if isinstance(pairs, Shards) else pairs_sha256(pairs)
 
     def __call__(self, epoch: int) -> PairStore:

@@ -27,7 +27,7 @@ from annotated_transformer.fast.packing import (
 )
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, TokenPair
-from annotated_transformer.text.planning import WINDOW, PairStore, token_batches
+from annotated_transformer.text.planning import PairStore, token_batches
 from annotated_transformer.training.distributed.processes import (
     ALONE,
     Processes,
@@ -216,7 +216,7 @@ class TrainingRun:
                 seed=config.seed,
                 epoch=self.epoch,
                 max_length=config.max_length,
-                window=config.window or WINDOW,
+                window=config.window,
                 start=self.n_batches,
                 ids=self.model.config.special_ids,
                 multiple_of=self.multiple_of,
