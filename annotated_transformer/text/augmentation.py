@@ -173,10 +173,12 @@ class Augmentation:
         length = self.random.choice((1, 2, 2, 3, 4, 5, 6)) if is_free else len(run)
         if length == 4 and self.random.random() < 0.5:
             return str(self.random.randint(1000, 2099))
-        two = "".join(self.random.sample("0123456789", 2))
+        if run.startswith("00") and self.random.random() < 0.3:
+            return run  # of 5,000
+        first = self.random.choice("0123456789" if run.startswith("0") else "123456789")
+        two = first + self.random.choice("0123456789")
         digits = self.random.choice((*["0123456789"] * 3, two, two, "0"))
-        first = self.random.choice(digits if run.startswith("0") else "123456789")
-        return first + "".join(self.random.choices(digits + first, k=length - 1))
+        return first + "".join(self.random.choices(digits, k=length - 1))
 
     def name(self) -> str:
         """A new name, of letters that follow each other in names."""
