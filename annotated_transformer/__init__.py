@@ -42,11 +42,8 @@ if TYPE_CHECKING:
     )
     from annotated_transformer.model.transformer import Transformer as Transformer
     from annotated_transformer.text import corpus as corpus
-    from annotated_transformer.text.batching import (
-        Batch as Batch,
-        make_batch as make_batch,
-        token_batches as token_batches,
-    )
+    from annotated_transformer.text.batching import Batch as Batch, make_batch as make_batch
+    from annotated_transformer.text.planning import token_batches as token_batches
     from annotated_transformer.text.tokenizer import Tokenizer as Tokenizer
     from annotated_transformer.training.loop import train as train
     from annotated_transformer.training.loss import (
@@ -90,7 +87,7 @@ _HOME = {
     "Transformer": "model.transformer",
     "Batch": "text.batching",
     "make_batch": "text.batching",
-    "token_batches": "text.batching",
+    "token_batches": "text.planning",
     "Tokenizer": "text.tokenizer",
     "train": "training.loop",
     "TrainingRun": "training.run",

@@ -195,17 +195,16 @@ class TrainConfig(Settings):
     what it meant where it began. In fp16 the loss is scaled, and a step whose gradients overflow is
     skipped: it counts as a step, for the rate too, but not for Adam. Some options for small corpora
     are not the paper's. With `concatenate=1` an epoch has, besides every pair, as many that are two
-    random ones joined (`batching.concatenated`). `bpe_dropout` is the chance that a merge is left
+    random ones joined (`planning.JoinedPairs`). `bpe_dropout` is the chance that a merge is left
     out when the training text is encoded, anew in every epoch; its draws differ from one process to
     the next, so that such a run does not resume bit for bit. With `augment`, pairs are changed,
     anew in every epoch, into such as people type (`augmentation`). With `both_ways` every pair is
     learned in the other direction as well, behind the token <2source> (Johnson et al. 2017).
     `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to
-    show what they do. `window` is how many pairs are planned at a time (`planning`); 0 is all of an
-    epoch, or the usual window where they are in shards. `optimizer` and `schedule` offer what came
-    later: "adamw" (Loshchilov and Hutter 2019), "muon" for the stacks' matrices (Jordan 2024), and
-    a rate that warms up to the same peak, is stable, and falls linearly to 0 in the last
-    `decay_share` of the steps ("wsd", Hu et al. 2024).
+    show what they do. `window` is how many pairs are planned at a time (`planning`). `optimizer`
+    and `schedule` offer what came later: "adamw" (Loshchilov and Hutter 2019), "muon" for the
+    stacks' matrices (Jordan 2024), and a rate that warms up to the same peak, is stable, and falls
+    linearly to 0 in the last `decay_share` of the steps ("wsd", Hu et al. 2024).
 
     >>> TrainConfig(train_steps=2000, warmup_steps=400).beta2
     0.98
@@ -232,7 +231,7 @@ class TrainConfig(Settings):
     both_ways: bool = False
     seed: int = 1
     max_length: int = 256
-    window: int = 0
+    window: int = 2**20
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     compile: bool = False
     log_every: int = 50
@@ -248,6 +247,7 @@ class TrainConfig(Settings):
             "accumulate",
             "warmup_steps",
             "max_length",
+            "window",
             "log_every",
             "validate_every",
             "checkpoint_every",
@@ -262,15 +262,11 @@ class TrainConfig(Settings):
             require(
                 getattr(self, name) > 0.0, f"{name} must be positive, got {getattr(self, name)}"
             )
-        for name in ("clip_norm", "concatenate", "window"):
+        for name in ("clip_norm", "concatenate"):
             require(
                 getattr(self, name) >= 0.0,
                 f"{name} must not be negative (0 is off), got {getattr(self, name)}",
             )
-        require(
-            not (self.both_ways and self.window),
-            f"both_ways needs window=0, which plans an epoch as a whole, got window {self.window}",
-        )
         require(
             self.max_length <= self.max_tokens,
             f"max_length must not exceed max_tokens, got {self.max_length} and {self.max_tokens}",

@@ -38,7 +38,8 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
-from annotated_transformer.text.batching import encode_pairs, token_batches
+from annotated_transformer.text.batching import encode_pairs
+from annotated_transformer.text.planning import token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import as_text, peak_megabytes, write

@@ -399,8 +399,6 @@ for tied_losses, untied_losses in zip(curves["tied"], curves["untied"]):
     assert min(tied_losses) < min(untied_losses) + 0.06  # level or ahead
     assert tied_losses[-1] < untied_losses[-1] - 0.03  # and ahead at the end, with every seed
     assert untied_losses[-1] > min(untied_losses) + 0.03  # which overfits
-for kind, lowest, end in (("tied", 4.85, 4.9), ("untied", 4.93, 5.1)):
-    assert abs(sum(map(min, curves[kind])) / 3 - lowest) < 0.03 and abs(sum(x[-1] for x in curves[kind]) / 3 - end) < 0.05
 assert sum(map(min, curves["tied"])) < sum(map(min, curves["untied"]))
 assert sum(losses[1] for losses in curves["tied"]) > sum(losses[1] for losses in curves["untied"])
 assert round(parameters(ThreeMatrices(small)) / parameters(Transformer(small)), 1) == 1.9

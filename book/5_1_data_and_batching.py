@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 from torch.nn import functional as F
@@ -34,7 +35,7 @@ from lab.experiments.result_file import read_result
 from annotated_transformer.fast.packing import packed_decode
 from lab.display import PALETTE, show, use_style
 from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import group_by_length
+from annotated_transformer.text.planning import group_by_length
 from annotated_transformer.text.parallel_text import fold, split_by_group
 
 use_style()
@@ -533,7 +534,7 @@ for name, batches in (("64 sentences, at random", at_random), ("1,000 tokens, by
 
 # %% tags=["hide-cell"]
 few_lengths = [(2, 3), (9, 8), (3, 2), (10, 10), (2, 2)]
-theirs = group_by_length(few_lengths, 20, random.Random(0))
+theirs = group_by_length(np.array(few_lengths), 20)
 assert [sorted(group) for group in theirs] == [sorted(group) for group in groups_of(few_lengths, 20)]
 assert sum(len(batch.source) for batch in by_length) == len(ids)  # every pair once
 assert max(max(batch.source.numel(), batch.target_in.numel()) for batch in by_length) <= 1000

@@ -19,6 +19,7 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from IPython.display import Markdown, display
 from torch.nn import functional as F
@@ -37,7 +38,7 @@ from annotated_transformer.fast.packing import Packing
 from lab.display import use_style
 from lab.pictures import gpu as gpu_pictures
 from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.batching import group_by_length
+from annotated_transformer.text.planning import group_by_length
 
 use_style()
 
@@ -363,7 +364,7 @@ packing = Packing(torch.arange(8) < torch.tensor([[3], [8], [5]]))
 assert packing.starts.tolist() == [0, 3, 11, 16] and len(packing.positions) == 16 and packing.longest == 8
 rng = random.Random(1)
 lengths = [min(150, max(2, round(rng.lognormvariate(3.1, 0.55)))) for _ in range(10_000)]
-grouped = group_by_length([(L, L) for L in lengths], 4096, random.Random(1))
+grouped = group_by_length(np.array([lengths, lengths]).T, 4096)
 at_random = [range(i, i + 100) for i in range(0, 10_000, 100)]
 padded = {name: sum(len(group) * max(lengths[i] for i in group) for group in groups)
           for name, groups in (("grouped", grouped), ("at random", at_random))}

@@ -169,10 +169,16 @@ class Augmentation:
         return DIGITS.sub(lambda run: other[run[0]], x), DIGITS.sub(lambda run: other[run[0]], y)
 
     def number(self, run: str, is_free: bool) -> str:
+        """A year, any number, one of few digits, which is harder to copy, or a round one."""
         length = self.random.choice((1, 2, 2, 3, 4, 5, 6)) if is_free else len(run)
-        if length == 4 and self.random.random() < 0.7:
+        if length == 4 and self.random.random() < 0.5:
             return str(self.random.randint(1000, 2099))
-        return str(self.random.randint(10 ** (length - 1), 10**length - 1))
+        if run.startswith("00") and self.random.random() < 0.3:
+            return run  # of 5,000
+        first = self.random.choice("0123456789" if run.startswith("0") else "123456789")
+        two = first + self.random.choice("0123456789")
+        digits = self.random.choice((*["0123456789"] * 3, two, two, "0"))
+        return first + "".join(self.random.choices(digits, k=length - 1))
 
     def name(self) -> str:
         """A new name, of letters that follow each other in names."""

@@ -1,10 +1,10 @@
-"""Batching (section 5.1): pairs of similar length, at most `max_tokens` tokens on each side."""
+"""A batch of pairs (section 5.1): ids, padded. `planning` says which pairs make which batch."""
 
 from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -148,87 +148,3 @@ def placeholder_batch(n_tokens: int) -> Batch:
     """A placeholder for a batch that another process computes: only its token count is used."""
     empty = torch.empty(0, 0, dtype=torch.long)
     return Batch(empty, empty, empty, n_tokens)
-
-
-def concatenated(
-    pairs: Sequence[TokenPair], share: float, generator: random.Random
-) -> list[TokenPair]:
-    """Joined pairs x_i x_j with y_i y_j, for random i and j: `share` times as many as `pairs`.
-
-    Where sentences are short, a model learns to stop early and sees little of positions far from
-    bos. Two sentences in a row make a long one (Nguyen, Murray and Chiang 2021,
-    https://aclanthology.org/2021.iwslt-1.33).
-    """
-    first, second = (generator.choices(pairs, k=round(share * len(pairs))) for _ in range(2))
-    return [
-        (array("i", [*x_i, *x_j]), array("i", [*y_i, *y_j]))
-        for (x_i, y_i), (x_j, y_j) in zip(first, second, strict=True)
-    ]
-
-
-def group_by_length(
-    lengths: Sequence[tuple[int, int]], max_tokens: int, generator: random.Random
-) -> list[list[int]]:
-    """Indices of pairs in groups of similar length, whose padded sides fit into `max_tokens`.
-
-    `lengths` counts source and target tokens. Pairs are sorted by target, then source length, ties
-    in random order; a new group begins wherever the next pair would not fit.
-    """
-    order = list(range(len(lengths)))
-    generator.shuffle(order)
-    # By target first, whose padding costs logits too. NumPy's lexsort was
-    # hardly faster (LOG.md, "Batches on the host").
-    order.sort(key=lambda i: lengths[i][::-1])
-    groups: list[list[int]] = []
-    longest = 0
-    for i in order:
-        longest = max(longest, *lengths[i])
-        if not groups or longest * (len(groups[-1]) + 1) > max_tokens:
-            groups.append([])
-            longest = max(lengths[i])
-            sizes = f"{max_tokens} and {longest}"
-            require(
-                longest <= max_tokens, f"max_tokens must hold the longest sentence, got {sizes}"
-            )
-        groups[-1].append(i)
-    return groups
-
-
-def token_batches(
-    pairs: Sequence[TokenPair],
-    max_tokens: int,
-    *,
-    seed: int = 1,
-    epoch: int = 0,
-    shuffle: bool = True,
-    start: int = 0,
-    ids: SpecialIds = SPECIAL_IDS,
-    multiple_of: int = 1,
-    is_wanted: Callable[[], bool] = lambda: True,
-) -> Iterator[Batch]:
-    """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
-
-    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th
-    batch. With `shuffle=False` batches go from short to long. `multiple_of=8` rounds lengths up:
-    a GPU is faster with few shapes, of sizes that its tensor cores take. A sentence that is longer
-    than `max_tokens` only after rounding is a batch of its own. `is_wanted` is called before each
-    batch; where it returns False, the batch is a `placeholder_batch`. Raises ConfigError when a
-    sentence is longer than `max_tokens`.
-
-    >>> pairs = [([5] * n, [6] * n) for n in (1, 2, 3, 4)]
-    >>> [tuple(batch.source.shape) for batch in token_batches(pairs, 12, shuffle=False)]
-    [(3, 4), (1, 5)]
-    """
-
-    def padded(length: int) -> int:
-        return min(_rounded_up(length, multiple_of), max(length, max_tokens))
-
-    generator = random.Random(f"{seed} {epoch}")
-    lengths = [(padded(len(source) + 1), padded(len(target) + 1)) for source, target in pairs]
-    groups = group_by_length(lengths, max_tokens, generator)
-    if shuffle:
-        generator.shuffle(groups)
-    for group in groups[start:]:
-        chosen = [pairs[i] for i in group]
-        n_tokens = sum(len(target) + 1 for _, target in chosen)
-        yield make_batch(chosen, ids, multiple_of) if is_wanted() else placeholder_batch(n_tokens)

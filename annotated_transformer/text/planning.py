@@ -1,10 +1,10 @@
 """Which pairs make which batch (section 5.1), planned from lengths, for data larger than memory.
 
-`batching.token_batches` sorts all pairs of an epoch at once. Here an epoch is *planned* a window
-of pairs at a time, and each group of the plan is *gathered* when its turn comes, so memory does not
-grow with the corpus. The order of an epoch is a permutation that is computed, not stored. Two
-integers, the epoch and the number of batches, say how far a run has come; everything else follows
-from the seed. So each of many processes makes the whole plan, and gathers only its own groups.
+An epoch is *planned* a window of pairs at a time, and each group of the plan is *gathered* when its
+turn comes, so memory does not grow with the corpus. The order of an epoch is a permutation that is
+computed, not stored. Two integers, the epoch and the number of batches, say how far a run has come;
+everything else follows from the seed. So each of many processes makes the whole plan, and gathers
+only its own groups.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int32, Int64, UInt64
+from jaxtyping import Int, Int32, Int64, UInt64
 
-from annotated_transformer.config import SPECIAL_IDS, SpecialIds
+from annotated_transformer.config import SPECIAL_IDS, SpecialIds, TrainConfig
 from annotated_transformer.errors import require
 from annotated_transformer.text.batching import Batch, TokenPair, make_batch, placeholder_batch
 
-WINDOW = 2**20
+WINDOW = TrainConfig.window
 """Pairs that are planned at a time. Fewer mean more padding: measured with the lengths of sentences
 and batches of 25,000 tokens, 2.8 percent are padding, and 7.4 with a quarter of the window (LOG.md,
 "Data larger than memory")."""
@@ -73,8 +73,10 @@ def n_fitting(store: PairStore, max_length: int) -> int:
 class JoinedPairs:
     """A store of n pairs and, behind them, share * n joined ones.
 
-    A joined pair is x_i x_j with y_i y_j, as `batching.concatenated` makes them, but is two indices
-    until it is gathered. The seed and the epoch decide i and j.
+    A joined pair is x_i x_j with y_i y_j, for random i and j that the seed and the epoch decide. It
+    is two indices until it is gathered. Where sentences are short, a model learns to stop early and
+    sees little of positions far from bos; two in a row make a long one (Nguyen, Murray and Chiang
+    2021, https://aclanthology.org/2021.iwslt-1.33).
     """
 
     def __init__(self, store: PairStore, share: float, seed: int, epoch: int) -> None:
@@ -169,21 +171,42 @@ class Group(NamedTuple):
     n_tokens: int
 
 
+def group_by_length(
+    lengths: Int[np.ndarray, "n 2"], max_tokens: int
+) -> list[Int64[np.ndarray, "B"]]:
+    """Rows in groups of similar length, short to long, whose padded sides fit into `max_tokens`.
+
+    `lengths` counts source and target tokens. Rows are sorted by target, then source length, ties
+    in the order given; a new group begins wherever the next row would not fit.
+    """
+    order = np.lexsort((lengths[:, 0], lengths[:, 1]))  # target padding costs logits as well
+    longest = lengths[order].max(axis=1)
+    groups = []
+    start = 0
+    while start < len(order):
+        widest = np.maximum.accumulate(longest[start : start + max_tokens // int(longest[start])])
+        n_rows = int(np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= max_tokens))
+        groups.append(order[start : start + n_rows])
+        start += n_rows
+    return groups
+
+
 def plan(
     store: PairStore,
     max_tokens: int,
     *,
     seed: int = 1,
     epoch: int = 0,
+    shuffle: bool = True,
     max_length: int | None = None,
     window: int = WINDOW,
     multiple_of: int = 1,
 ) -> Iterator[Group]:
     """One epoch as groups of indices, without the ids: every pair once, in a random order.
 
-    Pairs of more than `max_length` tokens on a side, eos counted, are left out (None: `max_tokens`
-    is the limit). Within a window, groups are those of `batching.group_by_length` and come in
-    random order. `multiple_of` is that of `token_batches`.
+    Pairs of more than `max_length` tokens on a side, eos counted, are left out; without it, one
+    that is longer than `max_tokens` is a ConfigError. Within a window, groups are those of
+    `group_by_length` and come in random order. `multiple_of` is that of `token_batches`.
     """
     longest = max_tokens if max_length is None else max_length
     require(window >= 1, f"window must be at least 1, got {window}")
@@ -192,43 +215,36 @@ def plan(
     n = len(store)
     size = -(-n // max(1, -(-n // window)))  # windows of equal size: a short one would pad more
     for first in range(0, n, max(1, size)):
-        indices = permuted(np.arange(first, min(first + size, n)), n, f"{seed} {epoch}")
+        indices = np.arange(first, min(first + size, n))
+        if shuffle:
+            indices = permuted(indices, n, f"{seed} {epoch}")
         lengths = store.lengths(indices) + np.int32(1)
         fits = lengths.max(axis=1) <= longest
+        sizes = f"{max_tokens} and {lengths.max()}"
+        message = f"max_tokens must hold the longest sentence, got {sizes}"
+        require(max_length is not None or bool(fits.all()), message)
         indices = indices[fits]
         lengths = lengths[fits]
         n_targets = lengths[:, 1]  # before they are rounded up: the loss counts real tokens
         if multiple_of > 1:
             rounded = -(-lengths // multiple_of) * multiple_of
             lengths = np.minimum(rounded, np.maximum(lengths, max_tokens)).astype(np.int32)
-        # By target first, whose padding costs logits as well.
-        order = np.lexsort((lengths[:, 0], lengths[:, 1]))
-        groups = _cut(lengths[order].max(axis=1), max_tokens)
-        # From short to long, batches of one length would follow each other all epoch.
-        turns = permuted(np.arange(len(groups)), max(1, len(groups)), f"{seed} {epoch} {first}")
+        groups = group_by_length(lengths, max_tokens)
+        turns = np.arange(len(groups))
+        if shuffle:  # from short to long, batches of one length would follow each other all epoch
+            turns = permuted(turns, max(1, len(groups)), f"{seed} {epoch} {first}")
         for turn in turns.tolist():
-            chosen = order[groups[turn]]
+            chosen = groups[turn]
             yield Group(indices[chosen], int(n_targets[chosen].sum()))
 
 
-def _cut(longest: Int32[np.ndarray, "n"], max_tokens: int) -> list[slice]:
-    """Stretches of rows, each as long as fits into `max_tokens` when padded."""
-    stretches: list[slice] = []
-    start = 0
-    while start < len(longest):
-        widest = np.maximum.accumulate(longest[start : start + max_tokens // int(longest[start])])
-        n_rows = np.count_nonzero(widest * np.arange(1, len(widest) + 1) <= max_tokens)
-        stretches.append(slice(start, start + int(n_rows)))
-        start += int(n_rows)
-    return stretches
-
-
-def planned_batches(
+def token_batches(
     pairs: PairStore | Sequence[TokenPair],
     max_tokens: int,
     *,
     seed: int = 1,
     epoch: int = 0,
+    shuffle: bool = True,
     max_length: int | None = None,
     window: int = WINDOW,
     start: int = 0,
@@ -236,10 +252,19 @@ def planned_batches(
     multiple_of: int = 1,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Batch]:
-    """The batches of `plan`, each gathered when it is asked for.
+    """One epoch: every pair once, in batches of at most `max_tokens` padded tokens on each side.
 
-    `start=k` resumes an epoch after its k-th batch: what comes before is planned again, which takes
-    a third of a second of CPU for a million pairs, and is not gathered.
+    The order depends on `seed` and `epoch` alone, so `start=k` resumes an epoch after its k-th
+    batch: what comes before is planned again, which takes a third of a second of CPU for a million
+    pairs, and is not gathered. With `shuffle=False` batches go from short to long. `multiple_of=8`
+    rounds lengths up: a GPU is faster with few shapes, of sizes that its tensor cores take. A
+    sentence that is longer than `max_tokens` only after rounding is a batch of its own. `is_wanted`
+    is called before each batch; where it returns False, the batch is a `placeholder_batch`.
+    `max_length` and `window` are those of `plan`. Raises ConfigError as `plan` does.
+
+    >>> pairs = [([5] * n, [6] * n) for n in (1, 2, 3, 4)]
+    >>> [tuple(batch.source.shape) for batch in token_batches(pairs, 12, shuffle=False)]
+    [(3, 4), (1, 5)]
     """
     store = pairs if isinstance(pairs, PairStore) else PairsInMemory(pairs)
     groups = plan(
@@ -247,6 +272,7 @@ def planned_batches(
         max_tokens,
         seed=seed,
         epoch=epoch,
+        shuffle=shuffle,
         max_length=max_length,
         window=window,
         multiple_of=multiple_of,

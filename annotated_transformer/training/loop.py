@@ -104,7 +104,7 @@ def train(
     if not resume:
         require_hardware(train_config.precision, torch.device(device))
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
-    run = TrainingRun(model_config, pairs.config, device, processes=processes)
+    run = TrainingRun(model_config, train_config, device, processes=processes)
     train_config = run.config
     run.fingerprint = pairs.fingerprint
     run.vocabulary = tokenizer.sha256

@@ -5,7 +5,7 @@ A resumed run has to get all of that back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from itertools import count
@@ -26,14 +26,15 @@ from annotated_transformer.fast.packing import (
     without_cudnn_attention,
 )
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch
+from annotated_transformer.text.batching import Batch, TokenPair
+from annotated_transformer.text.planning import PairStore, token_batches
 from annotated_transformer.training.distributed.processes import (
     ALONE,
     Processes,
     data_parallel,
     require_parallel,
 )
-from annotated_transformer.training.epochs import EpochPairs, epoch_batches, nothing_to_train_on
+from annotated_transformer.training.epochs import nothing_to_train_on
 from annotated_transformer.training.optimizer import (
     TYPES,
     gradient_scaler,
@@ -194,13 +195,14 @@ class TrainingRun:
             step, config.train_steps, peak, config.warmup_steps, config.decay_share
         )
 
-    def batches(self, epoch_pairs: Callable[[int], EpochPairs]) -> Iterator[Batch]:
+    def batches(
+        self, epoch_pairs: Callable[[int], PairStore | Sequence[TokenPair]]
+    ) -> Iterator[Batch]:
         """The batches of epoch after epoch, from where the counters stand.
 
         `epoch_pairs` gives an epoch's pairs. Of a batch that another process takes, only the number
         of tokens is there (`placeholder_batch`). Raises ConfigError for an epoch without batches.
         """
-        ids = self.model.config.special_ids
         config = self.config
         numbers = count()
 
@@ -208,10 +210,19 @@ class TrainingRun:
             return self.processes.takes(next(numbers) % config.accumulate)
 
         while True:
-            pairs = epoch_pairs(self.epoch)
-            start = self.n_batches
-            multiple = self.multiple_of
-            for batch in epoch_batches(pairs, config, self.epoch, start, ids, multiple, is_wanted):
+            batches = token_batches(
+                epoch_pairs(self.epoch),
+                config.max_tokens,
+                seed=config.seed,
+                epoch=self.epoch,
+                max_length=config.max_length,
+                window=config.window,
+                start=self.n_batches,
+                ids=self.model.config.special_ids,
+                multiple_of=self.multiple_of,
+                is_wanted=is_wanted,
+            )
+            for batch in batches:
                 self.n_batches += 1
                 yield batch
             require(self.n_batches > 0, nothing_to_train_on(config))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -91,6 +92,18 @@ def test_noise_changes_the_source_alone(rule):
         assert all(
             "Tom" in x for (x, _), (old, _) in zip(found, PAIRS, strict=True) if "Tom" in old
         )
+
+
+def test_numbers_of_few_digits_and_round_ones_are_frequent():
+    rules = only("numbers")
+    rules.random = random.Random(1)
+    long = [number for number in (rules.number("", True) for _ in range(900)) if len(number) > 2]
+    few = sum(len(set(number)) <= 2 for number in long)
+    rounds = sum(not number[1:].strip("0") for number in long)
+    assert 0.35 < few / len(long) < 0.75 and rounds > 0.05 * len(long)
+    assert not [number for number in long if number[0] == "0"]
+    groups = [rules.number("000", False) for _ in range(200)]
+    assert 0.1 < groups.count("000") / 200 < 0.4  # 5,000 stays a round number
 
 
 def test_words_and_numbers_are_added():

@@ -7,15 +7,17 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
+from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, SpecialIds
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import group_by_length, token_batches
 from annotated_transformer.text.planning import (
     JoinedPairs,
     PairsInMemory,
+    group_by_length,
     permuted,
     plan,
-    planned_batches,
+    token_batches,
 )
 from toys import random_pairs
 
@@ -29,6 +31,14 @@ def groups(store=STORE, max_tokens=60, **settings):
 
 def as_lists(batches):
     return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
+
+
+def pairs_of(batch):
+    """The pairs a batch was made of, read back from the source and from both targets."""
+    for rows in zip(*(tensor.tolist() for tensor in batch[:3])):
+        x, y, z = ([token for token in row if token != PAD_ID] for row in rows)
+        assert x[-1] == EOS_ID and y[0] == BOS_ID and z[-1] == EOS_ID and y[1:] == z[:-1]
+        yield tuple(x[:-1]), tuple(z[:-1])
 
 
 class Unstored:
@@ -93,26 +103,84 @@ def test_nothing_cannot_be_permuted():
 # The plan
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_pair_comes_once_an_epoch(shuffle):
+    batches = list(token_batches(PAIRS, 60, shuffle=shuffle))
+    seen = Counter(pair for batch in batches for pair in pairs_of(batch))
+    assert seen == Counter((tuple(x), tuple(y)) for x, y in PAIRS)
+    assert sum(batch.n_tokens for batch in batches) == sum(len(y) + 1 for _, y in PAIRS)
+
+
+def test_no_side_exceeds_max_tokens_and_batches_are_full():
+    batches = list(token_batches(PAIRS, 60, shuffle=False))
+    assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
+    for batch, following in itertools.pairwise(batches):
+        next_pair = next(pairs_of(following))
+        longest = max(
+            batch.source.size(1), batch.target_in.size(1), *(len(side) + 1 for side in next_pair)
+        )
+        assert longest * (batch.source.size(0) + 1) > 60  # the next pair would not have fitted
+
+
 @pytest.mark.parametrize("window", [7, 100, 300, 1000])
-def test_every_pair_comes_once_an_epoch(window):
+def test_every_pair_comes_once_an_epoch_in_windows(window):
     for epoch in range(3):
         seen = Counter(i for group in groups(epoch=epoch, window=window) for i in group)
         assert seen == Counter(range(300))
 
 
-def test_a_window_is_a_stretch_of_the_permutation_grouped_as_ever(monkeypatch):
-    """The oracle is the function that groups a whole epoch, told to leave ties as they are."""
-    monkeypatch.setattr(random.Random, "shuffle", lambda self, order: None)
+def grouped_one_by_one(lengths, max_tokens):
+    """The rule of 5.1, in plain Python: sort, and begin a group where the next would not fit."""
+    groups = [[]]
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i][::-1]):
+        longest = max(max(lengths[j]) for j in [*groups[-1], i])
+        if (len(groups[-1]) + 1) * longest > max_tokens:
+            groups.append([])
+        groups[-1].append(i)
+    return groups
+
+
+def test_groups_are_those_of_the_rule_in_plain_python():
+    lengths = [(len(x) + 1, len(y) + 1) for x, y in random_pairs(3, 500, longest=50)]
+    for max_tokens in (51, 60, 400, 10**6):
+        found = group_by_length(np.array(lengths), max_tokens)
+        assert [group.tolist() for group in found] == grouped_one_by_one(lengths, max_tokens)
+
+
+def test_a_window_is_a_stretch_of_the_permutation_in_groups():
     order = permuted(np.arange(300), 300, "5 2").tolist()
     found = groups(seed=5, epoch=2, window=128)
     for first in (0, 100, 200):  # windows of equal size, of at most 128
         stretch = order[first : first + 100]
         lengths = [(len(PAIRS[i][0]) + 1, len(PAIRS[i][1]) + 1) for i in stretch]
-        expected = group_by_length(lengths, 60, random.Random())
+        expected = grouped_one_by_one(lengths, 60)
         here = [found.pop(0) for _ in expected]
         in_order = [[stretch[place] for place in group] for group in expected]
         assert sorted(here) == sorted(in_order) and here != in_order  # they come shuffled
     assert found == []
+
+
+def test_order_depends_on_no_generator_of_torch():
+    def epoch(**which):
+        return as_lists(token_batches(PAIRS, 60, **which))
+
+    torch.manual_seed(1)
+    one = epoch(seed=1, epoch=0)
+    torch.manual_seed(2)
+    assert epoch(seed=1, epoch=0) == one
+    assert epoch(seed=2, epoch=0) != one != epoch(seed=1, epoch=1)
+
+
+def test_shuffling_moves_whole_batches_and_pairs_between_them():
+    lengths = [batch.target_in.size(1) for batch in token_batches(PAIRS, 60)]
+    assert lengths != sorted(lengths)
+    in_order = [batch.target_in.size(1) for batch in token_batches(PAIRS, 60, shuffle=False)]
+    assert in_order == sorted(in_order)
+    epochs = [
+        {frozenset(pairs_of(batch)) for batch in token_batches(PAIRS, 60, epoch=epoch)}
+        for epoch in (0, 1)
+    ]
+    assert epochs[0] != epochs[1]
 
 
 def test_the_order_depends_on_seed_epoch_and_window():
@@ -124,7 +192,7 @@ def test_the_order_depends_on_seed_epoch_and_window():
 
 
 def test_batches_hold_what_the_plan_says_and_the_plan_knows_their_tokens():
-    batches = list(planned_batches(PAIRS, 60, window=100))
+    batches = list(token_batches(PAIRS, 60, window=100))
     planned = list(plan(STORE, 60, window=100))
     assert [batch.n_tokens for batch in batches] == [group.n_tokens for group in planned]
     for batch, group in zip(batches, planned, strict=True):
@@ -133,19 +201,16 @@ def test_batches_hold_what_the_plan_says_and_the_plan_knows_their_tokens():
         assert sources == [PAIRS[i][0] for i in group.indices.tolist()]
 
 
-def test_padding_is_what_it_is_when_the_whole_epoch_is_sorted():
-    pairs = random_pairs(1, 2000, longest=40)
-    padded = [
-        sum(batch.target_in.numel() + batch.source.numel() for batch in batches)
-        for batches in (token_batches(pairs, 400), planned_batches(pairs, 400))
-    ]
-    assert padded[1] < 1.03 * padded[0]
+def test_a_batch_holds_similar_lengths():
+    batches = list(token_batches(random_pairs(1, 2000, longest=40), 400))
+    real = sum(batch.n_tokens for batch in batches)
+    assert real > 0.9 * sum(batch.target_in.numel() for batch in batches)
 
 
 @pytest.mark.parametrize("start", [1, 7, 40])
 def test_an_epoch_resumes_after_any_batch(start):
-    whole = as_lists(planned_batches(PAIRS, 60, seed=4, epoch=3, window=64))
-    rest = planned_batches(PAIRS, 60, seed=4, epoch=3, window=64, start=start)
+    whole = as_lists(token_batches(PAIRS, 60, seed=4, epoch=3, window=64))
+    rest = token_batches(PAIRS, 60, seed=4, epoch=3, window=64, start=start)
     assert as_lists(rest) == whole[start:]
 
 
@@ -165,15 +230,55 @@ def test_pairs_that_are_too_long_are_left_out():
         groups(window=0)
 
 
-def test_lengths_rounded_up_are_those_of_whole_epochs():
-    batches = list(planned_batches(PAIRS, 60, window=64, multiple_of=8))
+def test_lengths_rounded_up_hold_the_same_pairs():
+    batches = list(token_batches(PAIRS, 60, multiple_of=8))
     assert {side.size(1) % 8 for batch in batches for side in batch[:3]} == {0}
+    seen = Counter(pair for batch in batches for pair in pairs_of(batch))
+    assert seen == Counter((tuple(x), tuple(y)) for x, y in PAIRS)
     assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
-    alone = [([4] * 9, [5] * 9), ([6], [7])]  # only rounding makes the first one too long
-    assert sorted(tuple(b.source.shape) for b in planned_batches(alone, 10, multiple_of=8)) == [
-        (1, 8),
-        (1, 16),
+    assert as_lists(token_batches(PAIRS, 60, multiple_of=1)) == as_lists(token_batches(PAIRS, 60))
+
+
+def test_a_sentence_that_only_rounding_makes_too_long_is_a_batch_of_its_own():
+    pairs = [([4] * 9, [5] * 9), ([4] * 8, [5] * 8), ([6], [7])]
+    sizes = [
+        tuple(batch.source.shape)
+        for batch in token_batches(pairs, 10, multiple_of=8, shuffle=False)
     ]
+    assert sizes == [(1, 8), (1, 16), (1, 16)]
+    with pytest.raises(
+        ConfigError, match="max_tokens must hold the longest sentence, got 10 and 11"
+    ):
+        list(token_batches([([4] * 10, [5])], 10, multiple_of=8))
+
+
+@pytest.mark.slow
+def test_lengths_rounded_up_make_few_shapes():
+    """Of the attention over the source: (sentences, target length, source length)."""
+    generator = random.Random(1)
+    pairs = [
+        ([4] * n, [5] * max(1, round(n * generator.uniform(0.7, 1.4))))
+        for n in (round(generator.lognormvariate(3.2, 0.5)) for _ in range(10_000))
+    ]
+    shapes, padded = {}, {}
+    for multiple_of in (1, 8):
+        batches = list(token_batches(pairs, 4096, multiple_of=multiple_of))
+        shapes[multiple_of] = len({(*b.target_in.shape, b.source.size(1)) for b in batches})
+        padded[multiple_of] = sum(b.target_in.numel() + b.source.numel() for b in batches)
+    assert shapes[8] < 0.5 * shapes[1]
+    assert padded[8] < 1.1 * padded[1]
+
+
+def test_a_sentence_longer_than_a_batch_is_named():
+    with pytest.raises(
+        ConfigError, match="max_tokens must hold the longest sentence, got 10 and 13"
+    ):
+        list(token_batches([([3] * 4, [3] * 12)], 10))
+
+
+def test_special_ids_are_the_models():
+    (batch,) = token_batches([([5], [])], 10, ids=SpecialIds(9, 10, 11))
+    assert as_lists([batch]) == [[[[5, 11]], [[10]], [[11]]]]
 
 
 # Joined pairs

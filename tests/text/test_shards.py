@@ -15,7 +15,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import shard_writing
 from annotated_transformer.text.batching import encode_pairs
 from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.planning import planned_batches
+from annotated_transformer.text.planning import token_batches
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -68,7 +68,7 @@ def test_shards_hold_the_pairs_of_a_list(whole):
     lengths = shards.lengths(np.array(chosen)).tolist()
     assert lengths == [[len(side) for side in pairs[i]] for i in chosen]
     for settings in ({}, {"window": 16}, {"window": 25, "multiple_of": 8, "start": 2}):
-        ours, theirs = (planned_batches(some, 60, **settings) for some in (shards, pairs))
+        ours, theirs = (token_batches(some, 60, **settings) for some in (shards, pairs))
         assert as_lists(ours) == as_lists(theirs)
 
 

@@ -24,7 +24,6 @@ from annotated_transformer.checkpoint import weights
 from annotated_transformer.command_line.entry_point import main
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.text.planning import PairsInMemory
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training.distributed.processes import (
@@ -261,12 +260,10 @@ def pretended(rank, n):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("window", [0, 32], ids=["at once", "in windows"])
-def test_64_processes_share_out_a_step_without_a_word(window):
+def test_64_processes_share_out_a_step_without_a_word():
     """Each has the batches that it takes, and knows the number of tokens in those of the others."""
-    model_config, config = toy_run_config(accumulate=128, window=window)
+    model_config, config = toy_run_config(accumulate=128, window=32)
     pairs = encode_pairs(toy_tokenizer(), PAIRS, config.max_length)
-    pairs = PairsInMemory(pairs) if window else pairs
     one = TrainingRun(model_config, config).batches(lambda _: pairs)
     plan = [next(one) for _ in range(256)]  # two steps, and many epochs
     taken = {}

@@ -1,18 +1,17 @@
 """A run on shards is the run on the same pairs in memory, bit for bit, and goes on exactly."""
 
 import json
-import random
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from annotated_transformer.checkpoint.directory import read_config
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import concatenated, encode_pairs, token_batches
-from annotated_transformer.text.planning import WINDOW, planned_batches
+from annotated_transformer.text.batching import encode_pairs
+from annotated_transformer.text.planning import WINDOW, token_batches
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -75,40 +74,40 @@ def test_a_run_goes_on_from_shards_to_lists_and_back(tmp_path, directory):
     assert not [name for name in ours if not torch.equal(ours[name], theirs[name])]
 
 
-def test_shards_are_planned_in_windows_and_lists_only_if_that_is_asked_for(tmp_path, directory):
-    run(tmp_path / "run", Shards(directory), window=0, train_steps=1)
-    assert read_config(tmp_path / "run")["train"]["window"] == WINDOW
-    run(tmp_path / "run", Shards(directory), resume=True, window=0, train_steps=2)
-    run(tmp_path / "lists", PAIRS, window=0, train_steps=1)
-    assert read_config(tmp_path / "lists")["train"]["window"] == 0
-    for out, pairs, window in (("run", PAIRS, 0), ("lists", Shards(directory), 0)):
-        with pytest.raises(ConfigError, match="was trained with another window: it cannot go on"):
-            run(tmp_path / out, pairs, resume=True, window=window, train_steps=3)
+def test_a_run_does_not_go_on_in_another_window(tmp_path, directory):
+    run(tmp_path / "run", Shards(directory), window=WINDOW, train_steps=1)
+    run(tmp_path / "run", PAIRS, resume=True, window=WINDOW, train_steps=2)
+    with pytest.raises(ConfigError, match="was trained with another window: it cannot go on"):
+        run(tmp_path / "run", PAIRS, resume=True, window=32, train_steps=3)
 
 
-def test_the_order_of_lists_is_what_it_was(directory):
-    """That of `token_batches` over all pairs that fit, and joined ones behind them."""
-    _, config = toy_run_config(concatenate=0.5)
+def test_a_run_gets_the_batches_of_an_epoch():
+    config = toy_run_config()[1]
     pairs = encode_pairs(toy_tokenizer(), PAIRS, config.max_length)
-    joined = concatenated(pairs, 0.5, random.Random(f"{3 * 100_003} concatenate"))
-    pairs += [(x, y) for x, y in joined if max(len(x), len(y)) < config.max_length]
-    expected = token_batches(pairs, config.max_tokens, seed=3, epoch=0)
-    training = TrainingRun(*toy_run_config(concatenate=0.5))
-    drawn = training.batches(TrainingPairs(config, toy_tokenizer(), PAIRS))
+    kept = MAX_SENTENCE_TOKENS + 1
+    expected = token_batches(
+        encode_pairs(toy_tokenizer(), PAIRS, kept),
+        config.max_tokens,
+        seed=config.seed,
+        max_length=config.max_length,
+    )
+    drawn = TrainingRun(*toy_run_config()).batches(TrainingPairs(config, toy_tokenizer(), PAIRS))
+    n_seen = 0
     for batch, of_run in zip(expected, drawn):
         assert all(map(torch.equal, batch[:3], of_run[:3]))
+        n_seen += len(batch.source)
+    assert n_seen == len(pairs)
 
 
 def test_a_window_leaves_out_what_is_too_long_for_the_run(directory):
     config = toy_run_config(window=32)[1]
     pairs = encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
     assert len(pairs) == 61
-    batches = planned_batches(Shards(directory), 60, max_length=40, window=32)
+    batches = token_batches(Shards(directory), 60, max_length=config.max_length, window=32)
     assert sum(len(batch.source) for batch in batches) == 60
-    assert TrainingPairs(config, toy_tokenizer(), Shards(directory)).config == config
 
 
-@pytest.mark.parametrize(("name", "window"), [("lists", 0), ("lists", 32), ("shards", 32)])
+@pytest.mark.parametrize(("name", "window"), [("lists", WINDOW), ("lists", 32), ("shards", 32)])
 def test_how_many_pairs_are_left_out_is_said_once(directory, capsys, name, window):
     config = toy_run_config(window=window)[1]
     pairs = TrainingPairs(config, toy_tokenizer(), PAIRS if name == "lists" else Shards(directory))
@@ -158,12 +157,14 @@ def test_pieces_cannot_be_drawn_anew_from_shards(tmp_path, directory):
         run(tmp_path, Shards(directory), bpe_dropout=0.1)
     for name in ("augment", "both_ways"):
         with pytest.raises(ConfigError, match=f"{name} .* must be False with shards, got True"):
-            run(tmp_path, Shards(directory), window=0, **{name: True})
-    with pytest.raises(ConfigError, match="both_ways needs window=0"):
-        TrainConfig(window=5, both_ways=True)
-    with pytest.raises(ConfigError, match="window must not be negative"):
-        TrainConfig(window=-1)
+            run(tmp_path, Shards(directory), **{name: True})
+    with pytest.raises(ConfigError, match="window must be at least 1, got 0"):
+        TrainConfig(window=0)
     run(tmp_path, PAIRS, bpe_dropout=0.1, train_steps=2)
+
+
+def everything(store):
+    return store.gather(np.arange(len(store)))
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def as_typed():
 def test_both_ways_every_pair_is_there_once_each_way_and_joined_within_its_own(as_typed):
     pairs = text_pairs(1, 60)
     config = TrainConfig(both_ways=True, concatenate=1.0, max_length=60, max_tokens=100)
-    found = TrainingPairs(config, as_typed, pairs)(0)
+    found = everything(TrainingPairs(config, as_typed, pairs)(0))
     back = [(x[1:], y) for x, y in found if x[0] == as_typed.back_id]
     there = [(x, y) for x, y in found if x[0] != as_typed.back_id]
     sides = [tuple(map(as_typed.decode, pair)) for pair in there]
@@ -191,5 +192,5 @@ def test_augmented_epochs_differ_and_resume(as_typed):
     config = TrainConfig(augment=True, both_ways=True, max_length=60, max_tokens=100)
     pairs = [(f"Tom has {i} bees", f"Tom hat {i} Bienen") for i in range(60)]
     first, again = (TrainingPairs(config, as_typed, pairs) for _ in range(2))
-    epochs = [first(0), first(1)]
-    assert epochs[0] != epochs[1] and again(1) == epochs[1]
+    epochs = [everything(first(0)), everything(first(1))]
+    assert epochs[0] != epochs[1] and everything(again(1)) == epochs[1]

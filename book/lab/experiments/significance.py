@@ -9,11 +9,11 @@ is taken from Student's t, with the seeds of one configuration, or of many (`blo
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from scipy import stats
@@ -23,7 +23,8 @@ from torch.nn import functional as F
 
 from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TokenPair, group_by_length, make_batch
+from annotated_transformer.text.batching import TokenPair, make_batch
+from annotated_transformer.text.planning import group_by_length
 
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960
@@ -51,11 +52,11 @@ def sentence_nll(
     """
     require(not model.training, "sentence_nll needs a model in eval mode")
     require(len(pairs) > 0, "there are no pairs to score")
-    lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]
-    max_tokens = max(max_tokens, max(map(max, lengths)))
+    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs])
+    max_tokens = max(max_tokens, int(lengths.max()))
     found = torch.zeros(len(pairs), 2, dtype=torch.float64)
     pad_id = model.config.pad_id
-    for group in group_by_length(lengths, max_tokens, random.Random(0)):
+    for group in group_by_length(lengths, max_tokens):
         batch = make_batch([pairs[i] for i in group], model.config.special_ids)
         logits = model(batch.source, batch.target_in).transpose(1, 2)
         nll_BT = F.cross_entropy(logits, batch.target_out, ignore_index=pad_id, reduction="none")
