@@ -195,9 +195,9 @@ class EncoderDecoder(nn.Module):
     def __init__(self, n_symbols, width, attends):
         super().__init__()
         self.attends, self.embedding = attends, nn.Embedding(n_symbols, width)
-        self.encoder, self.decoder = (nn.GRU(width, width, batch_first=True) for _ in range(2))
+        self.encoder = nn.GRU(width, width, batch_first=True)
+        self.decoder = nn.GRU(width, width, batch_first=True)
         self.output = nn.Linear(2 * width if attends else width, n_symbols)
-
     def forward(self, source, target_in):
         memory, last = self.encoder(self.embedding(source))
         states, _ = self.decoder(self.embedding(target_in), last)
@@ -250,11 +250,14 @@ def accuracy_by_position(model, length):
         logits, _ = model(source, target_in)
     return (logits.argmax(dim=-1) == target_out).float().mean(dim=0)
 
-models = {(n, attends): trained(n, attends) for n in (4, 8, 16) for attends in (False, True)}
-accuracy = {key: accuracy_by_position(model, key[0]) for key, model in models.items()}
+models = {(n, attends): trained(n, attends)
+          for n in (4, 8, 16) for attends in (False, True)}
+accuracy = {key: accuracy_by_position(model, key[0])
+            for key, model in models.items()}
 print("length  one vector  with attention")
 for n in (4, 8, 16):
-    print(f"{n:6}  {accuracy[n, False].mean():10.2f}  {accuracy[n, True].mean():14.2f}")
+    without, with_it = accuracy[n, False].mean(), accuracy[n, True].mean()
+    print(f"{n:6}  {without:10.2f}  {with_it:14.2f}")
 
 # %% tags=["hide-cell"]
 assert accuracy[4, False].mean() > 0.8

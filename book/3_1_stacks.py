@@ -47,20 +47,11 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # The **encoder**, on the left, reads the source sentence and gives one vector for each of its tokens, the **memory**. The
 # **decoder**, on the right, reads the memory and the target sentence as far as it is written, and gives one vector for each
 # target position, from which we predict the next token. Each is a **stack** of $N$ layers of the same form, with $N = 6$ in
-# the base model. In the program of [chapter 0](0_one_hour.ipynb) a layer and its frame are these three classes, which
-# this chapter takes line by line:
-
-# %%
-from lab.listing import AddNorm, DecoderLayer, EncoderLayer
-
-show(AddNorm, EncoderLayer, DecoderLayer)
-
-# %% [markdown]
-# `MultiHeadAttention` fetches from other positions ([3.2](3_2_attention.ipynb)), `FeedForward` works on each position
-# alone ([3.3](3_3_feed_forward.ipynb)), and `AddNorm` frames them. A decoder layer has one attention more.
+# the base model. In a layer `MultiHeadAttention` fetches from other positions ([3.2](3_2_attention.ipynb)), `FeedForward`
+# works on each position alone ([3.3](3_3_feed_forward.ipynb)), and `AddNorm` frames both.
 #
 # With $x$ the source, $y$ the target so far, $Y$ the vectors that the decoder gives, and $E$ the embedding matrix, which
-# serves three times, the model is three lines:
+# serves three times, the model is three equations:
 #
 # $$
 # \begin{aligned}
@@ -69,19 +60,23 @@ show(AddNorm, EncoderLayer, DecoderLayer)
 # P(y_{t+1} \mid y_{\le t}, x) &= \mathrm{softmax}(Y_t\, E^\top)
 # \end{aligned}
 # $$ (st-model)
+#
+# In the program of [chapter 0](0_one_hour.ipynb) they are two masks, one loop for each stack, and the product with
+# $E^\top$:
 
 # %%
 show(listing.Transformer.forward)
 
 # %% [markdown]
-# Two masks, one loop for each stack, and the product with $E^\top$. We follow a batch of two sentences through a model of two layers, with a different size for each axis. Every sub-layer
+# We follow a batch of two sentences through a model of two layers, with a different size for each axis. Every sub-layer
 # and both embeddings give vectors of $d_{\mathrm{model}}$ entries, so that they can be added.
 
-# %% tags=["row-S14", "row-S5", "row-F1", "row-F13"]
+# %%
 torch.manual_seed(0)
 small = ModelConfig(vocab_size=23, N=2, d_model=12, d_ff=20, h=3)
 model = Transformer(small).double().eval()
-source = torch.tensor([[4, 5, 6, 7, 8, 9, 2], [10, 11, 12, 2, 0, 0, 0]])  # 0 is padding
+source = torch.tensor([[4, 5, 6, 7, 8, 9, 2],
+                       [10, 11, 12, 2, 0, 0, 0]])  # 0 is padding
 target_in = torch.tensor([[1, 13, 14, 15, 16], [1, 17, 18, 19, 20]])
 
 mask = model.source_mask(source)
@@ -89,8 +84,11 @@ memory = model.encode(source)
 decoded = model.decode(target_in, memory, mask)
 logits = decoded @ model.embedding.weight.T
 print(equal(listing_of(model).double()(source, target_in), logits))
-shapes = {"source": source, "memory": memory, "target": target_in, "decoded": decoded, "logits": logits}
-print(*(f"{name:8} {tuple(tensor.shape)}" for name, tensor in shapes.items()), sep="\n")
+for name, x in (("source", source), ("memory", memory), ("target", target_in),
+                ("decoded", decoded), ("logits", logits)):
+    print(f"{name:8} {tuple(x.shape)}")
+
+# %% tags=["row-S14", "row-S5", "row-F1", "row-F13", "hide-cell"]
 assert memory.shape == (2, 7, 12) and decoded.shape == (2, 5, 12) and logits.shape == (2, 5, 23)
 assert_close(logits, model(source, target_in))
 
@@ -107,8 +105,8 @@ assert_close(logits, model(source, target_in))
 # \qquad \sigma^2 = \frac{1}{d} \sum_{c=1}^{d} (x_c - \mu)^2
 # $$ (st-layer-norm)
 #
-# In `AddNorm` it is PyTorch's `nn.LayerNorm`. Each position is normalised by itself. The vector $(1, 2, 3, 6)$ has the mean 3 and the variance
-# $(4 + 1 + 0 + 9)/4 = 3.5$.
+# In PyTorch it is `nn.LayerNorm`. Each position is normalised by itself. The vector $(1, 2, 3, 6)$ has the mean 3 and the
+# variance $(4 + 1 + 0 + 9)/4 = 3.5$.
 
 # %% tags=["row-E8"]
 x = torch.tensor([1.0, 2.0, 3.0, 6.0])
@@ -166,13 +164,15 @@ assert (nn.LayerNorm(4).eps, TrainConfig().adam_eps, TrainConfig().eps_ls) == (1
 
 # %%
 def batch_norm(x):
-    return (x - x.mean(dim=(0, 1))) / (x.var(dim=(0, 1), correction=0) + 1e-5).sqrt()
+    mean, variance = x.mean(dim=(0, 1)), x.var(dim=(0, 1), correction=0)
+    return (x - mean) / (variance + 1e-5).sqrt()
 
 torch.manual_seed(0)
 x = torch.randn(2, 5, 12)
 changed = x.clone()
 changed[1, 4, 0] += 1
-for name, norm in (("layer norm", nn.LayerNorm(12)), ("batch norm", batch_norm)):
+norms = {"layer norm": nn.LayerNorm(12), "batch norm": batch_norm}
+for name, norm in norms.items():
     moved = (norm(changed) - norm(x)).abs().amax(dim=-1) > 1e-6
     print(name, moved.int().tolist())
 
@@ -192,13 +192,22 @@ for name, norm in (("layer norm", nn.LayerNorm(12)), ("batch norm", batch_norm))
 # \mathrm{AddNorm}(x) = \mathrm{LayerNorm}\big(x + \mathrm{Dropout}(\mathrm{Sublayer}(x))\big)
 # $$ (st-post-norm)
 #
-# Since the normalisation comes *after* the sum, this is called **post-norm**. In `AddNorm`, `answer` is the sub-layer's
-# output, and `forward` is this equation. The sums form one path from the bottom of a stack to its top, today called the
-# **residual stream**, to which each sub-layer adds. The package's [`AddNorm`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/stacks.py) gets the sub-layer itself,
-# as a function, so that it can also normalise what goes in (pre-norm, below):
+# Since the normalisation comes *after* the sum, this is called **post-norm**. The sums form one path from the bottom of a
+# stack to its top, today called the **residual stream**, to which each sub-layer adds. In the listing, `answer` is the
+# sub-layer's output:
 
 # %%
-theirs, x, answer = stacks.AddNorm(12, p_drop=0.0, norm="post"), torch.randn(2, 5, 12), torch.randn(2, 5, 12)
+from lab.listing import AddNorm, DecoderLayer, EncoderLayer
+
+show(AddNorm)
+
+# %% [markdown]
+# The package's [`AddNorm`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/stacks.py)
+# gets the sub-layer itself, as a function, so that it can also normalise what goes in (pre-norm, below):
+
+# %%
+theirs = stacks.AddNorm(12, p_drop=0.0, norm="post")
+x, answer = torch.randn(2, 2, 5, 12)
 ours = with_weights(AddNorm(12, p_drop=0.0), theirs)
 print(equal(ours(x, answer), theirs(x, lambda x: answer)))
 
@@ -211,13 +220,14 @@ print(equal(ours(x, answer), theirs(x, lambda x: answer)))
 # %% tags=["row-E8", "row-L0"]
 add_norm = AddNorm(d_model=6, p_drop=0.5)
 add_norm.norm = nn.Identity()
-x = torch.randn(100, 50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 torch.manual_seed(0)
+x = torch.randn(100, 50, 6, dtype=torch.float64)
 once = (add_norm(x, torch.ones_like(x)) - x).round()
 twice = (add_norm(x, F.dropout(torch.ones_like(x), p=0.5)) - x).round()
-print(f"values added: {once.unique().tolist()}, kept {(once > 0).double().mean():.2f}")
-print(f"dropped twice: kept {(twice > 0).double().mean():.2f}")
-assert once.unique().tolist() == [0, 2] and 0.22 < (twice > 0).double().mean() < 0.28
+kept, kept_twice = ((each > 0).double().mean() for each in (once, twice))
+print(f"values added: {once.unique().tolist()}, kept {kept:.2f}")
+print(f"dropped twice: kept {kept_twice:.2f}")
+assert once.unique().tolist() == [0, 2] and 0.22 < kept_twice < 0.28
 
 # %% tags=["row-E8", "row-L0", "hide-cell"]
 add_norm = stacks.AddNorm(d_model=6, p_drop=0.5, norm="post").double().eval()
@@ -229,7 +239,7 @@ centred = total - total.mean(dim=-1, keepdim=True)
 by_hand = gain * centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() + bias
 assert_close(add_norm(x, torch.sin), by_hand)
 assert_close(add_norm(x, torch.sin), F.layer_norm(total, [6], gain, bias))
-assert 0.47 < (once > 0).double().mean() < 0.53
+assert 0.47 < kept < 0.53
 
 # %% tags=["hide-cell"]
 six_layers, calls = Transformer(ModelConfig.base(vocab_size=23, d_model=16, d_ff=32)).train(), []
@@ -245,7 +255,8 @@ assert (len(dropouts), len(calls)) == (31, 32)
 # What is the residual connection good for? We send random vectors through six untrained layers, with it and without it,
 # and watch how *alike* the tokens become: the mean cosine between two tokens' vectors is 0 for unrelated vectors and 1 for
 # copies. With it we try two kinds of initial values: Glorot's, as in the authors' code, and smaller ones ({ref}`below
-# <st-initial-values>`). As a control, each sub-layer also stands alone.
+# <st-initial-values>`). As a control, each sub-layer also stands alone. Each row is the mean of five random models, with
+# the smallest and the largest of them after six layers.
 
 # %% tags=["hide-cell"]
 def similarity(x):
@@ -259,8 +270,8 @@ def without_residual(layer, x, attention=True, feed_forward=True):
     return F.layer_norm(layer.feed_forward(x), x.shape[-1:]) if feed_forward else x
 
 # %% tags=["hide-cell"]
-def untrained_layers(initialization):
-    torch.manual_seed(0)
+def untrained_layers(initialization, seed):
+    torch.manual_seed(seed)
     config = ModelConfig(vocab_size=23, N=6, d_model=64, d_ff=256, h=4, initialization=initialization)
     return Transformer(config).eval().encoder.layers, F.layer_norm(torch.randn(20, 12, 64), [64])
 
@@ -275,28 +286,34 @@ WAYS = {
 # %%
 curves = {}
 for name, (initialization, way) in WAYS.items():
-    layers, x = untrained_layers(initialization)
-    curves[name] = [similarity(x)]
-    for layer in layers:
-        x = way(layer, x)
-        curves[name].append(similarity(x))
-    print(f"{name:26}" + "  ".join(f"{value:.2f}" for value in curves[name]))
+    drawn = torch.zeros(5, 7)
+    for seed in range(5):
+        layers, x = untrained_layers(initialization, seed)
+        drawn[seed, 0] = similarity(x)
+        for number, layer in enumerate(layers, 1):
+            x = way(layer, x)
+            drawn[seed, number] = similarity(x)
+    curves[name] = drawn
+    print(f"{name:26}" + "  ".join(f"{mean:.2f}" for mean in drawn.mean(dim=0)),
+          f"({drawn[:, -1].min():.2f} to {drawn[:, -1].max():.2f})")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of the mean cosine between tokens after 0 to 6 layers. Without the residual connection it jumps to 0.58 after one layer and to 1 after three; attention alone rises more slowly, the feed-forward network alone least. With the residual connection and Glorot's values it rises steadily from 0.12 after one layer to 0.91 after six. With it and the scaled values it stays below 0.03."}, "figure": {"caption": "How alike the tokens of a random sentence become in six untrained layers. Measured here.", "name": "fig-st-residual"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of the mean cosine between tokens after 0 to 6 layers. Without the residual connection it jumps to 0.60 after one layer and to 1 after three; attention alone rises more slowly, the feed-forward network alone least. With the residual connection and Glorot's values it rises steadily from 0.13 after one layer to 0.89 after six. With it and the scaled values it stays below 0.03."}, "figure": {"caption": "How alike the tokens of a random sentence become in six untrained layers, the mean of five models. Measured here.", "name": "fig-st-residual"}}
 figure, ax = plt.subplots(figsize=(5.2, 2.7), layout="constrained")
 for (name, values), style in zip(curves.items(), ("o-", "s--", "^:", "v-", "x-")):
-    ax.plot(values, style, label=name)
-ax.set(xlabel="layers", ylabel="mean cosine")
+    ax.plot(values.mean(dim=0), style, label=name)
+ax.set(xlabel="layers", ylabel="mean cosine", title="without a path around: all alike")
 figure.legend(fontsize=8, loc="outside right upper")
 plt.show()
-ends = {name: values[-1] for name, values in curves.items()}
-assert ends["residual, scaled values"] < 0.1 < 0.8 < ends["residual, Glorot's values"] < ends["no residual"]
-assert ends["feed-forward alone"] < ends["attention alone"]
+ends = {name: (values[:, -1].min(), values[:, -1].max()) for name, values in curves.items()}
+assert ends["residual, scaled values"][1] < 0.1 < 0.7 < ends["residual, Glorot's values"][0]
+assert max(ends["residual, Glorot's values"][1], ends["feed-forward alone"][1]) < 0.99 < ends["no residual"][0]
+assert ends["attention alone"][0] > 0.99 and curves["no residual"][:, 3].min() > 0.98
 
 # %% [markdown]
 # Attention takes means, and means of means are all alike: alone it makes tokens more alike than the feed-forward network
-# does. Without the path around them, all tokens have practically the same vector after three layers; {cite:t}`dong2021attention` prove this for stacks of attention alone. The residual connection
-# only slows this with Glorot's values. With the scaled ones, whose sub-layers add little at first, it prevents it.
+# does. Without the path around them, all tokens have practically the same vector after three layers;
+# {cite:t}`dong2021attention` prove this for stacks of attention alone. The residual connection only slows this with
+# Glorot's values. With the scaled ones, whose sub-layers add little at first, it prevents it.
 #
 # ## The encoder layer and its stack
 #
@@ -318,9 +335,14 @@ assert ends["feed-forward alone"] < ends["attention alone"]
 # The encoder is $N$ such layers in a row, $\mathrm{Encoder}(x) = f_{\theta_N}(\cdots f_{\theta_2}(f_{\theta_1}(x)) \cdots)$.
 # The paper's "stack of $N = 6$ identical layers" means identical in *form*: each layer has weights $\theta_n$ of its own.
 #
-# In `EncoderLayer.forward` the two equations are two lines, and the stack is the loop of `Transformer.forward`. The mask
-# hides padding from the attention. The package's layer, in [`stacks.py`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/stacks.py), has caches, packed rows and
-# options besides; with the same weights it gives the same numbers:
+# In the listing the two equations are two lines, and the mask hides padding:
+
+# %%
+show(EncoderLayer)
+
+# %% [markdown]
+# The package's layer, in [`stacks.py`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/stacks.py),
+# has caches, packed rows and options besides; with the same weights it gives the same numbers:
 
 # %%
 theirs = model.encoder.layers[0]
@@ -374,10 +396,13 @@ assert memory.shape == (2, 7, 12)
 with torch.device("meta"):  # shapes without numbers
     base = Transformer(ModelConfig.base(vocab_size=37_000))
     slip = nn.ModuleList([EncoderLayer(512, 2048, 8, 0.1)] * 6)
-for name, layers in (("encoder", base.encoder.layers), ("decoder", base.decoder.layers), ("[layer] * 6", slip)):
-    tensors = {id(weight): weight.numel() for layer in layers for weight in layer.parameters()}
-    print(f"{name:11} {len(layers)} layers, {len(tensors):2d} tensors, {sum(tensors.values()):10,} parameters")
-assert len({id(weight) for weight in base.parameters()}) == 1 + 6 * (4 + 4 + 2 * 2) + 6 * (2 * 4 + 4 + 3 * 2)
+for name, layers in (("encoder", base.encoder.layers),
+                     ("decoder", base.decoder.layers), ("[layer] * 6", slip)):
+    sizes = {id(weight): weight.numel() for weight in layers.parameters()}
+    print(f"{name:11} {len(layers)} layers, {len(sizes):2d} tensors, "
+          f"{sum(sizes.values()):10,} parameters")
+n_tensors = len({id(weight) for weight in base.parameters()})
+assert n_tensors == 1 + 6 * (4 + 4 + 2 * 2) + 6 * (2 * 4 + 4 + 3 * 2)
 
 # %% tags=["row-S3", "hide-cell"]
 torch.manual_seed(0)
@@ -407,7 +432,10 @@ assert not torch.equal(ours[0].feed_forward.W_1.weight, ours[1].feed_forward.W_1
 # In the second line the queries come from the target, the keys and values from the source: the only place where the two
 # sentences meet. All decoder layers read the *same* memory, the output of the *last* encoder layer.
 #
-# `DecoderLayer.forward` has a line for each.
+# The listing has a line for each.
+
+# %%
+show(DecoderLayer)
 
 # %%
 theirs, y = model.decoder.layers[0], model.embed(target_in)
@@ -493,6 +521,8 @@ assert torch.equal(reach_target, torch.ones(5, 5, dtype=torch.bool).tril())
 assert reach_source[:, :4].all() and not reach_source[:, 4:].any()
 figure, axes = plt.subplots(1, 2, figsize=(5.6, 2.4), layout="constrained")
 panels = (reach_source, "source position"), (reach_target, "position in target_in")
+axes[0].set_title("all real source tokens")
+axes[1].set_title("the target up to there")
 for ax, (reached, label) in zip(axes, panels):
     ax.imshow(reached)
     ax.set(xlabel=label, ylabel="logits at", xticks=range(reached.size(1)), yticks=range(5))
@@ -516,7 +546,7 @@ plt.show()
 # through the decoder compute all $T$ terms, each blind to what follows. Feeding the true tokens instead of the model's own
 # is called **teacher forcing**. In translation we have to choose the first token before we can compute the second term.
 # `Transformer.step` computes one more position and keeps the keys and values of the earlier ones in a cache;
-# [chapter 6.1](6_1_translation.ipynb) shows how. Both ways must give the same probability of the sentence. We also try a
+# [chapter 6.1](6_1_translation.ipynb) shows how. Both ways must give the same $\log P$, token by token. We also try a
 # typical mistake: a new token is a sentence of length 1, and a careless program gives it position 0 each time.
 
 # %%
@@ -530,10 +560,11 @@ def in_steps(forget_position=False):
     return torch.cat(columns, dim=1)
 
 with torch.no_grad():
-    ways = {"at once": model(source, target_in), "one by one": in_steps(), "position 0": in_steps(True)}
+    ways = {"at once": model(source, target_in), "one by one": in_steps(),
+            "position 0": in_steps(forget_position=True)}
 for name, logits in ways.items():
-    log_p = logits.log_softmax(dim=-1).gather(2, target_out[..., None]).sum(dim=(1, 2))
-    print(f"{name:11} log P of the two sentences: {log_p.numpy().round(4)}")
+    log_p = logits.log_softmax(-1).gather(2, target_out[..., None])[0, :, 0]
+    print(f"{name:11}", log_p.numpy().round(3), f"sum {log_p.sum():.3f}")
 
 # %% tags=["row-E17", "hide-cell"]
 assert_close(ways["one by one"], ways["at once"])
@@ -544,8 +575,8 @@ log_p = ways["one by one"].log_softmax(dim=-1).gather(2, target_out[..., None]).
 assert_close(log_p, -loss)
 
 # %% [markdown]
-# The faulty version runs. It gets the first position right and all others wrong. "Steps equal one pass" is a test that every decoder
-# needs.
+# The faulty version runs. It gets the first position right and all others wrong. "Steps equal one pass" is a test that
+# every decoder needs.
 #
 # ## Post-norm and pre-norm
 #
@@ -564,13 +595,15 @@ assert_close(log_p, -loss)
 # In pre-norm the path from bottom to top is a plain sum, and one more layer norm follows at the end of the stack. Many
 # later models are built that way, and so is the later default of the authors' own code, tensor2tensor
 # {cite}`vaswani2018tensor2tensor`. Harvard's Annotated Transformer describes post-norm and runs pre-norm, so here is a
-# test that tells them apart. As initialised, the output of a post-norm layer has mean 0 and variance 1 at every position; the output
-# of a pre-norm layer does not.
+# test that tells them apart. As initialised, the output of a post-norm layer has mean 0 and variance 1 at every position;
+# the output of a pre-norm layer does not.
 
 # %% tags=["row-S15"]
 def looks_post_norm(layer_output):
-    mean, variance = layer_output.mean(dim=-1), layer_output.var(dim=-1, correction=0)
-    return bool((mean.abs() < 1e-3).all() and ((variance - 1).abs() < 1e-3).all())
+    mean = layer_output.mean(dim=-1)
+    variance = layer_output.var(dim=-1, correction=0)
+    off = torch.stack([mean, variance - 1]).abs()
+    return bool((off < 1e-3).all())
 
 x = 3 * torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
 for norm in ("post", "pre"):
@@ -600,22 +633,25 @@ for norm, last in (("pre", nn.LayerNorm), ("post", nn.Identity)):
 # \beta = \begin{cases} (8N)^{-1/4} & \text{for } W^V, W^O, W_1, W_2 \\ 1 & \text{for } W^Q, W^K \end{cases}
 # $$ (st-glorot)
 #
-# These four matrices are the way *through* a sub-layer: they shrink its output, so that at first $x$ dominates the sum
-# $x + \mathrm{Sublayer}(x)$. {cite:t}`wang2022deepnet` derive it for single stacks of $N$ layers, together with a factor
+# A sub-layer's output passes *through* these four matrices, so that with smaller ones $x$ dominates the sum
+# $x + \mathrm{Sublayer}(x)$ at first. {cite:t}`wang2022deepnet` derive it for single stacks of $N$ layers, together with a factor
 # $(2N)^{1/4}$ on $x$ that we leave out. (The listing as it stands keeps the default of `nn.Linear`, which is neither.)
 
 # %%
+THROUGH = ("W_V.weight", "W_O.weight", "W_1.weight", "W_2.weight")
+
 def initialise(model, beta=1.0):
     for name, weight in model.named_parameters():
-        if name.split(".")[-2:-1] in (["W_V"], ["W_O"], ["W_1"], ["W_2"]) and weight.dim() == 2:
+        if name.endswith(THROUGH):
             nn.init.xavier_uniform_(weight, gain=beta)
-        elif name.split(".")[-2:-1] in (["W_Q"], ["W_K"]):
+        elif name.endswith(("W_Q.weight", "W_K.weight")):
             nn.init.xavier_uniform_(weight)
 
 program = listing.Transformer(vocab_size=23, N=6, d_model=128, d_ff=512, h=4)
 for name, beta in (("Glorot", 1.0), ("scaled", 48**-0.25)):
     initialise(program, beta)
-    print(f"{name}: standard deviation of W_V {program.encoder[0].self_attention.W_V.weight.std():.3f}")
+    W_V = program.encoder[0].self_attention.W_V.weight
+    print(f"{name}: standard deviation of W_V {W_V.std():.3f}")
 
 # %% tags=["row-S19", "hide-cell"]
 for initialization in ("scaled", "glorot"):
@@ -650,7 +686,7 @@ def without_norm(model):
 
 def small_config(norm, initialization):
     return ModelConfig(vocab_size=13, N=6, d_model=32, d_ff=64, h=2, p_drop=0.0,
-                       norm="post" if norm == "none" else norm, initialization=initialization)
+                       norm="post" if norm == "no" else norm, initialization=initialization)
 
 # %% tags=["hide-cell"]
 def gradients_at_start(norm, initialization):
@@ -670,7 +706,7 @@ def losses(norm, initialization, warm_up, seed):
     peak = 0.004 * math.sqrt(32 * 100)  # equation 3 is 1 / sqrt(d_model * warmup_steps) at its peak
     run = TrainingRun(small_config(norm, initialization), TrainConfig(
         warm_up=warm_up, warmup_steps=100, lr_factor=peak, eps_ls=0, seed=seed))
-    if norm == "none":
+    if norm == "no":
         without_norm(run.model)
     generator, found = torch.Generator().manual_seed(seed), []
     for _ in range(200):
@@ -679,39 +715,40 @@ def losses(norm, initialization, warm_up, seed):
     return torch.tensor(found)
 
 # %% tags=["nbval-ignore-output"]
-kinds = {"post-norm, Glorot": ("post", "glorot"), "pre-norm, Glorot": ("pre", "glorot"),
-         "post-norm, scaled": ("post", "scaled")}
-at_start = {name: gradients_at_start(*kind) for name, kind in kinds.items()}
-runs = {name: [losses(*kind, False, seed) for seed in range(3)] for name, kind in kinds.items()}
-for name, kind in (("post-norm, Glorot, warm-up", ("post", "glorot")), ("no norm, Glorot, warm-up", ("none", "glorot")),
-                   ("no norm, scaled, warm-up", ("none", "scaled"))):
-    runs[name] = [losses(*kind, True, seed) for seed in range(3)]
-ratio = {name: (norms[-1] / norms[0]).item() for name, norms in at_start.items()}
-last = {name: [found[-20:].mean().item() for found in seeds] for name, seeds in runs.items()}
-for name, ends in last.items():
-    top = f"  gradient of layer 6 / layer 1: {ratio[name]:.1f}" if name in ratio else ""
-    print(f"{name:27} loss at the end", *(f"{end:6.2f}" for end in ends), top)
+runs, last = {}, {}
+for norm, values, warm_up in (
+        ("post", "glorot", False), ("pre", "glorot", False),
+        ("post", "scaled", False), ("post", "glorot", True),
+        ("post", "scaled", True), ("no", "glorot", True),
+        ("no", "scaled", True)):
+    name = f"{norm} norm, {values}" + (", warm-up" if warm_up else "")
+    runs[name] = [losses(norm, values, warm_up, seed) for seed in range(3)]
+    last[name] = [run[-20:].mean().item() for run in runs[name]]
+    print(f"{name:26} loss at the end", *(f"{end:6.2f}" for end in last[name]))
 
 # %% tags=["row-X10", "row-S15", "hide-cell"]
-assert ratio["post-norm, Glorot"] > 3
-assert ratio["pre-norm, Glorot"] < 1 and 0.7 < ratio["post-norm, scaled"] < 1.3
-assert min(last["post-norm, Glorot"]) > 1.5 and min(last["post-norm, Glorot, warm-up"]) > 0.8
-assert max(last["pre-norm, Glorot"] + last["post-norm, scaled"]) < 0.7
-assert min(last["no norm, Glorot, warm-up"]) > 4 and max(last["no norm, scaled, warm-up"]) < 0.7
+at_start = [gradients_at_start(*kind) for kind in (("post", "glorot"), ("pre", "glorot"), ("post", "scaled"))]
+of_post, of_pre, of_scaled = (norms[-1] / norms[0] for norms in at_start)
+assert of_post > 3 and of_pre < 1 and 0.7 < of_scaled < 1.3
+cold, warm = last["post norm, glorot"], last["post norm, glorot, warm-up"]
+assert min(cold) > 1.5 and min(warm) > 0.8 and max(warm) < min(cold)
+assert max(last["pre norm, glorot"] + last["post norm, scaled"] + last["post norm, scaled, warm-up"]) < 0.7
+assert min(last["no norm, glorot, warm-up"]) > 4
+assert max(last["no norm, scaled, warm-up"]) < min(last["post norm, scaled, warm-up"])
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts. Left, the gradient norm of decoder layers 1 to 6 at the start: post-norm with Glorot's values rises steeply, to several times its first value; pre-norm with the same values falls gently; post-norm with scaled values is level. Right, training loss over 200 steps, three thin lines for each kind, with a grey line for guessing at 2.05 nats: post-norm with Glorot's values and no warm-up ends near the grey line, with warm-up between 1.5 and 2, pre-norm and post-norm with scaled values near 0."}, "figure": {"caption": "Left: gradients before the first update, the mean of four random models. Right: loss on the copy task, smoothed over ten steps, three seeds each. Measured here.", "name": "fig-st-training"}}
-figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.2), layout="constrained")
-for norms, style in zip(at_start.values(), ("o-", "s--", "^:")):
+figure, (left, right) = plt.subplots(1, 2, figsize=(6, 2.9), layout="constrained")
+for norms, style in zip(at_start, ("o-", "s--", "^:")):
     left.plot(range(1, 7), norms, style)
-left.set(xlabel="decoder layer", ylabel="norm of the gradient", ylim=(0, None))
+left.set(title="uneven with post-norm and Glorot", xlabel="decoder layer", ylabel="norm of the gradient", ylim=(0, None))
 for number, (name, style) in enumerate(zip(list(runs)[:4], ("-", "--", ":", "-."))):
     for seed, found in enumerate(runs[name]):
         right.plot(range(10, 201), found.unfold(0, 10, 1).mean(dim=1), style, linewidth=1,
                    color=PALETTE[number], label=None if seed else name)
 guessing = 8 / 9 * math.log(10)  # eight random symbols of ten, and an end mark that is no surprise
 right.axhline(guessing, color="0.6", linewidth=1)
-right.text(200, guessing + 0.05, "guessing", ha="right", va="bottom", color="0.4", fontsize=8)
-right.set(xlabel="step", ylabel="nats per token", ylim=(0, 3.4))
+right.text(200, guessing - 0.19, "guessing", ha="right", va="bottom", color="0.4", fontsize=8)
+right.set(title="and there slow to learn", xlabel="step", ylabel="nats per token", ylim=(0, 3.4))
 figure.legend(fontsize=8, loc="outside lower center", ncols=2)
 plt.show()
 
@@ -722,9 +759,10 @@ plt.show()
 # that what counts at the start is how much of each sum is the old $x$; {cite:t}`liu2020understanding` argue in the same
 # direction.
 #
-# And what does the norm do for the speed of learning? Without it, Glorot's sub-layers add up to numbers that explode: tens
-# or hundreds of nats after 200 steps. From the smaller values, six layers learn at least as fast *without* a norm. So
-# here the norm's work is to keep the sums in bounds, and it is work that smaller initial values can do as well.
+# And what does the norm do for the speed of learning? Without it (the last two lines), Glorot's sub-layers add up to
+# numbers that explode: tens or hundreds of nats after 200 steps. From the smaller values all three seeds end lower
+# *without* a norm than with it. So here the norm's work is to keep the sums in bounds, and smaller initial values do it
+# as well.
 #
 # In the miniature of [6.2](6_2_variations.ipynb), on real sentences with a warm-up and Glorot's values, pre-norm compares
 # with the paper's post-norm like this:
@@ -741,8 +779,8 @@ print(*at_each_length(results, "pre-norm"), sep="\n")
 assert early["log_ppl_difference"]["high"] < 0
 
 # %% [markdown]
-# After two epochs pre-norm is ahead: it learns sooner. The paper's own models are post-norm and trained well, with a peak
-# rate of 0.0007 after 4,000 steps ([chapter 5.3](5_3_optimizer.ipynb)); such a start decides little about the end.
+# After two epochs pre-norm is ahead: it learns sooner. That says nothing yet about the end. The paper's own models are
+# post-norm and trained well, with a peak rate of 0.0007 after 4,000 steps ([chapter 5.3](5_3_optimizer.ipynb)).
 #
 # (st-layers-add)=
 # ## What each layer adds
@@ -771,25 +809,30 @@ with torch.no_grad():
     memories = [program.embed(batch.source)]
     for layer in program.encoder:
         memories.append(layer(memories[-1], source_mask))
+    x = program.embed(batch.target_in)
+    for number, layer in enumerate(program.decoder, 1):
+        x = layer(x, memories[-1], source_mask, target_mask)
+        right, read = share(x, batch.target_out), share(x, batch.target_in)
+        print(f"decoder layer {number}: {right:.0%} of the tokens right, "
+              f"{read:.0%} repeat the token read")
+
+# %%
+with torch.no_grad():
     for number, memory in enumerate(memories):
         x = program.embed(batch.target_in)
         for layer in program.decoder:
             x = layer(x, memory, source_mask, target_mask)
-        print(f"memory from encoder layer {number}: {share(x, batch.target_out):.0%} of the tokens right")
-    x = program.embed(batch.target_in)
-    for number, layer in enumerate(program.decoder, 1):
-        x = layer(x, memories[-1], source_mask, target_mask)
-        print(f"decoder layer {number}: {share(x, batch.target_out):.0%} right, "
-              f"{share(x, batch.target_in):.0%} repeat the token read")
+        right = share(x, batch.target_out)
+        print(f"memory from encoder layer {number}: {right:.0%} right")
 
 # %% tags=["hide-cell"]
-assert share(x, batch.target_out) > 0.4 > share(program.embed(batch.target_in), batch.target_out)
+first = program.decoder[0](program.embed(batch.target_in), memories[-1], source_mask, target_mask)
+assert share(first, batch.target_in) > 0.5 > 0.1 > read and right > 0.4 > share(first, batch.target_out)
 
 # %% [markdown]
-# After the first decoder layer nearly every vector still says the token that was *read*; the residual stream carries it
-# up. The layers after it turn it into the one to be written, and the last does most. On the other side every encoder
-# layer adds something that this decoder needs. (It was never trained on earlier layers, so this is an upper bound on
-# what they lack.)
+# After the first decoder layer most vectors still say the token that was *read*; the residual stream carries it up. The
+# layers after it turn it into the one to be written. On the other side every encoder layer adds something that this
+# decoder needs. (It was never trained on earlier layers, so this is an upper bound on what they lack.)
 #
 # Do early layers look at neighbours, and late ones far away? We take the mean distance between a query and what it looks
 # at, in the encoder, and compare with weights that are equal for all words and with three untrained models.
@@ -821,8 +864,8 @@ assert found["trained"][0] < found["trained"][-1] and found["trained"][0] < 0.85
 print(f"equal weights: {uniform:.1f}")
 
 # %% [markdown]
-# In the trained model the first layer looks nearest and the last one farthest. The untrained ones show that distances are
-# larger by themselves, and alike in all layers: both are the work of training.
+# In this trained model the first layer looks nearer than the last. In the untrained ones distances are larger, and alike
+# in all layers: both are the work of training.
 #
 # ## Where the parameters are
 #
@@ -847,8 +890,9 @@ from annotated_transformer.tables.table_3 import count_parameters
 V, N, D, d_ff, h, d_k = 37_000, 6, 512, 2048, 8, 64
 A, FF, LN = h * D * (2 * d_k + 2 * d_k), 2 * D * d_ff + d_ff + D, 2 * D
 by_hand = V * D + N * (3 * A + 2 * FF + 5 * LN)
-print(f"by hand {by_hand:,}, the model's tensors {sum(weight.numel() for weight in base.parameters()):,}")
-assert by_hand == 63_045_632 == count_parameters(base.config) == sum(w.numel() for w in base.parameters())
+n_parameters = sum(weight.numel() for weight in base.parameters())
+print(f"by hand {by_hand:,}, the model's tensors {n_parameters:,}")
+assert by_hand == n_parameters == count_parameters(base.config) == 63_045_632
 
 # %% tags=["row-H1", "hide-input"] mystnb={"image": {"alt": "Horizontal bar chart in millions of parameters: shared embedding 18.94, encoder self-attention 6.29, encoder feed-forward 12.60, decoder self-attention 6.29, decoder cross-attention 6.29, decoder feed-forward 12.60, all layer norms 0.03."}, "figure": {"caption": "Where the base model's 63.05 million parameters are ($V = 37{,}000$).", "name": "fig-st-parameters"}}
 config, training = base.config, TrainConfig()
@@ -862,7 +906,7 @@ figure, ax = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
 bars = ax.barh(list(parts), [n / 1e6 for n in parts.values()])
 ax.bar_label(bars, fmt="%.2f", padding=3)
 ax.invert_yaxis()
-ax.set(xlabel="millions of parameters", xlim=(0, 22))
+ax.set(title="two fifths are in feed-forward networks", xlabel="millions of parameters", xlim=(0, 22))
 plt.show()
 
 # %% [markdown]
@@ -871,8 +915,7 @@ plt.show()
 # do all of Table 3's rows from base to (C); [chapter 6.2](6_2_variations.ipynb) goes through the column. Harvard's
 # listing has separate matrices for source, target and output, biases in the attentions and the output, and a layer norm
 # after each stack: 101,009,544 parameters for the same sizes. We compute these numbers below, and check two switches of
-# our configuration: $d_k$ and
-# $d_v$ other than $d_{\mathrm{model}}/h$, and biases in the attention.
+# our configuration: $d_k$ and $d_v$ other than $d_{\mathrm{model}}/h$, and biases in the attention.
 
 # %% tags=["row-H2", "hide-cell"]
 from annotated_transformer.tables.table_3 import TABLE_3, vocabulary_interval

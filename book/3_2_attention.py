@@ -4,10 +4,10 @@
 # *Section 3.2 of the paper {cite}`vaswani2017attention`: scaled dot-product attention, multi-head attention, and the
 # three places where the model uses them.*
 #
-# A sentence enters the model as one vector per token. Take *Tom sold his car because it was old*. To translate
-# *it*, the model needs something that stands at another place: that *it* is the car. **Attention** is how a vector at
-# one position fetches what it needs from the vectors at other positions. It is the only part of the Transformer that
-# moves information along the sentence.
+# A sentence enters the model as one vector per token. Take *Tom sold his car because it was old*. German has *er*, *sie*
+# and *es* for *it*, and to choose, the model needs something that stands at another place: that *it* is the car.
+# **Attention** is how a vector at one position fetches what it needs from the vectors at other positions. It is the only
+# part of the Transformer that moves information along the sentence.
 #
 # When you have read this chapter you can
 #
@@ -45,6 +45,8 @@ from lab.listing import MultiHeadAttention
 show(MultiHeadAttention)
 
 # %% [markdown]
+# It need not be clear yet; each line has a section:
+#
 # | line | what it does | section |
 # |---|---|---|
 # | `W_Q`, `W_K`, `W_V` | make a query, a key and a value of each vector | [From a token](at-projections) |
@@ -90,9 +92,9 @@ def attend(score, query, keys, values):
 def dot(key, query):
     return key @ query
 
-keys = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]])  # north, east, south, west
+keys = torch.tensor([[0.0, 1], [1, 0], [0, -1], [-1, 0]])  # N, E, S, W
 values = torch.tensor([[2.0], [8.0], [20.0], [12.0]])  # degrees Celsius
-direction = torch.tensor([math.sin(math.radians(30)), math.cos(math.radians(30))])
+direction = torch.tensor([0.5, math.sqrt(0.75)])  # 30 degrees east of north
 for length in (0, 1, 4, 32):
     alpha, output = attend(dot, length * direction, keys, values)
     weights = " ".join(f"{a:.4f}" for a in alpha)
@@ -111,7 +113,7 @@ left.set(xlim=(-2.1, 2.1), ylim=(-1.6, 1.75), aspect="equal", title="keys (orang
 left.axis("off")
 bars = right.bar(winds, attend(dot, 4 * direction, keys, values)[0], color=PALETTE[0])
 right.bar_label(bars, fmt="%.2f")
-right.set(ylim=(0, 1), ylabel="attention weight", title="weights of the query")
+right.set(ylim=(0, 1), ylabel="attention weight", title="the nearest key gets most")
 plt.show()
 
 # %% [markdown]
@@ -135,15 +137,15 @@ assert query.grad[0] > 0 > query.grad[1]
 # compass. A short query blurs the four winds, a long one switches from one to the next. So the length of a query sets
 # the sharpness of its lookup, and training can choose it.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts of the attention weight of the four winds while the query turns from 0 to 360 degrees. With a query of length 1 the four curves are gentle waves between 0.1 and 0.5. With length 8 each wind in turn has a weight near 1, with steep crossings between them."}, "figure": {"caption": "Attention weights of four keys while the query turns round. Above: a query of length 1. Below: of length 8.", "name": "fig-winds"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts of the attention weight of the four winds while the query turns from 0 to 360 degrees. With a query of length 1 the four curves are gentle waves between 0.1 and 0.5. With length 8 each wind in turn has a weight near 1, with steep crossings between them."}, "figure": {"caption": "Attention weights of four keys while the query turns round: the longer the query, the sharper its lookup.", "name": "fig-winds"}}
 degrees = torch.arange(0, 361, 3)
 circle = torch.stack([degrees.deg2rad().sin(), degrees.deg2rad().cos()], dim=1)
 figure, axes = plt.subplots(2, figsize=(5, 3.8), sharex=True, layout="constrained")
-for ax, length in zip(axes, (1, 8)):
+for ax, length, message in zip(axes, (1, 8), ("a blur", "a switch")):
     alphas = [attend(dot, length * query, keys, values)[0] for query in circle]
     for alpha, wind, dash in zip(torch.stack(alphas).T, winds, ("-", "--", "-.", ":")):
         ax.plot(degrees, alpha, dash, label=wind)
-    ax.set(title=f"query of length {length}", xticks=range(0, 361, 90))
+    ax.set(title=f"query of length {length}: {message}", xticks=range(0, 361, 90))
     ax.set(ylabel="attention weight", ylim=(-0.05, 1.05))
 axes[1].set_xlabel("direction of the query (degrees)")
 axes[0].legend(loc="upper center", ncols=4)
@@ -162,8 +164,8 @@ print(f"in order {output.item():.4f}  shuffled {shuffled.item():.4f}")
 
 # %% [markdown]
 # To attention, a sentence is a *multiset* of key and value pairs. That is why the model writes each token's position
-# into its vector ([section 3.5](3_5_positional_encoding.ipynb)). The outputs of a whole sentence that asks itself move
-# with their tokens: they are **equivariant** ({ref}`ex-order`).
+# into its vector ([section 3.5](3_5_positional_encoding.ipynb)). When every token of a sentence asks, the outputs move
+# with the tokens: they are **equivariant** ({ref}`ex-order`).
 
 # %% [markdown]
 # (at-projections)=
@@ -177,10 +179,9 @@ print(f"in order {output.item():.4f}  shuffled {shuffled.item():.4f}")
 # $$ (projections)
 #
 # So each token plays three roles. It asks with its query, it is found by its key, and it hands over its value. Training
-# shapes the matrices; attention itself has nothing else to learn. We follow three tokens, with
-# $d_{\mathrm{model}} = 4$ and queries, keys and values of two entries each. Stacked as rows of matrices, they come
-# from three products. A row of $Q$ is therefore a projection of the token's vector: it has $d_k$ entries (here two), the
-# embedding $d_{\mathrm{model}}$.
+# shapes the matrices; attention itself has nothing else to learn. We follow three tokens with made-up numbers, small
+# enough for a pencil: vectors of $d_{\mathrm{model}} = 4$ entries, and queries, keys and values of two. Stacked as rows of
+# matrices, they come from three products; a row of $Q$ is therefore a projection of one token's vector.
 
 # %%
 X = torch.tensor([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]])  # Tom, sold, it
@@ -230,9 +231,9 @@ for number, (name, role, W, product) in enumerate(names):
 plt.show()
 
 # %% [markdown]
-# The rest of the way has three steps. The **scores** are the dot products of every query with every key, one row for
-# each query, divided by $\sqrt{d_k}$; here $d_k = 2$ is the number of entries of a query and of a key. The softmax of
-# each row gives the **weights**. The weights times $V$ give the **output**, one row per token.
+# Three steps remain. The **scores** are the dot products of every query with every key, one row for each query, divided
+# by $\sqrt{d_k}$; here $d_k = 2$ is the number of entries of a query and of a key. The softmax of each row gives the
+# **weights**. The weights times $V$ give the **output**, one row per token.
 
 # %%
 scores = Q @ K.T / math.sqrt(2)
@@ -291,8 +292,7 @@ plt.show()
 # | output | $L \times d_v$ | the answer to one query | |
 #
 # Two sizes must agree: queries and keys in $d_k$, keys and values in their number $S$. The number of queries $L$ and
-# the width $d_v$ of the values are free. The paper draws the equation as the left half of its Figure 2; here is our
-# drawing.
+# the width $d_v$ of the values are free. This is our drawing of the left half of the paper's Figure 2:
 #
 # ![Figure 2, left half, read from below: the product of Q and K transposed, the division by root d k, an optional mask, the softmax, the product with V.](figures/scaled_dot_product.svg)
 #
@@ -312,10 +312,12 @@ plt.show()
 def attention_by_hand(Q, K, V):
     output = []
     for q in Q:
-        scores = [sum(a * b for a, b in zip(q, k)) / math.sqrt(len(k)) for k in K]
+        products = [sum(a * b for a, b in zip(q, k)) for k in K]
+        scores = [product / math.sqrt(len(q)) for product in products]
         total = sum(math.exp(s) for s in scores)
         alpha = [math.exp(s) / total for s in scores]
-        output.append([sum(a * v for a, v in zip(alpha, column)) for column in zip(*V)])
+        output.append([sum(a * v for a, v in zip(alpha, column))
+                       for column in zip(*V)])
     return torch.tensor(output)
 
 by_hand = attention_by_hand(Q.tolist(), K.tolist(), V.tolist())
@@ -389,17 +391,18 @@ right = {}
 for shared in ("none", "Q = K", "K = V"):
     for d_k in (2, 8):
         right[shared, d_k] = [exchange(shared, d_k, seed) for seed in range(3)]
-        print(f"shared: {shared:5}  d_k {d_k}  right", *(f"{share:.2f}" for share in right[shared, d_k]))
+        shares = " ".join(f"{share:.2f}" for share in right[shared, d_k])
+        print(f"shared: {shared:5}  d_k {d_k}  right {shares}")
 
 # %% tags=["hide-cell"]
 assert min(right["none", 2] + right["none", 8]) > 0.95 and max(right["Q = K", 2] + right["Q = K", 8]) < 0.75
 assert max(right["K = V", 2]) < 0.6 and min(right["K = V", 8]) > 0.95
 
 # %% [markdown]
-# Three matrices learn the exchange with two numbers per head, with every seed. With one matrix for queries and keys, no
-# width helps: the best is to look at both and to guess. With one for keys and values the task fails in two numbers and is
-# learned in eight, where place and symbol have room side by side. So $W^V$ saves width, and $W^K$ makes it possible for
-# two words to ask for each other.
+# With $d_k = 2$ three matrices learn the exchange, with every seed. With one matrix for queries and keys neither width is
+# enough, as the inequality says of any: the best is to look at both and to guess. With one for keys and values the task
+# fails at $d_k = 2$ and is learned at 8, where place and symbol have room side by side. So $W^V$ saves width, and $W^K$
+# makes it possible for two words to ask for each other.
 
 # %% [markdown]
 # ```{admonition} Two other scores
@@ -419,8 +422,8 @@ assert max(right["K = V", 2]) < 0.6 and min(right["K = V", 8]) > 0.95
 #
 # The paper calls the first two similar in theoretical complexity, and the dot product much faster and smaller in
 # practice. With 512 queries, 512 keys and $d_a = 64$, the dot product holds 262,144 numbers, the hidden layer of
-# additive attention 16,777,216. In quality the two are alike for small $d_k$; for large $d_k$ additive attention is
-# better than the *unscaled* dot product {cite}`britz2017massive`. {ref}`ex-write-additive` asks for its code.
+# additive attention 16,777,216. In quality it calls the two alike for small $d_k$; for large $d_k$ additive attention
+# beat the *unscaled* dot product {cite}`britz2017massive`. {ref}`ex-write-additive` asks for its code.
 # ```
 
 # %% tags=["hide-cell", "row-E2"]
@@ -432,8 +435,9 @@ assert (512 * 512, 512 * 512 * 64) == (262_144, 16_777_216)
 # (at-scale)=
 # ## Why the square root
 #
-# Why does the paper divide by $\sqrt{d_k}$? The argument is in its footnote 4. Let the entries of $q$ and $k$ be
-# independent random numbers with mean 0 and variance 1. Each product $q_c k_c$ then has mean 0 and variance
+# Why does the paper divide by $\sqrt{d_k}$? We go in three steps: how large scores are, what large ones do to the softmax,
+# and whether that is what hurts. The first is the paper's footnote 4. Let the entries of $q$ and $k$ be independent random
+# numbers with mean 0 and variance 1. Each product $q_c k_c$ then has mean 0 and variance
 # $\mathrm{E}[q_c^2]\,\mathrm{E}[k_c^2] = 1$, and variances of independent terms add up:
 #
 # $$
@@ -442,9 +446,8 @@ assert (512 * 512, 512 * 512 * 64) == (262_144, 16_777_216)
 # \mathrm{Var}(q \cdot k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k
 # $$ (dot-product-variance)
 #
-# So scores have a standard deviation of $\sqrt{d_k}$, which is 8 for the paper's $d_k = 64$. With the division ("we
-# scale the dot products by $\frac{1}{\sqrt{d_k}}$") it is 1, however wide the vectors are. Let us draw 10,000 random
-# pairs for each $d_k$ and measure.
+# So scores have a standard deviation of $\sqrt{d_k}$, which is 8 for the paper's $d_k = 64$. With the division it is 1,
+# however wide the vectors are. Let us draw 10,000 random pairs for each $d_k$ and measure.
 
 # %% tags=["row-E5"]
 torch.manual_seed(0)
@@ -452,9 +455,10 @@ dot_products = {}
 for d_k in (1, 4, 16, 64, 256):
     q, k = torch.randn(2, 10_000, d_k)
     dot_products[d_k] = (q * k).sum(dim=-1)
-    variance, scaled_variance = dot_products[d_k].var(), (dot_products[d_k] / math.sqrt(d_k)).var()
-    assert abs(variance / d_k - 1) < 0.1 and abs(scaled_variance - 1) < 0.1
-    print(f"d_k {d_k:3d}  variance {variance:6.1f}  after division {scaled_variance:.2f}")
+    variance = dot_products[d_k].var()
+    scaled = (dot_products[d_k] / math.sqrt(d_k)).var()
+    assert abs(variance / d_k - 1) < 0.1 and abs(scaled - 1) < 0.1
+    print(f"d_k {d_k:3d} variance {variance:6.1f} after division {scaled:.2f}")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts of densities over the score. Left, plain dot products: the curve for d k of 4 is high and narrow, for 16 wider, for 64 low and flat between minus 20 and 20. Right, after the division by root d k: the three curves lie on one another, between minus 3 and 3."}, "figure": {"caption": "How 10,000 random scores are spread. Left: the dot products of wider vectors spread further. Right: divided by the square root of $d_k$, all spread alike.", "name": "fig-spread"}}
 figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.5), layout="constrained")
@@ -463,8 +467,8 @@ for d_k, dash in zip((4, 16, 64), ("-", "--", "-.")):
         heights = torch.histc(dot_products[d_k] / scale, 24, -limit, limit) / 10_000 / (2 * limit / 24)
         centres = torch.linspace(-limit, limit, 25)[:-1] + limit / 24
         ax.plot(centres, heights, dash, label=f"$d_k$ = {d_k}")
-axes[0].set(title="dot products", xlabel="score", ylabel="density")
-axes[1].set(title="divided by √$d_k$", xlabel="score")
+axes[0].set(title="dot products spread with $d_k$", xlabel="score", ylabel="density")
+axes[1].set(title="divided by √$d_k$: all alike", xlabel="score")
 axes[0].legend()
 plt.show()
 
@@ -477,9 +481,11 @@ plt.show()
 from annotated_transformer import ModelConfig, Transformer
 
 torch.manual_seed(0)
-at_start = Transformer(ModelConfig.base(vocab_size=10, d_ff=8)).encoder.layers[1].self_attention
+untrained = Transformer(ModelConfig.base(vocab_size=10, d_ff=8))
+at_start = untrained.encoder.layers[1].self_attention
 x = F.layer_norm(torch.randn(1000, 512), [512])
-print(f"variance of queries {at_start.W_Q(x).var():.2f}, of keys {at_start.W_K(x).var():.2f}")
+print(f"variance of queries {at_start.W_Q(x).var():.2f}, "
+      f"of keys {at_start.W_K(x).var():.2f}")
 
 # %% tags=["hide-cell"]
 for project in (at_start.W_Q, at_start.W_K):
@@ -503,7 +509,7 @@ def softmax_jacobian(alpha):
     return torch.diag_embed(alpha) - alpha[..., :, None] * alpha[..., None, :]
 
 def saturation(d_k, scaled):
-    """(largest weight, norm of the derivative): medians of 1,000 random queries."""
+    """(largest weight, norm of the derivative): medians of 1,000 draws."""
     torch.manual_seed(d_k)
     q, k = torch.randn(1000, 1, d_k), torch.randn(1000, 10, d_k)
     s = (q @ k.transpose(1, 2))[:, 0].double()
@@ -513,7 +519,7 @@ def saturation(d_k, scaled):
 
 for scaled in (False, True):
     weight, norm = saturation(512, scaled)
-    print(f"d_k 512  scaled {scaled}:  largest weight {weight:.3f}  derivative {norm:.4f}")
+    print(f"scaled {scaled}: largest weight {weight:.3f} derivative {norm:.4f}")
 
 # %% tags=["hide-cell", "row-E5"]
 assert saturation(512, scaled=False)[1] < 0.01 < 0.2 < saturation(512, scaled=True)[1]
@@ -521,7 +527,7 @@ s = torch.tensor([2, -1, 0.5, 0], dtype=torch.float64)
 by_autograd = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), s)
 assert_close(softmax_jacobian(s.softmax(-1)), by_autograd)
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from about 0.2 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, both stay as they are.", "name": "fig-scale"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts over d_k from 1 to 1024 on a logarithmic axis. Left: the largest of ten weights rises from about 0.2 to nearly 1 for the dot product, and stays near 0.3 for the scaled dot product. Right, on a logarithmic scale: the derivative of the softmax falls from 0.3 to below one hundred thousandth for the dot product and stays near 0.35 for the scaled one."}, "figure": {"caption": "What growing $d_k$ does to the softmax: without the scale (dot product) the weights saturate and the derivative vanishes; with it, both stay as they are. Medians of 1,000 draws.", "name": "fig-scale"}}
 widths = [2**e for e in range(11)]
 figure, axes = plt.subplots(1, 2, figsize=(5.8, 2.6), layout="constrained")
 for name, scaled, style in (("dot product", False, "o--"), ("scaled dot product", True, "s-")):
@@ -529,9 +535,9 @@ for name, scaled, style in (("dot product", False, "o--"), ("scaled dot product"
     for ax, values_of_d_k in zip(axes, measured):
         ax.plot(widths, values_of_d_k, style, color=PALETTE[not scaled], label=name)
         ax.set_xscale("log", base=2)
-        ax.set(xlabel="$d_k$", ylabel="median of 1,000 draws")
-axes[0].set(title="largest of ten weights", ylim=(0, 1.05))
-axes[1].set(title="derivative (norm)", yscale="log")
+        ax.set(xlabel="$d_k$")
+axes[0].set(title="unscaled, one weight takes all", ylabel="largest of ten weights", ylim=(0, 1.05))
+axes[1].set(title="and the derivative vanishes", ylabel="norm of the derivative", yscale="log")
 axes[1].legend(loc="lower left")
 plt.show()
 
@@ -547,14 +553,16 @@ for d_k in (16, 64, 256):
     q, k = torch.randn(1000, 1, d_k), torch.randn(1000, 10, d_k)
     for name, scale in (("dot", 1), ("scaled", 1 / math.sqrt(d_k))):
         weights = (q @ k.transpose(1, 2) * scale)[:, 0].softmax(dim=-1)
-        gradient = (softmax_jacobian(weights) @ k * scale).flatten(1).norm(dim=1)
-        print(f"d_k {d_k:3d}  {name:6}  mean {gradient.mean():.2f}  median {gradient.median():.3f}")
+        derivative = softmax_jacobian(weights) @ k * scale
+        gradient = derivative.flatten(1).norm(dim=1)
+        print(f"d_k {d_k:3d}  {name:6}  mean {gradient.mean():.2f}  "
+              f"median {gradient.median():.3f}")
 
 # %% [markdown]
 # With the scale, a typical query gets about 0.34 at every $d_k$. Without it, it gets *more* than that at $d_k = 16$
 # and still at the paper's 64; only at 256 is next to nothing left. So at the paper's own width this argument sees no
-# harm. And in training? In the miniature of [6.2](6_2_variations.ipynb) we left the scale out, with keys of 16 numbers
-# (`unscaled`) and of 128 (`unscaled-A1`, a single head), all else equal:
+# harm. And in training? In the miniature of [6.2](6_2_variations.ipynb), a small model that translates captions, we left
+# the scale out, with keys of 16 numbers (`unscaled`) and of 128 (`unscaled-A1`, a single head), all else equal:
 
 # %%
 from lab.experiments.claims import load_results
@@ -569,10 +577,10 @@ assert summary["unscaled"]["low"] > math.log(1.5) and summary["unscaled-A1"]["lo
 
 # %% [markdown]
 # The harm is large at both widths, and larger at the wider, as the paper suspected. But it is large already at
-# $d_k = 16$, where a typical query gets three times the gradient that the scale leaves it. So small gradients are not the
-# explanation. Another is at hand: without the scale each query starts with a sharp choice of one word, made at random.
-# If that is what hurts, then it should help to start with a $W^Q$ that is smaller by $\sqrt{d_k}$. Such a model starts
-# as the same function as one with the scale, and has none. We train all three to copy short rows of symbols.
+# $d_k = 16$, where a typical query starts with three times the gradient that the scale leaves it. So small gradients are
+# not the explanation. Another is at hand: without the scale each query starts with a sharp choice of one word, made at
+# random. If that is what hurts, a $W^Q$ that starts smaller by $\sqrt{d_k}$ should help. Such a model starts as the same
+# function as one with the scale, but nothing divides its scores. We train all three to copy short rows of symbols.
 
 # %% tags=["hide-cell"]
 from annotated_transformer import TrainConfig, TrainingRun, make_batch
@@ -584,8 +592,8 @@ def copy_batch(generator):
 
 # %%
 def loss_after(steps, scaled, small_start, seed):
-    config = ModelConfig(vocab_size=13, N=2, d_model=64, d_ff=128, h=4, p_drop=0.0,
-                         scaled_attention=scaled)
+    config = ModelConfig(vocab_size=13, N=2, d_model=64, d_ff=128, h=4,
+                         p_drop=0.0, scaled_attention=scaled)
     run = TrainingRun(config, TrainConfig(
         warmup_steps=100, lr_factor=0.5, eps_ls=0, seed=seed))
     for name, weight in run.model.named_parameters():
@@ -593,7 +601,8 @@ def loss_after(steps, scaled, small_start, seed):
             weight.data /= math.sqrt(config.d_k)
     generator = torch.Generator().manual_seed(seed)
     losses = [run.step([copy_batch(generator)]) for _ in range(steps)][-20:]
-    return sum(loss.item() for loss, _, _ in losses) / sum(n for _, _, n in losses)
+    nats = sum(loss.item() for loss, _, _ in losses)
+    return nats / sum(n_tokens for _, _, n_tokens in losses)
 print(f"after one step: {loss_after(1, True, False, seed=0):.2f} nats")
 
 # %% tags=["nbval-ignore-output"]
@@ -608,9 +617,9 @@ for name, kind in kinds.items():
 assert max(ends["unscaled, small start"]) < min(ends["unscaled"]) and max(ends["scaled"]) < min(ends["unscaled"])
 
 # %% [markdown]
-# With the small start the unscaled model learns as the scaled one does, with every seed, and nothing divides its scores
-# later. So in this small task the division works as an *initial value*: it lets attention begin as a mean over many
-# words and sharpen as it learns. (Whether that holds for large models these runs cannot say.)
+# With the small start the unscaled model ends about where the scaled ones do, and below every unscaled one. So in this
+# small task the division works as an *initial value*: it lets attention begin as a mean over many words and sharpen as
+# it learns. (Whether that holds for large models these runs cannot say.)
 
 # %% [markdown]
 # (at-mask)=
@@ -630,8 +639,8 @@ assert max(ends["unscaled, small start"]) < min(ends["unscaled"]) and max(ends["
 # $$ (masked-attention)
 #
 # Because the mask acts *before* the softmax, the remaining weights still add up to one. In the listing this is
-# `scores.masked_fill(~mask, -torch.inf)`: a mask is boolean, and True means *may look*. Here is our example with a causal mask: *Tom* now sees himself alone, and *sold*
-# sees *Tom* and itself.
+# `scores.masked_fill(~mask, -torch.inf)`: a mask is boolean, and True means *may look*. Here is our example with a causal
+# mask: *Tom* now sees himself alone, and *sold* sees *Tom* and itself.
 
 # %%
 from annotated_transformer import causal_mask
@@ -649,8 +658,7 @@ assert masked[0].tolist() == [1, 0, 0] and masked[1, 2] == 0
 plt.show()
 
 # %% [markdown]
-# Masks are easy to get wrong, and a wrong one seldom raises an error. [A chapter of their own](3_2_masks.ipynb) builds
-# both masks, tests what leaks, and watches a model train on a leak.
+# A wrong mask seldom raises an error. [A chapter of their own](3_2_masks.ipynb) builds both masks and tests what leaks.
 
 # %% [markdown]
 # (at-heads)=
@@ -665,7 +673,8 @@ northeast = torch.tensor([1.0, 1.0])
 _, mixed = attend(dot, 20 * northeast, keys, values)
 _, north = attend(dot, 20 * northeast * torch.tensor([0, 1]), keys, values)
 _, east = attend(dot, 20 * northeast * torch.tensor([1, 0]), keys, values)
-print(f"one head: {mixed.item():.2f}   two heads: {north.item():.2f} and {east.item():.2f}")
+print(f"one head: {mixed.item():.2f}   "
+      f"two heads: {north.item():.2f} and {east.item():.2f}")
 
 # %% [markdown]
 # We made the two queries from one by two matrices, each of which keeps one coordinate. That is the idea of
@@ -707,16 +716,13 @@ for i in range(8):
 plt.show()
 
 # %% [markdown]
-# Now we can read the class at the top of this chapter. Its first line makes all queries from `x`, and all keys and values
-# from `memory`; in self-attention the two are the same tensor. The second cuts the last axis into $h$ pieces, which
-# `transpose` makes one more batch axis, (B, h, L, $d_k$). Then come equation {eq}`attention` with its mask, for all heads at
-# once, and last `transpose` and `flatten`, which put the heads side by side again, and $W^O$. Is this equation
-# {eq}`multi-head`? We go head by head; `nn.Linear` keeps its matrix transposed, so head $i$ owns rows of `W_Q.weight`.
+# Is the class at the top of this chapter equation {eq}`multi-head`? We write the equation as it stands, head by head, and
+# compare. `nn.Linear` keeps its matrix transposed, so head $i$ owns rows of `W_Q.weight`.
 
 # %%
 def head_by_head(layer, x, memory, mask, h):
-    heads = []
-    for W_Q, W_K, W_V in zip(*(W.weight.chunk(h) for W in (layer.W_Q, layer.W_K, layer.W_V))):
+    heads, projections = [], (layer.W_Q, layer.W_K, layer.W_V)
+    for W_Q, W_K, W_V in zip(*(W.weight.chunk(h) for W in projections)):
         q, k, v = x @ W_Q.T, memory @ W_K.T, memory @ W_V.T
         heads.append(scaled_dot_product_attention(q, k, v, mask))
     return torch.cat(heads, dim=-1) @ layer.W_O.weight.T
@@ -726,13 +732,25 @@ layer = MultiHeadAttention(d_model=12, h=3)
 x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
 mask = torch.rand(2, 5, 7) < 0.7
 mask[..., 0] = True  # every query has a key
-difference = layer(x, memory, mask[:, None]) - head_by_head(layer, x, memory, mask, h=3)
-print(f"largest difference below one millionth: {difference.abs().max() < 1e-6}")
+by_head = head_by_head(layer, x, memory, mask, h=3)
+difference = (layer(x, memory, mask[:, None]) - by_head).abs().max()
+print(f"largest difference below one millionth: {difference < 1e-6}")
 
 # %% [markdown]
-# The package's [`MultiHeadAttention`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/attention.py) computes the same. It adds what later chapters need: a $d_k$ and a $d_v$ of
-# one's own (Table 3, row B), biases, keys that a search has kept, and PyTorch's fused kernel, which avoids storing the
-# weights where it can.
+# The class does without the loop:
+
+# %%
+show(MultiHeadAttention.forward)
+
+# %% [markdown]
+# Its first line makes all queries from `x`, and all keys and values from `memory`; in self-attention the two are the same
+# tensor. The second cuts the last axis into $h$ pieces, which `transpose` makes one more batch axis, (B, h, L, $d_k$). Then
+# come equation {eq}`attention` with its mask, for all heads at once, and last `transpose` and `flatten`, which put the
+# heads side by side again, and $W^O$.
+#
+# The package's [`MultiHeadAttention`](https://github.com/annotated-transformer/annotated-transformer/blob/main/annotated_transformer/model/attention.py)
+# computes the same. It adds what later chapters need: a $d_k$ and a $d_v$ of one's own (Table 3, row B), biases, keys that
+# a search has kept, and PyTorch's fused kernel, which avoids storing the weights where it can.
 
 # %%
 from annotated_transformer import MultiHeadAttention as PackageAttention
@@ -742,7 +760,7 @@ ours = with_weights(MultiHeadAttention(d_model=12, h=3), theirs)
 print(equal(ours(x, memory, mask[:, None]), theirs(x, memory, mask[:, None])))
 
 # %% tags=["hide-cell", "row-E6", "row-S17", "row-F2", "row-F13"]
-assert difference.abs().max() < 1e-6
+assert difference < 1e-6
 free, wide, other = PackageAttention(d_model=10, h=3, d_k=4, d_v=2), torch.randn(2, 5, 10), torch.randn(2, 7, 10)
 assert_close(free(wide, other, mask[:, None]), head_by_head(free, wide, other, mask, h=3))
 
@@ -752,10 +770,11 @@ assert_close(free(wide, other, mask[:, None]), head_by_head(free, wide, other, m
 # first *token* instead of the first *columns*:
 
 # %%
-two_tokens = torch.tensor([[[11, 12, 13, 14], [21, 22, 23, 24]]])  # 1 sentence, 2 tokens, 4 columns
+two_tokens = torch.tensor([[[11, 12, 13, 14], [21, 22, 23, 24]]])  # (1, 2, 4)
 split = two_tokens.unflatten(-1, (2, -1)).transpose(1, 2)
 print("unflatten, transpose: head 1 is", split[0, 0].tolist())
-print("view:                 head 1 is", two_tokens.view(1, 2, 2, 2)[0, 0].tolist())
+slip = two_tokens.view(1, 2, 2, 2)
+print("view:                 head 1 is", slip[0, 0].tolist())
 
 # %% [markdown]
 # ### What heads cost
@@ -777,13 +796,14 @@ for h in (1, 2, 8):
     n_operations = counter.get_total_flops()
     assert n_parameters == 4 * d_model**2
     assert n_operations == 2 * (4 * n * d_model**2 + 2 * n**2 * d_model)
-    print(f"h {h}  parameters {n_parameters:,}  operations {n_operations:,}  weights {h * n**2}")
+    print(f"h {h}  parameters {n_parameters:,}  operations {n_operations:,}  "
+          f"weights {h * n**2}")
 
 # %% [markdown]
 # Parameters and operations stay the same. But the number of *weights*, and of exponentials, grows with $h$, and so does
-# the memory of a kernel that stores them. And each head gets narrower: at $h = 32$ a head of the base model compares by
-# 16 numbers. The paper measured the effect (Table 3, row A): 24.9 BLEU with one head, 25.8 with 8 and with 16, 25.4
-# with 32. Do our models need eight heads? `A1` is the miniature with one head of 128 numbers:
+# the memory of a kernel that stores them. And each head gets narrower: at $h = 32$ a head of the base model compares
+# with 16 numbers. The paper measured the effect (Table 3, row A): 24.9 BLEU with one head, 25.8 with 8 and with 16, 25.4
+# with 32. Does the miniature need its eight heads of 16 numbers? `A1` has one of 128:
 
 # %%
 print(*at_each_length(results, "A1"), sep="\n")
@@ -800,9 +820,9 @@ free, x = PackageAttention(d_model=4, h=3, d_k=2, d_v=5), torch.randn(1, 3, 4)
 assert free.W_O.weight.T.shape == (15, 4) and free(x, x).shape == x.shape
 
 # %% [markdown]
-# After two epochs one head is *ahead*, where the paper's models trained for some nineteen; a line for longer runs, where
-# there is one, says what became of it. That several heads can do what one cannot is arithmetic, that of the winds. That
-# a model gains by it takes training, and after two epochs ours has not.
+# After two epochs one head is *ahead*; the paper's models trained for some nineteen. (Longer runs, once there are several
+# seeds, have a line of their own.) The winds prove that several heads *can* do what one cannot. Whether a model gains by
+# it has to be measured, and after two epochs ours does not.
 
 # %% [markdown]
 # ## Three uses in the model
@@ -823,7 +843,7 @@ assert free.W_O.weight.T.shape == (15, 4) and free(x, x).shape == x.shape
 # target asks the source; it is the only bridge between the two sentences. Its keys and values come from the encoder,
 # its queries from the decoder: what the model asks depends on what it has written so far.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three boxes for the three attentions. Left column, the encoder: X sends queries, keys and values into the self-attention, S by S weights, whose result goes on to the memory M. Right column, the decoder: Y sends queries, keys and values into the causal self-attention, T by T weights; above it the cross-attention, T by S weights, gets its queries from below and its keys and values from the memory M."}, "figure": {"caption": "Where queries (blue), keys (orange) and values (green) come from in the three attentions. The weights have one row per query.", "name": "fig-three-uses"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three boxes for the three attentions. Left column, the encoder: X sends queries, keys and values into the self-attention, S by S weights, whose result goes on to the memory M. Right column, the decoder: Y sends queries, keys and values into the causal self-attention, T by T weights; above it the cross-attention, T by S weights, gets its queries from below and its keys and values from the memory M."}, "figure": {"caption": "Where queries (blue), keys (orange) and values (green) come from in the three attentions. Only cross-attention joins source and target.", "name": "fig-three-uses"}}
 figure, ax = plt.subplots(figsize=(6.2, 3.7), layout="constrained")
 ax.set(xlim=(0, 12.4), ylim=(0, 7.6))
 ax.axis("off")
@@ -841,8 +861,8 @@ for x0, y0, x1, y1, role in arrows:
 plt.show()
 
 # %% [markdown]
-# Let us look at the third at work. `book/model` is the book's own trained model; we let it translate a sentence and
-# record its weights.
+# Let us watch the third. `book/model` is the book's own trained model; we let it translate a sentence and record its
+# weights.
 
 # %%
 from annotated_transformer import Translator, load_model, record_attention
@@ -854,7 +874,10 @@ source = torch.tensor([[*tokenizer.encode(english), trained.config.eos_id]])
 target_in = torch.tensor([[trained.config.bos_id, *tokenizer.encode(german)]])
 with record_attention(trained) as recorded, torch.no_grad():
     trained(source, target_in)
-print(german, *(f"{name:33} {tuple(w.shape)}" for name, w in recorded.items() if ".0." in name), sep="\n")
+print(german)
+for name, weights in recorded.items():
+    if ".0." in name:
+        print(f"{name:33} {tuple(weights.shape)}")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Four heat maps of the trained model's cross-attention, one for each head of its last layer: rows are the German tokens Gestern, hat, Tom, ein, neues, Auto, gekauft, full stop and end mark, columns the English tokens of Yesterday Tom bought a new car. Every head has bright cells of its own; Auto at car and gekauft at bought are bright in the mean of the four."}, "figure": {"caption": "Cross-attention of the book's trained model, the four heads of its last layer apart. The row of a German token shows where the head looked in the English sentence before that token was written.", "name": "fig-cross-attention"}}
 of_heads = recorded[f"decoder.layers.{trained.config.N - 1}.cross_attention"][0]
@@ -878,8 +901,8 @@ for name, w in recorded.items():
         assert w.triu(diagonal=1).sum() == 0  # the future is dark
 
 # %% [markdown]
-# The heads share the work. In their mean, the participle *gekauft* at the sentence's end looks back to *bought*, and so
-# does the auxiliary *hat*. Cross-attention is how the decoder copes with another word order.
+# In the mean of the heads, the participle *gekauft* at the sentence's end looks back to *bought*, and so does the
+# auxiliary *hat*. Cross-attention is how the decoder copes with another word order.
 #
 # ```{translator} attention
 # :text: Yesterday Tom bought a new car.
@@ -894,22 +917,23 @@ for name, w in recorded.items():
 # %% tags=["row-S10"]
 cross_attention = MultiHeadAttention(d_model=64, h=4)
 y, memory = torch.randn(1, 5, 64), torch.randn(1, 6, 64)
-right, exchanged = cross_attention(y, memory, everything), cross_attention(memory, y, everything)
+right = cross_attention(y, memory, everything)
+exchanged = cross_attention(memory, y, everything)
 print("right:", tuple(right.shape), " exchanged:", tuple(exchanged.shape))
 assert right.shape == y.shape != exchanged.shape
 
 # %% [markdown]
-# ### What *it* refers to: two layers built by hand
+# ## What *it* refers to: two layers built by hand
 #
 # *The animal didn't cross the street because it was too tired.* With *wide* for *tired*, *it* refers to the
 # street instead of the animal {cite}`uszkoreit2017transformer`. How can attention know, when *it* is the same word in
 # both sentences? In one layer *it* cannot: the vectors of *it*, *animal* and *street* are the same in both. Two layers
 # can. In the first, *it* asks how it was; in the second, it asks for a noun that can be so.
 #
-# We write such vectors by hand: is the word a pronoun, a noun, a state, and has it to do with being tired, or wide? The
-# query matrix of the first layer turns *pronoun* into the question *state?*, and its values hand over what the state
-# has to do with. The second layer asks for a noun that has to do with the same. As in the model, what a layer finds is
-# *added* to the word's vector; a factor of 10 makes the weights sharp.
+# We write such vectors by hand, with an entry each for pronoun, noun, state, tired and wide: an animal can be tired, a
+# street wide. The query matrix of the first layer turns *pronoun* into the question *state?*, and its values hand over
+# which state it is. The second layer asks for a noun that can be so. As in the model, what a layer finds is *added* to
+# the word's vector; a factor of 10 makes the weights sharp.
 
 # %% tags=["hide-input"]
 facts = {"animal": [0, 1, 0, 1, 0], "street": [0, 1, 0, 0, 1], "it": [1, 0, 0, 0, 0],
@@ -924,17 +948,18 @@ def sentence_with(state):
 def two_layers(x):
     """The weights of both layers."""
     copy = torch.outer(TIRED, TIRED) + torch.outer(WIDE, WIDE)
-    W_Q = 10 * torch.outer(PRONOUN, STATE)  # "I am a pronoun" becomes "who is a state?"
+    W_Q = 10 * torch.outer(PRONOUN, STATE)  # "who is a state?"
     first = attention_weights(x @ W_Q, x)
     y = x + scaled_dot_product_attention(x @ W_Q, x, x @ copy)
-    W_Q = 10 * (torch.outer(PRONOUN, NOUN) + copy)  # "who is a noun, and like this?"
+    W_Q = 10 * (torch.outer(PRONOUN, NOUN) + copy)  # "which noun is so?"
     return first, attention_weights(y @ W_Q, y)
 
 for state, noun in (("tired", "animal"), ("wide", "street")):
     words, x = sentence_with(state)
     first, second = (weights[words.index("it")] for weights in two_layers(x))
     assert words[first.argmax()] == state and words[second.argmax()] == noun
-    print(f"{state:5}  it looks at {state} {first.max():.2f}, then at {noun} {second.max():.2f}")
+    print(f"{state:5}  it looks at {state} {first.max():.2f}, "
+          f"then at {noun} {second.max():.2f}")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Heat map of the attention weights of the word it: four rows, one for each sentence and layer, and eleven columns, the words of the sentence. In the first layer nearly all weight is on the last word, tired or wide. In the second it is on animal when the last word is tired, and on street when it is wide."}, "figure": {"caption": "Where *it* looks, in two layers built by hand. One word at the end of the sentence moves the second layer's weight.", "name": "fig-pronoun"}}
 rows = {f"{state}, layer {number}": weights[7] for state in ("tired", "wide")
@@ -962,9 +987,9 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 #
 # - Three learned matrices give each token a query, a key and a value (equation {eq}`projections`). Attention is a lookup
 #   with soft keys: scores, softmax, mean of the values (equation {eq}`attention`).
-# - The division by $\sqrt{d_k}$ makes the variance of the scores 1 at the start, whatever $d_k$. Without it our models
-#   are far worse, at widths where gradients predict no harm; a smaller $W^Q$ at the start does as well.
-# - Queries and keys need two matrices: with one, two words could never look at each other.
+# - The division by $\sqrt{d_k}$ makes the variance of the scores 1 at the start, whatever $d_k$. Without it our miniature
+#   is far worse, even where gradients predict no harm; in a small task a smaller $W^Q$ at the start did as well.
+# - Queries and keys need two matrices: with one, two words could never both look at each other first.
 # - A mask is True where a query may look; rows are queries, columns are keys.
 # - $h$ heads are $h$ lookups for about the operations of one, joined by $W^O$ (equation {eq}`multi-head`).
 # - The model uses attention in three places; only cross-attention joins source and target.
@@ -979,7 +1004,7 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 #
 # Solutions are folded; a folded cell computes each answer.
 #
-# ```{exercise} W2: one query, and a trap
+# ```{exercise} One query, and a trap
 # :label: ex-w2
 #
 # $$
@@ -999,7 +1024,7 @@ print(f"one layer: animal {alone[words.index('animal')]:.2f}, street {alone[word
 # right shape.
 # ```
 #
-# ```{exercise} W3: four keys, and values that are plain numbers
+# ```{exercise} Four keys, and values that are plain numbers
 # :label: ex-w3
 #
 # $Q = (1, 1, 1, 1)$, $K$ the identity matrix of size 4, and the values 2, 4, 6, 8. What is the output? Which of $d_k$
@@ -1023,7 +1048,7 @@ K_square = torch.tensor([[1.0, 2], [3, 4]])
 print("with the transpose:", Q @ K_square.T, "without:", Q @ K_square, sep="\n")
 
 # %% [markdown]
-# ```{exercise} W4: shapes
+# ```{exercise} Shapes
 # :label: ex-w4
 #
 # Three tokens, $d_{\mathrm{model}} = 4$, two heads, $d_k = d_v = d_{\mathrm{model}} / h$. Give the shape of
@@ -1053,7 +1078,7 @@ assert base.split_heads(base.W_Q(x)).shape == (1, 8, 1, 64)  # sentences, heads,
 assert base.W_Q(x).shape == (1, 1, 512)
 
 # %% [markdown]
-# ```{exercise} W5: two heads with numbers
+# ```{exercise} Two heads with numbers
 # :label: ex-w5
 #
 # The cell below has the inputs and all projections of a layer with $d_{\mathrm{model}} = 4$ and two heads. Compute by
@@ -1067,7 +1092,8 @@ def integers(text):
     rows = [[float(digit) for digit in row] for row in text.split()]
     return torch.tensor(rows, dtype=torch.float64)
 
-Q, K, V = integers("1210 0111 1021"), integers("1102 2110 0111"), integers("1100 0211 1122")
+rows = "1210 0111 1021", "1102 2110 0111", "1100 0211 1122"
+Q, K, V = map(integers, rows)
 W_Q = integers("10 01 10 01"), integers("01 10 11 00")  # head 1, head 2
 W_K = integers("10 01 01 10"), integers("01 10 10 11")
 W_V = integers("10 01 10 01"), integers("01 11 01 10")
@@ -1138,7 +1164,7 @@ off, explained = (printed - concatenated).abs() > 0.005, (printed - of_rounded).
 sums = [round(row.sum().item(), 2) for head in rounded for row in head]
 assert off.sum() == 7 and (off & explained).sum() == 6 and sums.count(1.01) == 1
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two annotated 3 by 3 matrices of weights, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "The weights of the two heads of W5. The same tokens, two patterns: token 1 splits its attention in head 1 and concentrates it in head 2.", "name": "fig-heads"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two annotated 3 by 3 matrices of weights, queries down, keys across. Head 1: rows 0.45 0.45 0.11, then 0.25 0.50 0.25, then 0.79 0.19 0.02. Head 2: rows 0.92 0.03 0.05, then 0.73 0.09 0.18, then 0.96 0.03 0.01."}, "figure": {"caption": "The weights of the two heads. The same tokens, two patterns: token 1 splits its attention in head 1 and concentrates it in head 2.", "name": "fig-heads"}}
 ax = canvas(11, 4.6, (4.6, 2), [])
 names = ["token 1", "token 2", "token 3"]
 draw_matrix(ax, 2.2, 1.2, attention_weights(Q_1, K_1), "weights of head 1", PALETTE[0], names)

@@ -61,7 +61,8 @@ show(FeedForward)
 
 # %%
 theirs = PositionwiseFeedForward(d_model=8, d_ff=32)
-ours, x = with_weights(FeedForward(d_model=8, d_ff=32), theirs), torch.randn(2, 5, 8)
+ours = with_weights(FeedForward(d_model=8, d_ff=32), theirs)
+x = torch.randn(2, 5, 8)
 print(equal(ours(x), theirs(x)))
 
 # %% [markdown]
@@ -327,12 +328,13 @@ def count(module, part=""):
     named = module.named_parameters()
     return sum(weight.numel() for name, weight in named if part in name)
 
-parts = {"encoder layer": base.encoder.layers[0], "decoder layer": base.decoder.layers[0], "model": base}
+parts = {"encoder layer": base.encoder.layers[0],
+         "decoder layer": base.decoder.layers[0], "model": base}
 shares = {}
 for name, part in parts.items():
-    n_here, n_all = count(part, "feed_forward"), count(part)
-    shares[name] = n_here / n_all
-    print(f"{name:14} {n_here:>10,} of {n_all:>10,} weights: {shares[name]:.1%}")
+    here, total = count(part, "feed_forward"), count(part)
+    shares[name] = here / total
+    print(f"{name:14} {here:>10,} of {total:>10,} weights: {shares[name]:.1%}")
 
 # %% tags=["hide-cell"]
 for share, told in zip(shares.values(), (2 / 3, 1 / 2, 2 / 5)):
@@ -435,8 +437,8 @@ print("Without the ReLU, one matrix of 8 x 8 does the same as 32 hidden units")
 # %% tags=["nbval-ignore-output"]
 def facts_learned(kind, d_ff, n_facts=512, steps=300):
     torch.manual_seed(0)
-    x, label = F.layer_norm(torch.randn(n_facts, 16), [16]), torch.randint(16, (n_facts,))
-    network = kind(16, d_ff)
+    x = F.layer_norm(torch.randn(n_facts, 16), [16])
+    label, network = torch.randint(16, (n_facts,)), kind(16, d_ff)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -444,7 +446,8 @@ def facts_learned(kind, d_ff, n_facts=512, steps=300):
         optimizer.step()
     return (network(x).argmax(dim=-1) == label).float().mean().item()
 
-print(f"64 hidden units learn {facts_learned(FeedForward, d_ff=64):.0%} of the facts")
+share = facts_learned(FeedForward, d_ff=64)
+print(f"64 hidden units learn {share:.0%} of the facts")
 
 # %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart: share of 512 facts learned against d_ff from 4 to 64 on a logarithmic axis. With the ReLU the curve rises from about 0.2 at 4 units to about 0.4 at 16 and to 1 at 64. Without it the line stays below 0.25 at all widths. A dotted line marks guessing at one sixteenth."}, "figure": {"caption": "Share of random facts learned by a feed-forward network of width $d_{\\mathrm{ff}}$, measured here.", "name": "fig-ffn-width"}}
 widths = (4, 8, 16, 32, 64)
@@ -576,11 +579,14 @@ def hidden_units(model):
     return units
 
 # %% tags=["nbval-ignore-output"]
-seen = {"untrained": hidden_units(untrained(0)), "trained": hidden_units(trained)}
-off = {which: {name: (units == 0).float().mean().item() for name, (_, units) in layers.items()}
+seen = {"untrained": hidden_units(untrained(0)),
+        "trained": hidden_units(trained)}
+off = {which: {name: (units == 0).float().mean().item()
+               for name, (_, units) in layers.items()}
        for which, layers in seen.items()}
 for which, shares in off.items():
-    print(f"{which:9} share of units off: {min(shares.values()):.0%} to {max(shares.values()):.0%}, by layer")
+    low, high = min(shares.values()), max(shares.values())
+    print(f"{which:9} share of units off: {low:.0%} to {high:.0%}, by layer")
 
 # %% tags=["hide-cell"]
 assert all(abs(share - 0.5) < 0.03 for share in off["untrained"].values())
@@ -596,8 +602,8 @@ print(f"units without a gradient: {(into_unit == 0).nonzero().flatten().tolist()
 
 # %% [markdown]
 # In an untrained network half of the units are off, because its weights are drawn symmetrically around 0. Training
-# switches most of the others off too, so that more than nine in ten are; {cite:t}`li2023lazy` find the same in large Transformers. (A unit that is off for
-# *every* token is **dead**: the ReLU's derivative is 0 there, so the unit gets no gradient.) Which few are on depends
+# switches most of the others off too, so that more than nine in ten are; {cite:t}`li2023lazy` find the same in large
+# Transformers. (A unit that is off for *every* token is **dead**: the ReLU's derivative is 0 there, so the unit gets no gradient.) Which few are on depends
 # on the token. For some units of the encoder's last layer, we print the five tokens at which each is on most strongly. We
 # call a unit **selective** if at least four of the five are the same piece of text.
 
@@ -653,7 +659,7 @@ for name, (tokens, x) in entering(trained, batch).items():
     selective["random keys"].append(sum(draws[-1]) / 10)
     selective["shuffled"].append(share_selective(tokens[torch.randperm(len(tokens))], units))
 
-# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Grouped bars for each encoder and decoder layer: share of selective units in the trained model, in untrained models, with random keys, and shuffled. The trained bars are well above the untrained ones, but for the decoder's last layer, where the two are equal. The bars of random keys differ from layer to layer. The shuffled bars are close to zero."}, "figure": {"caption": "Share of units that answer to one piece of text, by layer, against three controls.", "name": "fig-ffn-selective"}}
+# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Grouped bars for each encoder and decoder layer: share of selective units in the trained model, in untrained models, with random keys, and shuffled. In the encoder the trained bars are well above the untrained ones. The bars of random keys differ from layer to layer. The shuffled bars are close to zero."}, "figure": {"caption": "Share of units that answer to one piece of text, by layer, against three controls.", "name": "fig-ffn-selective"}}
 names = [name.replace(".layers.", " ")[:9] for name in seen["trained"]]
 figure, ax = plt.subplots(figsize=(6.4, 2.7), layout="constrained")
 for shift, (which, shares) in zip((-0.3, -0.1, 0.1, 0.3), selective.items()):
@@ -676,11 +682,11 @@ assert max(selective["shuffled"]) < 0.02
 
 # %% [markdown]
 # Shuffled tokens would have made every layer look like a discovery. Untrained models are the fair control for the first
-# question: the printed ratios, one for each layer, say that training makes selective units two to three times as
-# frequent in most layers, though they stay a minority (the bars); in the decoder's last layer it does not. Random keys
-# are the stricter control: where they do equally well, the *vectors* themselves have clustered by piece, and the learned
-# keys add little. The last line counts by how many of ten draws a layer is beaten. Only a layer ahead of all ten has
-# keys that have become detectors of a piece of text.
+# question: the printed ratios, one for each layer, say how many times as frequent training makes selective units. In the
+# encoder it does make them more frequent, though they stay a minority (the bars). Random keys are the stricter control:
+# where they do equally well, the *vectors* themselves have clustered by piece, and the learned keys add little. The last
+# line counts by how many of ten draws a layer is beaten. Only a layer ahead of all ten has keys that have become
+# detectors of a piece of text.
 #
 # :::{dropdown} Where this is
 # `PositionwiseFeedForward` is in `annotated_transformer/model/feed_forward.py`, tested by

@@ -17,13 +17,15 @@ import pytest
 import yaml
 from nbformat import NotebookNode
 
-from tools import notebooks
+from tools import colab, notebooks
 from tools.printed import Printed
+from tools.prose import HIDDEN
 
 ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
 CHAPTERS = notebooks.chapters()
 MAX_CELL_LINES = 15
+MAX_COLUMNS = 80
 MAX_FIGURE_BYTES = 62_000  # about 60 kB
 
 # One test says which are missing.
@@ -165,6 +167,18 @@ def test_cells_are_short(chapter: Path) -> None:
         if len(cell.source.splitlines()) > MAX_CELL_LINES
     ]
     assert long == []
+
+
+@pytest.mark.parametrize("chapter", sorted(BOOK.glob("[23]_*.py")), ids=lambda path: path.stem)
+def test_a_listing_of_the_model_fits_its_column(chapter: Path) -> None:
+    """A longer line scrolls: at 1,280 pixels the column holds 81. Folded code may be wider."""
+    seen = [
+        line
+        for cell in code_cells(chapter)
+        if not (set(tags(cell)) & HIDDEN or colab.is_made_here(cell))
+        for line in cell.source.splitlines()
+    ]
+    assert [line for line in seen if len(line) > MAX_COLUMNS] == []
 
 
 @in_notebooks
