@@ -20,14 +20,16 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
-    """Raise ConfigError unless each value is what its annotation says.
+    """Raise ConfigError unless each value is what its annotation says: a kind, or one of its words.
 
     A whole number may be a float.
     """
     for name, value in settings.items():
         kinds = get_args(_hints(cls)[name]) or (_hints(cls)[name],)
         if isinstance(kinds[0], str):
-            continue  # one of several words, which the class compares
+            got = str(value) if str(value).isprintable() else repr(value)
+            require(value in kinds, f"{name} must be one of {', '.join(kinds)}, got {got}")
+            continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)):
             named = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
@@ -87,22 +89,15 @@ class Settings:
 
     @classmethod
     def parse(cls, name: str, text: str) -> Any:
-        """The value that `text` (from a command line) means for setting `name`.
+        """The value that `text` (from a command line) means for `name`, one of the settings.
 
         Raises ConfigError.
         """
-        hints = _hints(cls)  # type: ignore[arg-type]
-        require(
-            name in hints,
-            f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}",
-        )
-        options = get_args(hints[name])
-        kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
-        if any(isinstance(kind, str) for kind in kinds):
-            got = text if text.isprintable() else repr(text)
-            require(text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {got}")
+        hint = _hints(cls)[name]  # type: ignore[arg-type]
+        kind = next(kind for kind in get_args(hint) or (hint,) if kind is not type(None))
+        if isinstance(kind, str):
+            _check_kinds(cls, {name: text})
             return text
-        kind = kinds[0]
         try:
             if kind is bool:
                 return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
