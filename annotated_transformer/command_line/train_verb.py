@@ -115,13 +115,8 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     if args.resume:
         return _resumed(args, out, model_changes, train_changes)
 
-    from annotated_transformer.checkpoint.directory import require_room_for_run, state_files
+    from annotated_transformer.checkpoint.directory import require_room_for_run
 
-    # `require_room_for_run` would refuse a run too, but knows no flags.
-    require(
-        not state_files(out),
-        f"{out} already holds a run: add --resume to go on with it, or name another directory",
-    )
     require_room_for_run(out)
     model_config = _new_model(args, model_changes)
     return model_config, TrainConfig.from_dict(train_changes), args.corpus or ""

@@ -193,7 +193,7 @@ def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
 
 
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
-    assert "already holds a run: add --resume" in refused(
+    assert "already holds a run: resume it (--resume)" in refused(
         capsys, "train", "--corpus", "copy", "--out", run_directory
     )
     assert "already holds a model" in refused(

@@ -557,7 +557,7 @@ def test_a_run_is_not_overwritten_and_nothing_is_not_resumed(tmp_path):
     run(tmp_path / "run", train_steps=1)
     before = (tmp_path / "run" / "training.safetensors").read_bytes()
     with pytest.raises(
-        ConfigError, match="run already holds a run: resume it, or name another directory"
+        ConfigError, match="run already holds a run: resume it .--resume., or name another"
     ):
         run(tmp_path / "run", train_steps=1)
     assert (tmp_path / "run" / "training.safetensors").read_bytes() == before
