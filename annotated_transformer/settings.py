@@ -62,18 +62,15 @@ class Settings:
             isinstance(settings, dict),
             f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}",
         )
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(settings) - known)
+        known = {field.name: field.default for field in dataclasses.fields(cls)}
+        unknown = sorted(settings.keys() - known)
         require(
             not unknown,
             f"{cls.__name__} has no setting {', '.join(unknown)}; "
             f"it has {', '.join(sorted(known))}",
         )
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in settings
-        ]
+        needed = [name for name in known if known[name] is dataclasses.MISSING]
+        missing = [name for name in needed if name not in settings]
         require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
         _check_kinds(cls, settings)
         hints = _hints(cls)  # type: ignore[arg-type]
