@@ -29,7 +29,8 @@ def report_page(
     log.jsonl; `scores` is what `making` writes into scores.json, and "BLEU of half" where that was
     measured. `minutes` went by from the plan to the scores.
     """
-    bleu, of_half = scores["scores"]["BLEU"]["score"], scores.get("BLEU of half")
+    bleu = scores["scores"]["BLEU"]["score"]
+    of_half = scores.get("BLEU of half")
     more = (
         "<code>new --half</code> measures it: it trains on every other pair as well."
         if of_half is None
