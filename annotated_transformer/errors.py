@@ -6,7 +6,8 @@ Every other module stands above this one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 PROGRAM = "annotated-transformer"
 VERSION = "0.2.0"
@@ -45,6 +46,17 @@ def is_lack_of_memory(error: BaseException) -> bool:
     if type(error) is RuntimeError:  # PyTorch has no class for it on a CPU
         return "t allocate memory" in str(error)
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+@contextmanager
+def naming_lack_of_memory(for_what: Callable[[], str]) -> Iterator[None]:
+    """Inside the block a lack of memory becomes a LocalError, which says `for_what`."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        raise LocalError(f"out of memory {for_what()}") from None
 
 
 def require_strings(texts: Iterable[object], rule: str) -> None:

@@ -20,14 +20,16 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _check_kinds(cls: type, settings: dict[str, Any]) -> None:
-    """Raise ConfigError unless each value is what its annotation says.
+    """Raise ConfigError unless each value is what its annotation says: a kind, or one of its words.
 
     A whole number may be a float.
     """
     for name, value in settings.items():
         kinds = get_args(_hints(cls)[name]) or (_hints(cls)[name],)
         if isinstance(kinds[0], str):
-            continue  # one of several words, which the class compares
+            got = str(value) if str(value).isprintable() else repr(value)
+            require(value in kinds, f"{name} must be one of {', '.join(kinds)}, got {got}")
+            continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not isinstance(value, kinds) or (bool not in kinds and isinstance(value, bool)):
             named = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
@@ -60,18 +62,15 @@ class Settings:
             isinstance(settings, dict),
             f"the settings of {cls.__name__} must be a dictionary, got {settings!r:.60}",
         )
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(settings) - known)
+        known = {field.name: field.default for field in dataclasses.fields(cls)}
+        unknown = sorted(settings.keys() - known)
         require(
             not unknown,
             f"{cls.__name__} has no setting {', '.join(unknown)}; "
             f"it has {', '.join(sorted(known))}",
         )
-        missing = [
-            field.name
-            for field in dataclasses.fields(cls)
-            if field.default is dataclasses.MISSING and field.name not in settings
-        ]
+        needed = [name for name in known if known[name] is dataclasses.MISSING]
+        missing = [name for name in needed if name not in settings]
         require(not missing, f"{cls.__name__} needs {', '.join(missing)}")
         _check_kinds(cls, settings)
         hints = _hints(cls)  # type: ignore[arg-type]
@@ -87,22 +86,15 @@ class Settings:
 
     @classmethod
     def parse(cls, name: str, text: str) -> Any:
-        """The value that `text` (from a command line) means for setting `name`.
+        """The value that `text` (from a command line) means for `name`, one of the settings.
 
         Raises ConfigError.
         """
-        hints = _hints(cls)  # type: ignore[arg-type]
-        require(
-            name in hints,
-            f"{cls.__name__} has no setting {name}; it has {', '.join(sorted(hints))}",
-        )
-        options = get_args(hints[name])
-        kinds = [kind for kind in (options or (hints[name],)) if kind is not type(None)]
-        if any(isinstance(kind, str) for kind in kinds):
-            got = text if text.isprintable() else repr(text)
-            require(text in kinds, f"{name} must be one of {', '.join(map(str, kinds))}, got {got}")
+        hint = _hints(cls)[name]  # type: ignore[arg-type]
+        kind = next(kind for kind in get_args(hint) or (hint,) if kind is not type(None))
+        if isinstance(kind, str):
+            _check_kinds(cls, {name: text})
             return text
-        kind = kinds[0]
         try:
             if kind is bool:
                 return {"true": True, "1": True, "false": False, "0": False}[text.lower()]

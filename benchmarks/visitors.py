@@ -24,6 +24,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from annotated_transformer.translation import evaluation
 from annotated_transformer.translation.translator import Translator
 from tools.arguments import parser_of
 
+PARTS = "tatoeba-large-en-de", "tatoeba-en-de"
+"""What tatoeba-all-en-de is made of."""
 Translate = Callable[[list[str]], list[str]]
 ONES = [
     "null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf",
@@ -157,7 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif BACK in translator.tokenizer.pieces(range(translator.tokenizer.vocab_size)):
         turned: Translate = lambda texts: translator.translate(texts, back=True)  # noqa: E731
         rows |= bleu_rows(turned, backwards, "German to English")
-    rows |= copying_rows(translator.translate, corpus.kept_aside(args.data_dir))
+    parts = (corpus.load(name, "train", args.data_dir) for name in PARTS)
+    kept_aside = corpus.set_aside(list(dict.fromkeys(chain.from_iterable(parts))))
+    rows |= copying_rows(translator.translate, kept_aside)
     if args.sentences:
         rows |= case_rows(translator.translate, args.sentences)
     if args.json:

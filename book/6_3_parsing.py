@@ -27,7 +27,7 @@ from lab.experiments.table_4.treebank import TREEBANKS, clean
 from lab.display import Table, show, use_style
 from lab.pictures import parsing as parsing_pictures
 from lab.training_loop import batches_of, fit, summed_loss
-from annotated_transformer.parsing.toy_grammar import GRAMMAR, sample_trees
+from lab.toy_grammar import GRAMMAR, sample_trees
 from annotated_transformer.parsing.trees import Tree, is_tag, read_tree, tree_words, write_tree
 from annotated_transformer.parsing.scoring import bracket_counts, bracket_f1, brackets
 from annotated_transformer.parsing.linearization import delinearize, is_well_formed, linearize

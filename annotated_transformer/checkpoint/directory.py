@@ -205,7 +205,7 @@ def require_room_for_run(directory: str | Path) -> None:
     path = Path(directory)
     require(
         not state_files(path),
-        f"{directory} already holds a run: resume it, or name another directory",
+        f"{directory} already holds a run: resume it (--resume), or name another directory",
     )
     if not _killed_in_its_first_save(path):
         require(

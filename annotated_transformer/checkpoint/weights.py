@@ -240,20 +240,24 @@ def without_weights(config: ModelConfig, shapes: Shapes, path: Path) -> Transfor
     config.json of a few bytes can promise a model of any size, a file of weights cannot.
     """
     require_memory(4 * sum(math.prod(shape) for shape in shapes.values()), path)
-    layers = {match[0] for name in shapes if (match := re.match(r"encoder\.layers\.\d+\.", name))}
-    require(
-        len(layers) == config.N,
-        f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, "
-        f"N is {config.N}",
-    )
-    require(
-        len(layers) <= MAX_LAYERS,
-        f"{path}: a model of more than {MAX_LAYERS:,} layers is not built",
-    )
+    require_layers(config, shapes, path)
     with torch.device("meta"):
         model = Transformer(config)
     _require_fit(model, shapes, path)
     return model
+
+
+def require_layers(config: ModelConfig, shapes: Shapes, path: Path) -> None:
+    """Raise ConfigError unless the weights have N layers in the encoder, and not too many.
+
+    It is asked before a model of N layers is built, even without its weights.
+    """
+    layers = {m[1] for name in shapes if (m := re.search(r"encoder\.layers\.(\d+)\.", name))}
+    require(
+        len(layers) == config.N <= MAX_LAYERS,
+        f"{path} does not fit its config.json: it has {len(layers)} layers in the encoder, "
+        f"N is {config.N}, at most {MAX_LAYERS:,}",
+    )
 
 
 def require_memory(n_bytes: int, what: object) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 from annotated_transformer.command_line.options import count, given, require_none
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import require_writable
+from annotated_transformer.text.parallel_text import VOCABULARY_SAMPLE, sample, stream_files
 
-VOCABULARY_SAMPLE = 500_000
-"""The most pairs that a vocabulary is learned from."""
 LEARNING = ("model_type", "sample")
 """The options that say how a vocabulary is learned."""
 ENCODING = ("out", "train", "split", "tokenizer", "vocab_size", *LEARNING, "jobs", "quiet")
@@ -81,7 +80,6 @@ def encode_corpus(args: Namespace) -> dict[str, Any]:
 
 def _text(args: Namespace) -> Iterator[tuple[str, str]]:
     from annotated_transformer.text import corpus
-    from annotated_transformer.text.parallel_text import stream_files
 
     if args.train:
         return stream_files(*args.train)
@@ -90,7 +88,6 @@ def _text(args: Namespace) -> Iterator[tuple[str, str]]:
 
 def _tokenizer(args: Namespace) -> Any:
     """The tokenizer that --tokenizer names, that of the shards in --out, or a new one."""
-    from annotated_transformer.text.parallel_text import sample
     from annotated_transformer.text.shards import MANIFEST, TOKENIZER
     from annotated_transformer.text.tokenizer import Tokenizer
 

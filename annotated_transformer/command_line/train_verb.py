@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from annotated_transformer.command_line.encode_verb import VOCABULARY_SAMPLE
 from annotated_transformer.command_line.options import require_none
 from annotated_transformer.config import ModelConfig, SpecialIds, TrainConfig
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import require_writable
+from annotated_transformer.text.parallel_text import sample
 
 if TYPE_CHECKING:
     from annotated_transformer.text.shards import Shards
@@ -115,13 +115,8 @@ def run_settings(args: Namespace, out: Path) -> tuple[ModelConfig, TrainConfig, 
     if args.resume:
         return _resumed(args, out, model_changes, train_changes)
 
-    from annotated_transformer.checkpoint.directory import require_room_for_run, state_files
+    from annotated_transformer.checkpoint.directory import require_room_for_run
 
-    # `require_room_for_run` would refuse a run too, but knows no flags.
-    require(
-        not state_files(out),
-        f"{out} already holds a run: add --resume to go on with it, or name another directory",
-    )
     require_room_for_run(out)
     model_config = _new_model(args, model_changes)
     return model_config, TrainConfig.from_dict(train_changes), args.corpus or ""
@@ -260,14 +255,13 @@ def training_tokenizer(
 
     A new one is learned from the pairs, or from a sample where there are very many.
     """
-    from annotated_transformer.text.parallel_text import sample
     from annotated_transformer.text.tokenizer import Tokenizer
 
     if args.resume or args.init:
         return Tokenizer.load(Path(args.init or args.out) / "tokenizer.model")
     if not isinstance(pairs, list):
         return pairs.tokenizer()
-    some = sample(pairs, VOCABULARY_SAMPLE)
+    some = sample(pairs)
     say(f"learning a vocabulary of {config.vocab_size:,} from {len(some):,} training pairs")
     sentences = (sentence for pair in some for sentence in pair)
     return Tokenizer.train(

@@ -17,8 +17,6 @@ from annotated_transformer.text.tokenizer import Tokenizer
 
 MIN_PAIRS = 100
 MAX_HELD_OUT = 500
-VOCABULARY_SAMPLE = 500_000
-"""The most pairs that a vocabulary is learned from."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def learn_vocabulary(pairs: list[Pair], n_merges: int) -> Tokenizer:
     Where the text is too small for `n_merges`, half as many are tried, and so on. Raises
     ConfigError when fewer than 10 are too many.
     """
-    sentences = list(chain.from_iterable(sample(pairs, VOCABULARY_SAMPLE)))
+    sentences = list(chain.from_iterable(sample(pairs)))
     n_characters = len(set(chain(printable, chain.from_iterable(sentences))))
     while True:
         try:

@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from importlib import resources
+from string import Template
 from typing import Any
 
 N_SAMPLES = 20
 WIDTH, HEIGHT = 480, 240
 LEFT, BOTTOM = 36, 28  # margins
 LINE_HEIGHT = 16.0
-STYLE = """
-:root {
-  --line: #0072b2; --other: #b34700; --text: #1a1a1a; --page: #fff;
-  color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif;
-}
-@media (prefers-color-scheme: dark) {
-  :root { --line: #56b4e9; --other: #e69f00; --text: #eee; --page: #141414; }
-}
-body {
-  max-width: 48rem; margin: 0 auto; padding: 1rem; color: var(--text); background: var(--page);
-}
-table { border-collapse: collapse; }
-th, td { padding: 0.2rem 1rem 0.2rem 0; text-align: left; vertical-align: top; }
-td:last-child, h1 { overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; line-height: 1.25; }
-h2 { margin: 1.5rem 0 0.25rem; font-size: 1.15rem; }
-svg { max-width: 100%; height: auto; }
-svg text { fill: currentColor; font: 14px system-ui, sans-serif; }
-path { fill: none; stroke-width: 2; }
-a { color: var(--line); }
-dt { margin-top: 1rem; font-weight: 600; overflow-wrap: anywhere; }
-dd { margin: 0; overflow-wrap: anywhere; }
-"""
-
 Point = tuple[float, float]
 
 
@@ -51,49 +29,31 @@ def report_page(
     log.jsonl; `scores` is what `making` writes into scores.json, and "BLEU of half" where that was
     measured. `minutes` went by from the plan to the scores.
     """
-    title = f"A translator made of {escape(name)}"
-    about = (
-        f"{counts['train']:,} pairs were trained on, {counts['valid']:,} validated on and "
-        f"{counts['test']:,} scored on; no sentence of these stands among those of another split. "
-        f"The model has {scores['parameters']:,} parameters and {scores['vocab_size']:,} tokens. "
-        f"Training and scoring took {max(1, round(minutes)):,} min."
-    )
-    bleu, of_half = scores["scores"]["BLEU"]["score"], scores.get("BLEU of half")
+    bleu = scores["scores"]["BLEU"]["score"]
+    of_half = scores.get("BLEU of half")
     more = (
         "<code>new --half</code> measures it: it trains on every other pair as well."
         if of_half is None
         else f"With every other pair the same plan comes to {of_half:.1f} BLEU, with all to "
         f"{bleu:.1f}. Twice as many pairs may bring about that step again."
     )
-    parts = [
-        f"<h1>{title}</h1><p>{about}</p>",
-        '<p><a href="page/index.html">The translator</a> works in any browser, without a '
-        "server.</p>",
-        "<h2>Scores on the test split</h2>",
-        _score_table(scores["scores"]),
-        f"<h2>What more pairs would bring</h2><p>{more}</p>",
-        "<h2>Loss</h2><p>Nats per token, without label smoothing: training (with dropout) and "
-        "validation.</p>",
-        curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),
-        "<h2>As people type</h2><p>BLEU of the pairs of the test split that a rule changes: as "
-        "they stand, and with other numbers, new names, a word in capitals, small letters, no full "
-        "stop, a slip of the pen, marks round them, a second sentence behind them. Below are the "
-        "translations least like their references: what this model cannot do.</p>",
-        _table(["rule", "pairs", "as they stand", "changed"], _rows_as_typed(scores["as_typed"])),
-        _samples([sample for row in scores["as_typed"] for sample in row["worst"]]),
-        f"<h2>Samples</h2><p>The first {N_SAMPLES} of the test split.</p>",
-        _samples(scores["translations"][:N_SAMPLES]),
-        "<h2>Settings</h2>",
-        _table(["setting", "value"], [[key, str(value)] for key, value in plan.items()]),
-    ]
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, '
-        f'initial-scale=1"><title>{title}</title><link rel="icon" href="data:,">'
-    )
-    body = "\n".join(parts)
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n'
-        f"<body><main>\n{body}\n</main></body></html>\n"
+    page = resources.files("annotated_transformer.from_pairs").joinpath("report.html")
+    return Template(page.read_text(encoding="utf-8")).substitute(
+        {split: f"{n:,}" for split, n in counts.items()},
+        name=escape(name),
+        parameters=f"{scores['parameters']:,}",
+        vocab_size=f"{scores['vocab_size']:,}",
+        minutes=f"{max(1, round(minutes)):,}",
+        scores=_score_table(scores["scores"]),
+        more=more,
+        curves=curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),
+        as_typed=_table(
+            ["rule", "pairs", "as they stand", "changed"], _rows_as_typed(scores["as_typed"])
+        ),
+        worst=_samples([sample for row in scores["as_typed"] for sample in row["worst"]]),
+        n_samples=N_SAMPLES,
+        samples=_samples(scores["translations"][:N_SAMPLES]),
+        settings=_table(["setting", "value"], [[key, str(value)] for key, value in plan.items()]),
     )
 
 

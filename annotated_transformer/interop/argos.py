@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
+from shutil import copyfile, make_archive
 from tempfile import TemporaryDirectory
-from zipfile import ZipFile
 
 from annotated_transformer.errors import require
 from annotated_transformer.files import require_room, write_atomically
@@ -28,15 +29,10 @@ def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "floa
     about = {"package_version": ".".join(version), "argos_version": "1.9"}
     about |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     with TemporaryDirectory() as folder:
-        model = ctranslate2.export_checkpoint(directory, Path(folder) / "model", dtype)
-
-        def write(path: Path) -> None:
-            with ZipFile(path, "w") as package:
-                package.writestr(f"{out.stem}/metadata.json", json.dumps(about, indent=2))
-                for file in sorted(model.iterdir()):
-                    is_tokenizer = file.name == "tokenizer.model"
-                    inside = "sentencepiece.model" if is_tokenizer else f"model/{file.name}"
-                    package.write(file, f"{out.stem}/{inside}")
-
-        write_atomically(out, write)
+        package = Path(folder) / out.stem
+        model = ctranslate2.export_checkpoint(directory, package / "model", dtype)
+        (model / "tokenizer.model").rename(package / "sentencepiece.model")
+        (package / "metadata.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
+        archive = make_archive(str(package), "zip", folder, out.stem)
+        write_atomically(out, partial(copyfile, archive))
     return out

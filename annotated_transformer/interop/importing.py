@@ -69,18 +69,13 @@ def import_checkpoint(directory: str | Path, out: str | Path) -> Path:
     checkpoint.require_no_run(out, directory)
     require_room(out, checkpoint.CHECKPOINT_FILES)
     source = _opened(Path(directory))
-    kind = source.config.get("model_type")
-    known = ("marian", "pegasus", "fsmt")
-    require(
-        kind in known, f"{directory} has a model of type {kind!r:.40}, not {' or '.join(known)}"
-    )
-    is_ours = OURS in source.config
-    require(
-        is_ours or kind != "pegasus",
-        f"{directory} has a Pegasus that was not exported here, whose text is split in another way",
-    )
-    model_of = _our_own if is_ours else _from_marian if kind == "marian" else _from_fsmt
-    config, tokenizer, tensors, extra = model_of(source)
+    kind = str(source.config.get("model_type"))
+    readers = {"marian": _from_marian, "fsmt": _from_fsmt}
+    read = _our_own if OURS in source.config else readers.get(kind)
+    if read is None:
+        known = f"of models that were not exported here only {' and '.join(readers)} can be read"
+        raise ConfigError(f"{directory} has a model of type {kind!r:.40}: {known}")
+    config, tokenizer, tensors, extra = read(source)
     checkpoint.write_directory(out, config, tokenizer, extra)
     about = weights.belongs_to(config, tokenizer.sha256)
     weights.save_tensors(out / "model.safetensors", tensors, about)
@@ -113,8 +108,8 @@ def _our_own(source: _Source) -> _Model:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     require(
-        source.config["model_type"] == CLASSES[config.norm][0],
-        f"{path}: norm={config.norm} is no {source.config['model_type']}",
+        source.config.get("model_type") == CLASSES[config.norm][0],
+        f"{path}: norm={config.norm} is no {source.config.get('model_type')}",
     )
     tokenizer = Tokenizer.load(source.directory / "tokenizer.model")
     checkpoint.require_vocabulary(tokenizer, config, source.directory)
@@ -134,8 +129,7 @@ def _from_marian(source: _Source) -> _Model:
     models = (source.directory / f"{side}.spm" for side in ("source", "target"))
     first, second = (read_bounded(path, MAX_MODEL_BYTES) for path in models)
     settings = _settings(source, positions="sinusoidal", first_position=0)
-    config, tensors, order = _with_our_ids(source, settings, pieces)
-    names = [pieces[i] if i is not None else BEGIN for i in order]
+    config, tensors, names = _with_our_ids(source, settings, pieces)
     return config, Tokenizer(marian_vocabulary(first, second, names)), tensors, {}
 
 
@@ -149,8 +143,7 @@ def _from_fsmt(source: _Source) -> _Model:
     merges = read_bounded(source.directory / "merges.txt", MAX_MODEL_BYTES)
     pad_id = _whole(source, "pad_token_id", 1)
     settings = _settings(source, positions="concatenated", first_position=pad_id + 1)
-    config, tensors, order = _with_our_ids(source, settings, pieces)
-    names = [pieces[i] if i is not None else BEGIN for i in order]
+    config, tensors, names = _with_our_ids(source, settings, pieces)
     vocabulary = fairseq_vocabulary(merges, names, source.config.get("langs"))
     return config, Tokenizer(vocabulary), tensors, {}
 
@@ -217,8 +210,8 @@ def _settings(source: _Source, positions: str, first_position: int) -> ModelConf
 
 def _with_our_ids(
     source: _Source, config: ModelConfig, pieces: list[str]
-) -> tuple[ModelConfig, dict[str, Tensor], list[int | None]]:
-    """The configuration, weights and, for each id of ours, theirs: None for the token that begins.
+) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
+    """The configuration, weights and pieces by our ids, with `BEGIN` among them.
 
     Ours are padding, begin, end, unknown, and then the others in their order.
     """
@@ -239,7 +232,8 @@ def _with_our_ids(
         tensors[name] = tensors[name][rows]
     tensors["embedding.bias"][[PAD_ID, BOS_ID]] = NEVER
     is_zero = not tensors["embedding.weight"][BOS_ID].any()
-    return config.replace(zero_start=is_zero), tensors, order
+    names = [BEGIN if i is None else pieces[i] for i in order]
+    return config.replace(zero_start=is_zero), tensors, names
 
 
 def _read(source: _Source, config: ModelConfig, n_rows: int) -> dict[str, Tensor]:
@@ -249,11 +243,7 @@ def _read(source: _Source, config: ModelConfig, n_rows: int) -> dict[str, Tensor
     anything of that size is made, and where the embedding is not one for all of its uses.
     """
     path = source.path
-    layers = {m[1] for name in source.shapes if (m := re.search(r"encoder\.layers\.(\d+)\.", name))}
-    require(
-        len(layers) == config.N <= weights.MAX_LAYERS,
-        f"{path} has {len(layers)} layers in the encoder, config.json says {config.N}",
-    )
+    weights.require_layers(config, source.shapes, path)
     tables = [name for name in (TABLE, *TABLES) if name in source.shapes]
     require(bool(tables), f"{path} has no embedding {TABLE}")
     named = list(parameters(config, tables[0]))

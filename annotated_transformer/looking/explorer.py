@@ -44,9 +44,9 @@ class AttentionMaps:
 
     def __post_init__(self) -> None:
         require_tokens(self.weights, self.queries, self.keys)
-        n_queries, n_predicted = len(self.queries), len(self.predicts)
-        rule = f"there must be a predicted token for each of {n_queries} queries"
-        require(n_predicted in (0, n_queries), f"{rule}, got {n_predicted}")
+        n_predicted = len(self.predicts)
+        rule = f"there must be a predicted token for each of {len(self.queries)} queries"
+        require(n_predicted in (0, len(self.queries)), f"{rule}, got {n_predicted}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -229,22 +229,12 @@ def anki(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
 
 def tatoeba_all(corpus: Corpus, split: str, directories: list[Path]) -> Iterable[Pair]:
     """Both corpora of Tatoeba as one; its train split is without what `set_aside` keeps."""
-    assert corpus.beside is not None and corpus.beside.beside is not None
-    if split != "train":
-        return corpus.beside.read(corpus.beside, split, directories)
-    return set_aside(_tatoeba_union(corpus, directories))["train"]
-
-
-def kept_aside(data_dir: PathLike | None = None) -> dict[str, list[Pair]]:
-    """What `set_aside` gives of tatoeba-all-en-de."""
-    return set_aside(_tatoeba_union(CORPORA["tatoeba-all-en-de"], _directories(data_dir)))
-
-
-def _tatoeba_union(corpus: Corpus, directories: list[Path]) -> list[Pair]:
     large = corpus.beside
     assert large is not None and large.beside is not None
+    if split != "train":
+        return large.read(large, split, directories)
     parts = (some.read(some, "train", directories) for some in (large, large.beside))
-    return list(dict.fromkeys(chain.from_iterable(parts)))
+    return set_aside(list(dict.fromkeys(chain.from_iterable(parts))))["train"]
 
 
 def set_aside(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:

@@ -88,20 +88,14 @@ class PairedVocabulary:
     def get_piece_size(self) -> int:
         return len(self._pieces)
 
-    def pad_id(self) -> int:
-        return PAD_ID
-
-    def bos_id(self) -> int:
-        return BOS_ID
-
-    def eos_id(self) -> int:
-        return EOS_ID
-
-    def unk_id(self) -> int:
-        return UNK_ID
-
     def id_to_piece(self, i: int) -> str:
         return self._pieces[i]
+
+    def piece_to_id(self, piece: str) -> int:
+        return self._ids.get(piece, UNK_ID)
+
+    def is_control(self, i: int) -> bool:
+        return i in (PAD_ID, BOS_ID, EOS_ID)
 
     def encode(self, texts: list[str], enable_sampling: bool = False, **_: Any) -> list[list[int]]:
         """A text may begin with a language that the model knows as a piece, such as >>fra<<."""
@@ -112,10 +106,10 @@ class PairedVocabulary:
         code = text[: text.find("<<") + 2] if text.startswith(">>") else ""
         known = [self._ids[code]] if code in self._ids else []
         pieces = self._splitters[self._side].split(text[len(code) :] if known else text)
-        return known + [self._ids.get(piece, UNK_ID) for piece in pieces]
+        return known + [self.piece_to_id(piece) for piece in pieces]
 
     def decode(self, ids: list[int]) -> str:
-        shown = [i for i in ids if i not in (PAD_ID, BOS_ID, EOS_ID)]
+        shown = [i for i in ids if not self.is_control(i)]
         pieces = [f" {UNKNOWN} " if i == UNK_ID else self._pieces[i] for i in shown]
         return self._splitters[1].join(pieces)
 

@@ -35,6 +35,8 @@ SIGNATURES = {
     b"PK\x03\x04": "a zip archive",
 }
 """How files begin that are not UTF-8 text."""
+VOCABULARY_SAMPLE = 500_000
+"""The most pairs that a vocabulary is learned from."""
 HASHED_AT_ONCE = 10_000  # pairs; another number would give the same pairs another SHA-256
 
 
@@ -166,7 +168,7 @@ def _require_text(line: bytes, name: PathLike) -> None:
     require(not only_cr, f"{name} has lines that end in CR alone, as on old Macs: make it LF")
 
 
-def sample(pairs: Iterable[Pair], size: int, seed: int = 1) -> list[Pair]:
+def sample(pairs: Iterable[Pair], size: int = VOCABULARY_SAMPLE, seed: int = 1) -> list[Pair]:
     """`size` of the pairs, each with the same chance, in their order; all if there are fewer.
 
     Only the sample is kept in memory (Vitter 1985, algorithm R). The same pairs and seed give the

@@ -26,6 +26,7 @@ from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.optimizer import require_hardware
 from annotated_transformer.training.run import TrainingRun
+from annotated_transformer.training.validation import Validation
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -111,7 +112,7 @@ def train(
     same = f"{run.fingerprint} {run.vocabulary} {model_config} {train_config}"
     processes.require_same(same, "settings and training pairs")
     if validate is None and valid_pairs:
-        validate = _validation(model_config, tokenizer, valid_pairs, processes)
+        validate = Validation(model_config, tokenizer, valid_pairs, processes=processes)
 
     def is_due(every: int) -> bool:
         return run.steps == train_config.train_steps or run.steps % every == 0
@@ -157,16 +158,6 @@ def train(
                         state.save(run, out, to_average=False)
                 raise
         return run.model.eval()
-
-
-def _validation(
-    config: ModelConfig, tokenizer: Tokenizer, pairs: TextPairs, processes: Processes
-) -> Validate:
-    """The default `validate`, for which each process takes its share of the pairs."""
-    from annotated_transformer.training.validation import Validation
-
-    add_up = processes.total if processes.n > 1 else None
-    return Validation(config, tokenizer, processes.share(pairs), add_up=add_up)
 
 
 class Interrupts:

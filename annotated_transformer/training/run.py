@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from functools import partial
 from itertools import count
 from typing import Literal
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import LocalError, is_lack_of_memory, require
+from annotated_transformer.errors import naming_lack_of_memory, require
 from annotated_transformer.fast.loss import linear_cross_entropy, smoothed_cross_entropy
 from annotated_transformer.fast.packing import (
     Packing,
@@ -45,29 +45,6 @@ from annotated_transformer.training.optimizer import (
 )
 
 PackingChoice = Literal["auto", "on", "off"]
-
-
-Step = Callable[["TrainingRun", list[Batch]], tuple[Tensor, Tensor, int]]
-
-
-def _naming_the_batch_that_memory_cannot_hold(step: Step) -> Step:
-    @wraps(step)
-    def step_or_advice(run: TrainingRun, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
-        try:
-            return step(run, batches)
-        except (MemoryError, RuntimeError) as error:
-            if not is_lack_of_memory(error):
-                raise
-            sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
-            rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
-            raise LocalError(
-                f"out of memory on a batch of {rows} sentences of up to {source} source and "
-                f"{target} target tokens: lower max_tokens, now {run.config.max_tokens:,} (a "
-                "higher accumulate keeps a step as large), or max_length, now "
-                f"{run.config.max_length:,}"
-            ) from None
-
-    return step_or_advice
 
 
 class TrainingLoss(nn.Module):
@@ -229,7 +206,6 @@ class TrainingRun:
             self.epoch += 1
             self.n_batches = 0
 
-    @_naming_the_batch_that_memory_cannot_hold
     def step(self, batches: list[Batch]) -> tuple[Tensor, Tensor, int]:
         """One Adam step on the mean loss over all real target tokens of `batches`.
 
@@ -238,28 +214,29 @@ class TrainingRun:
         gradients overflow changes neither weights nor Adam's state. Raises ConfigError where memory
         runs out, with the largest batch and what to lower.
         """
-        n_tokens = sum(batch.n_tokens for batch in batches)
-        sums = torch.zeros(2, device=self.device)
-        half = self.dtype != torch.float32
-        with self._kernels(half):
-            for batch in self.processes.share_of_step(batches, self.loss):
-                with torch.autocast(self.device.type, dtype=self.dtype, enabled=half):
-                    loss, nll = self.loss(batch.to(self.device), self.packings_of(batch))
-                # DDP averages gradients over the processes: the factor n makes that the sum.
-                self.scaler.scale(loss * self.processes.n / n_tokens).backward()
-                sums += torch.stack([loss.detach(), nll.detach()])
-        self.processes.total(sums)
-        self.steps += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate
-        if self.config.clip_norm:
-            self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad()
-        self.position = self.epoch, self.n_batches
-        return sums[0], sums[1], n_tokens
+        with naming_lack_of_memory(partial(_for_the_largest_of, batches, self.config)):
+            n_tokens = sum(batch.n_tokens for batch in batches)
+            sums = torch.zeros(2, device=self.device)
+            half = self.dtype != torch.float32
+            with self._kernels(half):
+                for batch in self.processes.share_of_step(batches, self.loss):
+                    with torch.autocast(self.device.type, dtype=self.dtype, enabled=half):
+                        loss, nll = self.loss(batch.to(self.device), self.packings_of(batch))
+                    # DDP averages gradients over the processes: the factor n makes that the sum.
+                    self.scaler.scale(loss * self.processes.n / n_tokens).backward()
+                    sums += torch.stack([loss.detach(), nll.detach()])
+            self.processes.total(sums)
+            self.steps += 1
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate
+            if self.config.clip_norm:
+                self.scaler.unscale_(self.optimizer)
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.optimizer.zero_grad()
+            self.position = self.epoch, self.n_batches
+            return sums[0], sums[1], n_tokens
 
     def _kernels(self, half: bool) -> AbstractContextManager[object]:
         """Which attention kernels a step may take."""
@@ -290,13 +267,20 @@ class TrainingRun:
         return next((state["step"] for state in states), torch.zeros((), device=self.device))
 
 
+def _for_the_largest_of(batches: list[Batch], config: TrainConfig) -> str:
+    """What a step had no memory for, and what to lower."""
+    sizes = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
+    rows, source, target = max(sizes, key=lambda size: size[0] * (size[1] + size[2]))
+    return (
+        f"on a batch of {rows} sentences of up to {source} source and {target} target tokens: "
+        f"lower max_tokens, now {config.max_tokens:,} (a higher accumulate keeps a step as large), "
+        f"or max_length, now {config.max_length:,}"
+    )
+
+
 def _new_model(config: ModelConfig, device: torch.device) -> Transformer:
     """A model in training mode. Raises ConfigError where memory does not suffice for it."""
-    try:
+    sizes = f"d_model {config.d_model:,}, d_ff {config.d_ff:,}, N {config.N}"
+    vocabulary = f"vocab_size {config.vocab_size:,}"
+    with naming_lack_of_memory(lambda: f"for a model of {sizes}, {vocabulary}"):
         return Transformer(config).to(device).train()
-    except (MemoryError, RuntimeError) as error:
-        if is_lack_of_memory(error):
-            sizes = f"d_model {config.d_model:,}, d_ff {config.d_ff:,}, N {config.N}"
-            vocabulary = f"vocab_size {config.vocab_size:,}"
-            raise LocalError(f"out of memory for a model of {sizes}, {vocabulary}") from None
-        raise

@@ -17,8 +17,7 @@ from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import (
     ConfigError,
     DamagedFileError,
-    LocalError,
-    is_lack_of_memory,
+    naming_lack_of_memory,
     require,
     say,
 )
@@ -59,18 +58,12 @@ def save(run: TrainingRun, out: Path, to_average: bool = True) -> None:
 
     All processes of a run must call this; rank 0 writes.
     """
-    try:
+    saved = f"step {run.saved_steps} is saved, and --resume goes on from there"
+    left = f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
+    with naming_lack_of_memory(lambda: f"while step {run.steps} was saved in {out}: {left}"):
         tensors = _tensors(run)
         if run.processes.is_first:
             _write(run, out, to_average, tensors)
-    except (MemoryError, RuntimeError) as error:
-        if is_lack_of_memory(error):
-            saved = f"step {run.saved_steps} is saved, and --resume goes on from there"
-            raise LocalError(
-                f"out of memory while step {run.steps} was saved in {out}: "
-                f"{saved if run.saved_steps else 'no step is saved'}; other programs may use memory"
-            ) from None
-        raise
     run.saved_steps = run.steps
 
 

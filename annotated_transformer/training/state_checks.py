@@ -37,17 +37,14 @@ def require_state(config: ModelConfig, path: Path) -> None:
         expected |= {f"adam.{key}.{name}": () if key == "step" else shape for key in keys}
     expected["random.cpu"] = tuple(torch.get_rng_state().shape)
     # PyTorch's state of a GPU's generator is two numbers of 8 bytes, the seed and the offset.
-    optional: dict[str, tuple[int, ...]] = {"log.sums": (2,), "random.cuda": (16,)}
+    allowed = expected | {"log.sums": (2,), "random.cuda": (16,)}
     for name in shapes:
         base, _, rank = name.rpartition(".")
         if base in ("random.cpu", "random.cuda") and rank.isdecimal():
-            optional[name] = {**expected, **optional}[base]
-    found = {name: shape for name, shape in shapes.items() if name not in optional}
-    may = {name: shape for name, shape in shapes.items() if name in optional}
-    require(
-        found == expected and all(optional[name] == shape for name, shape in may.items()),
-        f"{path} has other tensors than the state of this model",
-    )
+            allowed[name] = allowed[base]
+    is_complete = expected.keys() <= shapes.keys()
+    is_state = is_complete and all(allowed.get(name) == shapes[name] for name in shapes)
+    require(is_state, f"{path} has other tensors than the state of this model")
 
 
 def moments(optimizer: str, name: str, shape: Sequence[int]) -> tuple[str, ...]:

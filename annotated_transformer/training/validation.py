@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import TextPairs
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.distributed.processes import ALONE, Processes
 from annotated_transformer.translation.evaluation import (
-    bleu,
     bleu_counts,
     bleu_from_counts,
     evaluation_mode,
@@ -29,8 +26,8 @@ class Validation:
 
     valid_nll is in nats per token, BLEU is that of greedy search. Pairs that the model cannot score
     (`evaluation.within_reach`) are left out once, with a warning. It runs on the model's device
-    unless `device` names another. `add_up` sums over processes that each have their own pairs; the
-    numbers are then those of all pairs.
+    unless `device` names another. Of several `processes` each measures its share of the pairs; the
+    numbers are those of all pairs.
     """
 
     def __init__(
@@ -39,31 +36,25 @@ class Validation:
         tokenizer: Tokenizer,
         pairs: TextPairs,
         device: torch.device | None = None,
-        add_up: Callable[[Tensor], Tensor] | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         self.tokenizer = tokenizer
         self.device = device
-        self.add_up = add_up
-        self.pairs, self.encoded = scorable(config, tokenizer, pairs)
+        self.processes = processes
+        self.pairs, self.encoded = scorable(config, tokenizer, processes.share(pairs))
 
     def __call__(self, model: Transformer) -> dict[str, float]:
-        if self.add_up is None:
-            if not self.pairs:
-                return {}
-            nll = mean_nll(model, self.encoded)
-            score = bleu(*self._translated(model)).score
-        else:
-            sums = torch.zeros(12, dtype=torch.float64)  # nats, tokens, the ten counts of BLEU
-            if self.pairs:
-                n_tokens = sum(len(target) + 1 for _, target in self.encoded)
-                sums[:2] = torch.tensor([n_tokens * mean_nll(model, self.encoded), n_tokens])
-                for texts in zip(*self._translated(model), strict=True):
-                    sums[2:] += torch.tensor(bleu_counts(*texts))
-            nll, n_tokens, *counts = self.add_up(sums).tolist()
-            if not n_tokens:
-                return {}
-            nll = nll / n_tokens
-            score = bleu_from_counts(list(map(round, counts)))
+        sums = torch.zeros(12, dtype=torch.float64)  # nats, tokens, the ten counts of BLEU
+        if self.pairs:
+            n_tokens = sum(len(target) + 1 for _, target in self.encoded)
+            sums[:2] = torch.tensor([n_tokens * mean_nll(model, self.encoded), n_tokens])
+            for texts in zip(*self._translated(model), strict=True):
+                sums[2:] += torch.tensor(bleu_counts(*texts))
+        nats, n_tokens, *counts = self.processes.total(sums).tolist()
+        if not n_tokens:
+            return {}
+        nll = nats / n_tokens
+        score = bleu_from_counts(list(map(round, counts)))
         return {"valid_nll": nll, "valid_ppl": exp_of_nll(nll), "valid_bleu": score}
 
     def _translated(self, model: Transformer) -> tuple[list[str], list[str]]:

@@ -129,7 +129,7 @@ def test_help_needs_neither_torch_nor_a_corpus():
         ("train --out new --resume --init nowhere", "--init begins one: give one of them"),
         ("train --out new --resume", "new is not a checkpoint directory"),
         ("translate nowhere", "nowhere is not a checkpoint directory"),
-        ("translate nowhere --beam-size 0", "beam_size must be at least 1, got 0"),
+        ("translate nowhere --beam-size 0", "beam_size must be between 1 and 1,024, got 0"),
         (
             "train --out new --corpus copy --set concatenate=inf",
             "concatenate must be a finite numb",
@@ -147,7 +147,10 @@ def test_help_needs_neither_torch_nor_a_corpus():
         ("translate nowhere --alpha 1000", "alpha must be between -10 and 10, got 1000.0"),
         ("translate nowhere --alpha=-900", "alpha must be between -10 and 10, got -900.0"),
         ("translate nowhere --alpha nan", "alpha must be a finite number, got nan"),
-        ("translate nowhere --beam-size 100000", "beam_size must be at most 1,024, got 100000"),
+        (
+            "translate nowhere --beam-size 100000",
+            "beam_size must be between 1 and 1,024, got 100000",
+        ),
         (f"translate nowhere --max-extra {10**20}", "max_extra must fit into 64 bits"),
         ("translate nowhere --output absent/out", "needs a directory that exists, got absent/out"),
         ("translate nowhere --output .", "cannot write .: it is a directory"),
@@ -190,7 +193,7 @@ def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
 
 
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):
-    assert "already holds a run: add --resume" in refused(
+    assert "already holds a run: resume it (--resume)" in refused(
         capsys, "train", "--corpus", "copy", "--out", run_directory
     )
     assert "already holds a model" in refused(

@@ -201,11 +201,11 @@ HOSTILE = {
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
     "another model": (
         lambda f: changed(f / "config.json", model_type="t5"),
-        "has a model of type 't5', not marian or pegasus or fsmt",
+        "has a model of type 't5': of models that were not exported here only marian and fsmt can",
     ),
     "a Pegasus of another": (
         lambda f: changed(f / "config.json", model_type="pegasus"),
-        "has a Pegasus that was not exported here",
+        "has a model of type 'pegasus': of models that were not exported here only marian and",
     ),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "no such file"),
     "a pickle": (
@@ -242,7 +242,7 @@ HOSTILE = {
     ),
     "a billion layers": (
         lambda f: changed(f / "config.json", encoder_layers=10**8, decoder_layers=10**8),
-        "has 2 layers in the encoder, config.json says 100000000",
+        "has 2 layers in the encoder, N is 100000000",
     ),
     "unlike stacks": (
         lambda f: changed(f / "config.json", decoder_layers=1),

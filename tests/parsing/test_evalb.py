@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.parsing.scoring import bracket_counts, bracket_f1
-from annotated_transformer.parsing.toy_grammar import sample_trees
 from annotated_transformer.parsing.trees import read_tree, read_trees, write_tree
+from lab.toy_grammar import sample_trees
 
 COUNTS = Path(__file__).with_name("evalb_counts.json")
 EVALB = os.environ.get("EVALB")

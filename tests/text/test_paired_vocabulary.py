@@ -67,6 +67,11 @@ def test_there_is_no_dropout():
         of_fairseq().encode_batch(["the"], dropout=0.1)
 
 
+def test_there_is_no_way_back():
+    with pytest.raises(ConfigError, match="has no <2source>: it was learned for one direction"):
+        of_fairseq().back_id  # noqa: B018
+
+
 GOOD = json.loads(fairseq_vocabulary(MERGES, PIECES, ["en", "de"]))
 
 

@@ -36,6 +36,7 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.training.optimizer import require_hardware, resolved_precision
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.validation import Validation
+from annotated_transformer.translation.evaluation import bleu, bleu_counts
 from annotated_transformer.translation.search import beam_search, greedy_search
 from fake_cuda import fake_cuda
 from same_run import assert_same_run
@@ -556,7 +557,7 @@ def test_a_run_is_not_overwritten_and_nothing_is_not_resumed(tmp_path):
     run(tmp_path / "run", train_steps=1)
     before = (tmp_path / "run" / "training.safetensors").read_bytes()
     with pytest.raises(
-        ConfigError, match="run already holds a run: resume it, or name another directory"
+        ConfigError, match="run already holds a run: resume it .--resume., or name another"
     ):
         run(tmp_path / "run", train_steps=1)
     assert (tmp_path / "run" / "training.safetensors").read_bytes() == before
@@ -602,19 +603,21 @@ def test_valid_bleu_is_that_of_greedy_search(monkeypatch):
     """A model of random weights, for which a beam finds something else."""
     model, tokenizer, scored = small_model(vocab_size=280, dtype=torch.float32), toy_tokenizer(), []
 
-    def bleu(hypotheses, references):
-        scored.append((hypotheses, references))
-        return SimpleNamespace(score=12.5)
+    def counts(hypothesis, reference):
+        scored.append((hypothesis, reference))
+        return bleu_counts(hypothesis, reference)
 
-    monkeypatch.setattr("annotated_transformer.training.validation.bleu", bleu)
+    monkeypatch.setattr("annotated_transformer.training.validation.bleu_counts", counts)
     valid = text_pairs(2, 20)
-    assert Validation(model.config, tokenizer, valid)(model)["valid_bleu"] == 12.5
+    score = Validation(model.config, tokenizer, valid)(model)["valid_bleu"]
     ids = pad_source(tokenizer.encode_batch([source for source, _ in valid]))
     searches = greedy_search(model, ids), [found[0].tokens for found in beam_search(model, ids)]
     greedy, of_beam = (
         [" ".join(tokenizer.decode(tokens).splitlines()) for tokens in s] for s in searches
     )
-    assert scored == [(greedy, [target for _, target in valid])] and greedy != of_beam
+    references = [target for _, target in valid]
+    assert scored == list(zip(greedy, references, strict=True)) and greedy != of_beam
+    assert score == pytest.approx(bleu(greedy, references).score)
 
 
 def test_validation_pairs_beyond_the_last_position_are_left_out_aloud(tmp_path, caplog):

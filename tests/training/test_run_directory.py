@@ -35,7 +35,7 @@ def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
         checkpoint.begin_run(run)
     (run / "training.safetensors").write_bytes(b"days")
     with pytest.raises(
-        ConfigError, match="run already holds a run: resume it, or name another directory"
+        ConfigError, match="run already holds a run: resume it .--resume., or name another"
     ):
         checkpoint.begin_run(run)
     (run / "training.safetensors").unlink()

@@ -384,7 +384,7 @@ def test_learned_positions_limit_the_output():
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"beam_size": 0}, "beam_size must be between 1 and 1,024, got 0"),
         ({"beam_size": 2, "n_best": 3}, "n_best must be between 1 and beam_size, got 3 and 2"),
     ],
 )

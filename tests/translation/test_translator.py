@@ -225,10 +225,10 @@ def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"beam_size": 0}, "beam_size must be between 1 and 1,024, got 0"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
-        ({"max_extra": -1}, "max_extra must not be negative"),
+        ({"max_extra": -1}, "max_extra must be between 0 and 100,000"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):

@@ -16,10 +16,10 @@ import pytest
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.parsing.linearization import delinearize, linearize
 from annotated_transformer.parsing.scoring import bracket_counts, brackets
-from annotated_transformer.parsing.toy_grammar import sample_trees
 from annotated_transformer.parsing.trees import Tree, read_tree, read_trees, tree_words, write_tree
 from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.table_4 import treebank
+from lab.toy_grammar import sample_trees
 
 REAL_DATA = os.environ.get("ANNOTATED_TRANSFORMER_DATA")
 TREES = [tree for tree in sample_trees(400, seed=4) if len(tree_words(tree)) > 6]
