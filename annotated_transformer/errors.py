@@ -6,7 +6,8 @@ Every other module stands above this one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 PROGRAM = "annotated-transformer"
 VERSION = "0.2.0"
@@ -38,6 +39,16 @@ def require(condition: bool, message: str) -> None:
     """Raise ConfigError with `message` unless `condition` holds."""
     if not condition:
         raise ConfigError(message)
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Raise ConfigError, with pip's command, where what is imported inside is not installed."""
+    try:
+        yield
+    except ImportError:
+        command = f"pip install '{PROGRAM}[{name}]'"
+        raise ConfigError(f"this needs a package that is not installed: {command}") from None
 
 
 def is_lack_of_memory(error: BaseException) -> bool:

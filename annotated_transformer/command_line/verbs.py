@@ -31,6 +31,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
     "argos": ("dtype",),
     "ctranslate2": ("dtype",),
     "huggingface": ("dtype", "notes"),
+    "onnx": ("notes",),
 }
 """Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
 

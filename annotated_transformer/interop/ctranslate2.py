@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from annotated_transformer.checkpoint.directory import load_model, require_no_run
 from annotated_transformer.config import DecodeConfig
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, needs_extra, require
 from annotated_transformer.files import require_room
 from annotated_transformer.interop.our_own import require_range
 from annotated_transformer.model.attention import MultiHeadAttention
@@ -162,11 +162,8 @@ def _numbers(x: Tensor) -> Any:
 
 def library() -> Any:
     """The package ctranslate2, an extra. Raises ConfigError where it is not installed."""
-    try:
+    with needs_extra("ctranslate2"):
         import ctranslate2
-    except ImportError:
-        extra = "pip install 'annotated-transformer[ctranslate2]'"
-        raise ConfigError(f"this needs a package that is not installed: {extra}") from None
     return ctranslate2
 
 

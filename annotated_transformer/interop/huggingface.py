@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,7 @@ def export_checkpoint(
     out = Path(out)
     stored = checkpoint.read_config(directory)
     checkpoint.require_no_run(out, directory)
-    earlier = False
-    with suppress(OSError, ConfigError):  # of an earlier export
-        earlier = OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES)
-    if not earlier:
-        require_room(out, FILES)
+    require_place(out, FILES)
     model, tokenizer = checkpoint.load_model(directory)
     config = model.config
     require_home(config)
@@ -84,6 +81,14 @@ def export_checkpoint(
     weights.save_tensors(out / "model.safetensors", tensors, about)
     write_text(out / "README.md", text)
     return out
+
+
+def require_place(out: Path, names: Iterable[str]) -> None:
+    """Raise ConfigError where files of these names are in `out`, and no earlier export is."""
+    with suppress(OSError, ConfigError):
+        if OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES):
+            return
+    require_room(out, names)
 
 
 def require_home(config: ModelConfig) -> None:

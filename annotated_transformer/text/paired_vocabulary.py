@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, needs_extra, require
 from annotated_transformer.text.vocabulary_file import MAX_PIECES
 
 MARIAN = {"source", "target"}
@@ -151,12 +151,8 @@ class _Moses:
 
     @cached_property
     def moses(self) -> Any:
-        try:
+        with needs_extra("fairseq"):
             import sacremoses
-        except ImportError:
-            raise ConfigError(
-                "sacremoses splits the text of fairseq's models: pip install sacremoses"
-            ) from None
         return sacremoses
 
     @cached_property
