@@ -29,6 +29,8 @@ def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "floa
     about |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     with TemporaryDirectory() as folder:
         model = ctranslate2.export_checkpoint(directory, Path(folder) / "model", dtype)
+        is_one = (model / "tokenizer.model").exists()
+        require(is_one, "Argos reads one vocabulary for both languages, and this model has two")
 
         def write(path: Path) -> None:
             with ZipFile(path, "w") as package:

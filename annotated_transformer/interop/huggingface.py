@@ -32,6 +32,7 @@ from annotated_transformer.interop.parameter_names import (
 )
 from annotated_transformer.interop.tokenizer_json import tokenizer_files
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.paired_vocabulary import MARIAN_FILES, marian_files
 
 OURS = "annotated_transformer"
 """The key of config.json under which our own stands."""
@@ -59,11 +60,12 @@ def export_checkpoint(
     out = Path(out)
     stored = checkpoint.read_config(directory)
     checkpoint.require_no_run(out, directory)
-    require_place(out, FILES)
+    require_place(out, (*FILES, *MARIAN_FILES))
     model, tokenizer = checkpoint.load_model(directory)
     config = model.config
     require_home(config)
     require_range(model, dtype, directory)
+    words = {"tokenizer.model": tokenizer.model_bytes, **marian_files(tokenizer.model_bytes)}
     length = config.max_len if config.positions == "learned" else LAST
     written: dict[str, dict[str, Any]] = {
         "config.json": {**_config(config, length, dtype), OURS: {**stored, "dtype": dtype}},
@@ -74,7 +76,8 @@ def export_checkpoint(
     theirs = _tensors(model, length)
     for name, content in written.items():
         write_text(out / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    write_bytes(out / "tokenizer.model", tokenizer.model_bytes)
+    for name, file in words.items():
+        write_bytes(out / name, file)
     about = weights.belongs_to(config, tokenizer.sha256)
     kind = getattr(torch, dtype)
     tensors = {name: tensor.to(kind) for name, tensor in theirs.items()}
