@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 N_POSITIONS = 2048
 """Rows of the table for positions that have no end."""
-FILES = (
-    "model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", *MARIAN_FILES
-)  # fmt: skip
+FILES = "model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", *MARIAN_FILES
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 PATIENCE = 2
 """So many times beam_size hypotheses must end. With 1 it sometimes stops sooner than our search."""

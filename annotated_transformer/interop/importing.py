@@ -81,10 +81,7 @@ def import_checkpoint(directory: str | Path, out: str | Path) -> Path:
     )
     model_of = _our_own if is_ours else _from_marian if kind == "marian" else _from_fsmt
     config, tokenizer, tensors, extra = model_of(source)
-    checkpoint.write_directory(out, config, tokenizer, extra)
-    about = weights.belongs_to(config, tokenizer.sha256)
-    weights.save_tensors(out / "model.safetensors", tensors, about)
-    return out
+    return checkpoint.write_directory(out, config, tokenizer, extra, tensors)
 
 
 _Model = tuple[ModelConfig, Tokenizer, dict[str, Tensor], dict[str, Any]]
