@@ -24,7 +24,7 @@ from annotated_transformer.model.embedding import positional_encoding
 
 FILES = "encoder_model.onnx", "decoder_model.onnx", "decoder_model_merged.onnx"
 OPSET = 20
-IR_VERSION = 9  # neither is the newest, so that onnxruntime from 1.17 on reads the files
+IR_VERSION = 9  # neither is the newest, which programs in use may not know
 BATCH = "batch_size"  # transformers.js looks for this name when it makes an empty cache
 SOURCE, TARGET = "encoder_sequence_length", "decoder_sequence_length"
 FLOAT, INTEGER, BOOLEAN = 1, 7, 9  # types by ONNX's numbers
@@ -65,7 +65,7 @@ class _Graph:
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
         self.constants: dict[Tensor, str] = {}
-        self.kept = ""  # how many rows of the past count, none or all; no name without a past
+        self.n_kept = ""  # how many rows of the past count, none or all; no name without a past
 
     def __call__(self, operator: str, *inputs: str | Tensor, out: str = "", **settings: Any) -> str:
         out = out or f"{operator}_{len(self.nodes)}"
@@ -105,8 +105,8 @@ class _Graph:
         start: str | Tensor = ZERO
         if is_merged:
             is_cached = self.input("use_cache_branch", 1, kind=BOOLEAN)
-            self.kept = self("Where", is_cached, ALL, ZERO)
-            memory = self("Slice", memory, self.kept, ALL, ONE)  # nothing, where it is cached
+            self.n_kept = self("Where", is_cached, ALL, ZERO)
+            memory = self("Slice", memory, self.n_kept, ALL, ONE)  # nothing, where it is cached
             n_past = self("Shape", "past_key_values.0.decoder.key", start=2, end=3)
             start = self("Where", is_cached, n_past, ZERO)
         length = self("Shape", ids, start=1)
@@ -139,7 +139,7 @@ class _Graph:
         for i in range(self.config[f"{side}_layers"]):
             layer = f"model.{side}.layers.{i}"
             for name, mask, cache, memory in attentions:
-                x = self.attended(x, f"{layer}.{name}", mask, cache and f"{i}.{cache}", memory)
+                x = self.attend(x, f"{layer}.{name}", mask, cache and f"{i}.{cache}", memory)
             norm = f"{layer}.final_layer_norm"
             inner = self.linear(self.norm("pegasus", x, norm), f"{layer}.fc1")
             y = self(ACTIVATIONS[activation], inner)
@@ -158,7 +158,7 @@ class _Graph:
         y = self("MatMul", x, self.tensors[f"{name}.weight"].T)
         return self("Add", y, self.tensors[f"{name}.bias"])
 
-    def attended(self, x: str, name: str, mask: str, cache: str, memory: str = "") -> str:
+    def attend(self, x: str, name: str, mask: str, cache: str, memory: str = "") -> str:
         """x and its attention to itself, or to `memory`, whose keys and values go to `cache`."""
         y = self.norm("pegasus", x, f"{name}_layer_norm")
         queries = self.heads(y, f"{name}.q_proj")
@@ -179,7 +179,7 @@ class _Graph:
         if not cache:
             return rows
         shape = BATCH, self.h, f"past_{cache}_length", self.d_k
-        if self.kept:
+        if self.n_kept:
             past = self.input(f"past_key_values.{cache}", *shape)
-            rows = self("Concat", self("Slice", past, ZERO, self.kept, TWO), rows, axis=2)
+            rows = self("Concat", self("Slice", past, ZERO, self.n_kept, TWO), rows, axis=2)
         return self.output(rows, f"present.{cache}", *shape)

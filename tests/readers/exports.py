@@ -13,7 +13,7 @@ from annotated_transformer.config import ModelConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text import corpus
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.search import greedy_search
+from annotated_transformer.translation.search import beam_search, greedy_search
 from annotated_transformer.translation.translator import batches_by_length
 from toys import SMALL, random_tokens, toy_tokenizer
 
@@ -82,11 +82,21 @@ def searched(search, sources):
     return found
 
 
+def sources(n):
+    """Ids of the first `n` test sentences."""
+    return [[*ids, 2] for ids in VOCABULARY.encode_batch(sentences(n))]
+
+
 @functools.cache
 def greedy_ids(n):
-    """Sources of the first `n` test sentences, and what greedy search makes of them."""
-    sources = [[*ids, 2] for ids in VOCABULARY.encode_batch(sentences(n))]
-    return sources, searched(greedy_search, sources)
+    """What greedy search makes of them."""
+    return searched(greedy_search, sources(n))
+
+
+@functools.cache
+def beam_ids(n):
+    """What a beam of 4 makes of them."""
+    return [best[0].tokens for best in searched(beam_search, sources(n))]
 
 
 def same(ours, theirs):

@@ -6,7 +6,18 @@ from zipfile import ZipFile
 
 import pytest
 import torch
-from exports import BOOK, MODEL, N_TEST, VOCABULARY, checkpoint_of, greedy_ids, same
+from exports import (
+    BOOK,
+    MODEL,
+    N_SENTENCES,
+    N_TEST,
+    VOCABULARY,
+    beam_ids,
+    checkpoint_of,
+    greedy_ids,
+    same,
+    sources,
+)
 from model_bin import by_our_names, stored
 from program import answer, borrow, needs
 
@@ -93,12 +104,19 @@ def test_twenty_random_configurations_out_and_back(tmp_path, figure):
 
 
 def test_greedy_search_finds_the_same_ids(figure):
-    sources, ours = greedy_ids(N_TEST)
     engine = CTranslate2Engine(MODEL, VOCABULARY)
-    found = engine([ids[:-1] for ids in sources], DecodeConfig(beam_size=1))
-    n = same(ours, [of_one[0][0] for of_one in found])
+    found = engine([ids[:-1] for ids in sources(N_TEST)], DecodeConfig(beam_size=1))
+    n = same(greedy_ids(N_TEST), [of_one[0][0] for of_one in found])
     figure(f"CTranslate2: greedy ids of {n} of {N_TEST} test sentences are ours")
     assert n == N_TEST
+
+
+def test_beams_of_99_in_100_sentences_are_the_same(figure):
+    engine = CTranslate2Engine(MODEL, VOCABULARY)
+    found = engine([ids[:-1] for ids in sources(N_SENTENCES)], DecodeConfig())
+    n = same(beam_ids(N_SENTENCES), [rerank(of_one)[0].tokens for of_one in found])
+    figure(f"CTranslate2: beams of {n} of {N_SENTENCES} test sentences are ours after rerank")
+    assert n >= 0.99 * N_SENTENCES
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])

@@ -11,6 +11,7 @@ from exports import (
     random_configuration,
     same,
     sentences,
+    sources,
 )
 from program import answer, answers, borrow, needs, needs_node
 from torch.testing import assert_close
@@ -52,21 +53,19 @@ def book(tmp_path_factory):
 
 
 def test_onnxruntime_finds_the_same_ids(book, figure):
-    sources, ours = greedy_ids(N_SENTENCES)
-    found = answer("with_onnxruntime.py", folder=book, greedy=sources)
-    n = same(ours, found["greedy"])
+    found = answer("with_onnxruntime.py", folder=book, greedy=sources(N_SENTENCES))
+    n = same(greedy_ids(N_SENTENCES), found["greedy"])
     figure(f"onnxruntime: greedy ids of {n} of {N_SENTENCES} test sentences are ours")
     assert n == N_SENTENCES
 
 
 @needs_node("@huggingface/transformers")
 def test_transformers_js_finds_the_same_ids(book, figure):
-    sources, ours = greedy_ids(N_SENTENCES)
     found = answer("with_transformers_js.cjs", folder=book, texts=sentences(N_SENTENCES), extra=51)
-    n = same(ours, found["greedy"])
+    n = same(greedy_ids(N_SENTENCES), found["greedy"])
     name = f"transformers.js {found['version']}"
     figure(f"{name}: greedy ids of {n} of {N_SENTENCES} test sentences are ours")
-    assert found["sources"] == sources
+    assert found["sources"] == sources(N_SENTENCES)
     assert n == N_SENTENCES
 
 
