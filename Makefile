@@ -63,7 +63,7 @@ workflows: $(INSTALLED)
 check: lint corpus  ## before a commit: lint, and the tests that are quick
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" --durations 5 tests
 
-readers: $(INSTALLED) .readers/.installed corpus  ## other programs (transformers, ...) read the exports; in .readers
+readers: $(INSTALLED) .readers/.installed .readers/node/.installed corpus  ## other programs (transformers, ...) read the exports; in .readers
 	$(BIN)/python -m pytest -n 2 --dist loadscope -q -rs tests/readers
 
 floor: $(INSTALLED) corpus  ## the tests on the oldest versions that pyproject.toml allows
@@ -86,6 +86,12 @@ $(INSTALLED): requirements.txt pyproject.toml
 
 .readers/.installed: requirements-readers.txt
 	@$(PYTHON) tools/install.py .readers -- -r requirements-readers.txt
+
+# Where there is no npm, or it reaches nothing, the tests of transformers.js are skipped and say so.
+LOCKED := tests/readers/node/package.json tests/readers/node/package-lock.json
+.readers/node/.installed: $(LOCKED) .readers/.installed
+	@mkdir -p .readers/node && cp $(LOCKED) .readers/node
+	@if command -v npm >/dev/null && npm ci --prefix .readers/node --ignore-scripts --no-audit --no-fund; then touch $@; fi
 
 $(MATHJAX): $(INSTALLED) tools/vendor_mathjax.py
 	$(BIN)/python -m tools.vendor_mathjax static/mathjax

@@ -41,6 +41,16 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Raise ConfigError, with pip's command, where what is imported inside is not installed."""
+    try:
+        yield
+    except ImportError:
+        command = f"pip install '{PROGRAM}[{name}]'"
+        raise ConfigError(f"this needs a package that is not installed: {command}") from None
+
+
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether the error says that memory ran out, on a GPU or here."""
     if type(error) is RuntimeError:  # PyTorch has no class for it on a CPU

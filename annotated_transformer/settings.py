@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import Any, Self, get_args, get_type_hints
 
 from annotated_transformer.errors import ConfigError, require
+
+
+def html_table(title: str, rows: Mapping[str, object]) -> str:
+    """What Jupyter shows of an object: its names and values."""
+    cells = (f"<tr><th>{escape(n)}</th><td>{escape(str(x))}</td></tr>" for n, x in rows.items())
+    return f"<table><caption>{escape(title)}</caption>{''.join(cells)}</table>"
 
 
 @cache
@@ -50,6 +58,9 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, self.to_dict())
 
     @classmethod
     def from_dict(cls, settings: Any) -> Self:

@@ -37,6 +37,7 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "unearth": {"text.package_index"},
     "tensorboard": {"training.log"},
     "ctranslate2": {"interop.ctranslate2"},
+    "onnx": {"interop.onnx"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])
 MAX_LINES = 300

@@ -8,6 +8,7 @@ import pytest
 from annotated_transformer import config as ids
 from annotated_transformer.config import PRESETS, DecodeConfig, ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.settings import html_table
 from annotated_transformer.translation.search import length_penalty
 
 
@@ -73,6 +74,16 @@ def test_special_ids_stand_in_one_place():
 )
 def test_a_configuration_survives_json(config):
     assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_jupyter_shows_a_table_of_all_settings():
+    config = ModelConfig.tiny(vocab_size=321)
+    shown = config._repr_html_()
+    assert shown.startswith("<table><caption>ModelConfig</caption>")
+    for name, value in config.to_dict().items():
+        assert f"<tr><th>{name}</th><td>{value}</td></tr>" in shown
+    assert html_table("a<b", {"<i>": "&"}).count("&lt;") == 2
+    assert repr(config).startswith("ModelConfig(vocab_size=321, N=3,")
 
 
 def test_configurations_are_frozen():

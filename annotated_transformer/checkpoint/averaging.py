@@ -82,10 +82,8 @@ def average_checkpoints(
                 f"is {cosine:.2f}): their average may translate worse than either"
             )
     del config["model"]
-    checkpoint.write_directory(out, model_config, tokenizer, {**config, "averaged": names})
-    about = weights.belongs_to(model_config, tokenizer.sha256)
-    weights.save_tensors(out / "model.safetensors", averaged, about)
-    return out
+    extra = {**config, "averaged": names}
+    return checkpoint.write_directory(out, model_config, tokenizer, extra, averaged)
 
 
 def _cosine(one: Path, other: Path) -> float:

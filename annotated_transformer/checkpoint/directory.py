@@ -45,12 +45,19 @@ def write_directory(
     model_config: ModelConfig,
     tokenizer: Tokenizer,
     extra: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, Tensor] | None = None,
 ) -> Path:
-    """Start a checkpoint directory: config.json (the model's, then `extra`) and the tokenizer."""
+    """Start a checkpoint directory: config.json (the model's, then `extra`) and the tokenizer.
+
+    With `tensors`, which are the model's weights, it is whole.
+    """
     directory = Path(directory)
     config = json.dumps({"model": model_config.to_dict(), **(extra or {})}, indent=2) + "\n"
     files.write_text(directory / "config.json", config)
     files.write_bytes(directory / "tokenizer.model", tokenizer.model_bytes)
+    if tensors is not None:
+        about = weights.belongs_to(model_config, tokenizer.sha256)
+        weights.save_tensors(directory / "model.safetensors", tensors, about)
     return directory
 
 

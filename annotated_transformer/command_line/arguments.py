@@ -85,7 +85,7 @@ def _train(verbs: Any) -> None:
     add("--init", metavar="DIR", help=what)
     add("--tensorboard", metavar="DIR", help="also log there, for TensorBoard")
     _add_data_directory(verb)
-    _add_device(verb)
+    _add_device(verb, "mps")
     _add_quiet(verb)
 
 
@@ -111,7 +111,7 @@ def _translate(verbs: Any) -> None:
     add("--max-source", type=int, default=1024, metavar="N", help=what)
     what = "lines to hold at a time (default 512; 1 at a terminal)"
     add("--window", type=count, metavar="N", help=what)
-    _add_device(verb)
+    _add_device(verb, "mps")
     _add_decoding(verb)
 
 
@@ -126,7 +126,7 @@ def _evaluate(verbs: Any) -> None:
     add("--output", metavar="FILE", help="also write the translations")
     add("--json", action="store_true", help="print one JSON object")
     _add_data_directory(verb)
-    _add_device(verb)
+    _add_device(verb, "mps")
     _add_quiet(verb)
     _add_decoding(verb)
 
@@ -142,7 +142,7 @@ def _inspect(verbs: Any) -> None:
     add("--no-bleu", action="store_true", help="measure the loss alone, which is quicker")
     add("--json", action="store_true", help="print one JSON object")
     _add_data_directory(verb)
-    _add_device(verb)
+    _add_device(verb)  # MPS has no float64, in which it counts
 
 
 def _variations(verbs: Any) -> None:
@@ -204,9 +204,9 @@ def _add_data_directory(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--data-dir", metavar="DIR", help=what)
 
 
-def _add_device(verb: argparse.ArgumentParser) -> None:
-    what = "default auto: a GPU where there is one"
-    verb.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help=what)
+def _add_device(verb: argparse.ArgumentParser, *more: str) -> None:
+    what = "default auto: a GPU of NVIDIA or AMD where there is one"
+    verb.add_argument("--device", choices=("auto", "cpu", "cuda", *more), default="auto", help=what)
 
 
 def _add_quiet(verb: argparse.ArgumentParser) -> None:

@@ -31,6 +31,7 @@ EXPORTS: dict[str, tuple[str, ...]] = {
     "argos": ("dtype",),
     "ctranslate2": ("dtype",),
     "huggingface": ("dtype", "notes"),
+    "onnx": ("notes",),
 }
 """Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
 
@@ -250,10 +251,10 @@ def device_of(name: str) -> str:
     """The device to use. Raises ConfigError when a GPU is asked for and there is none."""
     import torch
 
-    available = torch.cuda.is_available()
-    is_there = name != "cuda" or available
-    require(is_there, "--device cuda was asked for, but PyTorch sees no GPU here")
-    return ("cuda" if available else "cpu") if name == "auto" else name
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    is_there = available.get(name, True)
+    require(is_there, f"--device {name} was asked for, but PyTorch sees no such GPU here")
+    return ("cuda" if available["cuda"] else "cpu") if name == "auto" else name
 
 
 def _search(args: Namespace) -> DecodeConfig:

@@ -31,6 +31,8 @@ def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "floa
     with TemporaryDirectory() as folder:
         package = Path(folder) / out.stem
         model = ctranslate2.export_checkpoint(directory, package / "model", dtype)
+        is_one = (model / "tokenizer.model").exists()
+        require(is_one, "Argos reads one vocabulary for both languages, and this model has two")
         (model / "tokenizer.model").rename(package / "sentencepiece.model")
         (package / "metadata.json").write_text(json.dumps(about, indent=2), encoding="utf-8")
         archive = make_archive(str(package), "zip", folder, out.stem)

@@ -17,19 +17,20 @@ from torch import Tensor, nn
 
 from annotated_transformer.checkpoint.directory import load_model, require_no_run
 from annotated_transformer.config import DecodeConfig
-from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.files import require_room
+from annotated_transformer.errors import ConfigError, needs_extra, require
+from annotated_transformer.files import require_room, write_bytes
 from annotated_transformer.interop.our_own import require_range
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.stacks import DecoderLayer
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.paired_vocabulary import MARIAN_FILES, marian_files
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
 
 N_POSITIONS = 2048
 """Rows of the table for positions that have no end."""
-FILES = "model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model"
+FILES = "model.bin", "config.json", "shared_vocabulary.json", "tokenizer.model", *MARIAN_FILES
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 PATIENCE = 2
 """So many times beam_size hypotheses must end. With 1 it sometimes stops sooner than our search."""
@@ -41,26 +42,29 @@ def export_checkpoint(directory: str | Path, out: str | Path, dtype: str = "floa
     """Write the model in `directory` as a model of CTranslate2 to the directory `out`.
 
     Its weights are in `dtype`, "float32" or "float16"; the engine rounds to 8 bits when it loads
-    them. `tokenizer.model` is beside them: what the engine reads and writes are its pieces. Raises
-    ConfigError for a model that CTranslate2 cannot compute, and when files are in the way.
+    them. Beside them is `tokenizer.model`, or Marian's pair: what the engine reads and writes are
+    their pieces. Raises ConfigError for a model that CTranslate2 cannot compute, and
+    when files are in the way.
     """
     out = Path(out)
     require_no_run(out, directory)
     require_room(out, FILES)
     model, tokenizer = load_model(directory)
     require_range(model, dtype, directory)
+    words = marian_files(tokenizer.model_bytes) or {"tokenizer.model": tokenizer.model_bytes}
     write_model(model, tokenizer, out, dtype)
+    for name, content in words.items():
+        write_bytes(out / name, content)
     return out
 
 
 def write_model(model: Transformer, tokenizer: Tokenizer, out: Path, dtype: str) -> None:
-    """Write CTranslate2's files and the tokenizer into `out`, which is made."""
+    """Write CTranslate2's files into `out`, which is made."""
     specification = _specification(model, tokenizer.pieces(range(tokenizer.vocab_size)))
     specification.validate()
     specification.optimize(quantization=dtype)
     out.mkdir(parents=True, exist_ok=True)
     specification.save(str(out))
-    tokenizer.save(out / "tokenizer.model")
 
 
 def _specification(model: Transformer, pieces: list[str]) -> Any:
@@ -162,11 +166,8 @@ def _numbers(x: Tensor) -> Any:
 
 def library() -> Any:
     """The package ctranslate2, an extra. Raises ConfigError where it is not installed."""
-    try:
+    with needs_extra("ctranslate2"):
         import ctranslate2
-    except ImportError:
-        extra = "pip install 'annotated-transformer[ctranslate2]'"
-        raise ConfigError(f"this needs a package that is not installed: {extra}") from None
     return ctranslate2
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from annotated_transformer.interop.parameter_names import (
 )
 from annotated_transformer.interop.tokenizer_json import tokenizer_files
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.paired_vocabulary import MARIAN_FILES, marian_files
 
 OURS = "annotated_transformer"
 """The key of config.json under which our own stands."""
@@ -58,15 +60,12 @@ def export_checkpoint(
     out = Path(out)
     stored = checkpoint.read_config(directory)
     checkpoint.require_no_run(out, directory)
-    earlier = False
-    with suppress(OSError, ConfigError):  # of an earlier export
-        earlier = OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES)
-    if not earlier:
-        require_room(out, FILES)
+    require_place(out, (*FILES, *MARIAN_FILES))
     model, tokenizer = checkpoint.load_model(directory)
     config = model.config
     require_home(config)
     require_range(model, dtype, directory)
+    words = {"tokenizer.model": tokenizer.model_bytes, **marian_files(tokenizer.model_bytes)}
     length = config.max_len if config.positions == "learned" else LAST
     written: dict[str, dict[str, Any]] = {
         "config.json": {**_config(config, length, dtype), OURS: {**stored, "dtype": dtype}},
@@ -77,13 +76,22 @@ def export_checkpoint(
     theirs = _tensors(model, length)
     for name, content in written.items():
         write_text(out / name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-    write_bytes(out / "tokenizer.model", tokenizer.model_bytes)
+    for name, file in words.items():
+        write_bytes(out / name, file)
     about = weights.belongs_to(config, tokenizer.sha256)
     kind = getattr(torch, dtype)
     tensors = {name: tensor.to(kind) for name, tensor in theirs.items()}
     weights.save_tensors(out / "model.safetensors", tensors, about)
     write_text(out / "README.md", text)
     return out
+
+
+def require_place(out: Path, names: Iterable[str]) -> None:
+    """Raise ConfigError where files of these names are in `out`, and no earlier export is."""
+    with suppress(OSError, ConfigError):
+        if OURS in read_json(out / "config.json", checkpoint.MAX_CONFIG_BYTES):
+            return
+    require_room(out, names)
 
 
 def require_home(config: ModelConfig) -> None:

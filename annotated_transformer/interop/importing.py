@@ -76,10 +76,7 @@ def import_checkpoint(directory: str | Path, out: str | Path) -> Path:
         known = f"of models that were not exported here only {' and '.join(readers)} can be read"
         raise ConfigError(f"{directory} has a model of type {kind!r:.40}: {known}")
     config, tokenizer, tensors, extra = read(source)
-    checkpoint.write_directory(out, config, tokenizer, extra)
-    about = weights.belongs_to(config, tokenizer.sha256)
-    weights.save_tensors(out / "model.safetensors", tensors, about)
-    return out
+    return checkpoint.write_directory(out, config, tokenizer, extra, tensors)
 
 
 _Model = tuple[ModelConfig, Tokenizer, dict[str, Tensor], dict[str, Any]]

@@ -59,12 +59,8 @@ def import_transformer(
     tensors = {"embedding.weight": embedding.detach()}
     for name, tensor in module.state_dict().items():
         tensors.update(_ours(name, tensor))
-    path = out / "model.safetensors"
-    weights.without_weights(config, weights.shapes_of(tensors), path)
-    checkpoint.write_directory(out, config, tokenizer)
-    about = weights.belongs_to(config, tokenizer.sha256)
-    weights.save_tensors(path, tensors, about)
-    return out
+    weights.without_weights(config, weights.shapes_of(tensors), out / "model.safetensors")
+    return checkpoint.write_directory(out, config, tokenizer, tensors=tensors)
 
 
 def _ours(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:

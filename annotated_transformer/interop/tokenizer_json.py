@@ -12,6 +12,7 @@ from typing import Any
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import require
+from annotated_transformer.text.paired_vocabulary import marian_files
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.text.vocabulary import Vocabulary, read_vocabulary
 
@@ -23,10 +24,16 @@ NORMALIZERS: dict[str, list[dict[str, str]]] = {"nfkc": [{"type": "NFKC"}], "ide
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str, Any]]:
     """tokenizer.json and tokenizer_config.json, which AutoTokenizer and transformers.js read.
 
-    `max_length` is the most tokens that a source may have. Raises ConfigError for a vocabulary that
+    `max_length` is the most tokens that a source may have. A pair of Marian's vocabularies needs no
+    more than the second, beside its own files (`marian_files`). Raises ConfigError for one that
     is not as `Tokenizer.train` makes it (`read_vocabulary`), or has user-defined symbols, which
     split the text before anything else does.
     """
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    names = {name: pieces[i] for name, i in _SPECIAL.items()}
+    if marian_files(tokenizer.model_bytes):
+        config = {"tokenizer_class": "MarianTokenizer", "model_max_length": max_length, **names}
+        return {"tokenizer_config.json": config}
     vocabulary = read_vocabulary(tokenizer.model_bytes)
     require(
         vocabulary.normalization in NORMALIZERS,
@@ -39,7 +46,6 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str
         f"the vocabulary has {n_symbols} symbols of its own, which tokenizer.json cannot split as "
         "SentencePiece does: train one without symbols",
     )
-    names = {name: vocabulary.pieces[i] for name, i in _SPECIAL.items()}
     eos = names["eos_token"]
     is_bpe = vocabulary.kind == "bpe"
     to_mark, to_space = (

@@ -13,6 +13,7 @@ from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 from annotated_transformer.model.dropout import Dropout
 from annotated_transformer.model.embedding import SharedEmbedding, positions_of
 from annotated_transformer.model.stacks import Decoder, Encoder
+from annotated_transformer.settings import html_table
 
 
 class Transformer(nn.Module):
@@ -41,6 +42,15 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.initialize()
+
+    def _repr_html_(self) -> str:
+        """Parameters of each part, and the configuration, for Jupyter."""
+        counts = {
+            name: sum(parameter.numel() for parameter in part.parameters())
+            for name, part in (("all", self), *self.named_children())
+        }
+        rows = {name: f"{n:,}" for name, n in counts.items() if n}
+        return html_table("Transformer: parameters", rows) + self.config._repr_html_()
 
     def initialize(self) -> None:
         """Zero biases and Glorot's uniform values (Glorot and Bengio 2010).

@@ -18,11 +18,12 @@ from itertools import pairwise
 from typing import Any, Self
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.errors import ConfigError, needs_extra, require
 from annotated_transformer.text.vocabulary_file import MAX_PIECES
 
 MARIAN = {"source", "target"}
 """What Marian's has beside its pieces."""
+MARIAN_FILES = "source.spm", "target.spm", "vocab.json"
 FAIRSEQ = {"merges", "languages"}
 UNKNOWN = "\u2047"
 END = "</w>"
@@ -43,6 +44,21 @@ def fairseq_vocabulary(merges: bytes, pieces: list[str], languages: Any) -> byte
     lines = (line.split() for line in merges.decode("utf-8", "replace").split("\n"))
     pairs = [line[:2] for line in lines if len(line) >= 2]
     return _written(pieces, {"merges": pairs, "languages": languages})
+
+
+def marian_files(model_bytes: bytes) -> dict[str, bytes]:
+    """What other programs read of a serialized pair of Marian's; nothing, where it is no pair.
+
+    Raises ConfigError for fairseq's.
+    """
+    if model_bytes[:1] != b"{":
+        return {}
+    parts = json.loads(model_bytes)
+    rule = "the words of this model are split as fairseq does, which has no form here"
+    require(parts.keys() > MARIAN, rule)
+    ids = {piece: i for i, piece in enumerate(parts["pieces"])}
+    models = (b64decode(parts[side]) for side in ("source", "target"))
+    return dict(zip(MARIAN_FILES, (*models, json.dumps(ids).encode()), strict=True))
 
 
 def _written(pieces: list[str], parts: dict[str, Any]) -> bytes:
@@ -145,12 +161,8 @@ class _Moses:
 
     @cached_property
     def moses(self) -> Any:
-        try:
+        with needs_extra("fairseq"):
             import sacremoses
-        except ImportError:
-            raise ConfigError(
-                "sacremoses splits the text of fairseq's models: pip install sacremoses"
-            ) from None
         return sacremoses
 
     @cached_property

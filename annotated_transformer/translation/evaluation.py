@@ -174,7 +174,7 @@ def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4
                 logits_RV = model.logits(x_ND[rows])
                 logits_RV = logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
                 nll_R = F.cross_entropy(logits_RV, target_out.flatten()[rows], reduction="none")
-                nll += nll_R.double().sum().item()
+                nll += nll_R.cpu().double().sum().item()  # MPS has no float64
             n_tokens += n_real
     return nll / n_tokens
 

@@ -239,8 +239,9 @@ def search_beams(
         best_token = next_token.flatten(1).gather(1, best)
         parents: list[list[int]] = []
         going_on: list[int] = []
-        # One tensor of float64, which holds ids exactly, so that the host waits for a GPU once.
-        found = torch.stack([best // n_next, best_token, best_log_p.double()], dim=-1)
+        # One tensor, so that the host waits for a GPU once.
+        log_p = best_log_p.to(_exact(source.device))
+        found = torch.stack([best // n_next, best_token, log_p], dim=-1)
         for row, found_in_row in enumerate(found.tolist()):
             candidates = [(int(i), int(v), p) for i, v, p in found_in_row if p > -math.inf]
             rows = beams[running[row]].extend(candidates, model.config.eos_id)
@@ -271,8 +272,13 @@ def _next_inputs(
         continued = zip(parents_in_row, hypotheses, strict=True)
         row = [(i, tokens[-1], log_p) for i, (tokens, log_p) in continued]
         rows.append(row + [(0, 0, -math.inf)] * (width - len(row)))
-    parents_BW, tokens, log_p_BW = _on_device(rows, torch.float64, device).unbind(dim=-1)
+    parents_BW, tokens, log_p_BW = _on_device(rows, _exact(device), device).unbind(dim=-1)
     return parents_BW.long(), tokens.long(), log_p_BW
+
+
+def _exact(device: torch.device) -> torch.dtype:
+    """For ids beside log P. MPS has no float64, and float32 holds ids up to 2^24 exactly."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:

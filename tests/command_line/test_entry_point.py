@@ -186,10 +186,15 @@ def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, monkeypatch, argum
 
 def test_a_gpu_that_is_not_there_is_no_cpu(capsys, directory, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "PyTorch sees no GPU" in refused(capsys, "translate", directory, "--device", "cuda")
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    for name in ("cuda", "mps"):
+        said = refused(capsys, "translate", directory, "--device", name)
+        assert f"--device {name} was asked for, but PyTorch sees no such GPU" in said
     assert commands.device_of("auto") == "cpu"
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
     assert (commands.device_of("auto"), commands.device_of("cpu")) == ("cuda", "cpu")
+    assert commands.device_of("mps") == "mps"
 
 
 def test_a_training_run_is_never_overwritten(capsys, directory, run_directory):

@@ -332,15 +332,25 @@ def test_what_is_ours_needs_its_vocabulary(tmp_path):
         import_checkpoint(theirs, tmp_path / "back")
 
 
-def test_two_vocabularies_are_refused_on_the_way_out_in_a_line(tmp_path, capsys):
+def test_a_marian_model_goes_out_again_with_its_two_vocabularies(tmp_path, capsys):
     _, theirs = from_elsewhere(tmp_path)
     import_checkpoint(theirs, tmp_path / "back")
-    for command in (["export", "--to", "huggingface"], ["export-page"]):
-        arguments = [command[0], str(tmp_path / "back"), *command[1:], "--out", str(tmp_path / "x")]
-        assert cli.main(arguments) == 2
-        said = capsys.readouterr().err
-        assert "two vocabularies of another maker" in said and said.count("\n") == 1
-        assert not (tmp_path / "x").exists()
+    again = export_checkpoint(tmp_path / "back", tmp_path / "again")
+    for name in ("source.spm", "target.spm"):
+        assert (again / name).read_bytes() == (theirs / name).read_bytes()
+    numbers = json.loads((again / "vocab.json").read_text())
+    assert numbers.keys() == json.loads((theirs / "vocab.json").read_text()).keys() | {"<begin>"}
+    said = json.loads((again / "tokenizer_config.json").read_text())
+    assert (said["tokenizer_class"], said["bos_token"]) == ("MarianTokenizer", "<begin>")
+    assert not (again / "tokenizer.json").exists()
+    import_checkpoint(again, tmp_path / "twice")
+    (first, words), (second, same_words) = (load_model(tmp_path / n) for n in ("back", "twice"))
+    assert same(first.state_dict(), second.state_dict()) and first.config == second.config
+    assert words.model_bytes == same_words.model_bytes
+    assert cli.main(["export-page", str(tmp_path / "back"), "--out", str(tmp_path / "x")]) == 2
+    said = capsys.readouterr().err
+    assert "two vocabularies of another maker" in said and said.count("\n") == 1
+    assert not (tmp_path / "x").exists()
     export = ["export", str(tmp_path / "back"), "--out", str(tmp_path / "x"), "--dtype", "float16"]
     assert cli.main(export) == 0
 

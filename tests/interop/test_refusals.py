@@ -1,7 +1,8 @@
-"""Exports to CTranslate2 and Argos are refused in a line, and nothing is written."""
+"""Exports to CTranslate2, Argos and ONNX are refused in a line, and nothing is written."""
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from annotated_transformer.checkpoint.directory import write_directory
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.interop import argos, ctranslate2
+from annotated_transformer.interop import argos, ctranslate2, onnx
 from toys import small_model, toy_tokenizer
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
@@ -22,13 +23,36 @@ def checkpoint(path, **changes):
     return path
 
 
-def test_without_the_package_a_line_names_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+@pytest.mark.parametrize("name", ["ctranslate2", "onnx"])
+def test_without_the_package_a_line_names_it(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.setitem(sys.modules, name, None)
     directory = checkpoint(tmp_path / "ours")
-    arguments = ["export", str(directory), "--to", "ctranslate2", "--out", str(tmp_path / "out")]
-    for command in (arguments, ["translate", str(directory), "--engine", "ctranslate2"]):
+    commands = [["export", str(directory), "--to", name, "--out", str(tmp_path / "out")]]
+    if name == "ctranslate2":
+        commands.append(["translate", str(directory), "--engine", name])
+    for command in commands:
         assert cli.main(command) == 2
-        assert "pip install 'annotated-transformer[ctranslate2]'" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"pip install 'annotated-transformer[{name}]'" in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "words"),
+    [
+        ({"positions": "rotary"}, [], "positions=rotary: train with sinusoidal ones"),
+        ({"d_k": 3}, [], "leave d_k and d_v at d_model / h"),
+        ({}, ["--dtype", "float16"], "an export to onnx does not take it"),
+    ],
+    ids=str,
+)
+def test_what_onnx_has_no_place_for_is_refused(tmp_path, monkeypatch, capsys, changes, more, words):
+    monkeypatch.setitem(sys.modules, "onnx", SimpleNamespace())
+    directory = checkpoint(tmp_path / "ours", **changes)
+    out = str(tmp_path / "out")
+    assert cli.main(["export", str(directory), "--to", "onnx", "--out", out, *more]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -38,10 +62,16 @@ def test_an_argos_package_is_named_for_its_languages(tmp_path, name):
         argos.export_checkpoint(BOOK_MODEL, tmp_path / name)
 
 
-def test_files_in_the_way_are_kept(tmp_path):
+def test_files_in_the_way_are_kept(tmp_path, monkeypatch):
     (tmp_path / "model.bin").write_text("mine")
     with pytest.raises(ConfigError, match="would be overwritten"):
         ctranslate2.export_checkpoint(BOOK_MODEL, tmp_path)
     (tmp_path / "translate-en_de-1_0.argosmodel").write_text("mine")
     with pytest.raises(ConfigError, match="would be overwritten"):
         argos.export_checkpoint(BOOK_MODEL, tmp_path / "translate-en_de-1_0.argosmodel")
+    monkeypatch.setitem(sys.modules, "onnx", SimpleNamespace())
+    (tmp_path / "out" / "onnx").mkdir(parents=True)
+    (tmp_path / "out" / "onnx" / "decoder_model.onnx").write_text("mine")
+    with pytest.raises(ConfigError, match=r"decoder_model.onnx would be overwritten"):
+        onnx.export_checkpoint(BOOK_MODEL, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["onnx"]

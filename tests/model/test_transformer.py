@@ -343,3 +343,14 @@ def test_autocast_is_as_close_to_float32_as_its_type_allows(dtype):
     error = ((half.float() - exact).norm() / exact.norm()).item()
     rounding = torch.finfo(dtype).eps / 2
     assert half.dtype == dtype and rounding / 4 < error < 4 * rounding
+
+
+def test_jupyter_shows_the_parameters_of_each_part():
+    model = small_model(vocab_size=1234)
+    shown = model._repr_html_()
+    total = sum(parameter.numel() for parameter in model.parameters())
+    for name, n in (("all", total), ("embedding", 1234 * model.config.d_model)):
+        assert f"<th>{name}</th><td>{n:,}</td>" in shown
+    assert "positions</th>" not in shown.partition("ModelConfig")[0]  # which has none
+    assert model.config._repr_html_() in shown
+    assert repr(model).startswith("Transformer(\n")

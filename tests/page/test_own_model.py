@@ -10,6 +10,9 @@ import torch
 from marian_form import write_marian
 from safetensors.torch import load_file, save_file
 
+from annotated_transformer.checkpoint.directory import load_model
+from annotated_transformer.interop.huggingface import export_checkpoint
+from annotated_transformer.interop.importing import import_checkpoint
 from annotated_transformer.page.int8_rows import with_int8_rows
 from annotated_transformer.page.writing import write_page
 from tools.page_engine import NODE, run_engine
@@ -94,6 +97,22 @@ def test_a_marian_model_has_the_logits_of_the_same_model_in_ours(tmp_path, page,
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     assert (found[:, pad] < -9000).all()  # it is never said
     assert facts["languages"] == ["en", "de"]
+
+
+def test_a_marian_model_that_came_by_us_and_went_out_again_is_the_same(tmp_path, page):
+    write_marian(tmp_path / "theirs", text_pairs(0, 300))
+    import_checkpoint(tmp_path / "theirs", tmp_path / "ours")
+    again = export_checkpoint(tmp_path / "ours", tmp_path / "again")
+    model, tokenizer = load_model(tmp_path / "ours")
+    source, target = [*tokenizer.encode("tea bad"), 2], [1, 6, 3, 8, 11]
+    facts, found = logits_of(page, again, source, target)
+    assert facts["config"]["bos_id"] == 1
+    expected = with_int8_rows(model)(torch.tensor([source]), torch.tensor([target]))[0].detach()
+    torch.testing.assert_close(found[:, 1:], expected[:, 1:], rtol=1e-9, atol=1e-9)
+    (ids,) = run_engine(
+        page, {"do": "open", "folder": str(again)}, {"do": "encode", "texts": ["tea bad"]}
+    )[1:]
+    assert ids == [source[:-1]]
 
 
 def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(tmp_path, page):

@@ -1,6 +1,7 @@
 """Another program, in a process and an environment of its own, that answers in JSON.
 
-`make readers` makes that environment; READERS names another Python that has the programs.
+`make readers` makes that environment; READERS names another Python that has the programs, and
+READERS_NODE another folder of Node's packages.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("READERS", str(HERE.parents[1] / ".readers" / "bin" / "python"))
+NODE = os.environ.get("READERS_NODE", str(HERE.parents[1] / ".readers" / "node"))
 PATIENCE = 3600
 
 
@@ -33,12 +38,28 @@ def needs(*modules: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing(*modules)), reason=missing(*modules))
 
 
+def needs_node(package: str) -> pytest.MarkDecorator:
+    """It must be installed as our lock file has it."""
+    reason = "" if shutil.which("node") else "no node"
+    if not (Path(NODE) / "node_modules" / package).exists():
+        reason = reason or f"{NODE} has no {package}: `make readers` installs it with npm"
+    return pytest.mark.skipif(bool(reason), reason=reason)
+
+
+def borrow(module: str) -> None:
+    """Our own process uses it too; that environment comes last, to shadow nothing."""
+    if not find_spec(module):
+        sys.path += map(str, Path(PYTHON).parents[1].glob("lib/python*/site-packages"))
+
+
 def answers(script: str, *questions: dict[str, Any]) -> list[Any]:
     """What a script of this folder says of exported folders. It knows nothing of our package."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    is_python = script.endswith(".py")
+    command = [PYTHON, str(HERE / script)] if is_python else ["node", str(HERE / script), NODE]
     done = subprocess.run(
-        [PYTHON, str(HERE / script)], input=json.dumps(questions, default=str), text=True,
+        command, input=json.dumps(questions, default=str), text=True,
         capture_output=True, check=False, timeout=PATIENCE, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

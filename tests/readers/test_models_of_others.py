@@ -2,15 +2,20 @@
 
 import pytest
 import torch
-from program import answer, needs
+from program import answer, borrow, needs
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint.averaging import average_checkpoints
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.command_line import entry_point as cli
+from annotated_transformer.config import DecodeConfig
+from annotated_transformer.errors import ConfigError
+from annotated_transformer.interop import argos, ctranslate2, huggingface
+from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
 from annotated_transformer.interop.importing import import_checkpoint
 from annotated_transformer.looking.report import attention_report
 from annotated_transformer.text import corpus
+from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import greedy_search
 from annotated_transformer.translation.translator import Translator
 
@@ -35,7 +40,7 @@ def imported(request, tmp_path_factory):
     names = tokenizer.pieces(range(tokenizer.vocab_size))
     ids = torch.tensor([names.index(piece) for piece in said["pieces"]])
     texts = [*(source for source, _ in pairs), *TYPED[request.param]]
-    return folder, said, model, tokenizer, ids, texts
+    return folder, {**said, "kind": request.param}, model, tokenizer, ids, texts
 
 
 def test_a_text_has_the_same_ids(imported):
@@ -60,6 +65,45 @@ def test_logits_and_greedy_search_are_the_same(imported):
         theirs = row[: row.index(said["eos"])] if said["eos"] in row else row
         assert [int(ids[i]) for i in theirs] == ours[: len(theirs)]
         assert len(ours) == len(theirs) or said["eos"] not in row
+
+
+@torch.no_grad()
+def test_marians_goes_out_again(imported, tmp_path):
+    folder, said, model, tokenizer, ids, texts = imported
+    if said["kind"] == "fsmt":
+        with pytest.raises(ConfigError, match="positions=concatenated from 2 on with norm=post"):
+            huggingface.export_checkpoint(folder / "ours", tmp_path / "again")
+        assert not (tmp_path / "again").exists()
+        return
+    again = huggingface.export_checkpoint(folder / "ours", tmp_path / "again")
+    source, target = ids[torch.tensor(said["source"])], ids[torch.tensor(said["target"])]
+    target[:, 0] = 1
+    rows = [source.tolist(), target.tolist()]
+    found = answer("with_transformers.py", folder=again, texts=texts, logits=rows)
+    assert (found["class"], found["report"]) == ("MarianMTModel", [])
+    assert found["ids"] == [[*row, 2] for row in tokenizer.encode_batch(texts)]
+    assert_close(torch.tensor(found["logits"]), model(source, target), atol=1e-5, rtol=0)
+
+
+@needs("ctranslate2")
+def test_ctranslate2_searches_as_we_do(imported, tmp_path):
+    borrow("ctranslate2")
+    folder, said, model, tokenizer, _, texts = imported
+    search = DecodeConfig(beam_size=1, max_extra=5)
+    sources = tokenizer.encode_batch(texts)
+    found = CTranslate2Engine(model, tokenizer)(sources, search)
+    expected = greedy_search(model, pad_source(sources), search.max_extra)
+    assert [of_one[0][0] for of_one in found] == expected
+    if said["kind"] == "fsmt":
+        with pytest.raises(ConfigError, match="split as fairseq does, which has no form here"):
+            ctranslate2.export_checkpoint(folder / "ours", tmp_path / "theirs")
+        assert not (tmp_path / "theirs").exists()
+        return
+    theirs = ctranslate2.export_checkpoint(folder / "ours", tmp_path / "theirs")
+    for name in ("source.spm", "target.spm"):
+        assert (theirs / name).read_bytes() == (folder / "theirs" / name).read_bytes()
+    with pytest.raises(ConfigError, match="Argos reads one vocabulary for both"):
+        argos.export_checkpoint(folder / "ours", tmp_path / "translate-en_de-1_0.argosmodel")
 
 
 def test_it_is_trained_averaged_inspected_and_put_on_the_page(imported, tmp_path):

@@ -3,74 +3,35 @@
 import random
 import shutil
 import unicodedata
-from pathlib import Path
 
 import pytest
 import torch
+from exports import (
+    BOOK,
+    N_TEST,
+    VOCABULARY,
+    beam_ids,
+    checkpoint_of,
+    greedy_ids,
+    inputs,
+    random_configuration,
+    same,
+    sources,
+)
 from program import answer, answers, needs
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.directory import load_model
 from annotated_transformer.checkpoint.weights import save_weights
-from annotated_transformer.config import ModelConfig
 from annotated_transformer.interop.huggingface import export_checkpoint
 from annotated_transformer.interop.importing import import_checkpoint
-from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import pad_source
 from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.search import beam_search, greedy_search, rerank
-from annotated_transformer.translation.translator import batches_by_length
-from toys import SMALL, random_tokens, small_model, toy_tokenizer
+from annotated_transformer.translation.search import rerank
+from toys import small_model
 
-BOOK = Path(__file__).parents[2] / "book" / "model"
-MODEL, VOCABULARY = load_model(BOOK)
 pytestmark = [needs("transformers"), pytest.mark.slow]
-
-
-def random_configuration(seed):
-    """Any that has a home in Hugging Face."""
-    draw = random.Random(seed)
-    norm = draw.choice(["post", "pre"])
-    h, d_k = draw.choice([(1, 16), (2, 4), (4, 16), (2, 10), (3, 6)])
-    positions = draw.choice(["sinusoidal", "learned", "concatenated", "none"])
-    return {
-        "N": draw.randint(1, 3),
-        "h": h,
-        "d_model": h * d_k,
-        "d_ff": draw.randint(5, 40),
-        "norm": norm,
-        "positions": positions if norm == "pre" else "sinusoidal",
-        "first_position": draw.choice([0, 2])
-        if norm == "pre" and positions == "concatenated"
-        else 0,
-        "activation": draw.choice(["relu", "gelu", "silu"]),
-        "bias": draw.random() < 0.5,
-        "output_bias": draw.random() < 0.3,
-        "scaled_attention": d_k not in (4, 16) or draw.random() < 0.5,
-        "max_len": 40,
-    }
-
-
-def checkpoint_of(folder, seed=0, **changes):
-    """A model as it begins, whose biases and gains are random, so that none hides a mistake."""
-    tokenizer = toy_tokenizer()
-    torch.manual_seed(seed)
-    model = Transformer(ModelConfig(**{**SMALL, "vocab_size": tokenizer.vocab_size, **changes}))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    checkpoint.write_directory(folder, model.config, tokenizer, {"corpus": "reverse"})
-    save_weights(folder / "model.safetensors", model)
-    return model.eval()
-
-
-def inputs():
-    source, target = random_tokens(1, 3, 9, high=280), random_tokens(2, 3, 7, high=280)
-    source[1, 4:], target[:, 0] = 0, 1
-    return source, target
 
 
 @torch.no_grad()
@@ -116,49 +77,27 @@ def test_what_is_trained_there_comes_back_with_its_biases(tmp_path):
     assert not torch.allclose(model(*inputs()), logits, atol=1e-2)
 
 
-def sentences(n):
-    return [source for source, _ in corpus.load("tatoeba-en-de", "test")[:n]]
-
-
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
     folder = tmp_path_factory.mktemp("book") / "theirs"
     export_checkpoint(BOOK, folder)
-    sources = [[*ids, 2] for ids in VOCABULARY.encode_batch(sentences(N_SENTENCES))]
-    return (
-        folder,
-        sources,
-        answer("with_transformers.py", folder=folder, greedy=sources, beams=sources),
-    )
+    rows = sources(N_TEST)
+    return answer("with_transformers.py", folder=folder, greedy=rows, beams=rows)
 
 
-N_SENTENCES = 1000
+def test_greedy_search_finds_the_same_ids_in_every_sentence(book, figure):
+    n = same(greedy_ids(N_TEST), book["greedy"])
+    figure(f"transformers: greedy ids of {n} of {N_TEST} test sentences are ours")
+    assert n == N_TEST
 
 
-def searched(search, sources):
-    found = [None] * len(sources)
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    for batch in batches_by_length(order, sources, 2000):
-        source = pad_source([sources[i][:-1] for i in batch], MODEL.config.special_ids)
-        for i, one in zip(batch, search(MODEL, source), strict=True):
-            found[i] = one
-    return found
-
-
-def test_greedy_search_finds_the_same_ids_in_every_sentence(book):
-    _, sources, found = book
-    ours = searched(greedy_search, sources)
-    same = sum(a == b for a, b in zip(ours, found["greedy"], strict=True))
-    assert same == N_SENTENCES
-
-
-def test_four_beams_ranked_by_the_papers_penalty_find_the_same_ids(book):
-    _, sources, found = book
-    ours = [best[0].tokens for best in searched(beam_search, sources)]
-    best = [rerank((h["ids"], h["log_p"]) for h in one)[0].tokens for one in found["beams"]]
-    assert sum(a == b for a, b in zip(ours, best, strict=True)) == N_SENTENCES
-    by_their_own = sum(a == one[0]["ids"] for a, one in zip(ours, found["beams"], strict=True))
-    assert by_their_own < N_SENTENCES  # n^0.6 is another penalty
+def test_four_beams_ranked_by_the_papers_penalty_find_the_same_ids(book, figure):
+    ours = beam_ids(N_TEST)
+    best = [rerank((h["ids"], h["log_p"]) for h in one)[0].tokens for one in book["beams"]]
+    n = same(ours, best)
+    figure(f"transformers: beams of {n} of {N_TEST} test sentences are ours after rerank")
+    assert n == N_TEST
+    assert same(ours, [one[0]["ids"] for one in book["beams"]]) < N_TEST  # n^0.6 is another penalty
 
 
 @pytest.mark.parametrize("kind", ["book", "unigram"])

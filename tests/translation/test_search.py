@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodeConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.batching import pad_source
+from annotated_transformer.translation import search as search_module
 from annotated_transformer.translation.search import (
     beam_search,
     greedy_search,
@@ -425,6 +426,16 @@ def test_logits_in_bfloat16_are_scored_in_float32():
                 model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path)
             )
             assert abs(log_p - exact) < 1e-5
+
+
+def test_ids_beside_log_p_in_float32_as_on_mps_give_the_same_beams(monkeypatch):
+    model = small_model(dtype=torch.float32)
+    source = pad_source([random_tokens(seed, 4 + seed).tolist() for seed in range(3)])
+    expected = beam_search(model, source, n_best=3)
+    narrow = dict.fromkeys(("cpu", "mps"), torch.float32)
+    assert search_module._exact(torch.device("mps")) == torch.float32
+    monkeypatch.setattr(search_module, "_exact", lambda device: narrow[device.type])
+    assert beam_search(model, source, n_best=3) == expected
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
