@@ -75,7 +75,8 @@ plt.show()
 # merges, in their order. Let us take six words; `▁` stands for the space before a word.
 
 # %%
-counts = {"low": 1, "lower": 7, "newest": 6, "widest": 5, "lowest": 9, "slow": 4}
+counts = {"low": 1, "lower": 7, "newest": 6, "widest": 5, "lowest": 9,
+          "slow": 4}
 words = {("▁", *word): n for word, n in counts.items()}
 for word, n in words.items():
     print(n, "times", *word)
@@ -128,7 +129,8 @@ merges, joined = [], words
 for _ in range(7):
     pair = most_frequent_pair(joined)
     merges.append(pair)
-    print(f"{len(merges)}. {pair_counts(joined)[pair]:3d} times  {pair[0]} + {pair[1]}")
+    times = pair_counts(joined)[pair]
+    print(f"{len(merges)}. {times:3d} times  {pair[0]} + {pair[1]}")
     joined = {merge(word, pair): n for word, n in joined.items()}
 print("  ".join(" ".join(word) for word in joined))
 
@@ -204,9 +206,11 @@ for word in ("slowest", "lowest", "west", "wow"):
 # %%
 splits = {split: corpus.load("tatoeba-en-de", split) for split in corpus.SPLITS}
 pairs = splits["train"][:10_000]
-tokenizer = Tokenizer.train([text for pair in pairs for text in pair], vocab_size=2000)
+tokenizer = Tokenizer.train([text for pair in pairs for text in pair],
+                            vocab_size=2000)
 
-for text in ("I am too old for this world.", "Ich bin zu alt für diese Welt.", "Łódź 🦊", "  two  spaces "):
+for text in ("I am too old for this world.", "Ich bin zu alt für diese Welt.",
+             "Łódź 🦊", "  two  spaces "):
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     print(*tokenizer.pieces(ids))
@@ -239,7 +243,8 @@ from annotated_transformer import Translator
 
 translator = Translator.from_checkpoint("model")
 cut = translator.tokenizer
-for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO", "I am tired.", "I  am  tired.", "Kuala Lumpur"):
+for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO",
+             "I am tired.", "I  am  tired.", "Kuala Lumpur"):
     print(f"{text:14}", *cut.pieces(cut.encode(text)))
 
 # %% [markdown]
@@ -249,17 +254,20 @@ for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO", "I
 
 # %% tags=["nbval-ignore-output"]
 def share_copied(words, sentence):
-    translations = translator.translate([sentence.format(word) for word in words])
-    return sum(word in line for word, line in zip(words, translations)) / len(words)
-
-generator, copied = random.Random(0), {}
-syllables = ["ka", "lo", "mi", "ran", "tes", "vu", "dor", "pel", "sha", "qui", "zor", "bek"]
+    lines = translator.translate([sentence.format(word) for word in words])
+    return sum(map(str.__contains__, lines, words)) / len(words)
+draw, copied = random.Random(0), {}
+syllables = ["ka", "lo", "mi", "ran", "tes", "vu", "dor", "pel", "sha", "qui",
+             "zor", "bek"]
 for n in range(1, 6):
-    numbers = [str(generator.randrange(10 ** (n - 1), 10**n)) for _ in range(20)]
-    names = ["".join(generator.choices(syllables, k=n)).capitalize() for _ in range(20)]
-    copied[n] = share_copied(numbers, "I have {} books."), share_copied(names, "{} is my friend.")
+    numbers = [str(draw.randrange(10 ** (n - 1), 10**n)) for _ in range(20)]
+    names = ["".join(draw.choices(syllables, k=n)).capitalize()
+             for _ in range(20)]
+    copied[n] = (share_copied(numbers, "I have {} books."),
+                 share_copied(names, "{} is my friend."))
     n_pieces = sum(len(cut.encode(name)) for name in names) / 20
-    print(f"{n} digits: {copied[n][0]:.0%} copied    {n} syllables, {n_pieces:.1f} pieces: {copied[n][1]:.0%}")
+    print(f"{n} digits: {copied[n][0]:.0%} copied    {n} syllables, "
+          f"{n_pieces:.1f} pieces: {copied[n][1]:.0%}")
 
 # %% tags=["hide-cell"]
 for kind in (0, 1):
@@ -309,10 +317,13 @@ for word in ("Lehrerin", "unkind", "something"):
 
 # %%
 sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-used = [Counter(i for ids in tokenizer.encode_batch(side) for i in ids) for side in sides]
-english, german = ({i for i, times in counter.items() if times >= 10} for counter in used)
-print("used ten times or more:", len(english - german), "pieces in English only,",
-      len(german - english), "in German only,", len(english & german), "in both, such as")
+used = [Counter(i for ids in tokenizer.encode_batch(side) for i in ids)
+        for side in sides]
+english, german = ({i for i, times in counter.items() if times >= 10}
+                   for counter in used)
+print("used ten times or more:", len(english - german),
+      "pieces in English only,", len(german - english), "in German only,",
+      len(english & german), "in both, such as")
 print(*tokenizer.pieces(sorted(english & german))[:18])
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "The sentence I think exams are ruining education and its German translation, cut into coloured boxes. Short pieces such as r, u, in and the full stop have the colour for both languages, whole words such as think and dass that of one."}, "figure": {"caption": "A pair of the test set in pieces. Green: used in both languages; blue: in English only; orange: in German only (fewer than ten times in the other).", "name": "fig-pieces"}}
@@ -433,8 +444,10 @@ check("5.1-shift", shift)
 show(make_batch)
 
 # %%
-two = [("It is raining.", "Es regnet."), ("I am too old for this world.", "Ich bin zu alt für diese Welt.")]
-batch = make_batch([(tokenizer.encode(source), tokenizer.encode(target)) for source, target in two])
+two = [("It is raining.", "Es regnet."),
+       ("I am too old for this world.", "Ich bin zu alt für diese Welt.")]
+batch = make_batch([(tokenizer.encode(source), tokenizer.encode(target))
+                    for source, target in two])
 for name, tokens in zip(Batch._fields, batch[:3]):
     print(f"{name:11}", tuple(tokens.shape))
 print("n_tokens", batch.n_tokens)
@@ -483,7 +496,8 @@ with torch.no_grad():
     on_the_left = model(batch.source, left)
 assert_close(wider[:, :T][real], logits[real], atol=1e-5, rtol=1e-5)
 change = (on_the_left[0, -1] - logits[0][real[0]][-1]).abs().max()
-print(f"five columns more: {int(real.sum())} distributions unchanged; padding on the left: a logit moves by {change:.1f}")
+print(f"five columns more: {int(real.sum())} distributions unchanged; "
+      f"padding on the left: a logit moves by {change:.1f}")
 assert change > 0.1
 
 # %% [markdown]
@@ -520,17 +534,20 @@ print(groups_of([(2, 3), (9, 8), (3, 2), (10, 10), (2, 2)], max_tokens=20))
 
 # %%
 def waste(batches):
-    sides = [side for batch in batches for side in (batch.source, batch.target_out)]
-    return 1 - sum(int((side != 0).sum()) for side in sides) / sum(side.numel() for side in sides)
+    sides = [side for one in batches for side in (one.source, one.target_out)]
+    n_real = sum(int((side != 0).sum()) for side in sides)
+    return 1 - n_real / sum(side.numel() for side in sides)
 
 ids = list(zip(*(tokenizer.encode_batch(side) for side in sides)))
 shuffled = random.Random(1).sample(ids, len(ids))
 at_random = [make_batch(shuffled[i : i + 64]) for i in range(0, len(ids), 64)]
 by_length = list(token_batches(ids, max_tokens=1000, seed=1))
-for name, batches in (("64 sentences, at random", at_random), ("1,000 tokens, by length", by_length)):
+for name, batches in (("64 sentences, at random", at_random),
+                      ("1,000 tokens, by length", by_length)):
     sizes_of = [len(batch.source) for batch in batches]
     largest = max(batch.source.numel() for batch in batches)
-    print(f"{name}: {min(sizes_of)} to {max(sizes_of)} sentences, at most {largest:,} source tokens, waste {waste(batches):.2f}")
+    print(f"{name}: {min(sizes_of)} to {max(sizes_of)} sentences, "
+          f"at most {largest:,} source tokens, waste {waste(batches):.2f}")
 
 # %% tags=["hide-cell"]
 few_lengths = [(2, 3), (9, 8), (3, 2), (10, 10), (2, 2)]
@@ -585,12 +602,18 @@ assert_close(gradients(packed[real]), gradients(padded[real]), atol=1e-3, rtol=1
 wmt = read_result("results/wmt_slice.json")
 step, one_gpu = wmt["records"]
 rows = [len(source) for source, _ in one_gpu["first_eight"]]
-print(f"{wmt['words'][0]:.1f} words per English sentence, {wmt['tokens'][0]:.1f} English and {wmt['tokens'][1]:.1f} German tokens")
-print(f"eight batches of 3,125 tokens a side: {sum(rows)} pairs, {min(rows)} to {max(rows)} for each GPU")
-print(f"waste {one_gpu['waste']:.2f} grouped by length, {one_gpu['waste_in_random_order']:.2f} in random order")
+n_english, n_german = wmt["tokens"]
+print(f"{wmt['words'][0]:.1f} words per English sentence, "
+      f"{n_english:.1f} English and {n_german:.1f} German tokens")
+print(f"eight batches of 3,125 tokens a side: {sum(rows)} pairs, "
+      f"{min(rows)} to {max(rows)} for each GPU")
+print(f"waste {one_gpu['waste']:.2f} grouped by length, "
+      f"{one_gpu['waste_in_random_order']:.2f} in random order")
 for sides_of_batch in one_gpu["first_eight"]:
-    assert all(len(lengths) * max(lengths) <= 25_000 / 8 for lengths in sides_of_batch)
-assert wmt["pairs"] == 9_999 == sum(one_gpu["sentences"]) and step["max_tokens"] == 25_000
+    assert all(len(lengths) * max(lengths) <= 25_000 / 8
+               for lengths in sides_of_batch)
+assert (wmt["pairs"] == 9_999 == sum(one_gpu["sentences"])
+        and step["max_tokens"] == 25_000)
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Eight panels, GPU 1 to GPU 8. Each has a rectangle of source tokens on the left and one of target tokens on the right. They have 49 to 84 rows; the sources end in a ragged edge of grey padding, the targets in a straight one. On GPU 6 and GPU 7 most of the source is padding, and on GPU 8 about half. Batches of long sentences are wide and low, those of short ones narrow and tall."}, "figure": {"caption": "One step on eight GPUs: the first eight batches of at most 3,125 tokens a side. Left in each: source, right: target. Blue: real tokens. Grey: padding.", "name": "fig-batch-wmt"}}
 figure, axes = plt.subplots(2, 4, figsize=(7, 3.4), layout="constrained", sharex=True, sharey=True)
@@ -674,12 +697,15 @@ show(fold)
 # %%
 def share_seen(train, test):
     seen = [{fold(pair[side]) for pair in train} for side in (0, 1)]
-    return sum(fold(source) in seen[0] or fold(target) in seen[1] for source, target in test) / len(test)
+    return sum(fold(source) in seen[0] or fold(target) in seen[1]
+               for source, target in test) / len(test)
 
 everything = [pair for split in splits.values() for pair in split]
 mixed = random.Random(2).sample(everything, len(everything))
-by_chance, by_group = share_seen(mixed[2000:], mixed[:1000]), share_seen(splits["train"], splits["test"])
-print(f"test pairs with a sentence of the training split: {by_chance:.1%} at random, {by_group:.1%} by group")
+by_chance = share_seen(mixed[2000:], mixed[:1000])
+by_group = share_seen(splits["train"], splits["test"])
+print("test pairs with a sentence of the training split: "
+      f"{by_chance:.1%} at random, {by_group:.1%} by group")
 assert by_chance > 0.05 and by_group == 0
 
 # %% [markdown]

@@ -77,7 +77,8 @@ def adam_by_hand(w, gradients, rate, beta1=0.9, beta2=0.98, eps=1e-9):
 
 gradients = [0.3, 0.1, -0.2, 0.4, 0.05]
 for adam in (adam_by_hand, adam_by_torch):
-    print(f"{adam.__name__:14}", *(f"{w:.6f}" for w in adam(1.0, gradients, rate=0.01)))
+    print(f"{adam.__name__:14}",
+          *(f"{w:.6f}" for w in adam(1.0, gradients, rate=0.01)))
 
 # %% tags=["hide-cell"]
 by_hand = adam_by_hand(1.0, gradients, rate=0.01)
@@ -115,7 +116,8 @@ show(make_adam)
 
 defaults = TrainConfig()
 [group] = make_adam(torch.nn.Linear(2, 3), defaults).param_groups
-print("betas", group["betas"], "eps", group["eps"], "warm-up", defaults.warmup_steps)
+print("betas", group["betas"], "eps", group["eps"], "warm-up",
+      defaults.warmup_steps)
 assert group["betas"] == (0.9, 0.98) and group["eps"] == 1e-9
 assert group["weight_decay"] == 0 and defaults.warmup_steps == 4000
 
@@ -173,7 +175,8 @@ F.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
 sizes = torch.cat([w.grad.flatten().abs() for w in model.parameters()])
 print(f"median |g| {sizes.median():.1e}")
 for eps in (1e-9, 1e-8):
-    print(f"share of gradients below {eps:.0e}: {(sizes < eps).float().mean():.4f};",
+    print(f"share of gradients below {eps:.0e}: "
+          f"{(sizes < eps).float().mean():.4f};",
           f"in float16 {eps:.0e} is {torch.tensor(eps).half().item():.1e}")
 
 # %% tags=["hide-cell"]
@@ -215,7 +218,8 @@ for step, answer in answers.items():
     rate = noam_learning_rate(step, d_model=512, warmup_steps=4000)
     print(f"step {step:7,}  rate {rate:.4e}")
     assert math.isclose(rate, answer, rel_tol=5e-5)
-    assert math.isclose(rate, 512**-0.5 * (step * 4000**-1.5 if step < 4000 else step**-0.5))
+    rising, falling = step * 4000**-1.5, step**-0.5
+    assert math.isclose(rate, 512**-0.5 * min(rising, falling))
 
 # %% tags=["row-E11", "hide-cell"]
 for d_model, peak in ((512, 6.9877e-4), (1024, 4.9411e-4)):
@@ -250,8 +254,9 @@ assert curves[512, 4000][7999:] == curves[512, 8000][7999:]
 # 1. And it moves on when we call `step()`, whatever a step or an epoch may be in our loop.
 
 # %%
-def rates_used(n_updates, lr=1.0, factor=lambda n: noam_learning_rate(n + 1, 512, 4000), every=1):
-    """The rate of each update, if the scheduler steps after every so many of them."""
+def rates_used(n_updates, lr=1.0,
+               factor=lambda n: noam_learning_rate(n + 1, 512, 4000), every=1):
+    """The rate of each update; the scheduler steps after every so many."""
     weight = torch.nn.Parameter(torch.zeros(1))
     weight.grad = torch.ones(1)
     adam = torch.optim.Adam([weight], lr=lr, betas=(0.9, 0.98), eps=1e-9)
@@ -337,32 +342,34 @@ def reversal(seed, n_steps=60):
     for _ in range(n_steps):
         rows = torch.randint(3, 16, (32, 6), generator=draw).tolist()
         yield make_batch([(row, row[::-1]) for row in rows])
-
 def last_loss(config, lr_factor, warm_up, seed):
     def rate(step):
-        return noam_learning_rate(step if warm_up else max(step, 30), config.d_model, 30, lr_factor)
-
+        step = step if warm_up else max(step, 30)
+        return noam_learning_rate(step, config.d_model, 30, lr_factor)
     torch.manual_seed(seed)
-    losses = fit(Transformer(config), reversal(seed), 60, rate, lambda model, batch: summed_loss(model, batch, eps_ls=0.0))
+    losses = fit(Transformer(config), reversal(seed), 60, rate,
+                 lambda model, batch: summed_loss(model, batch, eps_ls=0.0))
     return sum(losses[-10:]) / 10
-print(f"before learning, a guess among 14 tokens costs {math.log(14):.2f} nats per token")
+print(f"a guess among 14 tokens costs {math.log(14):.2f} nats per token")
 
-# %% tags=["nbval-ignore-output", "row-X14"]
-small = ModelConfig(vocab_size=16, N=2, d_model=32, d_ff=64, h=4, p_drop=0.0, initialization="glorot")
-models = {"post-norm, Glorot": small, "post-norm, scaled": small.replace(initialization="scaled"),
+# %% tags=["nbval-ignore-output"]
+small = ModelConfig(16, N=2, d_model=32, d_ff=64, h=4, p_drop=0.0,
+                    initialization="glorot")
+models = {"post-norm, Glorot": small,
+          "post-norm, scaled": small.replace(initialization="scaled"),
           "pre-norm, Glorot": small.replace(norm="pre")}
 factors, result = (0.1, 0.2, 0.4, 1.0), {}
-print("loss after 60 updates with / without warm-up, mean of three seeds, by factor")
+settings = [(factor, on) for factor in factors for on in (True, False)]
+print("loss after 60 updates, with / without warm-up, 3 seeds, by factor")
 print(" " * 18, *(f"{factor:<13}" for factor in factors))
 for name, config in models.items():
-    for factor in factors:
-        for warm_up in (True, False):
-            result[name, factor, warm_up] = [last_loss(config, factor, warm_up, seed) for seed in (1, 2, 3)]
-    means = [[sum(result[name, factor, warm_up]) / 3 for warm_up in (True, False)] for factor in factors]
-    print(f"{name:18}", *(f"{warm:.2f} / {cold:.2f}  " for warm, cold in means))
-assert max(result["post-norm, Glorot", 1.0, True]) < min(result["post-norm, Glorot", 1.0, False])
+    for one in settings:
+        result[name, *one] = [last_loss(config, *one, i) for i in (1, 2, 3)]
+    means = [sum(result[name, *one]) / 3 for one in settings]
+    print(f"{name:18}", *(f"{warm:.2f} / {cold:.2f}  "
+                          for warm, cold in zip(means[::2], means[1::2])))
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "row-X14"]
 mean = {key: sum(losses) / 3 for key, losses in result.items()}
 for name in models:
     assert mean[name, 0.1, False] < mean[name, 0.1, True] - 0.1
@@ -388,9 +395,12 @@ training_pictures.opt_warmup(factors, models, result)
 # here.
 
 # %%
-[cold] = [row for row in json.loads(Path("results/table_3.json").read_text())["summary"] if row["id"] == "no-warm-up"]
-mean, low, high = (100 * math.expm1(cold["log_ppl_difference"][key]) for key in ("mean", "low", "high"))
-print(f"without the warm-up {mean:+.0f} % perplexity (95 %: {low:+.0f} to {high:+.0f}), {cold['n_seeds']} seeds")
+summary = json.loads(Path("results/table_3.json").read_text())["summary"]
+[cold] = [row for row in summary if row["id"] == "no-warm-up"]
+mean, low, high = (100 * math.expm1(cold["log_ppl_difference"][key])
+                   for key in ("mean", "low", "high"))
+print(f"without the warm-up {mean:+.0f} % perplexity (95 %: "
+      f"{low:+.0f} to {high:+.0f}), {cold['n_seeds']} seeds")
 assert low > 0
 
 # %% [markdown]
@@ -438,7 +448,8 @@ training_pictures.opt_spread(spread)
 # %% tags=["nbval-rtol-0.05"]
 def after_decay(kind, **decay):
     weight = torch.nn.Parameter(torch.ones(2, 1000, dtype=torch.float64))
-    optimizer, generator = kind([weight], lr=1e-3, **decay), torch.Generator().manual_seed(0)
+    optimizer = kind([weight], lr=1e-3, **decay)
+    generator = torch.Generator().manual_seed(0)
     for _ in range(500):
         noise = torch.randn(2, 1000, generator=generator, dtype=torch.float64)
         weight.grad = noise * torch.tensor([[1.0], [0.01]])
@@ -446,7 +457,9 @@ def after_decay(kind, **decay):
     return weight.mean(dim=1).tolist()
 
 for kind in (torch.optim.Adam, torch.optim.AdamW):
-    print(f"{kind.__name__:6} gradients of size 1: {{:.2f}}, of size 0.01: {{:.2f}}".format(*after_decay(kind, weight_decay=0.5)))
+    large, tiny = after_decay(kind, weight_decay=0.5)
+    print(f"{kind.__name__:6} gradients of size 1: {large:.2f}, "
+          f"of size 0.01: {tiny:.2f}")
 print(f"decay alone: {(1 - 1e-3 * 0.5)**500:.2f}")
 
 # %% tags=["hide-cell"]
@@ -465,10 +478,12 @@ assert all(abs(w - (1 - 5e-4) ** 500) < 0.02 for w in adamw) and adam[0] > adam[
 show(orthogonalised)
 
 torch.manual_seed(0)
-M = torch.randn(64, 3) @ torch.randn(3, 32) + 0.05 * torch.randn(64, 32)  # three large directions, 29 small ones
+# three large directions, 29 small ones
+M = torch.randn(64, 3) @ torch.randn(3, 32) + 0.05 * torch.randn(64, 32)
 for name, matrix in (("before", M), ("after", orthogonalised(M))):
     values = torch.linalg.svdvals(matrix)
-    print(f"{name:7} largest singular value {values[0]:.2f}, median {values.median():.2f}, smallest {values[-1]:.2f}")
+    print(f"{name:7} largest singular value {values[0]:.2f}, "
+          f"median {values.median():.2f}, smallest {values[-1]:.2f}")
 
 # %% [markdown]
 # Embeddings, norms and biases stay with AdamW. {cite:t}`liu2025muon` report about half of AdamW's training operations for
@@ -510,9 +525,10 @@ found = json.loads(Path("results/attention_at_work.json").read_text())
 ways = {record["name"]: record for record in found["records"]}
 print(f"{'':30} loss  BLEU  layer 1: bits  spread  without: nats  BLEU")
 for name, way in ways.items():
-    last = way["points"][-1]
-    print(f"{name:30} {way['whole']['nll']:.2f} {way['whole']['bleu']:5.1f} {last['entropy_1']:14.2f} "
-          f"{last['spread_1']:7.1f} {way['without']['nats']:+14.2f} {-way['without']['bleu']:+5.1f}")
+    last, whole, without = way["points"][-1], way["whole"], way["without"]
+    print(f"{name:30} {whole['nll']:.2f} {whole['bleu']:5.1f} "
+          f"{last['entropy_1']:14.2f} {last['spread_1']:7.1f} "
+          f"{without['nats']:+14.2f} {-without['bleu']:+5.1f}")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two line charts over 3,000 steps with four curves each: scaled and Glorot values, low and high rate. Left, the entropy of layer 1: both low-rate curves stay above 2 bits, the scaled one with the high rate falls to 1.3 and Glorot with the high rate to half a bit. Right, the nats lost: both scaled curves stay near 0; Glorot with the low rate rises to 0.17, with the high rate to 0.3."}, "figure": {"caption": "Four of the eight runs. Left: entropy of the encoder's layer 1, median over its heads. Right: what the model loses without the encoder's self-attention.", "name": "fig-opt-asleep"}}
 training_pictures.opt_asleep(ways)

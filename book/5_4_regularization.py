@@ -101,10 +101,12 @@ training_pictures.reg_places()
 
 # %%
 def dropouts(**options):
-    """The rates in the model that are above 0, with the number of their places."""
-    model = Transformer(ModelConfig.tiny(vocab_size=50, N=6, p_drop=0.1, **options))
+    """The rates above 0 in the model, with the number of their places."""
+    model = Transformer(ModelConfig.tiny(vocab_size=50, N=6, p_drop=0.1,
+                                         **options))
     rates = [m.p for m in model.modules() if isinstance(m, nn.Dropout)]
-    rates += [m.dropout for m in model.modules() if isinstance(getattr(m, "dropout", None), float)]
+    rates += [m.dropout for m in model.modules()
+              if isinstance(getattr(m, "dropout", None), float)]
     return {rate: rates.count(rate) for rate in sorted(set(rates)) if rate > 0}
 
 print("the paper's:", dropouts())
@@ -146,19 +148,20 @@ assert abs((after != 0).float().mean() - 0.9**18) < 0.01 and round(0.9**12, 2) =
 
 # %%
 NOISE, N_SYMBOLS = 0.2, 13  # ids 3 to 15
-
 def noisy_reversal(n, generator, noise=NOISE):
     """n rows of six symbols, and the same in reverse with accidents."""
-    source, random = (torch.randint(3, 3 + N_SYMBOLS, (n, 6), generator=generator) for _ in range(2))
+    source, random = torch.randint(3, 16, (2, n, 6), generator=generator)
     replaced = torch.rand(n, 6, generator=generator) < noise
     target_out = torch.where(replaced, random, source.flip(1))
-    return Batch(source, F.pad(target_out[:, :-1], (1, 0), value=1), target_out, 6 * n)
+    target_in = F.pad(target_out[:, :-1], (1, 0), value=1)
+    return Batch(source, target_in, target_out, 6 * n)
 
 best_accuracy, other = 1 - NOISE + NOISE / N_SYMBOLS, NOISE / N_SYMBOLS
 floor = -best_accuracy * math.log(best_accuracy) - 12 * other * math.log(other)
 example = noisy_reversal(1, torch.Generator().manual_seed(3))
 print(*example.source[0].tolist(), "->", *example.target_out[0].tolist())
-print(f"the rule is right in {best_accuracy:.2f} of the cases; smallest mean loss {floor:.2f} nats")
+print(f"the rule is right in {best_accuracy:.2f} of the cases; "
+      f"smallest mean loss {floor:.2f} nats")
 
 # %% [markdown]
 # Batches are 32 rows drawn at random. We judge a model by its loss and by the share of symbols that it finds, with dropout
@@ -175,8 +178,10 @@ def judge(model, rows):
     """(nats per token without smoothing, share of symbols that are right)."""
     logits = model(rows.source, rows.target_in)
     _, nll = label_smoothed_cross_entropy(logits, rows.target_out)
-    return nll.item() / rows.n_tokens, (logits.argmax(dim=-1) == rows.target_out).float().mean().item()
-
+    return (nll.item() / rows.n_tokens,
+            (logits.argmax(dim=-1) == rows.target_out).float().mean().item())
+SMALL = ModelConfig(16, N=2, d_model=32, d_ff=64, h=4, norm="pre")
+rate = partial(noam_learning_rate, d_model=32, warmup_steps=50, factor=0.4)
 print("rows in a batch:", len(next(draws(example, torch.Generator())).source))
 
 # %% [markdown]
@@ -190,31 +195,35 @@ def train_small(p_drop, eps_ls, n_rows=300, n_steps=400, seed=0, noise=NOISE):
     generator, judged = torch.Generator().manual_seed(seed), []
     rows, others = (noisy_reversal(n, generator, noise) for n in (n_rows, 500))
     torch.manual_seed(seed)
-    model = Transformer(ModelConfig(16, N=2, d_model=32, d_ff=64, h=4, p_drop=p_drop, norm="pre"))
+    model = Transformer(SMALL.replace(p_drop=p_drop))
     def validate(model):
         judged.append(judge(model, rows) + judge(model, others))
         return judged[-1][2]
-    fit(model, draws(rows, generator), n_steps, lambda step: noam_learning_rate(step, 32, 50, 0.4),
+    fit(model, draws(rows, generator), n_steps, rate,
         partial(summed_loss, eps_ls=eps_ls), validate, every=50)
     return judged
 runs = {"no regularization": train_small(p_drop=0.0, eps_ls=0.0)}
-print("after 400 steps: training nll {:.2f}, accuracy {:.2f}; held-out nll {:.2f}, accuracy {:.2f}".format(*runs["no regularization"][-1]))
-assert runs["no regularization"][-1][1] > best_accuracy
+print("after 400 steps: training nll {:.2f}, accuracy {:.2f}; held-out nll "
+      "{:.2f}, accuracy {:.2f}".format(*runs["no regularization"][-1]))
 
 # %% [markdown]
 # The model gets more of the *training* symbols right than the rule allows: it has memorised noise. Now with label smoothing
 # of 0.1 (the subject of the next section), and with the paper's dropout of 0.1:
 
 # %% tags=["nbval-ignore-output", "row-X15"]
-runs |= {"label smoothing 0.1": train_small(0.0, 0.1), "dropout 0.1": train_small(0.1, 0.0)}
+runs |= {"label smoothing 0.1": train_small(0.0, 0.1),
+         "dropout 0.1": train_small(0.1, 0.0)}
 print(f"{'after 400 steps':20}  training nll  accuracy  held-out nll  accuracy")
 for name, judged in runs.items():
-    print(f"{name:20}  {{:12.2f}}  {{:8.2f}}  {{:12.2f}}  {{:8.2f}}".format(*judged[-1]))
+    print(f"{name:20}  {{:12.2f}}  {{:8.2f}}  {{:12.2f}}  {{:8.2f}}".format(
+        *judged[-1]))
 without, smoothed_run, dropped = (judged[-1] for judged in runs.values())
 lowest = min(held_out for _, _, held_out, _ in runs["no regularization"])
-assert without[1] > 0.88 and without[2] > lowest + 0.2  # memorised noise, and it got worse
+assert without[1] > 0.88  # it has memorised noise, and got worse:
+assert without[2] > lowest + 0.2
 assert dropped[2] < without[2] - 0.4 and dropped[3] > without[3] + 0.05
-assert 3.2 < without[2] < 3.6 and 2.2 < smoothed_run[2] < 2.5 and smoothed_run[1] > 0.88 and smoothed_run[3] < dropped[3]
+assert (3.2 < without[2] < 3.6 and 2.2 < smoothed_run[2] < 2.5
+        and smoothed_run[1] > 0.88 and smoothed_run[3] < dropped[3])
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Three line charts of nats per token over 400 steps, each with a solid curve for training sentences, a dashed one for held-out sentences, and a dotted line for the entropy, 0.94. Without regularization the training curve falls far below the dotted line, and the held-out curve turns at step 100 and rises from 2.2 to 3.4. With label smoothing it rises to about 2.3. With dropout 0.1 the training curve falls more slowly, and the held-out curve falls to about 1.65 and stays there."}, "figure": {"caption": "A small model on 300 sentences, without regularization and with two kinds. The dotted line is the entropy {eq}`reg-noise-floor`; a training loss below it is memorised noise.", "name": "fig-reg-overfit"}}
 training_pictures.reg_overfit(floor, runs)
@@ -261,14 +270,15 @@ training_pictures.reg_overfit(floor, runs)
 
 # %%
 def shares(V, eps=Fraction(1, 10)):
-    """Right token, every other token, and number of the others, in the three versions."""
+    """Right token, every other token, and how many others, by version."""
     return {"whole vocabulary": (1 - eps + eps / V, eps / V, V - 1),
             "all others": (1 - eps, eps / (V - 1), V - 1),
             "others but padding": (1 - eps, eps / (V - 2), V - 2)}
 
 for V in (5, 37_000):
     for version, (right, other, _) in shares(V).items():
-        print(f"V {V:6,}  {version:18}  right {float(right):.7f}  other {float(other):.3e}")
+        print(f"V {V:6,}  {version:18}  right {float(right):.7f}  other "
+              f"{float(other):.3e}")
 
 # %% tags=["hide-cell", "row-E12", "row-Q3"]
 assert f"{float(shares(37_000)['whole vocabulary'][0]):.7f}" == "0.9000027"
@@ -309,9 +319,11 @@ one_hot = F.one_hot(target_out, V).double()
 real = (target_out != pad_id).double()[..., None]
 q = ((1 - eps) * one_hot + eps / V) * real
 log_p = logits.log_softmax(dim=-1)
-print(f"by hand: loss {-(q * log_p).sum():.4f}, nll {-(one_hot * real * log_p).sum():.4f}")
+print(f"by hand: loss {-(q * log_p).sum():.4f}, "
+      f"nll {-(one_hot * real * log_p).sum():.4f}")
 loss, nll = label_smoothed_cross_entropy(logits, target_out, eps, pad_id)
-print(f"package: loss {loss:.4f}, nll {nll:.4f}, for {int(real.sum())} real tokens")
+print(f"package: loss {loss:.4f}, nll {nll:.4f}, "
+      f"for {int(real.sum())} real tokens")
 
 # %% tags=["hide-cell", "row-E12"]
 assert_close(loss, -(q * log_p).sum())
@@ -340,15 +352,17 @@ assert torch.isfinite(third).all()
 def half_masked(logits, target_out, eps, pad_id):
     log_p = logits.log_softmax(dim=-1)
     nll = -log_p.gather(-1, target_out[..., None])[..., 0]
-    nll = nll.masked_fill(target_out == pad_id, 0)
-    return ((1 - eps) * nll - eps * log_p.mean(dim=-1)).sum()  # the second term has no mask
+    nll = nll.masked_fill(target_out == pad_id, 0)  # the other term has no mask
+    return ((1 - eps) * nll - eps * log_p.mean(dim=-1)).sum()
 
 at_padding = {}
-for name, compute in (("right", lambda *a: label_smoothed_cross_entropy(*a)[0]), ("half masked", half_masked)):
+for name, compute in (("right", lambda *a: label_smoothed_cross_entropy(*a)[0]),
+                      ("half masked", half_masked)):
     loss = compute(logits, target_out, eps, pad_id)
     [gradient] = torch.autograd.grad(loss, logits)
     at_padding[name] = gradient[target_out == pad_id].abs().max().item()
-    print(f"{name:11}  loss {loss:.4f}  largest gradient at padding {at_padding[name]:.4f}")
+    print(f"{name:11}  loss {loss:.4f}  largest gradient at padding "
+          f"{at_padding[name]:.4f}")
 assert at_padding["right"] == 0 < at_padding["half masked"]
 
 # %% [markdown]
@@ -394,8 +408,8 @@ gap = math.log(1 + 0.9 * V / 0.1)
 logits = torch.zeros(1, V, dtype=torch.float64)
 logits[0, 7] = gap
 loss, nll = label_smoothed_cross_entropy(logits, torch.tensor([7]))
-print(f"logit gap {gap:.2f}; floor of the loss {entropy_floor(V):.4f} nats, loss there {loss:.4f};"
-      f" perplexity there {nll.exp():.4f}")
+print(f"logit gap {gap:.2f}; floor of the loss {entropy_floor(V):.4f} nats, "
+      f"loss there {loss:.4f}; perplexity there {nll.exp():.4f}")
 
 # %% tags=["hide-cell"]
 assert math.isclose(loss, entropy_floor(V), rel_tol=1e-9)
@@ -421,13 +435,16 @@ for eps_ls, sign in ((0.1, -1), (0.0, 1)):  # smoothing pulls its logit up
 
 # %%
 def penalty(p, eps, V=600):
-    """Loss of one token when the right one has probability p and the rest is divided evenly."""
+    """Loss of a token of probability p; the others share the rest evenly."""
     right, other = 1 - eps + eps / V, eps / V
-    return -right * torch.log(p) - (V - 1) * other * torch.log((1 - p) / (V - 1))
+    return (-right * torch.log(p)
+            - (V - 1) * other * torch.log((1 - p) / (V - 1)))
 
 for share in (0.8, 0.9, 0.99, 0.999):
-    costs = [penalty(torch.tensor(share).double(), eps).item() for eps in (0.0, 0.1)]
-    print(f"p = {share:5}: {costs[0]:.3f} nats without smoothing, {costs[1]:.3f} with 0.1")
+    costs = [penalty(torch.tensor(share).double(), eps).item()
+             for eps in (0.0, 0.1)]
+    print(f"p = {share:5}: {costs[0]:.3f} nats without smoothing, "
+          f"{costs[1]:.3f} with 0.1")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Loss against the probability that the model gives the right token, from 0.5 to 0.9999, for a vocabulary of 600. Without smoothing the curve falls steadily to 0. With smoothing 0.1 it falls to its lowest point, a dot at probability 0.9 and loss 0.96, and then rises steeply towards the right end."}, "figure": {"caption": "The cost of being sure, $V = 600$. The dot is at $p = q(y)$, and its height is the entropy {eq}`reg-floor`.", "name": "fig-reg-penalty"}}
 p = training_pictures.reg_penalty(penalty, entropy_floor)
@@ -464,9 +481,11 @@ print(f"lowest at p = {best:.2f}: {smoothed_cost.min():.4f}; the package's loss 
 
 # %%
 ppl = {row.name: row.ppl for row in TABLE_3}
-paper = {0.1: ppl["base"] / ppl["eps_ls=0.0"], 0.2: ppl["eps_ls=0.2"] / ppl["eps_ls=0.0"]}
+paper = {0.1: ppl["base"] / ppl["eps_ls=0.0"],
+         0.2: ppl["eps_ls=0.2"] / ppl["eps_ls=0.0"]}
 for eps, factor in paper.items():
-    print(f"eps_ls {eps}: the paper's perplexity grows by a factor of {factor:.3f}; the bound is {1 / (1 - eps):.3f}")
+    print(f"eps_ls {eps}: the paper's perplexity grows by a factor of "
+          f"{factor:.3f}; the bound is {1 / (1 - eps):.3f}")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of the factor in perplexity against epsilon from 0 to 0.3. The solid line, the bound 1 / (1 - epsilon), rises from 1 to 1.43. The area below it is shaded. Two squares, the paper's 1.054 at 0.1 and 1.171 at 0.2, lie below the bound."}, "figure": {"caption": "What smoothing costs in perplexity. Line: the bound {eq}`reg-bound`. Squares: Table 3, 4.92 / 4.67 and 5.47 / 4.67.", "name": "fig-reg-bound"}}
 training_pictures.reg_bound(paper)
@@ -490,11 +509,13 @@ print(f"1,000 random distributions pay {divergence.exp().mean():.3f} on average 
 # again, this time without accidents and with plenty of sentences, so that every symbol can be known for certain.
 
 # %% tags=["nbval-ignore-output"]
-smoothing = {eps: [train_small(0.1, eps, n_rows=4000, n_steps=300, seed=seed, noise=0.0)[-1] for seed in (0, 1)]
-             for eps in (0.0, 0.1)}
+sizes = dict(n_rows=4000, n_steps=300, noise=0.0)
+smoothing = {eps: [train_small(0.1, eps, seed=seed, **sizes)[-1]
+                   for seed in (0, 1)] for eps in (0.0, 0.1)}
 for eps, judgements in smoothing.items():
     for seed, (*_, nll, accuracy) in enumerate(judgements):
-        print(f"eps_ls {eps}, seed {seed}: held-out perplexity {math.exp(nll):.3f}, accuracy {accuracy:.3f}")
+        print(f"eps_ls {eps}, seed {seed}: held-out perplexity "
+              f"{math.exp(nll):.3f}, accuracy {accuracy:.3f}")
 
 # %% tags=["hide-cell", "row-X16"]
 for (*_, nll, accuracy), (*_, smoothed_nll, smoothed_accuracy) in zip(smoothing[0.0], smoothing[0.1]):

@@ -11,9 +11,9 @@
 # weak. Alongside it we use the **book's model** (in `book/model`), which was trained for hours instead of minutes.
 #
 # After this chapter you can train a Transformer on two lists of sentences, average checkpoints, follow a beam search by
-# its scores, report a BLEU score that someone else can compare with, say whether a difference of two scores is more than
-# chance, and name what BLEU cannot see. The numbers of our training run vary a little from machine to machine, so the
-# cells that print them assert a bound.
+# its scores, report a BLEU score that someone else can compare with, say whether a difference of two scores is more
+# than chance, and name what BLEU cannot see. The numbers of our training run vary a little from machine to machine, so
+# the cells that print them assert a bound.
 
 # %% tags=["hide-cell"]
 import copy
@@ -21,6 +21,7 @@ import json
 import math
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,7 +31,7 @@ from torch.testing import assert_close
 from annotated_transformer import (
     ModelConfig, Tokenizer, Transformer, Translator, beam_search, bleu, chrf, corpus, greedy_search, load_model,
     noam_learning_rate, perplexity, record_attention)
-from lab.display import use_style
+from lab.display import Table, use_style
 from lab.pictures import translation as translation_pictures
 from lab.training_loop import batches_of, fit, summed_loss
 from annotated_transformer.text.batching import encode_pairs
@@ -52,11 +53,13 @@ use_style()
 # %%
 splits = {split: corpus.load("tatoeba-en-de", split) for split in corpus.SPLITS}
 train_pairs, valid_pairs, test_pairs = splits.values()
-print(", ".join(f"{len(pairs):,} {split}" for split, pairs in splits.items()), "pairs")
+print(", ".join(f"{len(pairs):,} {split}" for split, pairs in splits.items()),
+      "pairs")
 for side, language in enumerate(("English", "German")):
     seen = {fold(pair[side]) for pair in train_pairs}
     leaked = sum(fold(pair[side]) in seen for pair in test_pairs)
-    print(f"{language}: {leaked} of {len(test_pairs)} test sentences are in the training data")
+    print(f"{language}: {leaked} of {len(test_pairs)} test sentences are in "
+          "the training data")
     assert leaked == 0
 
 # %% [markdown]
@@ -66,9 +69,11 @@ for side, language in enumerate(("English", "German")):
 # no rare word of the test set slips in as a whole token.
 
 # %%
-tokenizer = Tokenizer.train((text for pair in train_pairs for text in pair), vocab_size=2000)
+tokenizer = Tokenizer.train((text for pair in train_pairs for text in pair),
+                            vocab_size=2000)
 for sentence in test_pairs[0]:
-    print(sentence, "->", " ".join(tokenizer.pieces(tokenizer.encode(sentence))))
+    print(sentence, "->",
+          " ".join(tokenizer.pieces(tokenizer.encode(sentence))))
 
 # %% [markdown]
 # ## A small model, trained for two minutes
@@ -77,24 +82,27 @@ for sentence in test_pairs[0]:
 # dropout off: in less than one epoch it cannot memorise anything.
 
 # %%
-config = ModelConfig.tiny(tokenizer.vocab_size, N=2, d_model=64, d_ff=256, p_drop=0.0)
+config = ModelConfig.tiny(tokenizer.vocab_size, N=2, d_model=64, d_ff=256,
+                          p_drop=0.0)
 base = ModelConfig.base(vocab_size=37_000)
 for name in ("N", "d_model", "d_ff", "h", "d_k", "p_drop", "vocab_size"):
-    print(f"{name:11}{getattr(config, name):7}   paper's base {getattr(base, name):7}")
-ours, theirs = (sum(p.numel() for p in Transformer(c).parameters()) for c in (config, base))
-print(f"{ours:,} parameters; base with 37,000 tokens {theirs / 1e6:.1f} million (the paper prints 65: see 6.2)")
+    ours, theirs = getattr(config, name), getattr(base, name)
+    print(f"{name:11}{ours:7}   paper's base {theirs:7}")
+ours, theirs = (sum(p.numel() for p in Transformer(c).parameters())
+                for c in (config, base))
+print(f"{ours:,} parameters; base with 37,000 tokens {theirs / 1e6:.1f} "
+      "million (the paper prints 65: see 6.2)")
 
 # %% [markdown]
-# Now we train with the loop of [chapter 5.2](5_2_training.ipynb), 1,500 steps of 320 tokens. The rate follows the paper's
-# equation 3 ([chapter 5.3](5_3_optimizer.ipynb)) with a warm-up of 200 steps in place of 4,000. Every 50 steps we measure
-# the loss on 300 validation pairs, and put the weights aside: thirty **checkpoints**, some of which we average afterwards.
+# Now we train with the loop of [chapter 5.2](5_2_training.ipynb), 1,500 steps of 320 tokens. The rate follows the
+# paper's equation 3 ([chapter 5.3](5_3_optimizer.ipynb)) with a warm-up of 200 steps in place of 4,000. Every 50 steps
+# we measure the loss on 300 validation pairs, and put the weights aside: thirty **checkpoints**, some of which we
+# average afterwards.
 
 # %% tags=["nbval-ignore-output"]
-train_ids, valid_ids = (encode_pairs(tokenizer, pairs, max_length=100) for pairs in (train_pairs, valid_pairs))
+train_ids, valid_ids = (encode_pairs(tokenizer, pairs, max_length=100)
+                        for pairs in (train_pairs, valid_pairs))
 checkpoints, curve = [], []
-def rate(step):
-    return noam_learning_rate(step, config.d_model, warmup_steps=200, factor=0.5)
-
 def validate(model):
     checkpoints.append(copy.deepcopy(model.state_dict()))
     curve.append(math.log(perplexity(model, valid_ids[:300])))
@@ -102,67 +110,73 @@ def validate(model):
 
 torch.manual_seed(1)
 model = Transformer(config)
-losses = fit(model, batches_of(train_ids, max_tokens=320), 1500, rate, summed_loss, validate, every=50)
-print(f"smoothed training loss {losses[0]:.2f} -> {losses[-1]:.2f}; validation {curve[0]:.2f} -> {curve[-1]:.2f}")
-assert math.log(2000) - 0.5 < losses[0] < 12 and losses[-1] < 4.8 and min(curve) < 4
+rate = partial(noam_learning_rate, d_model=64, warmup_steps=200, factor=0.5)
+losses = fit(model, batches_of(train_ids, max_tokens=320), 1500, rate,
+             summed_loss, validate, every=50)
+print(f"smoothed training loss {losses[0]:.2f} -> {losses[-1]:.2f}; "
+      f"validation {curve[0]:.2f} -> {curve[-1]:.2f}")
 
-# %% mystnb={"image": {"alt": "Two line charts over 1,500 training steps. Left: the smoothed training loss in nats per token falls steeply in the first few hundred steps and slowly after, with the noise of single batches; the validation loss, without smoothing, lies below it. Right: the learning rate rises in a straight line for 200 steps and falls with the inverse square root of the step."}, "figure": {"caption": "Left: loss of each training batch, smoothed, and of the validation pairs, without smoothing; the dotted line is a guess among 2,000 tokens. Right: the learning rate.", "name": "fig-training"}} tags=["nbval-ignore-output", "hide-input"]
+# %% mystnb={"image": {"alt": "Two line charts over 1,500 training steps. Left: the smoothed training loss in nats per token falls steeply in the first few hundred steps and slowly after, with the noise of single batches; the validation loss, without smoothing, lies below it. Right: the learning rate rises in a straight line for 200 steps and falls with the inverse square root of the step."}, "figure": {"caption": "The loss falls to about half of what a guess costs (dotted). Left: loss of each training batch, smoothed, and of the validation pairs, without smoothing. Right: the learning rate.", "name": "fig-training"}} tags=["nbval-ignore-output", "hide-input"]
 translation_pictures.training(curve, losses, rate)
-assert len(checkpoints) == 30 == len(curve)
+assert len(checkpoints) == 30 and 7 < losses[0] < 12 and losses[-1] < 4.8 and min(curve) < 4
 
 # %% [markdown]
-# A guess among 2,000 tokens costs $\ln 2000 = 7.6$ nats; after 1,500 steps the model pays about half of that. The smoothed
-# loss stays above the other, since a part of its target is spread over the whole vocabulary
-# ([chapter 5.4](5_4_regularization.ipynb)). With a GPU you need not stay this small: the commands of
-# [On a GPU](on_a_gpu.ipynb) train a better translator in minutes.
+# A guess among 2,000 tokens costs $\ln 2000 = 7.6$ nats; after 1,500 steps the model pays about half of that. The
+# smoothed loss stays above the other, since a part of its target is spread over the whole vocabulary ([chapter
+# 5.4](5_4_regularization.ipynb)). With a GPU you need not stay this small: the commands of [On a GPU](on_a_gpu.ipynb)
+# train a better translator in minutes.
 #
 # ## Averaging the last checkpoints
 #
-# When the run ends, the rate is still high, and every batch pushes the weights in another direction. The mean of several
-# checkpoints evens these pushes out, and as one set of weights it costs nothing more to run:
+# When the run ends, the rate is still high, and every batch pushes the weights in another direction. The mean of
+# several checkpoints evens these pushes out, and as one set of weights it costs nothing more to run:
 #
 # $$
 # \bar\theta = \frac{1}{K} \sum_{k=1}^{K} \theta_k
 # $$ (checkpoint-average)
 #
 # The paper trains for a fixed number of steps and mentions no early stopping. It takes the mean of the last 5
-# checkpoints, written ten minutes apart (base), or of the last 20 (big). More of them reach further back, to weights that
-# knew less. How many are best here?
+# checkpoints, written ten minutes apart (base), or of the last 20 (big). More of them reach further back, to weights
+# that knew less. How many are best here?
 
 # %% tags=["nbval-ignore-output", "row-X7", "row-H6"]
 def average_of_last(k):
-    mean = Transformer(config).eval()
-    mean.load_state_dict({name: torch.stack([one[name] for one in checkpoints[-k:]]).mean(dim=0) for name in checkpoints[0]})
+    mean, last = Transformer(config).eval(), checkpoints[-k:]
+    mean.load_state_dict({name: torch.stack([one[name] for one in last]).mean(0)
+                          for name in last[0]})
     return mean
 
-ppl = {k: perplexity(average_of_last(k), valid_ids) for k in (1, 2, 3, 5, 8, 12, 20, 30)}
+ppl = {k: perplexity(average_of_last(k), valid_ids)
+       for k in (1, 2, 3, 5, 8, 12, 20, 30)}
 for k in (1, 5, 20):
     print(f"mean of the last {k:2}: validation perplexity {ppl[k]:.2f}")
 assert ppl[5] < ppl[1]
 
-# %% mystnb={"image": {"alt": "Line chart of the validation perplexity of the mean of the last 1 to 30 checkpoints. It falls from one checkpoint to about five or eight, and rises again as the mean reaches back to earlier ones."}, "figure": {"caption": "Validation perplexity of the mean of the last checkpoints, 50 steps apart, by how many they are.", "name": "fig-averaging"}} tags=["nbval-ignore-output", "hide-input"]
+# %% mystnb={"image": {"alt": "Line chart of the validation perplexity of the mean of the last 1 to 30 checkpoints. It falls from one checkpoint to about five or eight, and rises again as the mean reaches back to earlier ones."}, "figure": {"caption": "A few checkpoints are better than one, and thirty are worse: validation perplexity of the mean of the last checkpoints, 50 steps apart.", "name": "fig-averaging"}} tags=["nbval-ignore-output", "hide-input"]
 translation_pictures.averaging(ppl)
 assert ppl[30] > min(ppl.values())
 
 # %% [markdown]
-# Five help. Twenty reach back to step 550 of 1,500, when the model was still much worse. The paper's last twenty
-# lie close together: if they too are ten minutes apart, they span some four percent of its run
-# ([the chapter on Table 2](6_1_results.ipynb)).
+# Five help, in this run and with each of six seeds in [What holds](claims.ipynb). Twenty reach back to step 550 of
+# 1,500, when the model was still much worse. The paper's last twenty lie close together: if they too are ten minutes
+# apart, they span some four percent of its run ([the chapter on Table 2](6_1_results.ipynb)).
 #
-# Does this picture of pushes in all directions hold? We compare each move from one of the last ten checkpoints to the next
-# with the move after it. If the weights were on a road, the two would point the same way, with a cosine near 1; if they
-# circled a place, against each other; if each move were independent of the one before, the cosine would be near 0.
+# Does this picture of pushes in all directions hold? We compare each move from one of the last ten checkpoints to the
+# next with the move after it. Their cosine is near 1 if the weights follow a road, negative if they circle a place, and
+# near 0 if each move is independent of the one before.
 
 # %% tags=["nbval-ignore-output"]
-flat = torch.stack([torch.cat([w.flatten() for w in one.values()]) for one in checkpoints[-10:]])
+flat = torch.stack([torch.cat([w.flatten() for w in one.values()])
+                    for one in checkpoints[-10:]])
 moves = flat.diff(dim=0)
 cosines = torch.cosine_similarity(moves[:-1], moves[1:])
-print(f"mean cosine of successive moves {cosines.mean():.2f}, of moves two apart "
-      f"{torch.cosine_similarity(moves[:-2], moves[2:]).mean():.2f}")
+apart = torch.cosine_similarity(moves[:-2], moves[2:])
+print(f"mean cosine of successive moves {cosines.mean():.2f}, "
+      f"of moves two apart {apart.mean():.2f}")
 assert cosines.mean().abs() < 0.3
 
 # %% [markdown]
-# Near 0: on the scale of 50 steps the weights take a random walk, and the progress in the loss is a small drift in it.
+# It is near 0: on the scale of 50 steps the weights take a random walk, and the progress in the loss is a small drift.
 # (Drawn in the two directions in which it differs most, *any* random walk looks like a smooth arc, so such pictures of
 # training prove little.)
 #
@@ -175,10 +189,12 @@ assert cosines.mean().abs() < 0.3
 # all these candidates, four in the paper. One that ends in `</s>` is finished, and keeps its place.
 
 # %%
-book, text = Translator.from_checkpoint("model"), "I have bought a new umbrella."
+book = Translator.from_checkpoint("model")
+text = "I have bought a new umbrella."
 (_, bos, eos), V = book.model.config.special_ids, book.model.config.vocab_size
 source = torch.tensor([[*book.tokenizer.encode(text), eos]])
-print(f"{V:,} tokens; bos is {bos}, eos is {eos}; the source is", source.tolist())
+print(f"{V:,} tokens; bos is {bos}, eos is {eos}; the source is",
+      source.tolist())
 
 # %%
 @torch.inference_mode()
@@ -186,11 +202,11 @@ def plain_beam_search(source, width=4):
     alive, ended, rounds = [([], 0.0)], [], []
     while alive and len(rounds) < source.size(1) + 50:
         target_in = torch.tensor([[bos, *tokens] for tokens, _ in alive])
-        log_p_WV = book.model(source.expand(len(alive), -1), target_in)[:, -1].log_softmax(-1)
-        total = log_p_WV + torch.tensor([[log_p] for _, log_p in alive])
-        best = total.flatten().topk(width - len(ended))
+        logits = book.model(source.expand(len(alive), -1), target_in)[:, -1]
+        total = logits.log_softmax(-1) + torch.tensor([[p] for _, p in alive])
+        best = total.flatten().topk(width - len(ended))  # V places for each
         found = zip(best.values.tolist(), best.indices.tolist())
-        rounds.append([(alive[i // V][0] + [i % V], log_p) for log_p, i in found])
+        rounds.append([(alive[i // V][0] + [i % V], p) for p, i in found])
         ended += [one for one in rounds[-1] if one[0][-1] == eos]
         alive = [one for one in rounds[-1] if one[0][-1] != eos]
     return ended, rounds
@@ -229,7 +245,8 @@ translation_pictures.beam(book, score, rounds)
 best = beam_search(book.model, source, beam_size=4, alpha=0.6, n_best=4)[0]
 for tokens, total, log_p in best:
     lp = length_penalty(len(tokens) + 1, 0.6)
-    print(f"{total:7.3f} = {log_p:7.3f} / {lp:.3f}   {book.tokenizer.decode(tokens)}")
+    print(f"{total:7.3f} = {log_p:7.3f} / {lp:.3f}   "
+          f"{book.tokenizer.decode(tokens)}")
     assert_close(total, score[(*tokens, eos)], rtol=1e-4, atol=1e-4)
 
 # %% mystnb={"image": {"alt": "Line chart of the length penalty over lengths from 1 to 40 for alpha 0, 0.6 and 1: constant at 1, rising slowly to 3.4, and rising in a straight line to 7.5."}, "figure": {"caption": "The length penalty. With $\\alpha = 0$ it does nothing, with $\\alpha = 1$ the score of a long sentence is nearly proportional to the mean per token, and the paper's 0.6 lies between.", "name": "fig-penalty"}} tags=["hide-input"]
@@ -246,13 +263,11 @@ print("a beam of 1 and greedy search agree on 50 sentences")
 # %% [markdown]
 # ### What a step keeps from the steps before
 #
-# Our dozen lines run the whole decoder again for every new token. The package computes keys and values once per token
-# and keeps them in a **cache**; its method `step` takes one new token per hypothesis and returns the logits after it.
-# The same decoder layer serves both: where a mask stands in training, `step` hands it an object that adds the new keys
-# and values to the cache and attends to all of them. The hypotheses of a sentence share their beginnings, so the cache
-# holds each token once, as a tree, and a mask says which tokens belong to which hypothesis. Nothing has to be copied
-# when a hypothesis branches or is given up. Here are two steps, with numbers for words: after the second, 10 has two
-# children, and 11 has been given up.
+# Our dozen lines run the whole decoder again for every new token. The package has a **cache of keys and values**, which
+# are computed once per token; its method `step` takes one new token per hypothesis and returns the logits after it,
+# with the same decoder layers. The hypotheses of a sentence share their beginnings, so the cache holds each token once,
+# as a tree, and a mask says which tokens belong to which hypothesis. Nothing is copied when a hypothesis branches or is
+# given up. Here are two steps, with numbers for words: after the second, 10 has two children, and 11 has been given up.
 
 # %%
 first, second = torch.tensor([[10, 11, 12]]), torch.tensor([[20, 21, 22]])
@@ -266,7 +281,7 @@ with torch.inference_mode():
 continues = (state.target_mask == 0)[0, 0].int().tolist()
 print("in the cache:              bos 10 11 12 20 21 22")
 for tokens, row in zip(("10 20", "10 21", "12 22"), continues):
-    print(f"hypothesis {tokens} continues " + " ".join(f"{seen:2}" for seen in row))
+    print(f"hypothesis {tokens} continues", *(f"{seen:2}" for seen in row))
 
 # %% mystnb={"image": {"alt": "Left, a small tree: bos has the children 10, 11 and 12; 10 has the children 20 and 21, and 12 has the child 22; 11 has none and is grey. Right, the mask as a grid: the three hypotheses down, the seven cached tokens across; each row is filled at the tokens on its path from bos, and the column of 11 is empty."}, "figure": {"caption": "Left: the cached tokens as a tree. Right: the mask that lets each hypothesis see the tokens on its own path; 11 is seen by none.", "name": "fig-cache"}} tags=["hide-input"]
 translation_pictures.cache(continues)
@@ -291,44 +306,50 @@ references = [german for _, german in test_pairs]
 translator, mean_score = Translator(averaged, tokenizer), {}
 for beam_size in (1, 2, 4, 8):
     started = time.perf_counter()
-    found = [best[0] for best in translator.n_best(sources[:200], n_best=1, beam_size=beam_size)]
+    found = translator.n_best(sources[:200], n_best=1, beam_size=beam_size)
+    found = [best for [best] in found]
     seconds = time.perf_counter() - started
     mean_score[beam_size] = sum(best.score for best in found) / len(found)
     reached = bleu([best.text for best in found], references[:200]).score
-    print(f"beam {beam_size}: mean score {mean_score[beam_size]:.3f}, BLEU {reached:.1f}, {seconds:.0f} s")
+    print(f"beam {beam_size}: mean score {mean_score[beam_size]:.3f}, "
+          f"BLEU {reached:.1f}, {seconds:.0f} s")
 assert mean_score[1] < mean_score[4] and mean_score[1] < mean_score[8]
 
 # %% tags=["nbval-ignore-output", "row-E13"]
-outputs = {alpha: translator.translate(sources[:200], alpha=alpha) for alpha in (0.0, 0.6, 4.0)}
-n_words = {alpha: sum(len(line.split()) for line in lines) for alpha, lines in outputs.items()}
+outputs = {alpha: translator.translate(sources[:200], alpha=alpha)
+           for alpha in (0.0, 0.6, 4.0)}
+n_words = {alpha: sum(len(line.split()) for line in lines)
+           for alpha, lines in outputs.items()}
 for alpha, lines in outputs.items():
     reached = bleu(lines, references[:200]).score
-    print(f"alpha {alpha}: {n_words[alpha] / 200:.2f} words per sentence, BLEU {reached:.1f}")
-print(f"references: {sum(len(line.split()) for line in references[:200]) / 200:.2f} words")
+    print(f"alpha {alpha}: {n_words[alpha] / 200:.2f} words per sentence, "
+          f"BLEU {reached:.1f}")
+wanted = sum(len(line.split()) for line in references[:200])
+print(f"references: {wanted / 200:.2f} words")
 assert max(n_words[0.0], n_words[0.6]) < n_words[4.0]
 
 # %% [markdown]
-# The mean score rises with the width, BLEU hardly changes (on 200 sentences a difference of one BLEU is chance, as we
-# shall see), and only an $\alpha$ of 4 makes the outputs longer. With much wider beams translations even get *worse*, the
-# **beam's curse** {cite}`koehn2017six`. The better search finds what the model really prefers, and that is too short
-# {cite}`murray2018correcting`: {cite:t}`stahlberg2019nmt` searched to the very end, and for more than half of their test
-# sentences the most probable translation was the empty one. A narrow beam is a part of the model's quality.
+# The mean score rises with the width, BLEU hardly changes (on 200 sentences a difference of one BLEU is within chance,
+# as the next section measures), and only an $\alpha$ of 4 makes the outputs longer. With much wider beams translations
+# even get *worse*, the **beam's curse** {cite}`koehn2017six`. The better search finds what the model really prefers,
+# and that is too short {cite}`murray2018correcting`: {cite:t}`stahlberg2019nmt` searched to the very end, and for more
+# than half of their test sentences the most probable translation was the empty one.
 
 # %% [markdown]
 # ## BLEU, with its signature
 #
 # BLEU {cite}`papineni2002bleu` counts which share of the output's runs of one to four words are also in the reference,
 # takes the geometric mean of the four shares, and multiplies it by a **brevity penalty** where the outputs are shorter
-# than the references ([by hand in the next chapter](6_1_results.ipynb)). It depends on how text is cut into words, so we
-# can compare scores of one script only. We report sacreBLEU {cite}`post2018call` on plain, cased text, with its signature,
-# by which anyone can repeat the number.
+# than the references ([by hand in the next chapter](6_1_results.ipynb)). It depends on how text is cut into words, so
+# we can compare scores of one script only. We report sacreBLEU {cite}`post2018call` on plain, cased text, with its
+# signature, by which anyone can repeat the number. For two files the command is `sacrebleu references.de -i output.de`.
 
 # %% tags=["nbval-ignore-output", "row-X3", "row-E14"]
+last = Translator(average_of_last(1), tokenizer)
 systems = {
-    "last checkpoint, greedy": Translator(average_of_last(1), tokenizer).translate(sources, beam_size=1),
+    "last checkpoint, greedy": last.translate(sources, beam_size=1),
     "average of 5, greedy": translator.translate(sources, beam_size=1),
-    "average of 5, beam 4": translator.translate(sources, beam_size=4, alpha=0.6),
-}
+    "average of 5, beam 4": translator.translate(sources, beam_size=4)}
 scores = {name: bleu(output, references) for name, output in systems.items()}
 for name, (reached, _) in scores.items():
     print(f"{name:25} BLEU {reached:5.2f}")
@@ -337,40 +358,45 @@ weak = scores["average of 5, beam 4"].score
 assert weak >= 2 and weak > scores["last checkpoint, greedy"].score - 0.5
 
 # %% [markdown]
-# On every machine our two minutes should reach a BLEU of 2 at least. The average and the beam seem to add a little each.
-# Is that more than chance?
+# On every machine our two minutes should reach a BLEU of 2 at least. The average and the beam seem to add a little
+# each. Is that more than chance?
 #
 # (section-bootstrap)=
 # ### Is one system better than another?
 #
-# Other test sentences would have given other scores. The **paired bootstrap** {cite}`koehn2004statistical` imitates other
-# test sets: it draws as many sentences with replacement, scores both systems on the *same* drawn sentences, and repeats
-# that a thousand times. What makes a sentence hard for both cancels in the difference. Corpus BLEU comes from sums of ten
-# counts per sentence, so we count once and only redo the sums:
+# Other test sentences would have given other scores. The **paired bootstrap** {cite}`koehn2004statistical` imitates
+# other test sets: it draws as many sentences with replacement, scores both systems on the *same* drawn sentences, and
+# repeats that a thousand times. What makes a sentence hard for both cancels in the difference. Corpus BLEU comes from
+# sums of ten counts per sentence, so we count once and only redo the sums (sacreBLEU's option is `--paired-bs`):
 
 # %%
 def paired_bootstrap(ours, theirs, references, times=1000):
-    """The 95 % interval of the BLEU difference of two systems, as percentiles."""
-    a, b = (torch.tensor([bleu_counts(*pair) for pair in zip(lines, references)]) for lines in (ours, theirs))
-    draws = torch.randint(len(a), (times, len(a)), generator=torch.Generator().manual_seed(0))
-    differences = torch.tensor([bleu_from_counts(a[rows].sum(0).tolist()) - bleu_from_counts(b[rows].sum(0).tolist())
+    """The BLEU difference of two systems: its 2.5, 50 and 97.5 percentiles."""
+    a, b = (torch.tensor([*map(bleu_counts, lines, references)])
+            for lines in (ours, theirs))
+    def score(counts, rows):
+        return bleu_from_counts(counts[rows].sum(0).tolist())
+
+    draws = torch.randint(len(a), (times, len(a)),
+                          generator=torch.Generator().manual_seed(0))
+    differences = torch.tensor([score(a, rows) - score(b, rows)
                                 for rows in draws])
     return differences.quantile(torch.tensor([0.025, 0.5, 0.975])).tolist()
-
-same = paired_bootstrap(references[:50], references[:50], references[:50], times=10)
-print("a system against itself:", same)
+print("a system against itself:", paired_bootstrap(*[references[:50]] * 3))
 
 # %% tags=["nbval-ignore-output"]
 names = list(systems)
 for better, worse in ((names[1], names[0]), (names[2], names[1])):
-    low, middle, high = paired_bootstrap(systems[better], systems[worse], references)
-    print(f"{better:22} minus {worse:24} {middle:+.2f} BLEU (95 %: {low:+.2f} to {high:+.2f})")
+    low, middle, high = paired_bootstrap(systems[better], systems[worse],
+                                         references)
+    print(f"{better:22} minus {worse:24} {middle:+.2f} BLEU "
+          f"(95 %: {low:+.2f} to {high:+.2f})")
     assert low < middle < high
 
 # %% [markdown]
-# An interval that excludes 0 says that these two *models* differ on such sentences. It says nothing about another training
-# run with another seed, which [chapter 6.2](6_2_variations.ipynb) adds. On 1,000 sentences a difference below about half a
-# BLEU can seldom be told from chance; many published gains are smaller.
+# An interval that excludes 0 says that these two *models* differ on such sentences. It says nothing about another
+# training run with another seed, which [chapter 6.2](6_2_variations.ipynb) adds. Here a difference below about half a
+# BLEU could not be told from chance; many published gains are smaller.
 #
 # (section-beyond-bleu)=
 # ### What BLEU cannot see
@@ -380,100 +406,105 @@ for better, worse in ((names[1], names[0]), (names[2], names[1])):
 
 # %%
 reference = ["Er hat das Buch nicht gelesen."]
-for line, remark in (("Er hat das Buch jetzt gelesen.", "he has read it now: wrong"),
-                     ("Das Buch hat er nicht gelesen.", "the same, in another order: right"),
-                     ("Er hat dieses Buch nicht gelesen.", "this book: nearly right")):
-    print(f"BLEU {bleu([line], reference).score:5.1f}  chrF {chrf([line], reference).score:5.1f}  {line}  ({remark})")
-assert bleu(["Er hat das Buch jetzt gelesen."], reference).score > bleu(["Das Buch hat er nicht gelesen."], reference).score
+remarks = {
+    "Er hat das Buch jetzt gelesen.": "he has read it now: wrong",
+    "Das Buch hat er nicht gelesen.": "the same, in another order: right",
+    "Er hat dieses Buch nicht gelesen.": "this book: nearly right"}
+of_lines = [bleu([line], reference).score for line in remarks]
+for score, (line, remark) in zip(of_lines, remarks.items()):
+    letters = chrf([line], reference).score
+    print(f"BLEU {score:5.1f}  chrF {letters:5.1f}  {line}  ({remark})")
+assert of_lines[0] > of_lines[1]
 
 # %% [markdown]
-# BLEU prefers the opposite to the truth in another order. **chrF** {cite}`popovic2015chrf` counts runs of *letters* instead
-# of words; it forgives an ending or a compound, which suits German, and does not know meaning either. **COMET**
-# {cite}`rei2020comet` and **MetricX** {cite}`juraska2024metricx` are themselves trained Transformers: from source, output
-# and reference they predict the score that a person would give. They agree with people far better, and the shared task on
-# metrics of 2022 was titled *Stop Using BLEU* {cite}`freitag2022results`. They have weaknesses of their own: a score
-# without a unit, other versions that cannot be compared, blindness for some wrong numbers and names, and a bias towards
-# systems that were tuned for them. Today one reports chrF or BLEU with the signature **and** a learned metric with its
-# exact model, and asks people where it matters. A COMET model is a download of two gigabytes; this book has not run one.
+# BLEU prefers the opposite to the truth in another order. **chrF** {cite}`popovic2015chrf` counts runs of *letters*
+# instead of words; it forgives an ending or a compound, which suits German, and does not know meaning either. **COMET**
+# {cite}`rei2020comet` and **MetricX** {cite}`juraska2024metricx` are themselves trained Transformers: from source,
+# output and reference they predict the score that a person would give. They agree with people far better, and the
+# shared task on metrics of 2022 was titled *Stop Using BLEU* {cite}`freitag2022results`. They have weaknesses of their
+# own: a score without a unit, other versions that cannot be compared, blindness for some wrong numbers and names, and a
+# bias towards systems that were tuned for them. Today one reports chrF or BLEU with the signature **and** a learned
+# metric with its exact model, and asks people where it matters. `comet-score -s input.en -t output.de -r references.de`
+# scores with COMET, after a download of two gigabytes; this book has not run it.
 #
 # If a metric knows better than the model's probability, why not *search* with it? **Minimum Bayes risk** decoding (MBR)
-# {cite}`kumar2004minimum,eikema2020map` takes, among several candidates, the one that is on average most similar to all of
-# them: it asks for the consensus instead of the mode. We use chrF as similarity, and the book's model:
+# {cite}`kumar2004minimum,eikema2020map` takes, among several candidates, the one that is on average most similar to all
+# of them: it asks for the consensus instead of the mode. We use chrF as similarity, and the book's model:
 
 # %% tags=["nbval-ignore-output"]
 def consensus(candidates):
     """The text with the highest mean chrF against all other candidates."""
     texts = [candidate.text for candidate in candidates]
-    utility = [sum(chrf([one], [other]).score for other in texts) for one in texts]
-    return texts[utility.index(max(utility))]
-
+    def utility(one):
+        return sum(chrf([one], [other]).score for other in texts)
+    return max(texts, key=utility)
 candidates = book.n_best(sources[:100], n_best=6, beam_size=6)
-chosen = {"beam": [best[0].text for best in candidates], "MBR": [consensus(some) for some in candidates]}
+chosen = {"beam": [best.text for best, *_ in candidates],
+          "MBR": [consensus(some) for some in candidates]}
 for name, lines in chosen.items():
-    print(f"{name:5} BLEU {bleu(lines, references[:100]).score:.1f}, chrF {chrf(lines, references[:100]).score:.1f}")
+    words, letters = (score(lines, references[:100]) for score in (bleu, chrf))
+    print(f"{name:5} BLEU {words.score:.1f}, chrF {letters.score:.1f}")
 low, _, high = paired_bootstrap(chosen["MBR"], chosen["beam"], references[:100])
-print(f"BLEU of MBR minus beam, 95 %: {low:+.1f} to {high:+.1f}; another choice in {sum(map(str.__ne__, *chosen.values()))} of 100")
+print(f"BLEU of MBR minus beam, 95 %: {low:+.1f} to {high:+.1f}")
 assert low < high
 
 # %% [markdown]
-# Each search does well by its own measure, so one does not evaluate with the metric that one searched with. With a thousand
-# samples as candidates and a learned metric, {cite:t}`freitag2022high` found translations that people prefer to the
-# beam's although the model thinks them less likely, at hundreds of times the cost.
+# A search favours its own measure, so one does not evaluate with the metric that one searched with; the interval says
+# whether BLEU has changed by more than chance. With a thousand samples as candidates and a learned metric,
+# {cite:t}`freitag2022high` found translations that people prefer to the beam's although the model thinks them less
+# likely, at hundreds of times the cost.
 #
 # ## What hours instead of minutes buy
 #
-# The model in `book/model` was trained by one recorded command, on a larger corpus of the same kind: 168,444 pairs of
-# Tatoeba, without every pair that shares a sentence, on either side, with our validation or test split. Its card and
-# its result file tell the settings and the time.
+# The model in `book/model` was trained by one recorded command, on a larger corpus of the same kind, without every pair
+# that shares a sentence, on either side, with our validation or test split. Its card and its result file tell the
+# settings and the time.
 
 # %%
-card, result = Path("model/README.md").read_text(), json.loads(Path("results/tatoeba_large.json").read_text())
-record = result["records"][0]
-print(textwrap.fill(card.split("## Trained on")[0].strip(), 94))
-for stage in record["stages"]:
-    settings = stage["settings"]
-    print(f"{stage['steps']:6,} steps in {stage['train_seconds'] / 60:3.0f} minutes: lr_factor "
-          f"{settings['train']['lr_factor']}, concatenate {settings['train'].get('concatenate', 0):.1f}")
-print(result["hardware"])
+card = Path("model/README.md").read_text()
+result = json.loads(Path("results/tatoeba_large.json").read_text())
+record, width = result["records"][0], book.model.config.d_model
 by_alpha = record["by_alpha"]
+print(textwrap.fill(card.split("## Trained on")[0].strip(), 80))
+for stage in record["stages"]:
+    train, minutes = stage["settings"]["train"], stage["train_seconds"] / 60
+    peak = train["lr_factor"] / math.sqrt(width * train["warmup_steps"])
+    print(f"{stage['steps']:6,} steps in {minutes:.0f} minutes, highest rate "
+          f"{peak:.1e}, concatenate {train.get('concatenate', 0):.0f}")
 for one in by_alpha["valid"]:
     print(f"validation, alpha {one['alpha']}: BLEU {one['BLEU']:.2f}")
 for found in (record["test"], by_alpha["test"]):
-    print(f"test, alpha {found['alpha']}: BLEU {found['BLEU']['score']:.2f}, brevity penalty {found['brevity_penalty']:.3f}")
-assert max(one["BLEU"] for one in by_alpha["valid"]) - min(one["BLEU"] for one in by_alpha["valid"]) < 0.1
+    print(f"test, alpha {found['alpha']}: BLEU {found['BLEU']['score']:.2f}, "
+          f"brevity penalty {found['brevity_penalty']:.3f}")
 
 # %% [markdown]
-# Its outputs are a little shorter than the references. The paper chose $\alpha$ on its development set, so we may too: on
-# our validation split all $\alpha$ tried are within a tenth of a BLEU, and the best of them makes longer sentences. The
-# last line is its score on the test split.
-#
-# There are two stages. The first is the paper's recipe with a peak rate of $0.9 \cdot 10^{-3}$, at which attention
-# stays spread over several keys ([5.3](5_3_optimizer.ipynb)). In the second, `concatenate` adds to every pair of an
-# epoch another one that is two random pairs joined, source to source and target to target {cite}`nguyen2021data`: every
-# word meets other neighbours, and the model sees more long sentences. At the end of each stage the last 16 checkpoints
-# are averaged. [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) tells what else we
-# tried.
+# The paper chose $\alpha$ on its development set, so we may too; the last line is the test score of the $\alpha$ that
+# is best on our validation split. The highest rate is one at which attention stays spread over several keys
+# ([5.3](5_3_optimizer.ipynb)). A `concatenate` of 1 adds to every pair of an epoch another one that is two random pairs
+# joined, source to source and target to target {cite}`nguyen2021data`: every word meets other neighbours, and the model
+# sees more long sentences. At the end of each stage checkpoints are averaged.
+# [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) tells what else we tried.
 
 # %% tags=["nbval-ignore-output"]
 book_output = book.translate(sources)
 book_score = bleu(book_output, references)
-shorter = sum(len(line.split()) for line in book_output) / sum(len(line.split()) for line in references)
-print(f"the book's model: BLEU {book_score.score:5.2f}, its outputs have {shorter:.2f} of the references' words")
+ours, theirs = (sum(len(line.split()) for line in lines)
+                for lines in (book_output, references))
+print(f"the book's model: BLEU {book_score.score:5.2f}, "
+      f"its outputs have {ours / theirs:.2f} of the references' words")
 print(f"this chapter's:   BLEU {weak:5.2f}")
 print(book_score.signature)
 assert abs(book_score.score - record["test"]["BLEU"]["score"]) < 0.2
 
 # %% tags=["nbval-ignore-output"]
-for i in range(6):
-    print(sources[i])
-    print(f"  reference  {references[i]}\n  hours      {book_output[i]}")
-    print(f"  minutes    {systems['average of 5, beam 4'][i]}")
+lines = zip(sources, references, book_output, systems["average of 5, beam 4"])
 assert len(book_output) == len(references)
+Table(("source", "reference", "hours", "minutes"), list(lines)[:6])
 
 # %% [markdown]
-# Let us read them. On the short ones the book's model is mostly right. Ours begins like a German sentence, and then leaves
-# the source or the grammar; on longer ones it repeats itself and invents. Both models can be fluent and wrong, and BLEU,
-# with one reference, counts a good translation in other words as partly wrong. So always read the outputs.
+# Let us read them. On the short ones the book's model is mostly right. Ours begins like a German sentence, and then
+# leaves the source or the grammar; on longer ones it repeats itself and invents. Both models can be fluent and wrong,
+# and BLEU, with one reference, counts a good translation in other words as partly wrong. So always read the outputs.
 #
 # Can we compare these scores with the paper's 27.3 and 28.4? BLEU compares systems on one test set under one signature,
 # and here both differ: the paper translates the news of newstest2014, and we translate everyday sentences of seven
@@ -495,21 +526,26 @@ target_in = torch.tensor([[model.config.bos_id, *output]])
 with record_attention(model) as weights, torch.inference_mode():
     model(source, target_in)
 cross = weights[f"decoder.layers.{model.config.N - 1}.cross_attention"][0]
-assert_close(cross.sum(-1), torch.ones(cross.shape[:2]))
-print(sentence, "->", tokenizer.decode(output))
+share, key = cross.mean(0).max(-1)
+keys = tokenizer.pieces(source[0, key].tolist())
+print("predicts, looks at, with the share")
+for predicted, looked_at, much in zip(tokenizer.pieces(output), keys, share):
+    print(f"{predicted:10}{looked_at:10}{much:.1f}")
 
-# %% mystnb={"image": {"alt": "Heat map of the mean encoder-decoder attention of the last layer: target tokens down, source tokens across. Seven of nine rows have a clearly brightest cell at the matching source token, those that predict Mein, Bruder, liest, ein, Buch, Garten and the end; the row that predicts im is spread, and that of the full stop is divided between the full stop and the end."}, "figure": {"caption": "Encoder-decoder attention of the book's model, last layer, mean of its heads: a row for each token that is read, with the token that it predicts on the right; a column for each source token.", "name": "fig-translation-attention"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Heat map of the mean encoder-decoder attention of the last layer: target tokens down, source tokens across. Most rows have one brightest cell, which lies at the source token that matches the predicted one; some are spread over several cells."}, "figure": {"caption": "Most rows are brightest at the word that they are about to translate. Encoder-decoder attention of the book's model, last layer, mean of its heads: a row for each token that is read, with the token that it predicts on the right; a column for each source token.", "name": "fig-translation-attention"}} tags=["hide-input"]
 translation_pictures.translation_attention(cross, model, output, source, target_in, tokenizer)
+assert {"▁brother", "▁book", "▁garden"} <= set(keys) and torch.allclose(cross.sum(-1), torch.ones(()))
 
 # %% [markdown]
-# The rows that predict *Bruder*, *Buch* and *Garten* are brightest at *brother*, *book* and *garden*. Others are less
-# clear, and a picture like this is a hint, rather than a proof, of what the model uses
-# {cite}`jain2019attention,wiegreffe2019attention`; [chapter 7](7_attention_visualizations.ipynb) measures what is lost
-# without a head.
+# Each of *brother*, *book* and *garden* is the brightest cell of a row. Other rows may be less clear, and a picture like
+# this is a hint, rather than a proof, of what the model uses {cite}`jain2019attention,wiegreffe2019attention`;
+# [chapter 7](7_attention_visualizations.ipynb) measures what is lost without a head.
 #
 # ## Your own sentence
 #
-# Change the sentence and run the cell. The model knows everyday English in short sentences.
+# Change the sentence and run the cell. The model knows everyday English in short sentences. For pairs of your own,
+# `annotated-transformer new mine.tsv --out mine` trains, scores and builds a page; a model that others have trained,
+# such as opus-mt, comes in with [`import`](other_programs.md).
 
 # %%
 for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
@@ -535,8 +571,8 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 # ```{exercise} How long is an epoch?
 # :label: ex-epoch
 #
-# Grouped by length, the corpus makes about 1,750 batches of at most 320 tokens a side. How many times did the model see each
-# pair in 1,500 steps?
+# Grouped by length, the corpus makes about 1,750 batches of at most 320 tokens a side. How many times did the model see
+# each pair in 1,500 steps?
 # ```
 #
 # ```{solution} ex-epoch

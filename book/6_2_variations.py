@@ -44,7 +44,8 @@ rows = {row.name: row for row in TABLE_3}
 
 # %%
 Table(("", "row sets", "PPL", "BLEU", "10⁶ parameters", "counted"),
-      [(row.id, changes(row).replace(" ", ", ") or row.name, f"{row.ppl:.2f}", f"{row.bleu:.1f}", row.parameters or "", f"{row.count():,}")
+      [(row.id, changes(row).replace(" ", ", ") or row.name, f"{row.ppl:.2f}",
+        f"{row.bleu:.1f}", row.parameters or "", f"{row.count():,}")
        for row in TABLE_3])
 
 # %% [markdown]
@@ -98,7 +99,8 @@ a, f, norm = 2 * h * D * (d_k + d_k), 2 * D * d_ff + d_ff + D, 2 * D
 by_hand = V * D + N * ((a + f + 2 * norm) + (2 * a + f + 3 * norm))
 with torch.device("meta"):
     model = Transformer(ModelConfig.base(V))
-assert by_hand == count_parameters(ModelConfig.base(V)) == sum(p.numel() for p in model.parameters())
+assert by_hand == sum(p.numel() for p in model.parameters())
+assert by_hand == count_parameters(ModelConfig.base(V))
 print(f"base with {V:,} rows: {by_hand:,} parameters")
 print(f"  embedding {V * D:,}, attention {3 * N * a:,}, "
       f"feed-forward {2 * N * f:,}, norms {5 * N * norm:,}")
@@ -113,7 +115,9 @@ variations_pictures.var_parameters(printed)
 
 # %%
 assert all(round(row.count(37_000) / 1e6) != row.parameters for row in printed)
-Table(("row", "counted with 37,000 rows, 10⁶", "in the paper"), [(row.name, f"{row.count(37_000) / 1e6:.2f}", row.parameters) for row in printed])
+Table(("row", "counted with 37,000 rows, 10⁶", "in the paper"),
+      [(row.name, f"{row.count(37_000) / 1e6:.2f}", row.parameters)
+       for row in printed])
 
 # %% [markdown]
 # Is our formula wrong? If we had forgotten a matrix inside the layers, the gap would grow with the number of layers. But
@@ -128,7 +132,8 @@ Table(("row", "counted with 37,000 rows, 10⁶", "in the paper"), [(row.name, f"
 # %%
 low, high = vocabulary_interval(printed[:-1])
 low_big, high_big = vocabulary_interval(printed[-1:])
-print(f"the ten lines from base to C: {low:,} to {high:,} rows of width d_model")
+print(f"the ten lines from base to C: {low:,} to {high:,} rows of "
+      "width d_model")
 print(f"big:                          {low_big:,} to {high_big:,} rows")
 
 # %% tags=["row-T3", "hide-cell"]
@@ -153,7 +158,8 @@ variations_pictures.var_vocabulary(high, low, printed, vocabulary_interval)
 # %%
 with_bias = count_parameters(ModelConfig.base(37_000, bias=True)) / 1e6
 untied = (count_parameters(ModelConfig.base(37_000)) + 37_000 * 512) / 1e6
-print(f"in the paper 65; biases in attention: {with_bias:.2f}; an output matrix of its own: {untied:.2f}")
+print(f"in the paper 65; biases in attention: {with_bias:.2f}; "
+      f"an output matrix of its own: {untied:.2f}")
 assert with_bias < 63.2 and untied > 81
 
 # %% [markdown]
@@ -174,11 +180,14 @@ variations_pictures.var_bleu(TABLE_3, rows)
 # 0.9 BLEU worse than the best setting; 32 heads, each 16 wide, are worse than 8 as well.
 
 # %% tags=["row-T3"]
-heads = {row.model.get("h", 8): row for row in TABLE_3 if row.letter == "A" or row.name == "base"}
+heads = {row.model.get("h", 8): row for row in TABLE_3
+         if row.letter == "A" or row.name == "base"}
 for h, row in sorted(heads.items()):
     config = row.model_config()
-    assert config.h * config.d_k == config.d_model and row.count() == rows["base"].count()
-    print(f"h {h:2}  d_k {config.d_k:3}  in the paper: PPL {row.ppl:.2f}  BLEU {row.bleu:.1f}")
+    assert (config.h * config.d_k == config.d_model
+            and row.count() == rows["base"].count())
+    print(f"h {h:2}  d_k {config.d_k:3}  in the paper: "
+          f"PPL {row.ppl:.2f}  BLEU {row.bleu:.1f}")
 
 # %% [markdown]
 # ### B: how wide must queries and keys be?
@@ -190,9 +199,11 @@ for h, row in sorted(heads.items()):
 with torch.device("meta"):
     layer = MultiHeadAttention(d_model=512, h=8, d_k=16, d_v=64)
     y = layer(torch.empty(1, 7, 512), torch.empty(1, 9, 512))
-print({name: tuple(p.shape) for name, p in layer.named_parameters()}, "->", tuple(y.shape))
+print({name: tuple(p.shape) for name, p in layer.named_parameters()}, "->",
+      tuple(y.shape))
 for name in ("d_k=16", "d_k=32", "base"):
-    print(f"{name:7} in the paper: PPL {rows[name].ppl:.2f}  BLEU {rows[name].bleu:.1f}")
+    print(f"{name:7} in the paper: "
+          f"PPL {rows[name].ppl:.2f}  BLEU {rows[name].bleu:.1f}")
 
 # %% tags=["row-S17", "row-T3", "hide-cell"]
 assert layer.W_Q.out_features == layer.W_K.out_features == 8 * 16 and layer.W_V.out_features == 8 * 64
@@ -211,11 +222,15 @@ assert round(max(row.bleu for row in heads.values()) - heads[1].bleu, 1) == 0.9
 # step up. (Each entry: the paper's parameters, PPL, BLEU.)
 
 # %% tags=["row-T3"]
-series = {"N": [2, 4, None, 8], "d_model": [256, None, 1024], "d_ff": [1024, None, 4096]}
+series = {"N": [2, 4, None, 8], "d_model": [256, None, 1024],
+          "d_ff": [1024, None, 4096]}
 for name, values in series.items():
-    steps = [rows["base" if value is None else f"{name}={value}"] for value in values]
+    steps = [rows["base" if value is None else f"{name}={value}"]
+             for value in values]
     assert all(one.ppl > other.ppl for one, other in zip(steps, steps[1:]))
-    print(f"{name:8}" + " -> ".join(f"{row.parameters}M {row.ppl:.2f} / {row.bleu:.1f}" for row in steps))
+    texts = [f"{one.parameters}M {one.ppl:.2f} / {one.bleu:.1f}"
+             for one in steps]
+    print(f"{name:8}" + " -> ".join(texts))
 
 # %% [markdown]
 # In BLEU there is an exception: eight layers have the lower perplexity, 4.88 against 4.92, and the *lower* BLEU, 25.5
@@ -308,8 +323,10 @@ table_3 = results["table_3"]
 measured = {row["id"]: row for row in table_3["summary"]}
 hours = sum(record["seconds"] for record in table_3["records"]) / 3600
 print(f"{len(table_3['records'])} runs, {hours:.1f} hours, {table_3['date']}")
-of_base = [record["bleu"] for record in table_3["records"] if record["row"] == "base"]
-print(f"base: perplexity {measured['base']['ppl']['mean']:.1f}, BLEU {measured['base']['bleu']['mean']:.1f} "
+of_base = [record["bleu"] for record in table_3["records"]
+           if record["row"] == "base"]
+print(f"base: perplexity {measured['base']['ppl']['mean']:.1f}, "
+      f"BLEU {measured['base']['bleu']['mean']:.1f} "
       f"({min(of_base):.1f} to {max(of_base):.1f} by seed)")
 
 # %% [markdown]
@@ -324,15 +341,19 @@ print(f"base: perplexity {measured['base']['ppl']['mean']:.1f}, BLEU {measured['
 # passed with a seed of its own.
 
 # %%
-parts = {"without-encoder": "without the encoder's self-attention", "without-decoder": "without the decoder's self-attention",
-         "without-cross": "without the cross-attention", "without-positions": "positions switched off"}
+parts = {"without-encoder": "without the encoder's self-attention",
+         "without-decoder": "without the decoder's self-attention",
+         "without-cross": "without the cross-attention",
+         "without-positions": "positions switched off"}
 
 def percent(difference):
-    """The mean and the ends of a difference of logarithms, in percent of the perplexity."""
-    return [100 * math.expm1(difference[key]) for key in ("mean", "low", "high")]
+    """Mean and ends of a difference of logarithms, in percent of perplexity."""
+    return [100 * math.expm1(difference[key])
+            for key in ("mean", "low", "high")]
 
 for control, label in parts.items():
-    print("{:38}{:+7.1f} % ({:+.1f} to {:+.1f})".format(label, *percent(measured[control]["log_ppl_difference"])))
+    mean, low, high = percent(measured[control]["log_ppl_difference"])
+    print(f"{label:38}{mean:+7.1f} % ({low:+.1f} to {high:+.1f})")
 
 # %% mystnb={"image": {"alt": "Intervals on a line of percent, with strokes for what was asked. Without the encoder's self-attention 28, from 22 to 34, asked 15. Without the decoder's 79. Without the cross-attention 103, from 81 to 127, asked 50. Positions switched off 68, from 54 to 83, asked 10. The last line, trained without positions, lies at minus 7, from minus 11 to minus 3."}, "figure": {"caption": "What base loses: perplexity in percent more than whole, mean of six seeds with 95 % intervals. The first four are parts taken out of trained models, the last is a model trained without positions. Strokes: what we asked for beforehand.", "name": "fig-var-controls"}} tags=["hide-input"]
 asked = {"without-encoder": 15, "without-cross": 50, "without-positions": 10}
@@ -372,7 +393,8 @@ for record in table_3["records"]:
 noise = block_spread(list(logs.values()))
 of_seeds = [sum(row[i] for row in logs.values()) / len(logs) for i in range(6)]
 moved = ", ".join(f"{mean - sum(of_seeds) / 6:+.1f}" for mean in of_seeds)
-print(f"the seeds move all rows by {moved} %\nthe remaining standard deviation is {noise.sd:.1f} %")
+print(f"the seeds move all rows by {moved} %")
+print(f"the remaining standard deviation is {noise.sd:.1f} %")
 
 # %% [markdown]
 # One more correction is needed. At a level of 5 %, one comparison in twenty comes out even where there is no difference, and
@@ -390,19 +412,19 @@ print(f"the seeds move all rows by {moved} %\nthe remaining standard deviation i
 
 # %%
 from lab.experiments.comparisons import compare, could_have_seen, counts
-
 p_of = corrected(results)
-def seen(one):  # the true difference, in percent, that four of five tests would find
+def seen(one):  # in percent: the difference that four of five tests would find
     return abs(one.scaled(one.direction * could_have_seen(one, p_of)))
-
 compared = {one.row: one for one in compare(results, TEN, "ppl")}
 lines = []
 for row in (row for row in TABLE_3 if row.id in TEN):
     one = compared[row.id]
-    mean, low_end, high_end = map(one.scaled, one.found[:3])
+    mean, low, high = map(one.scaled, one.found[:3])
     paper = 100 * (row.ppl / rows["base"].ppl - 1)
-    told = "counts" if counts(one, p_of) else f"would have found {seen(one):.0f} %"
-    lines.append((row.id, row.name, f"{paper:+.1f} %", f"{mean:+.1f} %", f"{low_end:+.1f} to {high_end:+.1f}", told))
+    missed = f"would have found {seen(one):.0f} %"
+    lines.append((row.id, row.name, f"{paper:+.1f} %", f"{mean:+.1f} %",
+                  f"{low:+.1f} to {high:+.1f}",
+                  "counts" if counts(one, p_of) else missed))
 Table(("", "row", "paper", "here", "95 %", "corrected"), lines)
 
 # %% mystnb={"image": {"alt": "Ten points with intervals: the difference to base in the paper across, here upwards. B1, C6 and C4 are above zero in both, and D3 is below. C1 and D1, 24 and 17 in the paper, are at minus 18 and minus 29 here; big, minus 12 in the paper, is at plus 62. A3 and E1, zero in the paper, are at plus 14 and minus 15. A1 is at minus 8. D3, at minus 4, is hollow."}, "figure": {"caption": "Perplexity against base's, in percent: the paper's across, ours upwards, with 95 % intervals before the correction; filled where the difference counts after it. Dashed: equal.", "name": "fig-var-miniature"}} tags=["hide-input"]
@@ -452,13 +474,17 @@ assert all(seed < 0 for seed in compared["D3"].found.seeds)
 
 # %%
 corpora = {"everyday": "table_3_1000", "captions": "table_3_multi30k_1000"}
-early = {name: {row["id"]: row for row in results[file]["summary"]} for name, file in corpora.items()}
+early = {name: {row["id"]: row for row in results[file]["summary"]}
+         for name, file in corpora.items()}
 lines = []
 for row in TABLE_3[1:]:
-    line = [row.id, row.name, f"{100 * (row.ppl / rows['base'].ppl - 1):+.1f} %"]
+    line = [row.id, row.name,
+            f"{100 * (row.ppl / rows['base'].ppl - 1):+.1f} %"]
     for name in corpora:
-        of_base, difference = early[name]["base"]["ppl"]["mean"], early[name][row.id]["ppl_difference"]
-        mean, low_end, high_end = (100 * difference[key] / of_base for key in ("mean", "low", "high"))
+        of_base = early[name]["base"]["ppl"]["mean"]
+        difference = early[name][row.id]["ppl_difference"]
+        mean, low_end, high_end = (100 * difference[key] / of_base
+                                   for key in ("mean", "low", "high"))
         line.append(f"{mean:+.1f} % ({low_end:+.1f} to {high_end:+.1f})")
     lines.append(line)
 Table(("", "row", "paper", "everyday sentences", "captions"), lines)

@@ -58,7 +58,8 @@ in_the_verb = read_tree("""
            (NP (DT the) (NN man))
            (PP (IN with) (NP (DT a) (NN telescope))))
        (. .))""")
-print(*tree_words(in_the_noun), "| the same words:", tree_words(in_the_verb) == tree_words(in_the_noun))
+print(*tree_words(in_the_noun), "| the same words:",
+      tree_words(in_the_verb) == tree_words(in_the_noun))
 
 # %% tags=["hide-input"]
 def draw_tree(tree, ax):
@@ -108,7 +109,8 @@ show(linearize)
 
 # %%
 for leaves in ("words", "tags", "XX"):
-    print(textwrap.fill(" ".join([f"{leaves:6}", *linearize(in_the_verb, leaves)]), 94, subsequent_indent=" " * 7))
+    line = " ".join([f"{leaves:6}", *linearize(in_the_verb, leaves)])
+    print(textwrap.fill(line, 94, subsequent_indent=" " * 7))
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "A staircase over the 20 tokens of the telescope sentence. It goes up by one step at each opening token such as (S or (NP, down at each closing token, and stays level at the tags. It begins at depth 1 and ends at depth 0 and reaches depth 4."}, "figure": {"caption": "The walk round the second tree, leaves as tags: how many brackets are open after each token. A tree comes back to 0 at the end and stays above it before.", "name": "fig-parsing-walk"}}
 tokens = parsing_pictures.parsing_walk(in_the_verb, linearize)
@@ -144,9 +146,11 @@ assert len(tokens) == 8 + 2 * n_phrases(in_the_verb) == 20
 
 # %%
 words = ["Ann", "saw", "Bob"]
-for output in ("(S (NP XX )NP (VP XX (NP XX )NP )VP )S", "(S (NP XX (VP XX (NP XX )NP )VP )S", "(S (NP XX )NP )S"):
+for output in ("(S (NP XX )NP (VP XX (NP XX )NP )VP )S",
+               "(S (NP XX (VP XX (NP XX )NP )VP )S", "(S (NP XX )NP )S"):
     tokens = output.split()
-    print("tree as written" if is_well_formed(tokens, words) else "repaired       ", output)
+    well_formed = is_well_formed(tokens, words)
+    print("tree as written" if well_formed else "repaired       ", output)
     print("    ", write_tree(delinearize(tokens, words)))
 
 # %% [markdown]
@@ -171,11 +175,15 @@ show(brackets)
 
 # %%
 gold, predicted = brackets(in_the_noun), brackets(in_the_verb)
-print("shared:   ", *sorted((gold & predicted), key=lambda bracket: bracket[1:]))
-print("gold only:", *(gold - predicted), "  predicted only:", *(predicted - gold))
+shared = sorted((gold & predicted), key=lambda bracket: bracket[1:])
+print("shared:   ", *shared)
+print("gold only:", *(gold - predicted),
+      "  predicted only:", *(predicted - gold))
 scores = bracket_f1([in_the_noun], [in_the_verb])
-print(f"precision {scores.precision:.2f}, recall {scores.recall:.2f}, F1 {scores.f1:.2f}, complete {scores.complete:.0f}")
-assert math.isclose(scores.f1, 100 * 2 * 6 / (7 + 6)) and math.isclose(scores.recall, 100 * 6 / 7)
+print(f"precision {scores.precision:.2f}, recall {scores.recall:.2f}, "
+      f"F1 {scores.f1:.2f}, complete {scores.complete:.0f}")
+assert (math.isclose(scores.f1, 100 * 2 * 6 / (7 + 6))
+        and math.isclose(scores.recall, 100 * 6 / 7))
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Horizontal bars over the words Bob saw the man with a telescope, one for each labelled bracket: S over all, NP over Bob, VP from saw to telescope, NP from the to telescope, NP over the man, PP over with a telescope, NP over a telescope. All are blue except the NP from the to telescope, which is orange."}, "figure": {"caption": "The brackets of the gold tree as intervals. Blue: the parser has them too. Orange: it misses this one.", "name": "fig-parsing-spans"}}
 parsing_pictures.parsing_spans(gold, in_the_noun, predicted, tree_words)
@@ -216,11 +224,15 @@ assert f"{100 * 2 * 14 / (15 + 14):.2f}" == "96.55"  # if the eight tags counted
 
 # %%
 for symbol in ("S", "NP"):
-    print(f"{symbol:3}", *(f"{weight:.2f} {right}" for weight, right in GRAMMAR[symbol]), sep=" | ")
-trees = [tree for tree in sample_trees(9000, seed=1) if len(tree_words(tree)) <= 12]
-trees = list({" ".join(tree_words(tree)): tree for tree in trees}.values())  # no sentence twice
+    print(f"{symbol:3}", *(f"{weight:.2f} {right}"
+                           for weight, right in GRAMMAR[symbol]), sep=" | ")
+trees = [tree for tree in sample_trees(9000, seed=1)
+         if len(tree_words(tree)) <= 12]
+by_sentence = {" ".join(tree_words(tree)): tree for tree in trees}
+trees = list(by_sentence.values())  # no sentence twice
 held_out, training = trees[:200], trees[200:]
-print(len(training), "trees to train on,", len(held_out), "held out, such as", " ".join(tree_words(held_out[0])))
+print(len(training), "trees to train on,", len(held_out), "held out, such as",
+      " ".join(tree_words(held_out[0])))
 
 # %% [markdown]
 # Every word and bracket is one token here, so a dictionary serves as tokenizer. Source and target share it, as in the
@@ -228,11 +240,15 @@ print(len(training), "trees to train on,", len(held_out), "held out, such as", "
 
 # %%
 pairs = [(tree_words(tree), linearize(tree, "tags")) for tree in trees]
-vocabulary = ["<pad>", "<bos>", "<eos>", "<unk>", *sorted({token for pair in pairs for side in pair for token in side})]
+tokens = {token for pair in pairs for side in pair for token in side}
+vocabulary = ["<pad>", "<bos>", "<eos>", "<unk>", *sorted(tokens)]
 id_of = {token: i for i, token in enumerate(vocabulary)}
-ids = [tuple([id_of[token] for token in side] for side in pair) for pair in pairs]
-longer = sum(len(target) for _, target in ids) / sum(len(source) for source, _ in ids)
-print(f"{len(vocabulary)} tokens in the vocabulary; outputs are {longer:.1f} times as long as inputs")
+tags = {one for _, target in pairs for one in target if one[0] not in "()"}
+ids = [tuple([id_of[token] for token in side] for side in pair)
+       for pair in pairs]
+n_in, n_out = (sum(map(len, side)) for side in zip(*ids))
+print(f"{len(vocabulary)} tokens in the vocabulary; "
+      f"outputs are {n_out / n_in:.1f} times as long as inputs")
 
 # %% [markdown]
 # The model has two layers of width 64. We train it with the translator's loop, `batches_of` and `fit` of
@@ -243,13 +259,17 @@ print(f"{len(vocabulary)} tokens in the vocabulary; outputs are {longer:.1f} tim
 def train_parser(config, steps=700):
     torch.manual_seed(1)
     model = Transformer(config)
-    rate = partial(noam_learning_rate, d_model=config.d_model, warmup_steps=100, factor=0.4)
-    losses = fit(model, batches_of(ids[200:], max_tokens=1000), steps, rate, partial(summed_loss, eps_ls=0.0))
+    rate = partial(noam_learning_rate, d_model=config.d_model, warmup_steps=100,
+                   factor=0.4)
+    losses = fit(model, batches_of(ids[200:], max_tokens=1000), steps, rate,
+                 partial(summed_loss, eps_ls=0.0))
     return model, losses
 
-config = ModelConfig(len(vocabulary), N=2, d_model=64, d_ff=256, h=4, p_drop=0.0, initialization="scaled")
+config = ModelConfig(len(vocabulary), N=2, d_model=64, d_ff=256, h=4,
+                     p_drop=0.0, initialization="scaled")
 parser, losses = train_parser(config)
-print(f"{count_parameters(config):,} parameters; nats per token: {losses[0]:.2f} at first, {losses[-1]:.3f} in the end")
+print(f"{count_parameters(config):,} parameters; nats per token: "
+      f"{losses[0]:.2f} at first, {losses[-1]:.3f} in the end")
 assert losses[-1] < 0.1 * losses[0]
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of the loss in nats per token over 700 steps, on a logarithmic axis. It begins at 7, falls below 1 within some hundred steps and ends between 0.1 and 0.3."}, "figure": {"caption": "The toy parser learns (our run): loss of each step, without smoothing.", "name": "fig-parsing-loss"}}
@@ -277,13 +297,16 @@ def right_branching(words):
     return Tree("S", (Tree("NP", (Tree("XX", (words[0],)),)), tree, Tree(".", (words[-1],))))
 
 # %% tags=["row-X6", "nbval-ignore-output"]
-sources, sentences = [source for source, _ in ids[:200]], [tree_words(tree) for tree in held_out]
+sources = [source for source, _ in ids[:200]]
+sentences = [tree_words(tree) for tree in held_out]
 outputs = parse(parser, sources)
-result = bracket_f1(held_out, [delinearize(tokens, words) for tokens, words in zip(outputs, sentences)])
+found = [delinearize(*output) for output in zip(outputs, sentences)]
+result = bracket_f1(held_out, found)
 baseline = bracket_f1(held_out, [right_branching(words) for words in sentences])
 n_trees = sum(map(is_well_formed, outputs, sentences))
 print("measured on 200 held-out sentences of the toy grammar")
-print(f"F1 {result.f1:.1f}, right-branching {baseline.f1:.1f}; complete {result.complete:.1f} percent")
+print(f"F1 {result.f1:.1f}, right-branching {baseline.f1:.1f}; "
+      f"complete {result.complete:.1f} percent")
 print(f"{n_trees} of 200 outputs were trees as written")
 assert result.f1 > 85 and 30 < baseline.f1 < 40
 
@@ -300,43 +323,44 @@ assert result.f1 > 85 and 30 < baseline.f1 < 40
 
 # %%
 def may_follow(tokens, n_words):
-    """The tokens that can continue a tree over n words, by what is written so far."""
-    opened, n_tags = [], 0
+    """What can continue a tree over n words, after these tokens."""
+    opened = []
     for token in tokens:
-        n_tags += token[0] not in "()"
-        opened = [*opened, token] if token[0] == "(" else opened[:-1] if token[0] == ")" else opened
+        opened = opened[:-1] if token[0] == ")" else opened
+        opened += [token] if token[0] == "(" else []
     if tokens and not opened:
         return ["<eos>"]
-    closing = [")" + opened[-1][1:]] if opened and tokens[-1] != opened[-1] else []
-    if n_tags == n_words:  # only brackets are left to close; the outermost closes when all words are there
-        return closing
-    more = [token for token in vocabulary if token[0] == "(" or opened and token in tags]
-    return more + (closing if len(opened) > 1 else [])
-tags = {token for _, target in pairs for token in target if token[0] not in "()"}
-print(may_follow(["(S", "(NP", "NNP"], 1), len(may_follow(["(S", "(NP", "NNP"], 3)), "tokens may follow with 3 words")
+    closing = [")" + label[1:] for label in opened[-1:] if label != tokens[-1]]
+    if sum(token in tags for token in tokens) == n_words:
+        return closing  # no word is left, and brackets are to be closed
+    more = [x for x in vocabulary if x[0] == "(" or opened and x in tags]
+    return more + closing if len(opened) > 1 else more  # one bracket stays open
+few, many = (may_follow(["(S", "(NP", "NNP"], n_words) for n_words in (1, 3))
+print(few, len(many), "tokens may follow with 3 words")
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
-def constrained(model, source, n_words, longest=60):
-    """Greedy search among the tokens that may follow."""
-    tokens = []
+def constrained(source, words, longest=60):
+    tokens = []  # greedy search among those that may follow
     while len(tokens) < longest and tokens[-1:] != ["<eos>"]:
         target_in = torch.tensor([[1, *map(id_of.get, tokens)]])
-        scores = model(pad_source([source]), target_in)[0, -1]
-        tokens.append(max(may_follow(tokens, n_words), key=lambda token: scores[id_of[token]].item()))
+        scores = parser(pad_source([source]), target_in)[0, -1]
+        allowed = may_follow(tokens, len(words))
+        tokens.append(max(allowed, key=lambda token: scores[id_of[token]]))
     return [token for token in tokens if token != "<eos>"]
-some = list(zip(sources, sentences, held_out))[:100]
-free, bound = parse(parser, sources[:100], beam_size=1), [constrained(parser, source, len(words)) for source, words, _ in some]
+free = parse(parser, sources[:100], beam_size=1)
+bound = [*map(constrained, sources[:100], sentences)]
 for name, found in (("free", free), ("constrained", bound)):
-    f1 = bracket_f1(held_out[:100], [delinearize(tokens, words) for tokens, (_, words, _) in zip(found, some)]).f1
-    print(f"{name:12} {sum(map(is_well_formed, found, sentences))} of 100 are trees as written, F1 {f1:.1f}")
-assert sum(map(is_well_formed, bound, sentences)) >= 99 > 0
+    f1 = bracket_f1(held_out[:100], [*map(delinearize, found, sentences)]).f1
+    well_formed = sum(map(is_well_formed, found, sentences))
+    print(f"{name:12} {well_formed} of 100 are trees as written, F1 {f1:.1f}")
 
 # %% [markdown]
 # Every output is a tree now, and F1 stays where it was: the rules guarantee the form, and the repair had done as well.
 # Whether the tree is the *right* one depends on the model.
 
 # %% tags=["hide-cell"]
+assert well_formed >= 99
 def probability(symbol, right):
     return {rule: weight for weight, rule in GRAMMAR[symbol]}[right]
 
@@ -370,8 +394,9 @@ base = ModelConfig.base(vocab_size=16_000)
 wsj = base.replace(N=4, d_model=1024)
 search = DecodeConfig(beam_size=21, alpha=0.3, max_extra=300)
 print(f"WSJ only        {count_parameters(wsj):11,} parameters, d_k {wsj.d_k}")
-print(f"semi-supervised {count_parameters(wsj.replace(vocab_size=32_000)):11,} parameters")
-print(f"if d_k stays 64 {count_parameters(wsj.replace(d_k=64, d_v=64)):11,} parameters (WSJ only)")
+semi, wide = wsj.replace(vocab_size=32_000), wsj.replace(d_k=64, d_v=64)
+print(f"semi-supervised {count_parameters(semi):11,} parameters")
+print(f"if d_k stays 64 {count_parameters(wide):11,} parameters (WSJ only)")
 
 # %% tags=["hide-cell", "row-H3"]
 assert (wsj.N, wsj.d_model, wsj.vocab_size) == (4, 1024, 16_000) and wsj.d_k == 128
@@ -456,10 +481,15 @@ paper, lines = result_file["paper"], []
 for name, run in runs.items():
     test, right = run["test"][0], run["baselines"]["right-branching"]["f1"]
     low, high = test["F1 interval"]
-    lines.append((name, f"{run['training']['sentences']:,}", f"{right:.1f}", f"{test['f1']:.1f}", f"{low:.1f} to {high:.1f}", f"{test['well_formed']:.1f} %"))
-    assert low > max(run["baselines"][kind]["f1"] for kind in ("flat", "right-branching"))
-lines.append(("the paper, WSJ section 23", f"{paper['training sentences']:,}", "", paper["F1"], "", ""))
-Table(("run", "sentences", "right-branching", "F1", "95 % interval", "trees as written"), lines)
+    lines.append((name, f"{run['training']['sentences']:,}", f"{right:.1f}",
+                  f"{test['f1']:.1f}", f"{low:.1f} to {high:.1f}",
+                  f"{test['well_formed']:.1f} %"))
+    assert low > max(run["baselines"][kind]["f1"]
+                     for kind in ("flat", "right-branching"))
+lines.append(("the paper, WSJ section 23", f"{paper['training sentences']:,}",
+              "", paper["F1"], "", ""))
+Table(("run", "sentences", "right-branching", "F1", "95 % interval",
+       "trees as written"), lines)
 
 # %% tags=["hide-cell", "row-T4"]
 assert paper["F1"] == score["Transformer", WSJ] and len(runs) == len(result_file["runs_planned"])

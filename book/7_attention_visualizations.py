@@ -24,6 +24,7 @@ import torch
 from torch.testing import assert_close
 
 from annotated_transformer import Transformer, Translator, corpus, load_model, make_batch, perplexity, record_attention
+from annotated_transformer.text.batching import pad_source
 from lab.experiments.result_file import read_result
 from annotated_transformer.looking.explorer import explore_attention
 from annotated_transformer.looking.report import as_table
@@ -69,8 +70,9 @@ use_style()
 # %% tags=["nbval-ignore-output"]
 model, tokenizer = load_model("model")
 N, h = model.config.N, model.config.h
-SPIRIT = ("It is in this spirit that a majority of American governments have passed new laws since 2009 "
-          "making the registration or voting process more difficult.")
+SPIRIT = ("It is in this spirit that a majority of American governments have "
+          "passed new laws since 2009 making the registration or voting "
+          "process more difficult.")
 LAW = ("The Law will never be perfect, but its application should be just "
        "- this is what we are missing, in my opinion.")
 print(" ".join(tokenizer.pieces(tokenizer.encode(SPIRIT))[:17]), "...")
@@ -139,14 +141,17 @@ assert all(1.5 < median(layer["entropy"]) < 2.3 for layer in report["layers"][:N
 # {eq}`viz-weights` from the module's own inputs. The model's output stays as it is.
 
 # %%
-source_text, target_text = "Tom sold his car because it was old.", "Tom verkaufte sein Auto, weil es alt war."
+source_text = "Tom sold his car because it was old."
+target_text = "Tom verkaufte sein Auto, weil es alt war."
 source = torch.tensor([[*tokenizer.encode(source_text), model.config.eos_id]])
-target_in = torch.tensor([[model.config.bos_id, *tokenizer.encode(target_text)]])
+target_in = torch.tensor([[model.config.bos_id,
+                           *tokenizer.encode(target_text)]])
 with record_attention(model) as weights, torch.inference_mode():
     model(source, target_in)
 for name, A in list(weights.items())[::4]:
     sums = [A.sum(axis)[0, 0] for axis in (3, 2)]
-    print(f"{name:34s} {tuple(A.shape)}  rows sum to {sums[0].min():.2f} to {sums[0].max():.2f}, "
+    print(f"{name:34s} {tuple(A.shape)}  rows sum to {sums[0].min():.2f} to "
+          f"{sums[0].max():.2f}, "
           f"columns to {sums[1].min():.2f} to {sums[1].max():.2f}")
 
 # %% [markdown]
@@ -171,7 +176,8 @@ assert (decoder_A.triu(1) == 0).all() and (encoder_A.sum(dim=0) - 1).abs().max()
 # and right the head.
 
 # %% tags=["nbval-ignore-output"]
-explorer = explore_attention(model, tokenizer, source_text, target_text, kinds=["cross", "encoder", "decoder"], layer=3)
+explorer = explore_attention(model, tokenizer, source_text, target_text,
+                             kinds=["cross", "encoder", "decoder"], layer=3)
 explorer
 
 # %% tags=["hide-cell"]
@@ -229,7 +235,8 @@ assert groups(["▁a", "▁m", "ak", "ing", "."]) == [[0], [1, 2, 3], [4]]
 words, W = read(SPIRIT)
 making, more = words.index("making"), words.index("more")
 found_3, layer, head, name_3 = numbered(W[:, :, making, more:more + 2].sum(-1))
-print(f"making -> more difficult: {name_3} gives {found_3:.2f}, even weights would give {2 / len(words):.2f}")
+print(f"making -> more difficult: {name_3} gives {found_3:.2f}, "
+      f"even weights would give {2 / len(words):.2f}")
 assert words[more + 1] == "difficult" and found_3 > 2 / len(words)
 
 # %% mystnb={"image": {"alt": "Two rows of the words of the sentence, queries above and keys below. Coloured lines, one colour for each of four heads of a layer, go down from making. More and difficult are in bold."}, "figure": {"caption": "The paper's Figure 3 in our encoder: where *making* looks, in the four heads of the layer whose best head gives most to *more difficult*. Queries above, keys below; weights of less than 0.1 are left out, here and below.", "name": "fig-viz-spirit"}} tags=["hide-input"]
@@ -244,24 +251,29 @@ attention_pictures.heads_of_layer(words, W, layer, making, ("making", "more", "d
 
 # %%
 def searches(W, width, far):
-    """The best head's share, for every query and every `width` neighbouring words so far away or farther."""
+    """The best head's share, for all queries and `width` words so far away."""
     L = W.size(-1) - 1  # the end of the sentence is left out
-    return torch.tensor([W[:, :, i, j:j + width].sum(-1).max() for i in range(L) for j in range(L - width + 1)
+    return torch.tensor([W[:, :, i, j:j + width].sum(-1).max()
+                         for i in range(L) for j in range(L - width + 1)
                          if i - j - width + 1 >= far or j - i >= far])
 
 def verdict(share, control):
     as_good = (control >= share).double().mean().item()
-    return f"{as_good:.0%} of {len(control)} searches do as well: {'no evidence' if as_good > 0.05 else 'worth a closer look'}"
+    word = "no evidence" if as_good > 0.05 else "worth a closer look"
+    return f"{as_good:.0%} of {len(control)} searches do as well: {word}"
 
-print(f"making -> more difficult: {name_3} gives {found_3:.2f}.", verdict(found_3, searches(W, 2, more - making)))
+print(f"making -> more difficult: {name_3} gives {found_3:.2f}.",
+      verdict(found_3, searches(W, 2, more - making)))
 
 # %%
 def of_twenty(text, share):
-    """What the best head gives in each of the untrained models: smallest, median and largest, as text."""
+    """What the best head of each untrained model gives: range and median."""
     best = sorted(share(read(text, one)[1]).max().item() for one in untrained)
-    return f"in 20 untrained models {best[0]:.2f} to {best[-1]:.2f}, median {median(best):.2f}"
+    return (f"in 20 untrained models {best[0]:.2f} to {best[-1]:.2f}, "
+            f"median {median(best):.2f}")
 
-print("making -> more difficult:", of_twenty(SPIRIT, lambda A: A[:, :, making, more:more + 2].sum(-1)))
+print("making -> more difficult:",
+      of_twenty(SPIRIT, lambda A: A[:, :, making, more:more + 2].sum(-1)))
 
 # %% [markdown]
 # More than one search in twenty finds as much, so this head proves nothing, though its line looks good in a picture.
@@ -276,13 +288,17 @@ print("making -> more difficult:", of_twenty(SPIRIT, lambda A: A[:, :, making, m
 
 # %% tags=["row-F4"]
 words, W = read(LAW)
-its, law, application = (words.index(word) for word in ("its", "Law", "application"))
+its, law, application = (words.index(word)
+                         for word in ("its", "Law", "application"))
 found_4, *_, name_law = numbered(W[:, :, its, law])
 elsewhere = W[:, :, its].index_fill(-1, torch.tensor(its), 0.0)
 sharpest, layer_4, head_4, name_4 = numbered(elsewhere.amax(-1))
-print(f"its -> Law: at most {found_4:.2f} ({name_law});", of_twenty(LAW, lambda A: A[:, :, its, law]))
-print(f"sharpest: {name_4} gives {sharpest:.2f} to {words[elsewhere[layer_4, head_4].argmax()]}")
-assert sharpest > 5 * found_4 and elsewhere[layer_4, head_4].argmax() == application
+print(f"its -> Law: at most {found_4:.2f} ({name_law});",
+      of_twenty(LAW, lambda A: A[:, :, its, law]))
+print(f"sharpest: {name_4} gives {sharpest:.2f} to "
+      f"{words[elsewhere[layer_4, head_4].argmax()]}")
+assert (sharpest > 5 * found_4
+        and elsewhere[layer_4, head_4].argmax() == application)
 
 # %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of four heads of the last layer. Law and application are in bold; lines of three heads go to application, two of them strong, the fourth head's go to the comma and but, and none goes to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the four heads of the layer that holds the sharpest one.", "name": "fig-viz-law"}} tags=["hide-input"]
 attention_pictures.heads_of_layer(words, W, layer_4, its, ("its", "Law", "application"))
@@ -310,17 +326,20 @@ def shares_of_its(of):
     return torch.stack(found)
 
 # %%
-its_gives, controls = shares_of_its(model), torch.stack([shares_of_its(one).mean(0).amax((1, 2)) for one in untrained])
+its_gives = shares_of_its(model)
+controls = torch.stack([shares_of_its(one).mean(0).amax((1, 2))
+                        for one in untrained])
 owner, thing = its_gives[:, :, layer_4, head_4].mean(0).tolist()
-print(f"{name_4}, in eight other sentences: {thing:.2f} to the thing, {owner:.2f} to the owner")
-for side, name in enumerate(("owner", "thing")):
-    low, high = controls[:, side].min(), controls[:, side].max()
-    print(f"the best head of each untrained model: {low:.2f} to {high:.2f} to the {name}, median {controls[:, side].median():.2f}")
+print(f"{name_4}, in eight other sentences: {thing:.2f} to the thing, "
+      f"{owner:.2f} to the owner")
+for best, name in zip(controls.T, ("owner", "thing")):
+    print(f"the best head of each untrained model: {best.min():.2f} to "
+          f"{best.max():.2f} to the {name}, median {best.median():.2f}")
 print(f"the best head for the owner: {its_gives.mean(0)[0].max():.2f}")
 of_the = [A[layer_4, head_4, 0, words.index(names.split()[0])]
           for text, names in OWNED.items() for words, A in [read(text)]]
 print(f"{name_4}, from The or This to its noun: {sum(of_the) / 8:.2f}")
-for text in ("The company sold its new building.", "This city is known for its old bridges."):
+for text in reversed([*OWNED][3:5]):
     print(text, "->", *Translator(model, tokenizer).translate([text]))
 
 # %% mystnb={"image": {"alt": "Pairs of horizontal bars for nine sentences: the share that one head's its gives to the thing owned, mostly long, and to the owner, short everywhere."}, "figure": {"caption": "What *its* gives to the thing and to its owner, in the head that was found in the sentence about the Law (first pair of bars).", "name": "fig-viz-control"}} tags=["hide-input", "row-F4"]
@@ -351,18 +370,21 @@ assert thing > controls[:, 1].max() and thing > 3 * owner and (its_gives[:, 1, l
 # pass: there the vectors of *it*, *animal* and *street* have not yet been mixed with the last word.)
 
 # %% tags=["row-F7", "nbval-ignore-output"]
-pair = {last: read(f"The animal didn't cross the street because it was too {last}.") for last in ("tired", "wide")}
-words = pair["tired"][0]
-it, best = words.index("it"), {}
-for noun in ("animal", "street"):  # in layers 2 and 3
-    tired, wide = (A[:, :, it, words.index(noun)] * (torch.arange(N) > 0)[:, None] for _, A in pair.values())
+TEXT = "The animal didn't cross the street because it was too {}."
+pair = {last: read(TEXT.format(last)) for last in ("tired", "wide")}
+words, best = pair["tired"][0], {}
+it, late = words.index("it"), torch.arange(N)[:, None] > 0  # layers 2 and 3
+for noun in ("animal", "street"):
+    place = words.index(noun)
+    tired, wide = (late * A[:, :, it, place] for _, A in pair.values())
     _, layer, head, name = numbered(tired)
     best[f"{name} (best for {noun})"] = layer, head
     largest, *at, moved = numbered((wide - tired).abs())
-    print(f"it -> {noun}: {name}: {tired[layer, head]:.2f} (tired), {wide[layer, head]:.2f} (wide); "
+    print(f"it -> {noun}: {name}: "
+          f"{tired[layer, head]:.2f} (tired), {wide[layer, head]:.2f} (wide); "
           f"largest move {largest:.2f}, {moved}")
 best[f"{moved} (moves most)"] = tuple(at)
-assert pair["wide"][0][:-3] == words[:-3] and pair["wide"][0] != words and 0.05 < largest < 1
+assert pair["wide"][0] != words and 0.05 < largest < 1
 
 # %% mystnb={"image": {"alt": "Two drawings of two rows of words with lines from it, for the sentences with tired and with wide. Blue lines are the head that looks most at animal, orange lines the head that looks most at street, green lines the head that moves most."}, "figure": {"caption": "The minimal pair in our encoder: the lines of *it* in the best head for *animal* and the best head for *street*, chosen in the first sentence, and in the head that moves most.", "name": "fig-viz-pair"}} tags=["hide-input"]
 attention_pictures.viz_pair(pair, best, it, ("it", "animal", "street"))
@@ -384,14 +406,15 @@ attention_pictures.viz_pair(pair, best, it, ("it", "animal", "street"))
 
 # %% tags=["row-F5"]
 def differences(W):
-    """(N, h, h): the share of the weight to move from one head to another, mean over the words as queries."""
+    """(N, h, h): the weight to move between two heads, mean over queries."""
     W = W[:, :, :-1]
     return 0.5 * (W[:, :, None] - W[:, None]).abs().sum(-1).mean(-1)
 
 words, W = read(LAW)
 apart = differences(W)[1]
 two = divmod(apart.argmax().item(), h)
-print(f"heads {two[0] + 1} and {two[1] + 1} of layer 2: {apart.max():.2f} of the weight to move")
+print(f"heads {two[0] + 1} and {two[1] + 1} of layer 2: "
+      f"{apart.max():.2f} of the weight to move")
 assert apart.max() > 0.5
 
 # %% mystnb={"image": {"alt": "Two drawings, one above the other, of the sentence about the Law: words above and below, with lines from every query to its keys, for the two most different heads of a layer."}, "figure": {"caption": "The paper's Figure 5 in our encoder: the two heads of layer 2 that differ most on this sentence, with all weights above 0.1.", "name": "fig-viz-two-heads"}} tags=["hide-input"]
@@ -403,12 +426,14 @@ attention_pictures.viz_two_heads(words, W[1], two)
 
 # %% tags=["row-F5"]
 def apart_in(of, texts):
-    return torch.stack([differences(read(english, of)[1]).sum((1, 2)) / (h * (h - 1)) for english, _ in texts]).mean(0)
+    moved = [differences(read(english, of)[1]) for english, _ in texts]
+    return torch.stack(moved).sum((2, 3)).mean(0) / (h * (h - 1))
 
 learned = apart_in(model, held_out[:50])
 drawn = torch.stack([apart_in(one, held_out[:10]) for one in untrained])
 for i in range(N):
-    print(f"layer {i + 1}: weight to move between two heads {learned[i]:.2f}; untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
+    print(f"layer {i + 1}: weight to move between two heads {learned[i]:.2f}; "
+          f"untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
 more_apart = [i + 1 for i in range(N) if learned[i] > drawn[:, i].max()]
 assert more_apart
 print(f"farther apart than in any of the twenty: layers {more_apart}")
@@ -423,11 +448,15 @@ words, W = read(source_text)
 attention_pictures.viz_all_heads(words, W)
 
 # %% tags=["row-F5", "nbval-ignore-output"]
-columns = {"end": W[..., -1].mean(-1), "word before": W.diagonal(-1, 2, 3).mean(-1),
-           "spread": -torch.special.xlogy(W, W).sum(-1).mean(-1) / math.log2(len(words)) / math.log(2)}
+columns = {"end": W[..., -1].mean(-1),
+           "word before": W.diagonal(-1, 2, 3).mean(-1),
+           "spread": -torch.special.xlogy(W, W).sum(-1).mean(-1)
+                     / math.log2(len(words)) / math.log(2)}
 for name, share in columns.items():
-    print(f"{name:12} most in head {divmod(share.argmax().item(), h)[0] + 1}.{share.argmax().item() % h + 1}: {share.max():.2f}")
-assert columns["end"].max() > 0.3 and columns["word before"].max() > 0.3 and columns["spread"].max() > 0.7
+    layer, head = divmod(share.argmax().item(), h)
+    print(f"{name:12} most in head {layer + 1}.{head + 1}: {share.max():.2f}")
+assert (columns["end"].max() > 0.3 and columns["word before"].max() > 0.3
+        and columns["spread"].max() > 0.7)
 
 # %% [markdown]
 # Three patterns have been described again and again, in BERT {cite}`clark2019what` and in translation models
@@ -442,19 +471,20 @@ assert columns["end"].max() > 0.3 and columns["word before"].max() > 0.3 and col
 # weights would give, and compare with the untrained models:
 
 # %% tags=["nbval-ignore-output"]
-def reach(of, texts):
-    """Mean distance between query and key, of each layer, over that of even weights."""
+def reach(of, texts):  # mean distance by layer, over that of even weights
     found = []
     for english, _ in texts:
         A = read(english, of)[1][..., :-1, :-1]
-        away = (torch.arange(A.size(-1))[:, None] - torch.arange(A.size(-1))).abs()
-        found.append((A * away).sum((-2, -1)).mean(1) / A.sum((-2, -1)).mean(1) / away.double().mean())
+        place = torch.arange(A.size(-1), dtype=torch.double)
+        away = (place[:, None] - place).abs()
+        found.append((A * away).sum((1, 2, 3)) / A.sum((1, 2, 3)) / away.mean())
     return torch.stack(found).mean(0)
-
 longer = [pair for pair in held_out if len(pair[0].split()) > 5][:40]
-ours, drawn = reach(model, longer), torch.stack([reach(one, longer[:10]) for one in untrained])
+ours = reach(model, longer)
+drawn = torch.stack([reach(one, longer[:10]) for one in untrained])
 for i in range(N):
-    print(f"layer {i + 1}: {ours[i]:.2f}; untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
+    print(f"layer {i + 1}: {ours[i]:.2f}; "
+          f"untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
 assert (ours < drawn.min(0).values - 0.1).all() and ours.argmin() == 0
 
 # %% [markdown]
@@ -485,18 +515,19 @@ assert all(len(maps.predicts) == len(maps.queries) for maps in crosses)
 
 # %% tags=["nbval-ignore-output"]
 def agreement(label):
-    """Of each layer: how often the strongest key of the mean over heads is the human's."""
+    """How often the strongest key of a layer's mean head is the human's."""
     right = []
     for maps, (_, _, alignment) in zip(crosses, ALIGNED):
         german, english, A = by_word(maps, getattr(maps, label))
         for link in alignment.split():
             target, source = link.split("-")
-            right.append(A.mean(1)[:, german.index(target)].argmax(-1) == english.index(source))
+            strongest = A.mean(1)[:, german.index(target)].argmax(-1)
+            right.append(strongest == english.index(source))
     return torch.stack(right).double().mean(0)
-
 scores = {label: agreement(label) for label in ("predicts", "queries")}
 for i in range(N):
-    print(f"layer {i + 1}: right for {scores['predicts'][i]:.0%} of the words it predicts, {scores['queries'][i]:.0%} of those it reads")
+    print(f"layer {i + 1}: right for {scores['predicts'][i]:.0%} of the words "
+          f"it predicts, {scores['queries'][i]:.0%} of those it reads")
 assert scores["predicts"][-1] > scores["queries"][-1]
 
 # %% mystnb={"image": {"alt": "Three maps of encoder-decoder attention on white, one for each layer: predicted German words down, English words across. Orange boxes mark the alignment by hand; gekauft comes late in German, bought in the middle in English."}, "figure": {"caption": "Encoder-decoder attention, mean of a layer's heads. A row is labelled with the word that it predicts; boxes are the alignment by hand. *gekauft* (bought) comes at the end in German.", "name": "fig-viz-cross"}} tags=["hide-input"]
@@ -559,20 +590,21 @@ attention_pictures.viz_measures(profile, bits, even_bits)
 # `with` block. We remove each of the 36 heads in turn and measure the loss on 300 held-out sentences, in nats per token.
 
 # %% tags=["nbval-ignore-output"]
-modules = {f"{name}, layer {i + 1}": getattr(layer, part)
-           for name, layers, part in (("encoder self", model.encoder.layers, "self_attention"),
-                                      ("decoder self", model.decoder.layers, "self_attention"),
-                                      ("encoder-decoder", model.decoder.layers, "cross_attention"))
-           for i, layer in enumerate(layers)}
+kinds = {"encoder self": [x.self_attention for x in model.encoder.layers],
+         "decoder self": [x.self_attention for x in model.decoder.layers],
+         "encoder-decoder": [x.cross_attention for x in model.decoder.layers]}
+modules = {f"{kind}, layer {i + 1}": module for kind, layers in kinds.items()
+           for i, module in enumerate(layers)}
 all_heads = [(module, i) for module in modules.values() for i in range(h)]
 
 def loss_without(*heads, on=pairs[:300]):
     with knocked_out(*heads):
         return math.log(perplexity(model, on))
-
 whole = loss_without()
-change = torch.tensor([loss_without(head) - whole for head in all_heads]).view(-1, h)
-print(f"whole model: {whole:.3f} nats; one head less costs {change.median():.4f} (median) to {change.max():.3f} (most)")
+losses = torch.tensor([loss_without(head) for head in all_heads])
+change = losses.view(-1, h) - whole
+print(f"whole model: {whole:.3f} nats; one head less costs "
+      f"{change.median():.4f} (median) to {change.max():.3f} (most)")
 
 # %% mystnb={"image": {"alt": "Map of the change of the loss when one head is removed: nine rows for three attentions in three layers, four columns for heads, with the number written in each cell and a colour bar."}, "figure": {"caption": "What the model loses without one head: change of the loss in nats per token. Darker is worse.", "name": "fig-viz-knock-out"}} tags=["hide-input"]
 attention_pictures.viz_knock_out(change, modules)
@@ -588,10 +620,13 @@ assert change.argmax().item() // h >= 2 * N  # in the encoder-decoder attention
 # share that work evenly:
 
 # %% tags=["nbval-ignore-output"]
-cross = [[(layer.cross_attention, i) for i in range(h)] for layer in model.decoder.layers]
-for name, heads in (("layer 3", cross[2]), ("layers 1 and 2", cross[0] + cross[1]), ("all three", sum(cross, []))):
-    print(f"without the encoder-decoder attention of {name:14} {loss_without(*heads) - whole:+.2f} nats")
-assert loss_without(*sum(cross, [])) - whole > loss_without(*cross[2]) - whole > 0
+cross, costs = all_heads[2 * N * h :], []
+for name, heads in (("layer 3", cross[2 * h :]),
+                    ("layers 1 and 2", cross[: 2 * h]), ("all three", cross)):
+    costs.append(loss_without(*heads) - whole)
+    print(f"without the encoder-decoder attention of {name:14} "
+          f"{costs[-1]:+.2f} nats")
+assert costs[2] > costs[0] > 0
 
 # %% [markdown]
 # One head at a time is a weak test, since other heads can do a missing one's work. So we remove more and more heads, the
@@ -599,10 +634,15 @@ assert loss_without(*sum(cross, [])) - whole > loss_without(*cross[2]) - whole >
 # look better than it is.
 
 # %% tags=["nbval-ignore-output"]
-order, counts, others = change.flatten().argsort(), [*range(0, 36, 4), 36], pairs[300:600]
-curve = [loss_without(*(all_heads[j] for j in order[:count]), on=others) - loss_without(on=others) for count in counts]
-print("8, 12 and 16 heads removed:", *(f"{curve[counts.index(n)]:+.2f}" for n in (8, 12, 16)), "nats")
-assert abs(curve[0]) < 1e-6 and curve[-1] > 1 and curve[counts.index(8)] < 0.25 * curve[-1]
+order = change.flatten().argsort()
+counts = [*range(0, 36, 4), 36]
+others = pairs[300:600]
+by_cost = [all_heads[j] for j in order]
+losses = [loss_without(*by_cost[:count], on=others) for count in counts]
+curve = [loss - losses[0] for loss in losses]
+print("8, 12 and 16 heads removed:",
+      *(f"{curve[counts.index(n)]:+.2f}" for n in (8, 12, 16)), "nats")
+assert curve[-1] > 1 and curve[counts.index(8)] < 0.25 * curve[-1]
 
 # %% mystnb={"image": {"alt": "Line chart of the change of the loss against the number of heads removed, from none to all 36, the cheapest first: flat up to 8, rising from 12 on, steepest after 28."}, "figure": {"caption": "Heads removed one after the other, the cheapest first. The last point has no attention at all.", "name": "fig-viz-pruning"}} tags=["hide-input"]
 attention_pictures.viz_pruning(counts, curve)
@@ -620,10 +660,16 @@ attention_pictures.viz_pruning(counts, curve)
 # %%
 by_kind = read_result("results/attention_by_kind.json")
 nothing, even = by_kind["records"]
-rows = [(one.get("construction") or "{} to {} words".format(*one["words"]), one["sentences"], *(
-         f"{kind['nats']:+.2f} ({kind['low']:.2f} to {kind['high']:.2f})" for kind in (one, other)))
-        for by in ("by_length", "by_construction") for one, other in zip(nothing[by], even[by])]
-Table(("sentences with", "number", "nats without (95 %)", "with even weights"), rows)
+def nats(one):
+    return f"{one['nats']:+.2f} ({one['low']:.2f} to {one['high']:.2f})"
+
+rows = []
+for by in ("by_length", "by_construction"):
+    for one, other in zip(nothing[by], even[by]):
+        name = one.get("construction") or "{} to {} words".format(*one["words"])
+        rows.append((name, one["sentences"], nats(one), nats(other)))
+Table(("sentences with", "number", "nats without (95 %)", "with even weights"),
+      rows)
 
 # %% [markdown]
 # **Short sentences need it most**, token by token, with intervals that are far apart. In a long sentence, perhaps, the
@@ -665,14 +711,17 @@ assert len(V) > d_v + 1
 # %% tags=["nbval-ignore-output"]
 alpha = of_making[layer, head].double()
 constraints = torch.cat([V, torch.ones(S, 1, dtype=torch.float64)], dim=1).T
-null_space = torch.linalg.svd(constraints).Vh[d_v + 1:]  # the vectors that it sends to zero
-directions = torch.randn(1000, len(null_space), dtype=torch.float64) @ null_space
-steps = torch.where(directions < 0, -alpha / directions, math.inf).min(dim=1).values  # until a weight is 0
+null_space = torch.linalg.svd(constraints).Vh[d_v + 1:]  # what it sends to 0
+directions = torch.randn(1000, len(null_space)).double() @ null_space
+until_zero = torch.where(directions < 0, -alpha / directions, math.inf)
+steps = until_zero.min(dim=1).values
 others = alpha + steps[:, None] * directions
 moved = 0.5 * (others - alpha).abs().sum(dim=1)
 other = others[moved.argmax()]
-print(f"{where}: {moved.max():.1%} of the weight lies elsewhere, the output differs by {(other @ V - alpha @ V).abs().max():.0e}")
-assert (other > -1e-12).all() and torch.allclose(other @ V, alpha @ V) and moved.max() > 0.001
+print(f"{where}: {moved.max():.1%} of the weight lies elsewhere, "
+      f"the output differs by {(other @ V - alpha @ V).abs().max():.0e}")
+assert ((other > -1e-12).all() and torch.allclose(other @ V, alpha @ V)
+        and moved.max() > 0.001)
 
 # %% [markdown]
 # Up to $d_v + 1$ tokens, the output generally determines the weights, so this doubt grows with the text.
@@ -689,17 +738,17 @@ assert (other > -1e-12).all() and torch.allclose(other @ V, alpha @ V) and moved
 
 # %%
 sentence = "Tom sold his car because it was {}."
-one, two = (torch.tensor([[*tokenizer.encode(sentence.format(last)), model.config.eos_id]]) for last in ("old", "new"))
-target_in = torch.tensor([[model.config.bos_id, *tokenizer.encode("Tom verkaufte sein Auto, weil es")]])
+begun = tokenizer.encode("Tom verkaufte sein Auto, weil es")
+one, two = (pad_source([tokenizer.encode(sentence.format(last))])
+            for last in ("old", "new"))
+target_in = torch.tensor([[model.config.bos_id, *begun]])
 alt, neu = (tokenizer.encode(word)[0] for word in ("alt", "neu"))
-@torch.inference_mode()
 def prefers_new(memory):
-    log_p = model.logits(model.decode(target_in, memory, model.source_mask(one)))[0, -1].log_softmax(-1)
-    return (log_p[neu] - log_p[alt]).item()
-
-with torch.inference_mode():
-    before, after = model.encode(one), model.encode(two)
-patched = [prefers_new(torch.where(torch.arange(one.size(1))[:, None] == p, after, before)) for p in range(one.size(1))]
+    logits = model.logits(model.decode(target_in, memory, None))[0, -1]
+    return (logits[neu] - logits[alt]).item()  # log p differ by the same
+before, after = model.encode(one), model.encode(two)
+places = torch.eye(one.size(1), dtype=torch.bool)[..., None]
+patched = [prefers_new(torch.where(p, after, before)) for p in places]
 low, high = prefers_new(before), prefers_new(after)
 recovered = [(value - low) / (high - low) for value in patched]
 print(f"log p(neu) - log p(alt): {low:.1f} for old, {high:.1f} for new")

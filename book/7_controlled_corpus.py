@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 7 A controlled corpus
 #
-# *The claims of the paper's Figures 3, 4 and 5 {cite}`vaswani2017attention`, measured in a language where we know what a
-# head should look at.*
+# *The claims of the paper's Figures 3, 4 and 5 {cite}`vaswani2017attention`, measured in a language where we know what
+# a head should look at.*
 #
-# In the [chapter before](7_attention_visualizations.ipynb) each figure was one sentence, and nobody could say where a head
-# *should* look. Now we make a case where this is known for thousands of sentences, train a small model that solves it, and
-# ask what is lost without each head. When you have read this chapter you can
+# In the [chapter before](7_attention_visualizations.ipynb) each figure was one sentence, and nobody could say where a
+# head *should* look. Now we make a case where this is known for thousands of sentences, train a small model that solves
+# it, and ask what is lost without each head. When you have read this chapter you can
 #
 # - build a corpus in which every sentence comes with its answer;
 # - measure how much a head looks at the right word, and choose the head fairly;
@@ -31,10 +31,10 @@ INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])
 # %% [markdown]
 # ## A language that comes with its answers
 #
-# A **controlled corpus** is made by rules. Ours is a grammar that writes English and German at the same time: ninety things
-# (thirty of each German gender), ten persons, clauses with *it* and *its*, verbs whose particle is far away, and German
-# clauses that end in their verb. For each sentence it says which noun the pronoun refers to, its **antecedent**, and which
-# other noun could be mistaken for it, the **distractor**.
+# A **controlled corpus** is made by rules. Ours is a grammar that writes English and German at the same time: ninety
+# things (thirty of each German gender), ten persons, clauses with *it* and *its*, verbs whose particle is far away, and
+# German clauses that end in their verb. For each sentence it says which noun the pronoun refers to, its **antecedent**,
+# and which other noun could be mistaken for it, the **distractor**.
 
 # %%
 test, training = sentences("test"), sentences("train")
@@ -46,7 +46,8 @@ def word_of(sentence, role):
 
 for number in (2002, 3000, 1002):
     print(*test[number].texts, sep="\n")
-    print("   ", *(f"{role}: {word_of(test[number], role)};" for role in ("pronoun", "antecedent", "distractor")))
+    print("   ", *(f"{role}: {word_of(test[number], role)};"
+                   for role in ("pronoun", "antecedent", "distractor")))
 
 # %% mystnb={"image": {"alt": "A sentence pair: The cup did not fit into a red skirt because it was too wide, above its German translation. A blue arc leads from it to the antecedent cup, a dashed orange arc from it to the distractor skirt, a line from it down to the German sie, which agrees with Tasse."}, "figure": {"caption": "What we know of a sentence. To write *sie* (and not *er*, for the masculine *Rock*), a model must find out that *it* is the cup.", "name": "fig-controlled-sentence"}} tags=["hide-input"]
 attention_pictures.controlled_sentence(test)
@@ -76,9 +77,9 @@ print(f"{len(training):,} training sentences, {len(with_pronoun):,} with a prono
 # %% [markdown]
 # ## The book's model on this language
 #
-# The model of the last chapter learned from real sentences and has never seen ours. We give it the German translation up
-# to the pronoun, let it choose among *er*, *sie* and *es*, and record where its encoder's *it* looks: at the antecedent,
-# and at the distractor beside it.
+# The model of the last chapter learned from real sentences and has never seen ours. We give it the German translation
+# up to the pronoun, let it choose among *er*, *sie* and *es*, and record where its encoder's *it* looks: at the
+# antecedent, and at the distractor beside it.
 
 # %% tags=["hide-cell"]
 model, tokenizer = load_model("model")
@@ -112,14 +113,17 @@ looks = {role: torch.stack([A[:, :, pieces_of(s, "pronoun"), pieces_of(s, role)]
 
 # %% tags=["nbval-ignore-output"]
 at = divmod(looks["antecedent"].argmax().item(), h)
-print(f"book/model: {right.double().mean():.0%} of {len(asked)} pronouns right, where a guess among three has 33%")
-print(f"layer {at[0] + 1}, head {at[1] + 1} looks most at the antecedent: {looks['antecedent'][at]:.2f}; "
+print(f"book/model: {right.double().mean():.0%} of {len(asked)} pronouns "
+      "right, where a guess among three has 33%")
+print(f"layer {at[0] + 1}, head {at[1] + 1} looks most at the antecedent: "
+      f"{looks['antecedent'][at]:.2f}; "
       f"at the distractor: {looks['distractor'][at]:.2f}")
 error = 1.96 * (right.double().var() / len(asked)).sqrt()
 always_es = sum(s.gender == "n" for s in asked) / len(asked)
-print(f"always es: {always_es:.0%}; 95 % interval: {right.double().mean() - error:.0%} to {right.double().mean() + error:.0%}")
-assert len(asked) == 160 and looks["antecedent"][at] > looks["antecedent"].median()
-assert right.double().mean() - error > 1 / 3 and right.double().mean() - error < always_es
+low, high = right.double().mean() - error, right.double().mean() + error
+print(f"always es: {always_es:.0%}; 95 % interval: {low:.0%} to {high:.0%}")
+assert looks["antecedent"][at] > looks["antecedent"].median()
+assert 1 / 3 < low < always_es
 
 # %% mystnb={"image": {"alt": "Scatter plot of the twelve encoder heads of the book's model: mean weight of it on the distractor across, on the antecedent up, with the diagonal where both are equal."}, "figure": {"caption": "The encoder heads of the book's model, mean over 160 sentences: how much *it* gives to the antecedent (up) and to the distractor (across). A head that knows what *it* means would lie far above the dashed diagonal.", "name": "fig-controlled-book-model"}} tags=["hide-input"]
 top = attention_pictures.controlled_book_model(looks)
@@ -127,16 +131,15 @@ assert top > 0
 
 # %% [markdown]
 # The model is no better than always writing *es*: the interval includes that share. The head that looks most at the
-# antecedent gives nearly as much, or more, to the noun that it should ignore. The head that the last
-# chapter found, which joins a determiner to its noun, does not help here. Our odd sentences may be unfair to this
+# antecedent gives nearly as much, or more, to the noun that it should ignore. Our odd sentences may be unfair to this
 # model, so let us train one on them.
 
 # %% [markdown]
 # ## A model that has learned it
 #
-# A small Transformer of the same design ($N = 2$, $h = 4$, $d_{\text{model}} = 64$) learns the corpus in some minutes on
-# one core. Attention differs from one training run to the next, so we train three, with three seeds. The command that the
-# cell prints does this, and writes the file that the cell reads.
+# A small Transformer of the same design ($N = 2$, $h = 4$, $d_{\text{model}} = 64$) learns the corpus in some minutes
+# on one core. Attention differs from one training run to the next, so we train three. The command that the cell prints
+# does this, and writes its file.
 
 # %%
 measured = read_result("results/figures_3_to_5.json")
@@ -144,14 +147,15 @@ measured = read_result("results/figures_3_to_5.json")
 print(measured["command"])
 print(f"{'pronouns right, mean of 3 seeds':34s} forced  greedy  sentences")
 for part, found in together["accuracy"].items():
-    print(f"{'held out: ' + part if part != 'seen' else 'nothing held out':34s} {found['forced']:.1%}   "
-          f"{found['greedy']:.1%}   {found['sentences']:,.0f}")
+    what = f"held out: {part}" if part != "seen" else "nothing held out"
+    print(f"{what:34s} {found['forced']:.1%}   {found['greedy']:.1%}   "
+          f"{found['sentences']:,.0f}")
     assert found["forced"] >= 0.95 and found["greedy"] >= 0.95
 
 # %% [markdown]
 # *Forced* is the choice after the right German words; *greedy* is the word at that place in the model's own
-# translation. All four parts are above 99 percent, new nouns in new pairs of clauses included. As far as this language
-# goes, the model knows what *it* refers to, so it is worth asking where it looks.
+# translation. All four parts are above 99 percent, new nouns in new pairs of clauses included. So the model knows what
+# *it* refers to in this language, and we can ask where it looks.
 
 # %% [markdown]
 # ## How much do the heads look at the right word?
@@ -172,8 +176,6 @@ LINKS, shares = attention_pictures.controlled_shares(together)
 assert max(shares[8]["seeds"]) > 0.9 and min(shares[8]["seeds"]) < 0.2 and min(shares[9]["seeds"]) > 0.5
 
 # %% [markdown]
-# We can read the figure in three groups.
-#
 # - **Figure 4's link, from a pronoun to its antecedent**, is there: in all three models one encoder head and one
 #   decoder head give most of their weight to the antecedent, and beside a distractor more to the right noun than to the
 #   other (0.64 and 0.25 in the encoder, 0.66 and 0.25 in the decoder, means of three; in the second model's encoder the
@@ -216,7 +218,8 @@ show(mcnemar)
 # %%
 JUDGED = ("pronoun to antecedent, encoder", "pronoun to antecedent, decoder",
           "verb to particle, encoder", "verb to particle, cross")
-removed = {link: [run["ablation"][f"best: {link}"] | {"share": run["shares"][link]["weight"]} for run in runs]
+removed = {link: [run["ablation"][f"best: {link}"]
+                  | {"share": run["shares"][link]["weight"]} for run in runs]
            for link in JUDGED}
 
 def p_value(p):
@@ -225,7 +228,8 @@ def p_value(p):
 print(f"{'the best head, removed':31s} seed  share  right before   after")
 for link, rows in removed.items():
     for seed, row in enumerate(rows, 1):
-        print(f"{link:31s} {seed:4d}   {row['share']:.2f}       {row['before']:6.1%}  {row['after']:6.1%}  {p_value(row['p'])}")
+        print(f"{link:31s} {seed:4d}   {row['share']:.2f}       "
+              f"{row['before']:6.1%}  {row['after']:6.1%}  {p_value(row['p'])}")
 
 # %% mystnb={"image": {"alt": "Dumbbell chart with twelve rows, four links in three models. For each, a hollow mark for the answers right with all heads, near 100 percent, joined to a filled mark for those right without the best head, and a cross for those right without another head. In six rows the filled mark lies far to the left, between 64 and 81 percent; the crosses stay above 95."}, "figure": {"caption": "Right answers with all heads (hollow), without the best head for a link (filled), and without another head of the same attention (cross, a mean).", "name": "fig-controlled-removed"}} tags=["hide-input", "row-F3"]
 attention_pictures.controlled_removed(removed)
@@ -256,14 +260,15 @@ assert min(row["other heads, mean"] for rows in removed.values() for row in rows
 # **Some heads with a large share can be removed alone without consequence.** In the first model a decoder head gives
 # more than half of its weight to the antecedent at the very place where the pronoun is predicted; in the second, an
 # encoder head gives more than half of the verb's to its particle. We remove them, and all answers but a few stay right.
-# As pictures, they are as good as the others. The converse happens too: in the second model a head with next to no
+# The converse happens too: in the second model a head with next to no
 # weight on the antecedent is needed for one pronoun in six.
 
 # %% [markdown]
 # ## A minimal pair shows what the head does
 #
 # Is the encoder's head one for *anaphora*, then? Take two sentences with held-out nouns in a held-out pair of clauses.
-# What is too *wide* does not go in; what is too *narrow* does not let it in. One word changes, and *it* is the other noun.
+# What is too *wide* does not go in; what is too *narrow* does not let it in. One word changes, and *it* is the other
+# noun.
 
 # %% mystnb={"image": {"alt": "Two heat maps on white side by side, for the sentences about a wheel that does not fit into a bucket because it is too wide, or too narrow. Eight rows for the encoder's heads, a column for each word; wheel and bucket are marked. In both maps row 2.2 has all its weight on wheel; row 1.1 has it on wide in the first map and on bucket in the second."}, "figure": {"caption": "Where *it* looks in the first seed's model, all heads of the encoder (layer.head). The two sentences differ in one word.", "name": "fig-controlled-wheel"}} tags=["hide-input", "row-F4"]
 attention_pictures.controlled_wheel(runs)
@@ -275,10 +280,12 @@ for run in runs:
     layer, head = run["shares"]["pronoun to antecedent, encoder"]["best"]
     for found in run["example"].values():
         A_row = found["it"][layer][head]
-        print(f"seed {run['seed']}, head {layer + 1}.{head + 1}: wheel {A_row[1]:.2f}, bucket {A_row[7]:.2f};  "
+        print(f"seed {run['seed']}, head {layer + 1}.{head + 1}: "
+              f"wheel {A_row[1]:.2f}, bucket {A_row[7]:.2f};  "
               f"{found['translation'].split(' , ')[1]}")
         assert A_row[1] > 0.99 and A_row[7] < 0.01
-    assert [found["translation"].split()[9] for found in run["example"].values()] == ["es", "er"]
+    outputs = [found["translation"] for found in run["example"].values()]
+    assert [output.split()[9] for output in outputs] == ["es", "er"]
 
 # %% [markdown]
 # Both translations are right, since *Rad* (wheel) is neuter, *es*, and *Eimer* (bucket) is masculine, *er*. Yet in all
@@ -287,13 +294,16 @@ for run in runs:
 # difference. So we split the sentences, and choose the best head for each half separately.
 
 # %%
-print("the antecedent is the first or second thing: best head of the encoder, removed")
+print("the antecedent is the first or second thing: "
+      "best head of the encoder, removed")
 for place in ("first", "second"):
     for run in runs:
         found = run["places"][place]
         layer, head = found["best"]
-        print(f"{place:6s}  seed {run['seed']}, head {layer + 1}.{head + 1}: {found['weight beside a rival']:.2f} on its noun;  "
-              f"right {found['before']:6.1%} -> {found['after']:6.1%}  {p_value(found['p'])}")
+        print(f"{place:6s}  seed {run['seed']}, head {layer + 1}.{head + 1}: "
+              f"{found['weight beside a rival']:.2f} on its noun;  "
+              f"right {found['before']:6.1%} -> {found['after']:6.1%}  "
+              f"{p_value(found['p'])}")
 
 # %% tags=["hide-cell"]
 halves = {place: [run["places"][place] for run in runs] for place in ("first", "second")}
@@ -311,17 +321,21 @@ assert all(row["weight beside a rival"] < 0.75 for row in halves["second"])
 # where that is the antecedent, and less than 0.1 percent to the antecedent where that is the second; without it three
 # pronouns in ten or more go wrong where that was the answer, while at least 98 percent stay right in the other
 # sentences. For the other quarter no head is as sharp, and only in the first model does removing the best one do harm.
-# How the other two models find the second noun remains open; several heads may share the work.
+# How the other two models find the second noun remains open ({ref}`ex-viz-second`).
 #
 # Can other heads replace the one that implements the default? We remove it together with the decoder's best head for
 # the antecedent.
 
 # %%
-both = [run["ablation"]["encoder's and decoder's best"]["pronoun"] for run in runs]
-for name, scores in (("the encoder's best", [row["after"] for row in removed[JUDGED[0]]]),
-                     ("the decoder's best", [row["after"] for row in removed[JUDGED[1]]]), ("both", both)):
-    print(f"pronouns right without {name:19s}", " ".join(f"{score:.1%}" for score in scores))
-assert all(score < row["after"] - 0.05 for score, row in zip(both, removed[JUDGED[0]]))
+both = [run["ablation"]["encoder's and decoder's best"]["pronoun"]
+        for run in runs]
+encoder, decoder = ([row["after"] for row in removed[link]]
+                    for link in JUDGED[:2])
+for name, scores in (("the encoder's best", encoder),
+                     ("the decoder's best", decoder), ("both", both)):
+    print(f"pronouns right without {name:19s}",
+          " ".join(f"{score:.1%}" for score in scores))
+assert all(score < alone - 0.05 for score, alone in zip(both, encoder))
 
 # %% tags=["hide-cell"]
 for k in range(3):  # one, two, three encoder heads that look most at the antecedent, beside four draws of as many others
@@ -332,21 +346,18 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 
 # %% [markdown]
 # Removed alone, the decoder's head costs 0, 2.5 and 7 points. After the encoder's it costs another 7, 29 and 29, since
-# it can take over part of that work, and removing one head at a time hides this. More heads of the encoder add little
-# (the folded cell).
+# it can take over part of that work, and removing one head at a time hides this.
 
 # %% [markdown]
 # ## What this shows, and where it ends
 #
-# Here the question has a right answer, the sentences are many, the distractor is known, and the loss is counted on the
-# very words that should suffer. In this setting heads do link a verb with the distant word that completes it
+# In this setting heads do link a verb with the distant word that completes it
 # (Figure 3), and *it* with a noun that is mostly its antecedent (Figure 4); a head that follows an article to its noun
 # in the encoder (Figure 5) is sharp in one of three models. The caption's caution is right as well: "apparently
 # involved in anaphora resolution" is what one sees, and what the head does is less.
 #
 # How often such heads occur in models of natural language is another question. Our grammar has some five hundred words
-# and one way to say a thing, and its first things are easy to find. Our encoder has 8 heads where the paper's has 48,
-# and the less a model has to spare, the more one head matters.
+# and one way to say a thing, its first things are easy to find, and our encoder has 8 heads where the paper's has 48.
 #
 # :::{dropdown} Where this is
 # Code: `controlled_corpus.py`, `attention_shares.py` and `knock_out.py` in `book/lab/experiments/figures_3_to_5/`;
@@ -356,7 +367,7 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 # :::
 
 # %% [markdown]
-# ## Exercise
+# ## Exercises
 #
 # ```{exercise} Lost and won
 # :label: ex-viz-mcnemar
@@ -375,8 +386,28 @@ for k in range(3):  # one, two, three encoder heads that look most at the antece
 # ```{solution} ex-viz-mcnemar
 # :class: dropdown
 #
-# $2 \cdot (1 + 14 + 91) / 2^{14} = 212 / 16384 = 0.013$: hardly chance. With 105 and 95, $p$ is about one half: among 200
-# throws, a difference of 10 is common. The change in accuracy is the same, so accuracies alone cannot tell.
+# $2 \cdot (1 + 14 + 91) / 2^{14} = 212 / 16384 = 0.013$: hardly chance. With 105 and 95, $p$ is about one half: among
+# 200 throws, a difference of 10 is common. The change in accuracy is the same, so accuracies alone cannot tell.
+# ```
+#
+# ```{exercise} The other quarter
+# :label: ex-viz-second
+#
+# Where the antecedent is the second thing, the models are right too. Plan an experiment that shows where they get it
+# from. What is the control?
+# ```
+#
+# ```{admonition} Hint
+# :class: dropdown, tip
+#
+# *wide* and *narrow* differ in one word. What did the [chapter before](7_attention_visualizations.ipynb) exchange?
+# ```
+#
+# ```{solution} ex-viz-second
+# :class: dropdown
+#
+# Patch one encoder vector at a time from *narrow* into *wide* and see which carries *er* over; then remove the heads
+# that write into it, in pairs. The control patches a word on which nothing depends. The answer is open.
 # ```
 
 # %% tags=["hide-cell"]

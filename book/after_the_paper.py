@@ -97,8 +97,7 @@ class OneStack(nn.Module):
     def forward(self, tokens, mask=None):
         x = self.embedding(tokens) + self.positions(tokens.size(1))
         return self.embedding.logits(self.encoder(x, mask))
-
-SMALL = ModelConfig(vocab_size=len(WORDS), N=2, d_model=32, d_ff=64, h=2, p_drop=0.0)
+SMALL = ModelConfig(len(WORDS), N=2, d_model=32, d_ff=64, h=2, p_drop=0.0)
 print(f"{sum(p.numel() for p in OneStack(SMALL).parameters()):,} parameters")
 
 # %% [markdown]
@@ -113,7 +112,8 @@ def draws(rows, n=64):
 def descent(steps, peak=0.01):
     return lambda step: peak * min(1, step / 20) * (1 - (step - 1) / steps)
 
-print("batch", tuple(next(draws(train)).shape), " rates of steps 1, 20, 150:", *(f"{descent(150)(s):.4f}" for s in (1, 20, 150)))
+print("batch", tuple(next(draws(train)).shape), " rates of steps 1, 20, 150:",
+      *(f"{descent(150)(s):.4f}" for s in (1, 20, 150)))
 
 # %% [markdown]
 # ## Encoder-only: fill in the hidden word
@@ -138,35 +138,43 @@ def hide(rows, places):
 def masked_loss(model, rows, mask=None):
     places, each = torch.randint(1, 9, (len(rows),)), torch.arange(len(rows))
     scores = model(hide(rows, places), mask)[each, places]
-    return F.cross_entropy(scores, rows[each, places], reduction="sum"), len(rows)
-
+    loss = F.cross_entropy(scores, rows[each, places], reduction="sum")
+    return loss, len(rows)
 torch.manual_seed(0)
-print(words(hide(test[:1], [ANIMAL])[0]), " loss before training: {:.2f} nats of {} words".format(*masked_loss(OneStack(SMALL), test[:1])))
+loss, n = masked_loss(OneStack(SMALL), test[:1])
+print(words(hide(test[:1], [ANIMAL])[0]),
+      f" loss before training: {loss:.2f} nats of {n} words")
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def share_found(model, place, mask=None):
-    guess = model(hide(test, torch.full((len(test),), place)), mask)[:, place].argmax(dim=-1)
+    hidden = hide(test, torch.full((len(test),), place))
+    guess = model(hidden, mask)[:, place].argmax(dim=-1)
     return (guess == test[:, place]).float().mean().item()
 
-print("share of animals found before training:", share_found(OneStack(SMALL), ANIMAL))
+print("share of animals found before training:",
+      share_found(OneStack(SMALL), ANIMAL))
 assert share_found(OneStack(SMALL), ANIMAL) < 0.5
 
 # %% tags=["row-S12", "nbval-ignore-output"]
-models, found, masks = {}, {}, {"sees both sides": None, "sees the left": causal_mask(10)}
-places = {"adjective": ADJECTIVE, "animal": ANIMAL, "food": FOOD, "place": PLACE}
+models, found = {}, {}
+masks = {"sees both sides": None, "sees the left": causal_mask(10)}
+places = dict(adjective=ADJECTIVE, animal=ANIMAL, food=FOOD, place=PLACE)
 for name, mask in masks.items():
     torch.manual_seed(0)
-    models[name] = OneStack(SMALL)
-    fit(models[name], draws(train), 150, descent(150), partial(masked_loss, mask=mask))
-    found[name] = [share_found(models[name], place, mask) for place in places.values()]
-    print(f"{name:16}", {kind: round(share, 2) for kind, share in zip(places, found[name])})
-full, (both_sides, left) = models["sees both sides"], found.values()
-assert both_sides[1] > 0.95 and both_sides[2] > 0.95 and left[1] < 0.35 < 0.95 < left[2]
-assert both_sides[0] < 0.5 and both_sides[3] < 0.5
+    model = models[name] = OneStack(SMALL)
+    loss_of = partial(masked_loss, mask=mask)
+    fit(model, draws(train), 150, descent(150), loss_of)
+    found[name] = {kind: round(share_found(model, place, mask), 2)
+                   for kind, place in places.items()}
+    print(f"{name:16}", found[name])
+full, (both, left) = models["sees both sides"], found.values()
+assert both["animal"] > 0.95 and both["food"] > 0.95
+assert left["animal"] < 0.35 < 0.95 < left["food"]
+assert both["adjective"] < 0.5 and both["place"] < 0.5
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bars of the share of hidden words that are found, for adjective, animal, food and place, with chance levels as black marks. The model that sees both sides finds about a quarter of the adjectives and places, which is chance, and all animals and foods. The model that sees the left finds all foods, but of the animals about one in eight, which is chance."}, "figure": {"caption": "Share of 1,000 hidden words that each model finds. Black: chance.", "name": "fig-ap-found"}}
-later_pictures.ap_found(found, places)
+later_pictures.ap_found({name: [*row.values()] for name, row in found.items()}, places)
 
 # %% [markdown]
 # The **food** comes after the animal, and both models find it in more than 95 % of the sentences. The **animal** is
@@ -205,18 +213,19 @@ assert_close(moved_causal[:, :PLACE], torch.zeros_like(moved_causal[:, :PLACE]))
 
 # %%
 def next_word_loss(model, rows, mask="causal"):
-    """The logits at each place against the word after it: summed nats, and how many words."""
+    """Logits against the word after each place: summed nats, and how many."""
     mask = causal_mask(rows.size(1) - 1) if mask == "causal" else mask
-    scores = model(rows[:, :-1], mask).transpose(1, 2)
-    return F.cross_entropy(scores, rows[:, 1:], reduction="sum"), rows[:, 1:].numel()
+    scores, target = model(rows[:, :-1], mask).transpose(1, 2), rows[:, 1:]
+    return F.cross_entropy(scores, target, reduction="sum"), target.numel()
 
 def train_language_model(mask="causal", steps=300):
     torch.manual_seed(0)
     model = OneStack(SMALL)
-    fit(model, draws(train), steps, descent(steps), partial(next_word_loss, mask=mask))
+    fit(model, draws(train), steps, descent(steps),
+        partial(next_word_loss, mask=mask))
     return model
-
-print("untrained: {:.0f} nats, {} words".format(*next_word_loss(OneStack(SMALL), test[:1])))
+loss, n = next_word_loss(OneStack(SMALL), test[:1])
+print(f"untrained: {loss:.0f} nats, {n} words")
 
 # %%
 gpt, floor = train_language_model(), (2 * math.log(4) + math.log(8)) / 9
@@ -245,10 +254,13 @@ later_pictures.ap_by_word(by_word)
 def sample(model, prompt="", n=1, temperature=1.0, seed=0, length=9):
     """n continuations of a prompt, drawn word by word."""
     generator = torch.Generator().manual_seed(seed)
-    rows = torch.tensor([[BOS_ID, *(ID.get(word, UNK_ID) for word in prompt.split())]] * n)
+    ids = [ID.get(word, UNK_ID) for word in prompt.split()]
+    rows = torch.tensor([[BOS_ID, *ids]] * n)
     while rows.size(1) < length:
         logits = model(rows, causal_mask(rows.size(1)))[:, -1] / temperature
-        rows = torch.cat([rows, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
+        p = logits.softmax(dim=-1)
+        drawn = torch.multinomial(p, 1, generator=generator)
+        rows = torch.cat([rows, drawn], dim=1)
     return rows
 
 print("the hungry bear ->", words(sample(gpt, "the hungry bear")[0, 4:7]))
@@ -306,12 +318,16 @@ sources = pad_source([[number[word] for word in english.split()] for english, _ 
 
 # %% tags=["nbval-ignore-output", "row-S14"]
 torch.manual_seed(2)
-translator, draw = Transformer(ModelConfig(len(vocabulary), N=1, d_model=32, d_ff=64, h=2, p_drop=0.0)), random.Random(2)
+tiny = ModelConfig(len(vocabulary), N=1, d_model=32, d_ff=64, h=2, p_drop=0.0)
+translator, draw = Transformer(tiny), random.Random(2)
 batches = (make_batch(draw.sample(coded, 32)) for _ in itertools.count())
-fit(translator, batches, 300, partial(noam_learning_rate, d_model=32, warmup_steps=60, factor=0.5), partial(summed_loss, eps_ls=0.0))
-written = [" ".join(vocabulary[i] for i in ids) for ids in greedy_search(translator, sources)]
+rate = partial(noam_learning_rate, d_model=32, warmup_steps=60, factor=0.5)
+fit(translator, batches, 300, rate, partial(summed_loss, eps_ls=0.0))
+written = [" ".join(vocabulary[i] for i in ids)
+           for ids in greedy_search(translator, sources)]
 right = sum(ours == french for ours, (_, french) in zip(written, testing))
-print(f"{right} of {len(testing)} sentences entirely right, every phrase in them unseen")
+print(f"{right} of {len(testing)} sentences entirely right, "
+      "every phrase in them unseen")
 print(testing[0][0], "->", written[0])
 assert right > 80
 
@@ -362,17 +378,19 @@ def told(draw):
 
 # %%
 def questions(animals):
-    return [f"where is the {animal} ? {'land' if animal in LAND else 'sea'}" for animal in animals]
+    return [f"where is the {animal} ? {'land' if animal in LAND else 'sea'}"
+            for animal in animals]
 
 def answer_loss(model, rows):
     """Nats of the answer and the end mark; the question itself is given."""
     logits = model(rows[:, :-1], causal_mask(rows.size(1) - 1))[:, -2:]
-    return F.cross_entropy(logits.transpose(1, 2), rows[:, -2:], reduction="sum"), rows[:, -2:].numel()
-
+    scores, target = logits.transpose(1, 2), rows[:, -2:]
+    return F.cross_entropy(scores, target, reduction="sum"), target.numel()
 draw = random.Random(0)
 sentences = [told(draw) for _ in range(2000)]
 plain = encoded(sentences)
-labelled, asked = encoded(questions(LAND[:3] + SEA[:3])), encoded(questions(LAND[3:] + SEA[3:]))
+labelled = encoded(questions(LAND[:3] + SEA[:3]))
+asked = encoded(questions(LAND[3:] + SEA[3:]))
 print(sentences[0], "|", questions(["horse"])[0])
 
 # %% [markdown]
@@ -386,14 +404,15 @@ class LoRA(nn.Module):
     def __init__(self, linear, rank):
         super().__init__()
         self.linear = linear
-        self.A = nn.Parameter(torch.randn(linear.in_features, rank) / math.sqrt(linear.in_features))
-        self.B = nn.Parameter(torch.zeros(rank, linear.out_features))
+        n_in, n_out = linear.in_features, linear.out_features
+        self.A = nn.Parameter(torch.randn(n_in, rank) / math.sqrt(n_in))
+        self.B = nn.Parameter(torch.zeros(rank, n_out))
 
     def forward(self, x):
         return self.linear(x) + x @ self.A @ self.B
-
 d, r = 4096, 8
-print(f"one matrix of {d} x {d}: {d * d:,} weights, LoRA of rank {r}: {2 * d * r:,}, a {d * d // (2 * d * r)}th")
+print(f"one matrix of {d} x {d}: {d * d:,} weights, LoRA of rank {r}: "
+      f"{2 * d * r:,}, a {d * d // (2 * d * r)}th")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Drawing of LoRA. On the left x enters. Above, a large grey square W, frozen. Below, a tall thin orange rectangle A followed by a flat wide orange rectangle B, trained. Both paths meet in a plus sign and give y."}, "figure": {"caption": "LoRA: the frozen matrix, and beside it two thin ones that are trained.", "name": "fig-ap-lora"}}
 later_pictures.ap_lora()
@@ -402,37 +421,45 @@ later_pictures.ap_lora()
 def with_lora(model, rank=2):
     model = copy.deepcopy(model).requires_grad_(False)
     for layer in model.encoder.layers:
-        for block, matrices in ((layer.self_attention, ("W_Q", "W_K", "W_V", "W_O")), (layer.feed_forward, ("W_1", "W_2"))):
+        for block, matrices in (
+                (layer.self_attention, ("W_Q", "W_K", "W_V", "W_O")),
+                (layer.feed_forward, ("W_1", "W_2"))):
             for name in matrices:
                 setattr(block, name, LoRA(getattr(block, name), rank))
     return model
 
 adapted = with_lora(OneStack(SMALL))
-print("LoRA's names:", *list(dict(adapted.encoder.layers[0].self_attention.named_parameters()))[:3])
+attention = adapted.encoder.layers[0].self_attention
+print("LoRA's names:", *list(dict(attention.named_parameters()))[:3])
 
 # %%
 torch.manual_seed(0)
 config = SMALL.replace(vocab_size=len(LEXICON))
 pretrained = OneStack(config)
 fit(pretrained, draws(plain), 200, descent(200), next_word_loss)
-tuned = {"from scratch": (OneStack(config), 0.003), "fine-tuned": (copy.deepcopy(pretrained), 0.003),
+tuned = {"from scratch": (OneStack(config), 0.003),
+         "fine-tuned": (copy.deepcopy(pretrained), 0.003),
          "LoRA, rank 2": (with_lora(pretrained), 0.01)}
 for name, (model, _) in tuned.items():
-    print(f"{name:13} trains {sum(p.numel() for p in model.parameters() if p.requires_grad):6,} parameters")
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    print(f"{name:13} trains {trained:6,} parameters")
 
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def share_right(model, rows):
-    guess = model(rows[:, :-1], causal_mask(rows.size(1) - 1))[:, -2].argmax(dim=-1)
+    mask = causal_mask(rows.size(1) - 1)
+    guess = model(rows[:, :-1], mask)[:, -2].argmax(dim=-1)
     return (guess == rows[:, -2]).float().mean().item()
 
 scores = {}
 for name, (model, peak) in tuned.items():
     fit(model, itertools.repeat(labelled), 100, descent(100, peak), answer_loss)
     scores[name] = share_right(model, labelled), share_right(model, asked)
-    print(f"{name:13} right about the 6 animals: {scores[name][0]:.2f}, about the 18 others: {scores[name][1]:.2f}")
+    print(f"{name:13} right about the 6 animals: {scores[name][0]:.2f}, "
+          f"about the 18 others: {scores[name][1]:.2f}")
 assert all(known == 1 for known, _ in scores.values())
-assert scores["from scratch"][1] <= 0.7 and scores["fine-tuned"][1] > 0.9 and scores["LoRA, rank 2"][1] > 0.8
+assert (scores["from scratch"][1] <= 0.7 and scores["fine-tuned"][1] > 0.9
+        and scores["LoRA, rank 2"][1] > 0.8)
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Bars for three models. From scratch: all six labelled animals right, half of the 18 others. Fine-tuned: all of both. LoRA of rank 2: all of both, too. A black line marks one half."}, "figure": {"caption": "Share of right answers after fine-tuning on six questions. Black: chance.", "name": "fig-ap-tuned"}}
 later_pictures.ap_tuned(scores)
@@ -467,11 +494,13 @@ later_pictures.ap_rlhf()
 
 # %% tags=["nbval-ignore-output"]
 with torch.no_grad():
-    prompt = torch.tensor([[BOS_ID, *map(ID.get, ("the", "old", "bear", "eats", "honey", "near", "the"))]])
+    begun = ["the", "old", "bear", "eats", "honey", "near", "the"]
+    prompt = torch.tensor([[BOS_ID, *map(ID.get, begun)]])
     log_p = gpt(prompt, causal_mask(8))[0, -1].log_softmax(dim=-1)
 at, reward = [ID[place] for place in PLACES], torch.zeros(len(WORDS))
 reward[ID["lake"]], reward[ID["river"]] = 1.0, 0.5
-tilted = {beta: (log_p + reward / beta).softmax(dim=-1) for beta in (1e9, 1, 0.2)}
+tilted = {beta: (log_p + reward / beta).softmax(dim=-1)
+          for beta in (1e9, 1, 0.2)}
 print(f"{'beta':>6}", *(f"{place:>6}" for place in PLACES))
 for beta, p in tilted.items():
     print(f"{beta:6.1g}", *(f"{p[i]:6.2f}" for i in at))
@@ -537,15 +566,19 @@ later_pictures.ap_layers()
 
 # %%
 def n_weights(N, d, d_ff, V, n_positions, matrices=2):
-    """Weight matrices of one stack and its embedding; norms and biases are left out."""
+    """Matrices of one stack and its embedding, without norms and biases."""
     return N * (4 * d * d + matrices * d * d_ff) + (V + n_positions) * d
 
-printed = {"BERT base": 110e6, "BERT large": 340e6, "GPT-2": 1542e6, "GPT-3": 175e9, "LLaMA-7B": 6.7e9}
-counted = {"BERT base": n_weights(12, 768, 3072, 30522, 512), "BERT large": n_weights(24, 1024, 4096, 30522, 512),
-           "GPT-2": n_weights(48, 1600, 6400, 50257, 1024), "GPT-3": n_weights(96, 12288, 49152, 50257, 2048),
-           "LLaMA-7B": n_weights(32, 4096, 11008, 2 * 32000, 0, matrices=3)}  # its two embeddings are separate
-for name in printed:
-    print(f"{name:10} counted here {counted[name] / 1e6:>9,.0f} M    printed in the paper {printed[name] / 1e6:>9,.0f} M")
+printed = {"BERT base": 110e6, "BERT large": 340e6, "GPT-2": 1542e6,
+           "GPT-3": 175e9, "LLaMA-7B": 6.7e9}
+counted = {"BERT base": n_weights(12, 768, 3072, 30522, 512),
+           "BERT large": n_weights(24, 1024, 4096, 30522, 512),
+           "GPT-2": n_weights(48, 1600, 6400, 50257, 1024),
+           "GPT-3": n_weights(96, 12288, 49152, 50257, 2048),
+           "LLaMA-7B": n_weights(32, 4096, 11008, 2 * 32000, 0, matrices=3)}
+for name in printed:  # LLaMA has two embeddings
+    print(f"{name:10} counted here {counted[name] / 1e6:>9,.0f} M    "
+          f"printed in the paper {printed[name] / 1e6:>9,.0f} M")
     assert abs(counted[name] / printed[name] - 1) < 0.03
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Timeline from 2017 to 2025, time running down, in five columns. Encoder-only: BERT 2018 to ViT 2020. Decoder-only: GPT-1 2018, GPT-2 2019, GPT-3 2020, PaLM and Flamingo 2022, LLaMA 2023, Mixtral, Llama 3 and DeepSeek-V3 2024, Qwen3, Kimi K2 and Qwen3-Next 2025. Encoder-decoder: the paper 2017, Marian 2018, T5 2019. Parts: sparse experts 2017, relative positions and pre-norm 2018, RMSNorm and one key head 2019, SwiGLU and QK norm 2020, rotary and ALiBi 2021, FlashAttention 2022, grouped heads, RoPE scaling and Mamba 2023, latent attention 2024. Training: parallel decoding and AdamW 2017, scaling laws 2020, LoRA and instruction tuning 2021, InstructGPT, Chinchilla and speculative decoding 2022, DPO 2023, WSD and Muon 2024, DeepSeek-R1 2025."}, "figure": {"caption": "The paper among its neighbours, by month of first publication.", "name": "fig-ap-timeline"}}
@@ -581,7 +614,9 @@ torch.manual_seed(0)
 q, k = 50 * torch.randn(2, 100, 64)
 for name, norm in (("as they are", lambda x: x), ("with QK norm", rms_norm)):
     scores_ = norm(q) @ norm(k).T / math.sqrt(64)
-    print(f"{name:12}  largest score {scores_.max():8.1f}, largest weight, mean over queries {scores_.softmax(dim=-1).amax(dim=-1).mean():.2f}")
+    largest = scores_.softmax(dim=-1).amax(dim=-1).mean()
+    print(f"{name:12}  largest score {scores_.max():8.1f}, "
+          f"largest weight, mean over queries {largest:.2f}")
 
 # %% tags=["hide-cell"]
 x, gain = torch.randn(2, 5, 32, dtype=torch.float64), torch.rand(32, dtype=torch.float64)
@@ -632,16 +667,18 @@ assert math.ceil(2 / 3 * 4 * 4096 / 256) * 256 == 11008
 
 # %%
 def rotate(x, start=0, base=10_000.0, scale=1.0):
-    """Turn each pair of columns of row m by scale (start + m) / base^(2i / d)."""
+    """Turn pair i of columns in row m by scale (start + m) / base^(2i / d)."""
     n, d = x.shape
     position = scale * (start + torch.arange(n, dtype=x.dtype)[:, None])
     angle = position / base ** (torch.arange(0, d, 2, dtype=x.dtype) / d)
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
+    turned = pairs * torch.polar(torch.ones_like(angle), angle)
+    return torch.view_as_real(turned).flatten(-2)
 
 q, k = torch.randn(2, 7, 8, dtype=torch.float64)
 moved = rotate(q, 1000) @ rotate(k, 1000).T
-print("scores 1,000 places on are the same:", torch.allclose(moved, rotate(q) @ rotate(k).T))
+same = torch.allclose(moved, rotate(q) @ rotate(k).T)
+print("scores 1,000 places on are the same:", same)
 
 # %% [markdown]
 # **ALiBi** {cite}`press2022train` adds nothing to the embeddings and lowers the score by the distance. Head $1,
@@ -746,10 +783,11 @@ def scan(a, b, c, x):
 def as_matrix(a, b, c):
     log_a = a.log().cumsum(dim=0)
     return (c @ b.T) * (log_a[:, None] - log_a).exp().tril()
-
 torch.manual_seed(0)
-a, b, c, x = 0.6 + 0.39 * torch.rand(24), torch.rand(24, 4), torch.rand(24, 4), torch.randn(24)
-print("token by token equals one matrix product:", torch.allclose(scan(a, b, c, x), as_matrix(a, b, c) @ x, atol=1e-5))
+a, x = 0.6 + 0.39 * torch.rand(24), torch.randn(24)
+b, c = torch.rand(2, 24, 4)
+same = torch.allclose(scan(a, b, c, x), as_matrix(a, b, c) @ x, atol=1e-5)
+print("token by token equals one matrix product:", same)
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two 24 by 24 heat maps with colour bars, both lower triangles. Left, a state-space layer: bright near the diagonal and fading to the left, faster after small values of a. Right, causal softmax attention of the same queries and keys: each row is spread almost evenly over the past."}, "figure": {"caption": "The same $c$ and $b$ as a state-space layer with decay, and as queries and keys of causal softmax attention.", "name": "fig-ap-ssm"}}
 later_pictures.ap_ssm(a, as_matrix, b, c)
@@ -777,16 +815,17 @@ class TopOneExperts(nn.Module):
     def __init__(self, d_model, d_ff, n_experts):
         super().__init__()
         self.router = nn.Linear(d_model, n_experts, bias=False)
-        self.experts = nn.ModuleList(PositionwiseFeedForward(d_model, d_ff) for _ in range(n_experts))
-
+        self.experts = nn.ModuleList(PositionwiseFeedForward(d_model, d_ff)
+                                     for _ in range(n_experts))
     def forward(self, x):
         p, choice = self.router(x).softmax(dim=-1).max(dim=-1)
         y = torch.zeros_like(x)
         for e, expert in enumerate(self.experts):
             y[choice == e] = p[choice == e, None] * expert(x[choice == e])
         return y
-
-print("parameters with 1 and 8 experts:", *(sum(p.numel() for p in TopOneExperts(32, 128, E).parameters()) for E in (1, 8)))
+few, many = (TopOneExperts(32, 128, E).parameters() for E in (1, 8))
+print("parameters with 1 and 8 experts:",
+      sum(p.numel() for p in few), sum(p.numel() for p in many))
 
 # %% tags=["hide-cell"]
 torch.manual_seed(0)

@@ -39,7 +39,8 @@ ClaimsTable(claims)
 # %%
 counted = tallies(claims)
 for kind, verdicts in counted.items():
-    print(f"{kind:15}", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()))
+    print(f"{kind:15}",
+          ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()))
 
 # %% mystnb={"image": {"alt": "Three stacked horizontal bars. Arithmetic: 3 hold, 2 do not. Theorems: 6 hold and 3 cannot be told. Trained models: 7 hold, 9 do not hold and 8 cannot be told."}, "figure": {"caption": "The three tallies: claims and choices by what they rest on.", "name": "fig-claims-tallies"}} tags=["hide-input"]
 variations_pictures.claims_tallies(counted)
@@ -97,12 +98,12 @@ assert Counter(claim.role for claim in claims)["claim"] >= 20
 # %%
 def made_up(low, high):
     sign, mean = 1 if low > 0 else -1 if high < 0 else 0, (low + high) / 2
-    difference = {"low": low, "mean": mean, "high": high, "seeds": [mean] * 3, "sign": sign}
-    return {"table_3": {"summary": [{"id": "A1", "bleu_difference": difference}]}}
+    made = dict(low=low, mean=mean, high=high, seeds=[mean] * 3, sign=sign)
+    return {"table_3": {"summary": [{"id": "A1", "bleu_difference": made}]}}
 
 cases = [(-2, -1.1), (-2, 1), (-0.5, 0.5), (-0.9, -0.2), (1.1, 2)]
-judged = [[rule(made_up(*case))[0] for rule in (worse("A1", measure="bleu"), nearly_the_same("A1", "bleu"))]
-          for case in cases]
+rules = worse("A1", measure="bleu"), nearly_the_same("A1", "bleu")
+judged = [[rule(made_up(*case))[0] for rule in rules] for case in cases]
 for case, (is_worse, is_near) in zip(cases, judged):
     print(f"{case!s:14} worse: {is_worse:15} nearly the same: {is_near}")
 
@@ -135,18 +136,22 @@ assert {"table_1", "table_3", "parsing", "figures_3_to_5"} <= set(results)
 
 # %%
 summary = {row["id"]: row for row in results["table_3"]["summary"]}
-without_a_row = [row for row in summary.values() if row["group"] == "claims" or row["id"] == "averaged"]
+without_a_row = [row for row in summary.values()
+                 if row["group"] == "claims" or row["id"] == "averaged"]
 
 def percent(difference):
-    """The mean and the ends of a difference of logarithms, in percent of the perplexity."""
-    return [100 * math.expm1(difference[key]) for key in ("mean", "low", "high")]
+    """Mean and ends of a difference of logarithms, in percent of perplexity."""
+    return [100 * math.expm1(difference[key])
+            for key in ("mean", "low", "high")]
 
 print(f"{'':21}compared with   perplexity, more (%)      corrected p")
 for row in without_a_row:
-    (mean, low, high), p = percent(row["log_ppl_difference"]), p_of[row["id"], "ppl", False]
-    print(f"{row['id']:21}{row['against']:14}{mean:+7.1f} ({low:+.1f} to {high:+.1f})".ljust(62) + f"{p:6.3f}")
+    mean, low, high = percent(row["log_ppl_difference"])
+    p = p_of[row["id"], "ppl", False]
+    found = f"{mean:+7.1f} ({low:+.1f} to {high:+.1f})"
+    print(f"{row['id']:21}{row['against']:14}{found:27}{p:6.3f}")
 
-# %% mystnb={"image": {"alt": "Eight horizontal intervals of a difference in perplexity, in percent, around a vertical line at zero. Unscaled-A1 lies far to the right at 207, unscaled at 78 and no-warm-up at 52; pre-norm lies at minus 30; no-positions, short, short-learned and averaged lie close to the left of zero. Only the dot of short is hollow."}, "figure": {"caption": "Perplexity against that of what each is compared with, in percent: mean, seeds (strokes) and 95 % interval before correction; filled dots count after it.", "name": "fig-claims-differences"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Eight horizontal intervals of a difference in perplexity, in percent, around a vertical line at zero. No scale with one head lies far to the right at 207, no scale at 78 and no warm-up at 52; pre-norm lies at minus 30; no positions, short captions with either kind of positions and averaged lie close to the left of zero. Only the dot of short captions is hollow."}, "figure": {"caption": "Perplexity against that of what each is compared with, in percent: mean, seeds (strokes) and 95 % interval before correction; filled dots count after it.", "name": "fig-claims-differences"}} tags=["hide-input"]
 variations_pictures.claims_differences(p_of, percent, without_a_row)
 
 # %% [markdown]
@@ -171,11 +176,13 @@ assert len(without_a_row) == 8 and all(row["n_seeds"] == 6 for row in without_a_
 # %%
 short, learned = summary["short"], summary["short-learned"]
 print("perplexity                     up to 20 tokens    beyond     ratio")
-for label, row in (("base, all lengths", summary["base"]), ("sinusoids", short), ("learned positions", learned)):
+for label, row in (("base, all lengths", summary["base"]), ("sinusoids", short),
+                   ("learned positions", learned)):
     within, beyond = row["ppl_within"]["mean"], row["ppl_beyond"]["mean"]
     print(f"{label:25}{within:20.1f}{beyond:10.1f}{beyond / within:10.1f}")
 gap = percent(learned["log_ppl_beyond_difference"])
-print("beyond, learned against sinusoids: {:+.1f} % ({:+.1f} to {:+.1f})".format(*gap))
+print("beyond, learned against sinusoids: "
+      "{:+.1f} % ({:+.1f} to {:+.1f})".format(*gap))
 
 # %% tags=["hide-cell"]
 within = percent(learned["log_ppl_within_difference"])

@@ -77,8 +77,8 @@ def symptoms(mistake):
     return torch.tensor(losses), shares
 
 # %% tags=["nbval-ignore-output"]
-mistakes = ("none", "no causal mask", "no shift", "rate 1,000 times too small", "rate 20 times too large",
-            "no positions", "one layer, twice")
+mistakes = ("none", "no causal mask", "no shift", "rate 1,000 times too small",
+            "rate 20 times too large", "no positions", "one layer, twice")
 patients = {mistake: symptoms(mistake) for mistake in mistakes}
 print(f"{'mistake':28}loss at the end   held-out sentences right")
 for mistake, (losses, shares) in patients.items():
@@ -99,8 +99,8 @@ assert all((max(shares[-3:]) > 0.5) == (name in ("none", "one layer, twice")) fo
 
 # %%
 def catches(deviation, wrong, right, within=1e-5):
-    """Print what `deviation` finds in both; an error if it accepts the wrong one or refuses the right one."""
-    healthy, ill = (torch.as_tensor(deviation(version)).item() for version in (right, wrong))
+    """Print what it finds; raise if it accepts `wrong` or refuses `right`."""
+    healthy, ill = (float(deviation(version)) for version in (right, wrong))
     if not healthy <= within:
         raise RuntimeError(f"the test refuses the right version: {healthy}")
     if ill <= within:
@@ -162,17 +162,19 @@ assert torch.equal(weights[-1], torch.full((4,), 1 / 4))
 
 # %%
 def change_from_padding(attention):
-    tokens, x = torch.tensor([[5, 7, 0]]), torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(0))
+    tokens = torch.tensor([[5, 7, 0]])
+    x = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(0))
     changed = x.clone()
     changed[:, 2] += 1
-    return (attention(x, tokens) - attention(changed, tokens))[:, :2].abs().max()
+    one, other = (attention(inputs, tokens)[:, :2] for inputs in (x, changed))
+    return (one - other).abs().max()
 
 def columns(x, tokens):
     return scaled_dot_product_attention(x, x, x, padding_mask(tokens, 0)[:, 0])
 
 def rows(x, tokens):
-    return scaled_dot_product_attention(x, x, x, padding_mask(tokens, 0)[:, 0].mT)
-
+    mask = padding_mask(tokens, 0)[:, 0].mT
+    return scaled_dot_product_attention(x, x, x, mask)
 catches(change_from_padding, wrong=rows, right=columns)
 
 # %% [markdown]
@@ -185,11 +187,13 @@ catches(change_from_padding, wrong=rows, right=columns)
 def change_from_more_padding(logits):
     alone = make_batch([([5, 7], [8, 6])])
     padded = F.pad(alone.source, (0, 3), value=0)
-    return (logits(alone.source, alone.target_in) - logits(padded, alone.target_in)).abs().max()
+    return (logits(alone.source, alone.target_in)
+            - logits(padded, alone.target_in)).abs().max()
 
 def forgetful(source, target_in):
     memory = model.encode(source)
-    return model.logits(model.decode(target_in, memory, None))  # no mask for the memory
+    # no mask for the memory
+    return model.logits(model.decode(target_in, memory, None))
 
 catches(change_from_more_padding, wrong=forgetful, right=model)
 
@@ -202,7 +206,8 @@ catches(change_from_more_padding, wrong=forgetful, right=model)
 def change_from_later_words(logits):
     changed = batch.target_in.clone()
     changed[:, 2:] = 13
-    return (logits(batch.source, batch.target_in) - logits(batch.source, changed))[:, :2].abs().max()
+    return (logits(batch.source, batch.target_in)
+            - logits(batch.source, changed))[:, :2].abs().max()
 
 leaking = small()
 for layer in leaking.decoder.layers:
@@ -220,9 +225,11 @@ catches(change_from_later_words, wrong=leaking, right=model)
 # %% tags=["row-L0"]
 def positions_off(batch):
     is_word = batch.target_out[:, :-1] > 2  # neither eos nor padding
-    return (batch.target_in[:, 1:] != batch.target_out[:, :-1])[is_word].sum() + (batch.target_in[:, 0] != 1).sum()
+    return ((batch.target_in[:, 1:] != batch.target_out[:, :-1])[is_word].sum()
+            + (batch.target_in[:, 0] != 1).sum())
 
-catches(positions_off, wrong=batch._replace(target_in=batch.target_out), right=batch)
+catches(positions_off, wrong=batch._replace(target_in=batch.target_out),
+        right=batch)
 
 # %% [markdown]
 # ### Padding that counts
@@ -234,13 +241,15 @@ catches(positions_off, wrong=batch._replace(target_in=batch.target_out), right=b
 def loss_of_padding(loss_of):
     logits = torch.randn(1, 5, 20, generator=torch.Generator().manual_seed(0))
     target = torch.tensor([[5, 7, 2, 0, 0]])
-    return (loss_of(logits, target) - loss_of(logits[:, :3], target[:, :3])).abs()
+    shorter = loss_of(logits[:, :3], target[:, :3])
+    return (loss_of(logits, target) - shorter).abs()
 
 def careless(logits, target):
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), label_smoothing=0.1, reduction="sum")
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(),
+                           label_smoothing=0.1, reduction="sum")
 
 catches(loss_of_padding, wrong=careless,
-        right=lambda logits, target: label_smoothed_cross_entropy(logits, target, 0.1, pad_id=0)[0])
+        right=lambda *two: label_smoothed_cross_entropy(*two, 0.1, pad_id=0)[0])
 
 # %% [markdown]
 # ### A mean of means
@@ -255,14 +264,15 @@ whole, halves = make_batch(pairs), [make_batch([pair]) for pair in pairs]
 def gradient(batches, divisors):
     learner = small()
     for part, divisor in zip(batches, divisors):
-        loss, _ = label_smoothed_cross_entropy(learner(part.source, part.target_in), part.target_out)
+        logits = learner(part.source, part.target_in)
+        loss, _ = label_smoothed_cross_entropy(logits, part.target_out)
         (loss / divisor).backward()
     return learner.embedding.weight.grad
-
-def halves_against_whole(divisors):
-    return (gradient(halves, divisors) - gradient([whole], [whole.n_tokens])).abs().max()
-
-catches(halves_against_whole, wrong=[2 * half.n_tokens for half in halves], right=[whole.n_tokens] * 2)
+def off(divisors):
+    of_whole = gradient([whole], [whole.n_tokens])
+    return (gradient(halves, divisors) - of_whole).abs().max()
+own = [2 * half.n_tokens for half in halves]
+catches(off, wrong=own, right=[whole.n_tokens] * 2)
 
 # %% [markdown]
 # ### Gradients that never arrive
@@ -312,7 +322,8 @@ def lambda_lr(base=1.0, steps_per_call=1):
 
 # %%
 schedules = {"right": lambda_lr(), "one step late": [0.0, *lambda_lr()[:-1]],
-             "base rate 1e-4": lambda_lr(base=1e-4), "once per epoch": lambda_lr(steps_per_call=100)}
+             "base rate 1e-4": lambda_lr(base=1e-4),
+             "once per epoch": lambda_lr(steps_per_call=100)}
 for name in list(schedules)[1:]:
     print(f"{name:16}", end="")
     catches(error_of_the_rate, wrong=schedules[name], right=schedules["right"])
@@ -331,7 +342,8 @@ mistakes_pictures.clinic_rates(schedules)
 
 # %%
 def variance_off(layer):
-    x = 3 * torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0)) + 1
+    torch.manual_seed(0)
+    x = 3 * torch.randn(2, 5, 16) + 1
     return (layer(x, None).var(-1, unbiased=False) - 1).abs().max()
 
 catches(variance_off, within=0.01,
@@ -346,19 +358,18 @@ catches(variance_off, within=0.01,
 
 # %%
 def missing_weights(layers):
-    return len(layers) * len(list(layers[0].parameters())) - len(list(layers.parameters()))
-
+    one, together = (len(list(x.parameters())) for x in (layers[0], layers))
+    return len(layers) * one - together
 catches(missing_weights,
         wrong=nn.ModuleList([EncoderLayer(model.config)] * 6),
         right=nn.ModuleList(EncoderLayer(model.config) for _ in range(6)))
-
 def apart_after_an_update(copied):
     embedding, softmax = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
-    softmax.weight = nn.Parameter(embedding.weight.detach().clone()) if copied else embedding.weight
+    twin = nn.Parameter(embedding.weight.detach().clone())
+    softmax.weight = twin if copied else embedding.weight
     with torch.no_grad():
         embedding.weight[3] += 1
     return (embedding.weight - softmax.weight).abs().max()
-
 catches(apart_after_an_update, wrong=True, right=False)
 
 # %% [markdown]
@@ -375,7 +386,8 @@ def wrong_split(x):
     return x.view(3, 5, 4)
 
 def strayed(split):
-    heads = split(torch.arange(5.0)[:, None].expand(5, 12).contiguous())  # each entry says its position
+    position = torch.arange(5.0)[:, None]  # each entry says its own
+    heads = split(position.expand(5, 12).contiguous())
     return (heads - torch.arange(5.0)[:, None]).abs().max()
 
 catches(strayed, wrong=wrong_split, right=right_split)
@@ -392,7 +404,8 @@ mistakes_pictures.clinic_heads(right_split, wrong_split)
 # %% tags=["row-X12"]
 def variance_of_scores_off(score):
     generator = torch.Generator().manual_seed(0)
-    pairs = (torch.randn(2, 2000, d_k, generator=generator) for d_k in (16, 64, 256))
+    pairs = (torch.randn(2, 2000, d_k, generator=generator)
+             for d_k in (16, 64, 256))
     return max(abs(score(q, k).var().item() - 1) for q, k in pairs)
 
 catches(variance_of_scores_off, within=0.15,
@@ -412,9 +425,11 @@ assert max(largest["with the scale"]) < 0.4 and largest["without"][-1] > 0.9
 
 # %%
 def slowest_sine_off(exponent):
-    return abs(math.sin(10000 ** -exponent(14, 16)) / positional_encoding(2, 16)[1, 14].item() - 1)
+    ours = positional_encoding(2, 16)[1, 14].item()
+    return abs(math.sin(10000 ** -exponent(14, 16)) / ours - 1)
 
-catches(slowest_sine_off, wrong=lambda column, d: 2 * column / d, right=lambda column, d: column / d)
+catches(slowest_sine_off, wrong=lambda column, d: 2 * column / d,
+        right=lambda column, d: column / d)
 
 # %% [markdown]
 # ### Dropout, twice
@@ -458,7 +473,7 @@ def step_against_forward(reorder):
     state.reorder(torch.tensor([[0, 0]]))  # two hypotheses, both from bos
     model.step(torch.tensor([[8, 6]]), state)
     if reorder:
-        state.reorder(torch.tensor([[1, 0]]))  # they change places: (1, 6) is the better one
+        state.reorder(torch.tensor([[1, 0]]))  # (1, 6) is the better one
     steps = model.step(torch.tensor([[11, 12]]), state)[0]
     prefixes = torch.tensor([[1, 6, 11], [1, 8, 12]])
     return (steps - model(source.expand(2, -1), prefixes)[:, -1]).abs().max()
@@ -487,16 +502,18 @@ def everything(n):
 
 # %%
 best = max(everything(5), key=probability)
-print("the best is", best, f"{math.exp(probability(best)):.2f}")  # b, then the end: 0.4 times 0.9
+print("the best is", best, f"{math.exp(probability(best)):.2f}")  # 0.4 x 0.9
+
+def prefix(words):  # log p without the end
+    return probability(words) - log_p[words[-1], 0].item()
 
 def lost(forget, width=2, length=5):
     live, ended = [[]], []
     for _ in range(length):
-        ended += [] if forget else [(probability(words), words) for words in live]
+        ended += [] if forget else live
         longer = [[*words, w] for words in live for w in (1, 2)]
-        prefix = [(probability(words) - log_p[words[-1], 0].item(), words) for words in longer]
-        live = [words for _, words in sorted(prefix, reverse=True)[:width]]
-    return probability(best) - max(ended + [(probability(words), words) for words in live])[0]
+        live = sorted(longer, key=prefix, reverse=True)[:width]
+    return probability(best) - max(map(probability, ended + live))
 
 catches(lost, wrong=True, right=False)
 
@@ -517,7 +534,8 @@ def destructive(models):
         total["w"] += other["w"]
     return {"w": total["w"] / len(models)}
 
-catches(inputs_changed, wrong=destructive, right=lambda models: {"w": torch.stack([m["w"] for m in models]).mean(0)})
+catches(inputs_changed, wrong=destructive,
+        right=lambda models: {"w": sum(m["w"] for m in models) / len(models)})
 
 # %% [markdown]
 # ## Data and pictures
@@ -528,7 +546,8 @@ catches(inputs_changed, wrong=destructive, right=lambda models: {"w": torch.stac
 # too good. We count the tokens that are a word of the test set alone.
 
 # %%
-train_text = ["the cat sees the dog", "a dog sees a cat", "the cat is here"] * 40
+train_text = ["the cat sees the dog", "a dog sees a cat",
+              "the cat is here"] * 40
 test_text = ["the zyzzyva sees a cat"] * 40
 
 def words_of_the_test(tokenizer):

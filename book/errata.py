@@ -50,12 +50,16 @@ use_style()
 rows = [row for row in TABLE_3 if row.parameters and row.name != "big"]
 low, high = vocabulary_interval(rows)
 big_low, big_high = vocabulary_interval([TABLE_3[-1]])
-longest = {"printed": 2 * math.pi * 10000 ** (510 / 512), "claimed": 2 * math.pi * 10000}
+longest = {"printed": 2 * math.pi * 10000 ** (510 / 512),
+           "claimed": 2 * math.pi * 10000}
 hours = 100_000 * 0.4 / 3600
 done = 6 * count_parameters(ModelConfig.base(37_000)) * 25_000 * 100_000
-print(f"rows of width d_model: {low:,} to {high:,}; big: {big_low:,} to {big_high:,}")
-print(f"longest wavelength: printed formula {longest['printed']:,.0f}, claimed {longest['claimed']:,.0f}")
-print(f"base: {hours:.1f} h; {done:.2e} of {training_cost(12, 8):.2e} operations, {done / training_cost(12, 8):.0%}")
+print(f"rows of width d_model: {low:,} to {high:,}; big: "
+      f"{big_low:,} to {big_high:,}")
+print(f"longest wavelength: printed formula {longest['printed']:,.0f}, "
+      f"claimed {longest['claimed']:,.0f}")
+print(f"base: {hours:.1f} h; {done:.2e} of {training_cost(12, 8):.2e} "
+      f"operations, {done / training_cost(12, 8):.0%}")
 
 # %% tags=["hide-cell"]
 assert (low, high, big_low, big_high) == (41_004, 41_208, 35_368, 36_344) and not low <= 37_000 <= high
@@ -96,14 +100,18 @@ mistakes_pictures.errata_rows(big_high, big_low, high, low)
 # %%
 V = 37_000
 paper = ModelConfig.base(V, initialization="glorot"), TrainConfig()
-version_1 = (ModelConfig.base(V, positions="concatenated", initialization="glorot"),
+version_1 = (ModelConfig.base(V, positions="concatenated",
+                              initialization="glorot"),
              TrainConfig(eps_ls=0.1 * V / (V - 1)))
-today = (version_1[0].replace(norm="pre", attention_dropout=0.1, ffn_dropout=0.1),
+rates = dict(attention_dropout=0.1, ffn_dropout=0.1)
+today = (version_1[0].replace(norm="pre", **rates),
          version_1[1].replace(beta2=0.997, warmup_steps=8000, lr_factor=2.0))
-for name, (model, train) in {"version 1": version_1, "last default": today}.items():
+for name, (model, train) in {"version 1": version_1,
+                             "last default": today}.items():
     old = {**paper[0].to_dict(), **paper[1].to_dict()}
     new = {**model.to_dict(), **train.to_dict()}
-    print(textwrap.fill(f"{name}: " + ", ".join(f"{key} = {new[key]}" for key in new if new[key] != old[key]), 94))
+    changed = [f"{key} = {new[key]}" for key in new if new[key] != old[key]]
+    print(textwrap.fill(f"{name}: " + ", ".join(changed), 94))
 
 # %% [markdown]
 # In the *rate*, twice the factor and twice the warm-up make the peak $\sqrt{2}$ times as high and 4,000 steps later; the
@@ -152,15 +160,18 @@ mistakes_pictures.errata_smoothing(smoothed, smoothed_by_the_code)
 # difference. Its effect grows with the position and is largest near the 25th pair of columns:
 
 # %% mystnb={"image": {"alt": "Heat map with a colour bar of the absolute difference between the paper's and the code's table, for 100 positions and 256 sines. It is near 0 at the first positions and at the last columns, and largest, about 0.14, at late positions in the columns 10 to 60."}, "figure": {"caption": "How far the code's sines are from the paper's, with the columns in the same order.", "name": "fig-errata-positions"}}
-printed, code = positional_encoding(100, 512), concatenated_positional_encoding(100, 512)
+printed = positional_encoding(100, 512)
+code = concatenated_positional_encoding(100, 512)
 reordered = torch.cat([printed[:, 0::2], printed[:, 1::2]], dim=1)
 gap = (reordered - code).abs()
 figure, ax = plt.subplots(figsize=(5.5, 2.6), layout="constrained")
-image = ax.imshow(gap[::2, :256:2], aspect="auto", vmin=0, extent=(0, 256, 100, 0))
+image = ax.imshow(gap[::2, :256:2], aspect="auto", vmin=0,
+                  extent=(0, 256, 100, 0))
 figure.colorbar(image, ax=ax, label="difference")
 ax.set(xlabel="pair of columns", ylabel="position")
 plt.show()
-print(f"{gap.max():.3f} at most among 100 positions, {gap.mean():.4f} on average")
+print(f"{gap.max():.3f} at most among 100 positions, "
+      f"{gap.mean():.4f} on average")
 
 # %% tags=["hide-cell"]
 assert 0.1 < gap.max() < 2 and gap.mean() < 0.1
@@ -194,10 +205,12 @@ assert round(2 * math.pi / rates[1][-1]) == 62_832 and round(2 * math.pi / rates
 # %%
 x = torch.randn(1000, 512, dtype=torch.float64)
 bessel = (x.std(dim=1) / x.std(dim=1, correction=0)).mean()
-angle = torch.arange(100)[:, None] / 10000 ** (2 * torch.arange(512) / 512)  # every column its own
+column = torch.arange(512)
+angle = torch.arange(100)[:, None] / 10000 ** (2 * column / 512)  # one for each
 wrong = torch.where(torch.arange(512) % 2 == 0, angle.sin(), angle.cos())
 print(f"Bessel's correction, d_model 512: a factor of {bessel:.4f}")
-print(f"exponent 2i/d for every column: the tables differ by {(wrong - printed).abs().mean():.2f} on average")
+print("exponent 2i/d for every column: "
+      f"the tables differ by {(wrong - printed).abs().mean():.2f} on average")
 print(f"does a module have params()? {hasattr(nn.Module, 'params')}")
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Wavelengths of the 512 columns on a logarithmic axis. The paper's rise in a straight line from 6 to about 60,000. With the exponent 2c/d for every column they rise twice as steeply, to about 600 million; a dotted line marks 600 tokens."}, "figure": {"caption": "Wavelength of each column: the paper's, and with the exponent $2c/d$ for every column $c$. The dotted line is at 600 tokens.", "name": "fig-errata-exponent"}}
@@ -223,8 +236,10 @@ decoder = nn.TransformerDecoder(decoder_layer, 2).eval()
 memory, y = torch.randn(B, 5, D), torch.randn(B, L, D)
 changed = torch.cat([y[:, :-1], y[:, -1:] + 1], dim=1)
 moved = {}
-for name, mask in {"no mask": None, "causal mask": nn.Transformer.generate_square_subsequent_mask(L)}.items():
-    one, other = (decoder(inputs, memory, tgt_mask=mask) for inputs in (y, changed))
+causal = nn.Transformer.generate_square_subsequent_mask(L)
+for name, mask in (("no mask", None), ("causal mask", causal)):
+    one, other = (decoder(inputs, memory, tgt_mask=mask)
+                  for inputs in (y, changed))
     moved[name] = (one - other)[:, 0].abs().max().item()
     print(f"{name:12} position 0 moves by {moved[name]:.3f}")
 
@@ -237,24 +252,30 @@ class FromPyTorch(nn.Module):
     def __init__(self, V, D, h, N):
         super().__init__()
         self.E = nn.Embedding(V, D)
-        self.layers = nn.Transformer(D, h, N, N, 4 * D, dropout=0.0, batch_first=True)
-
+        self.layers = nn.Transformer(D, h, N, N, 4 * D, 0.0, batch_first=True)
     def forward(self, source, target):
-        x, y = (self.E(ids) * self.E.embedding_dim**0.5 + positional_encoding(ids.size(1), self.E.embedding_dim)
+        x, y = (self.E(ids) * self.E.embedding_dim**0.5
+                + positional_encoding(ids.size(1), self.E.embedding_dim)
                 for ids in (source, target))
-        future, padding = nn.Transformer.generate_square_subsequent_mask(target.size(1)), source == 0
-        return self.layers(x, y, tgt_mask=future, src_key_padding_mask=padding, memory_key_padding_mask=padding) @ self.E.weight.T
-
-print(f"{sum(p.numel() for p in FromPyTorch(V=20, D=32, h=4, N=2).parameters()):,} parameters")
+        future = nn.Transformer.generate_square_subsequent_mask(target.size(1))
+        padding = source == 0
+        return self.layers(x, y, tgt_mask=future, src_key_padding_mask=padding,
+                           memory_key_padding_mask=padding) @ self.E.weight.T
+theirs = FromPyTorch(V=20, D=32, h=4, N=2)
+print(f"{sum(p.numel() for p in theirs.parameters()):,} parameters")
 
 # %% tags=["row-L4", "nbval-ignore-output"]
 torch.manual_seed(0)
-batch = make_batch([([5, 6, 7, 8], [9, 10, 11]), ([12, 13], [14, 15, 16, 17, 18])])
+batch = make_batch([([5, 6, 7, 8], [9, 10, 11]),
+                    ([12, 13], [14, 15, 16, 17, 18])])
 theirs = FromPyTorch(V=20, D=32, h=4, N=2)
 nn.init.normal_(theirs.E.weight, std=32**-0.5)
-losses = fit(theirs, [batch] * 60, 60, lambda step: 0.003 * min(1, step / 20), summed_loss)
-print(f"one batch, 60 steps: {losses[0]:.2f} -> {losses[-1]:.2f} nats per token")
-one, other = theirs(batch.source, batch.target_in), theirs(batch.source, batch.target_in.roll(-1, 1))
+losses = fit(theirs, [batch] * 60, 60, lambda step: 0.003 * min(1, step / 20),
+             summed_loss)
+print("one batch, 60 steps: "
+      f"{losses[0]:.2f} -> {losses[-1]:.2f} nats per token")
+one = theirs(batch.source, batch.target_in)
+other = theirs(batch.source, batch.target_in.roll(-1, 1))
 assert losses[-1] < 1.2 < losses[0] and one.shape == (2, 6, 20)
 
 # %% [markdown]

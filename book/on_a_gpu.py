@@ -52,7 +52,8 @@ use_style()
 # %% tags=["nbval-ignore-output"]
 device = "cuda" if torch.cuda.is_available() else "cpu"
 tiny = ModelConfig.tiny(50, N=1, d_model=32, d_ff=64, p_drop=0.0)
-run = TrainingRun(tiny, TrainConfig(precision="fp32"), device=device, packing="off")
+run = TrainingRun(tiny, TrainConfig(precision="fp32"), device=device,
+                  packing="off")
 batch = make_batch([([5, 6, 7], [8, 9]), ([5, 6], [10, 11, 12])])
 loss, nll, n_tokens = run.step([batch])
 print(f"a step on {device}: {loss.item() / n_tokens:.3f} nats per token")
@@ -81,7 +82,8 @@ class Watch(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 def waits(names):
-    return [name for name in names if "_local_scalar_dense" in name or "nonzero" in name]
+    return [name for name in names
+            if "_local_scalar_dense" in name or "nonzero" in name]
 
 with Watch() as watch:
     loss, _, _ = run.step([batch])
@@ -110,13 +112,16 @@ class GPU(NamedTuple):
     type: str
     bandwidth: float  # bytes per second
     memory: float  # bytes
-
-GPUS = {"P100": GPU(9.5e12, "fp32", 0.732e12, 16e9), "T4": GPU(65e12, "fp16", 0.320e12, 16e9),
-        "A100 80GB": GPU(312e12, "bf16", 2.039e12, 80e9), "H100 SXM": GPU(989e12, "bf16", 3.35e12, 80e9),
-        "H200 SXM": GPU(989e12, "bf16", 4.8e12, 141e9), "B200": GPU(2250e12, "bf16", 8e12, 180e9)}
+GPUS = {"P100": GPU(9.5e12, "fp32", 0.732e12, 16e9),
+        "T4": GPU(65e12, "fp16", 0.320e12, 16e9),
+        "A100 80GB": GPU(312e12, "bf16", 2.039e12, 80e9),
+        "H100 SXM": GPU(989e12, "bf16", 3.35e12, 80e9),
+        "H200 SXM": GPU(989e12, "bf16", 4.8e12, 141e9),
+        "B200": GPU(2250e12, "bf16", 8e12, 180e9)}
 for name, gpu in GPUS.items():
-    print(f"{name:9}  {gpu.rate / 1e12:5.1f} TFLOP/s {gpu.type}  {gpu.bandwidth / 1e12:.2f} TB/s"
-          f"  ridge at {gpu.rate / gpu.bandwidth:3.0f} operations per byte")
+    print(f"{name:9}  {gpu.rate / 1e12:5.1f} TFLOP/s {gpu.type}  "
+          f"{gpu.bandwidth / 1e12:.2f} TB/s  "
+          f"ridge at {gpu.rate / gpu.bandwidth:3.0f} operations per byte")
 
 # %% [markdown]
 # Where do our operations lie? If $n$ rows of width $D$ meet a matrix of $D \times E$, we have $2nDE$ operations, and
@@ -133,24 +138,26 @@ for name, gpu in GPUS.items():
 
 # %%
 base, n, h100 = ModelConfig.base(vocab_size=37_000), 25_000, GPUS["H100 SXM"]
-n_weights = count_parameters(base)
-
 def product(n, D, E):
     """Operations and bytes of a matrix product in 16 bits."""
     return 2 * n * D * E, 2 * (n * D + D * E + n * E)
-
 D, F_, V, L = base.d_model, base.d_ff, base.vocab_size, 25
-weights = n * L * base.h  # one for each query, key and head
-WORKS = {"$W_Q$": product(n, D, D), "$W_1$": product(n, D, F_), "$W_2$": product(n, F_, D), "logits": product(n, D, V),
-         "$QK^T$": (2 * n * L * D, 2 * (2 * n * D + weights)), "softmax": (5 * weights, 4 * weights),
-         "fused attention": (4 * n * L * D + 5 * weights, 8 * n * D), "ReLU": (n * F_, 4 * n * F_),
-         "add + LayerNorm": (9 * n * D, 6 * n * D), "loss": (4 * n * V, 4 * n * V),
-         "Adam": (15 * n_weights, 28 * n_weights)}
-print(f"a product with $W_1$: {WORKS['$W_1$'][0]:.2e} operations, {WORKS['$W_1$'][1]:.2e} bytes")
+n_weights, weights = count_parameters(base), n * L * base.h  # of attention
+WORKS = {"$W_Q$": product(n, D, D), "$W_1$": product(n, D, F_),
+         "$W_2$": product(n, F_, D), "logits": product(n, D, V),
+         "$QK^T$": (2 * n * L * D, 2 * (2 * n * D + weights)),
+         "softmax": (5 * weights, 4 * weights), "ReLU": (n * F_, 4 * n * F_),
+         "fused attention": (4 * n * L * D + 5 * weights, 8 * n * D),
+         "add + LayerNorm": (9 * n * D, 6 * n * D),
+         "loss": (4 * n * V,) * 2, "Adam": (15 * n_weights, 28 * n_weights)}
+operations, moved = WORKS["$W_1$"]
+print(f"a product with $W_1$: {operations:.2e} operations, {moved:.2e} bytes")
 
 # %%
-intensity = {name: operations / moved for name, (operations, moved) in WORKS.items()}
-print(textwrap.fill("operations per byte: " + ", ".join(f"{name} {value:.1f}" for name, value in intensity.items()), 90))
+intensity = {name: operations / moved
+             for name, (operations, moved) in WORKS.items()}
+text = ", ".join(f"{name} {value:.1f}" for name, value in intensity.items())
+print(textwrap.fill(f"operations per byte: {text}", 90))
 
 # %% tags=["hide-cell"]
 with torch.device("meta"), FlopCounterMode(display=False) as counter:
@@ -169,14 +176,18 @@ gpu_pictures.gpu_roofline(GPUS, h100, intensity)
 # We add up the bounds of one encoder layer's forward pass, with attention in separate kernels.
 
 # %%
-counts = {"$W_Q$": 4, "$W_1$": 1, "$W_2$": 1, "$QK^T$": 2, "softmax": 1, "ReLU": 1, "add + LayerNorm": 2}
+counts = {"$W_Q$": 4, "$W_1$": 1, "$W_2$": 1, "$QK^T$": 2, "softmax": 1,
+          "ReLU": 1, "add + LayerNorm": 2}
 small = [name for name in counts if "W" not in name]
 for gpu in ("P100", "A100 80GB", "H100 SXM"):
     rate, bandwidth = GPUS[gpu].rate, GPUS[gpu].bandwidth
     operations = {name: k * WORKS[name][0] for name, k in counts.items()}
-    time = {name: k * max(WORKS[name][0] / rate, WORKS[name][1] / bandwidth) for name, k in counts.items()}
-    shares = [sum(map(part.get, small)) / sum(part.values()) for part in (operations, time)]
-    print(f"{gpu:9}  small operations: {shares[0]:.1%} of the arithmetic, {shares[1]:.0%} of the time")
+    time = {name: k * max(WORKS[name][0] / rate, WORKS[name][1] / bandwidth)
+            for name, k in counts.items()}
+    shares = [sum(map(part.get, small)) / sum(part.values())
+              for part in (operations, time)]
+    print(f"{gpu:9}  small operations: {shares[0]:.1%} of the arithmetic, "
+          f"{shares[1]:.0%} of the time")
     assert shares[0] < 0.02 < shares[1]
 
 # %% [markdown]
@@ -190,19 +201,20 @@ for gpu in ("P100", "A100 80GB", "H100 SXM"):
 
 # %%
 def forward_on_meta(config, n_sentences, length):
-    """(loss, bytes kept for the backward pass without weights), no numbers computed."""
+    """(loss, bytes kept for the backward pass without weights), by shapes."""
     kept = {}
     def keep(x):
-        if not isinstance(x, torch.nn.Parameter):
-            kept[x.untyped_storage()._cdata] = x
+        kept[x.untyped_storage()._cdata] = x.untyped_storage()
         return x
-    with torch.device("meta"), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
+    with torch.device("meta"), hooks:
         model = Transformer(config)
         tokens = torch.zeros(n_sentences, length, dtype=torch.long)
         loss, _ = label_smoothed_cross_entropy(model(tokens, tokens), tokens)
     of_model = {w.untyped_storage()._cdata for w in model.parameters()}
-    return loss, sum(x.untyped_storage().nbytes() for i, x in kept.items() if i not in of_model)
-print(f"base keeps {forward_on_meta(base, 1, 25)[1] / 25 / 1e6:.2f} MB per token")
+    return loss, sum(x.nbytes() for i, x in kept.items() if i not in of_model)
+megabytes = forward_on_meta(base, 1, 25)[1] / 1e6
+print(f"base keeps {megabytes / 25:.2f} MB per token")
 
 # %% tags=["hide-cell"]
 with FlopCounterMode(display=False) as counter:
@@ -232,8 +244,10 @@ assert f"{floor:.3f}" == "0.125" and f"{floor / 0.4:.0%}" == "31%"
 
 # %%
 gradient, scale = torch.tensor(2e-8), 2.0**16
-print(f"in bf16 {gradient.bfloat16().item():.1e}, in fp16 {gradient.half().item():.1e}, "
-      f"in fp16 with a scale {(gradient * scale).half().float().item() / scale:.1e}")
+scaled = (gradient * scale).half().float() / scale
+print(f"in bf16 {gradient.bfloat16().item():.1e}, "
+      f"in fp16 {gradient.half().item():.1e}, "
+      f"in fp16 with a scale {scaled.item():.1e}")
 
 # %% [markdown]
 # In PyTorch, `autocast` rounds for the products while weights, sums and losses stay float32, and a `GradScaler` keeps
@@ -247,12 +261,14 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
     optimizer = torch.optim.Adam(model.parameters())
     scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
     with torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
-        loss, _ = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
+        logits = model(batch.source, batch.target_in)
+        loss, _ = label_smoothed_cross_entropy(logits, batch.target_out)
     scaler.scale(loss / batch.n_tokens).backward()
     scaler.step(optimizer)
     scaler.update()
-    after, _ = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
-    print(f"{str(dtype):15} loss before the step {loss.item():.1f}, after it {after.item():.1f}")
+    logits = model(batch.source, batch.target_in)
+    after, _ = label_smoothed_cross_entropy(logits, batch.target_out)
+    print(f"{dtype!s:15} loss before the step {loss:.1f}, after it {after:.1f}")
 
 # %% [markdown]
 # `TrainingRun` does this for us: `precision` is `bf16`, `fp16` or `fp32`, and "auto" takes the best that the GPU has in
@@ -292,18 +308,19 @@ gpu_pictures.gpu_tiles()
 # %%
 def attention_in_blocks(q, k, v, block=16):
     """Equation 1, never holding more than `block` columns of the weights."""
-    m = torch.full((*q.shape[:-1], 1), -math.inf, dtype=q.dtype)
-    z, o = torch.zeros_like(m), torch.zeros(*q.shape[:-1], v.size(-1), dtype=q.dtype)
+    m, z, o = torch.tensor(-math.inf), 0, 0
     for keys, values in zip(k.split(block, dim=-2), v.split(block, dim=-2)):
         s = q @ keys.transpose(-2, -1) / math.sqrt(q.size(-1))
         larger = torch.maximum(m, s.amax(dim=-1, keepdim=True))
-        shrink, p = (m - larger).exp(), (s - larger).exp()
-        m, z, o = larger, shrink * z + p.sum(dim=-1, keepdim=True), shrink * o + p @ values
+        shrink, p, m = (m - larger).exp(), (s - larger).exp(), larger
+        z = shrink * z + p.sum(dim=-1, keepdim=True)
+        o = shrink * o + p @ values
     return o / z
-
 q, k, v = (torch.randn(2, 4, 50, 8, dtype=torch.float64) for _ in range(3))
 taught = scaled_dot_product_attention(q, k, v)
-print("blocks, PyTorch's kernel:", [torch.allclose(way(q, k, v), taught) for way in (attention_in_blocks, F.scaled_dot_product_attention)])
+ways = attention_in_blocks, F.scaled_dot_product_attention
+same = [torch.allclose(way(q, k, v), taught) for way in ways]
+print("blocks, PyTorch's kernel:", same)
 
 # %% [markdown]
 # `F.scaled_dot_product_attention`, which our model calls, dispatches to one of several kernels. *Math* is equation 1
@@ -371,8 +388,10 @@ padded = {name: sum(len(group) * max(lengths[i] for i in group) for group in gro
 
 # %%
 for name, positions in padded.items():
-    print(f"10,000 sentences {name:9}  {1 - sum(lengths) / positions:4.0%} padding")
-losses = [TrainingRun(tiny, TrainConfig(), packing=choice).step([batch])[0].item() for choice in ("off", "on")]
+    waste = 1 - sum(lengths) / positions
+    print(f"10,000 sentences {name:9}  {waste:4.0%} padding")
+runs = [TrainingRun(tiny, TrainConfig(), packing=on) for on in ("off", "on")]
+losses = [run.step([batch])[0].item() for run in runs]
 print(f"loss of a step, padded {losses[0]:.4f}, packed {losses[1]:.4f}")
 
 # %% [markdown]
@@ -442,13 +461,15 @@ def graphs_for(lengths, dynamic):
         graphs.append(graph)
         return graph.forward
     torch.compiler.reset()
-    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.LayerNorm(8))
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(),
+                                torch.nn.LayerNorm(8))
     compiled = torch.compile(layer, backend=count, dynamic=dynamic)
     for length in lengths:
         compiled(torch.randn(2, length, 8))
     return len(graphs)
 
-print("fixed shapes:", graphs_for(range(11, 17), False), "graphs; symbols for them:", graphs_for(range(11, 17), True))
+print("fixed shapes:", graphs_for(range(11, 17), False),
+      "graphs; symbols for them:", graphs_for(range(11, 17), True))
 
 # %% [markdown]
 # With `dynamic=True` sizes are symbols, and one graph serves all. The package compiles the forward pass and its loss
@@ -522,7 +543,8 @@ display(Markdown(f"```python\n{script.read_text(encoding='utf-8').partition('if 
 # processes. We run two processes on the CPU; process 0 then compares with the whole batch.
 
 # %% tags=["nbval-ignore-output"]
-command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+           "--nproc-per-node", "2", str(script)]
 done = subprocess.run(command, capture_output=True, text=True, check=True)
 print(done.stdout.strip())
 assert "the gradient of one batch is True" in done.stdout
@@ -573,16 +595,19 @@ assert round(sent / 1e9, 2) == 0.44 and round(1e3 * sent / 16e9) == 28 and round
 
 # %%
 commands = {
-    "a small corpus": "train --corpus multi30k-en-de --preset small --vocab-size 6000 --device cuda"
-    " --out runs/small --set max_tokens=4096 --set warmup_steps=1500 --set train_steps=9000",
-    "base on a T4's 16 GB": "train --corpus multi30k-en-de --preset base --device cuda --out runs/t4"
-    " --set max_tokens=6250 --set accumulate=4",
-    "the paper's base": "train --corpus wmt14-en-de --preset base --vocab-size 37000 --device cuda --out runs/base"
-    " --set train_steps=100000 --set compile=true",
+    "a small corpus": "train --corpus multi30k-en-de --preset small "
+    "--vocab-size 6000 --device cuda --out runs/small --set max_tokens=4096 "
+    "--set warmup_steps=1500 --set train_steps=9000",
+    "base on a T4's 16 GB": "train --corpus multi30k-en-de --preset base "
+    "--device cuda --out runs/t4 --set max_tokens=6250 --set accumulate=4",
+    "the paper's base": "train --corpus wmt14-en-de --preset base "
+    "--vocab-size 37000 --device cuda --out runs/base "
+    "--set train_steps=100000 --set compile=true",
     "and use it": "translate runs/base --device cuda"}
 for what, command in commands.items():
     assert parser().parse_args(shlex.split(command)).device == "cuda"
-    print(f"# {what}\nannotated-transformer {command}".replace(" --set", " \\\n    --set"))
+    command = command.replace(" --set", " \\\n    --set")
+    print(f"# {what}\nannotated-transformer {command}")
 
 # %% [markdown]
 # If you time code yourself, call `torch.cuda.synchronize()` before you stop the clock; otherwise you time the launches.

@@ -30,7 +30,7 @@ def linearize(tree: Tree, leaves: Leaves = "words") -> list[str]:
             tokens.append(str(node) if leaves == "words" else UNKNOWN_TAG)
         elif leaves == "words" or not is_tag(node):
             tokens.append(kind + node[0])
-        elif kind == ")":  # the end of a tag, in place of the XX that its word has left
+        elif kind == ")":  # a tag ends: in place of its word's XX
             tokens[-1] = node[0] if leaves == "tags" or node[0] in PUNCTUATION else UNKNOWN_TAG
     return tokens
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import io
+import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from annotated_transformer.errors import ConfigError
@@ -18,6 +22,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """
 SOURCES = "https://github.com/annotated-transformer/annotated-transformer/blob/main/"
 """Where the files of the package and of the lab can be read."""
+COLUMN = 80
+"""The characters of a line that a page shows without a scroll bar."""
 
 
 def use_style() -> None:
@@ -72,17 +78,52 @@ class Table:
 def show(*symbols: Any) -> None:
     """Show the source of functions, classes, methods or modules of the package or the lab.
 
-    A notebook shows one highlighted listing under a link to the file, or to each file; a terminal
-    prints the source. Raises ConfigError for what has no source of its own, such as a number.
+    A notebook shows one highlighted listing under a link to the file, or to each file, with its
+    lines broken to fit the column; a terminal prints the source. Raises ConfigError for what has
+    no source of its own, such as a number.
     """
     listings = [_listing(symbol) for symbol in symbols]
     plain = "\n\n\n".join(source for _, source in listings)
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        plain = in_column(plain)
         files = dict.fromkeys(f"[`{file}`]({SOURCES}{file})" for file, _ in listings if file)
         markdown = "\n\n".join((*files, f"```python\n{plain}\n```"))
         shell.display_pub.publish({"text/markdown": markdown, "text/plain": plain})
     else:
         print(plain)
+
+
+def in_column(source: str) -> str:
+    """The same program in lines of 80: docstrings filled anew, brackets broken after a comma."""
+    filled = re.sub(r'^( *)"""(.*?)"""', _filled, source, flags=re.M | re.S)
+    return "\n".join(map(_broken, filled.splitlines()))
+
+
+def _filled(docstring: re.Match[str]) -> str:
+    indent, text = docstring.groups()
+    paragraphs = re.split(r"\n *\n", f'{indent}"""{text}')
+    for i, paragraph in enumerate(paragraphs):
+        if ">>>" not in paragraph and max(map(len, paragraph.splitlines())) > COLUMN:
+            words, end = " ".join(paragraph.split()), re.search(r"\n *$|$", paragraph)
+            fill = textwrap.fill(words, COLUMN, initial_indent=indent, subsequent_indent=indent)
+            paragraphs[i] = fill + (end[0] if end else "")
+    return "\n\n".join(paragraphs) + '"""'
+
+
+def _broken(line: str) -> str:
+    opened, commas = list[int](), list[tuple[int, int, int]]()
+    with suppress(tokenize.TokenError, IndentationError):
+        for token in tokenize.generate_tokens(io.StringIO(line).readline):
+            if token.string in ("(", "[", "{"):
+                opened.append(token.end[1])
+            elif token.string in (")", "]", "}") and opened:
+                opened.pop()
+            elif token.string == "," and opened and token.end[1] <= COLUMN:
+                commas.append((-len(opened), token.end[1], opened[-1]))
+    if len(line) <= COLUMN or not commas or ">>>" in line:
+        return line
+    _, where, column = max(commas)
+    return f"{line[:where]}\n{_broken(' ' * column + line[where:].lstrip())}"
 
 
 def _listing(symbol: Any) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from annotated_transformer.model import attention
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.feed_forward import PositionwiseFeedForward
 from lab import display
-from lab.display import SOURCES, Table, show, use_style
+from lab.display import SOURCES, Table, in_column, show, use_style
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +33,23 @@ def test_show_prints_the_source_that_runs(capsys):
     namespace = dict(vars(attention))
     exec(printed.replace("def causal_mask", "def again"), namespace)
     assert torch.equal(namespace["again"](4), attention.causal_mask(4))
+
+
+def test_a_listing_that_is_broken_to_fit_is_the_same_program():
+    wide = """
+def f(first: dict[str, int], second: dict[str, int], third: str = "a, b", fourth: str = "c, d"):
+    \"\"\"A first line.
+
+    A paragraph that is far wider than a column of the page: it is filled anew, and its words stay.
+    \"\"\"
+    return (first, [second, third, "a text with a comma, wide enough, that stays"], fourth)
+"""
+    narrow = in_column(wide)
+    assert max(map(len, wide.splitlines())) > 90 > 80 >= max(map(len, narrow.splitlines()))
+    assert narrow.split() == wide.split()
+    one, other = (ast.parse(source).body[0] for source in (wide, narrow))
+    assert ast.dump(one.args) == ast.dump(other.args)
+    assert ast.dump(one.body[1]) == ast.dump(other.body[1])
 
 
 def test_show_takes_the_indentation_off_a_method(capsys):

@@ -337,7 +337,8 @@ def opt_asleep(ways):
                 )
     left.set(xlabel="step", ylabel="entropy of layer 1 (bits)", ylim=(0, None))
     right.set(xlabel="step", ylabel="nats lost without attention", ylim=(0, None))
-    left.legend(frameon=False, fontsize=8)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
     plt.show()
 
 

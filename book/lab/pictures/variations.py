@@ -189,8 +189,7 @@ def claims_rules(cases, judged):
         ax.annotate(
             f"worse: {is_worse}; nearly the same: {is_near}", (2.3, y), va="center", fontsize=9
         )
-    ax.invert_yaxis()
-    ax.set(xlabel="BLEU difference", yticks=[], xlim=(-2.3, 8.4))
+    ax.set(xlabel="BLEU difference", yticks=[], xlim=(-2.3, 8.4), ylim=(4.6, -0.6))
     ax.set_xticks([-2, -1, 0, 1, 2])
     plt.show()
 
@@ -213,9 +212,10 @@ def claims_differences(p_of, percent, without_a_row):
             markerfacecolor=PALETTE[0] if filled else "white",
         )
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(
-        range(len(without_a_row)), labels=[row["id"] for row in without_a_row], fontsize=9
-    )
+    words = {"unscaled": "no scale", "unscaled-A1": "no scale, one head", "short": "short captions"}
+    words["short-learned"] = "short, learned positions"
+    names = [words.get(row["id"], row["id"].replace("no-", "no ")) for row in without_a_row]
+    ax.set_yticks(range(len(names)), labels=names, fontsize=9)
     ax.invert_yaxis()
     ax.set(xlabel="perplexity, more (%)")
     plt.show()
