@@ -47,7 +47,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
-from benchmarks.timing import as_text, peak_megabytes, write
+from benchmarks.timing import as_text, in_own_process, peak_megabytes, write
 from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,9 +195,7 @@ def measure_training(folder: Path, sizes: Sequence[int], small: bool) -> list[di
         if small:
             found |= train_from_shards(directory) | train_from_batches(directory)
         for option in () if small else ("--from-shards", "--from-batches"):
-            call = [sys.executable, "-m", "benchmarks.shards", option, str(directory)]
-            done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            found |= json.loads(done.stdout)
+            found |= in_own_process("shards", option, directory)
         found["megabytes_above"] = found["peak_megabytes"] - found["megabytes_of_the_model"]
         records.append(found)
     return records

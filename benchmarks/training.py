@@ -27,7 +27,6 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 
 import argparse
 import json
-import subprocess
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -47,6 +46,7 @@ from benchmarks.peers import PEERS, build, installed, on_batches, unlike
 from benchmarks.timing import (
     Bench,
     as_text,
+    in_own_process,
     peak_megabytes,
     product,
     real_lengths as lengths,
@@ -168,10 +168,6 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
     vocab_size, max_tokens = (500, 200) if small else MEMORY
     records = []
     for name in names:
-        call = [sys.executable, "-m", "benchmarks.training", "--peak", name]
-        call += ["--small"] if small else []
-        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        found = json.loads(done.stdout)
         records.append(
             {
                 "measure": "peak memory",
@@ -179,7 +175,7 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
                 "implementation": name,
                 "vocab_size": vocab_size,
                 "max_tokens": max_tokens,
-                **found,
+                **in_own_process("training", "--peak", name, *["--small"] * small),
             }
         )
     for record in records:
