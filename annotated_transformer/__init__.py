@@ -42,8 +42,11 @@ if TYPE_CHECKING:
     )
     from annotated_transformer.model.transformer import Transformer as Transformer
     from annotated_transformer.text import corpus as corpus
-    from annotated_transformer.text.batching import Batch as Batch, make_batch as make_batch
-    from annotated_transformer.text.planning import token_batches as token_batches
+    from annotated_transformer.text.batching import (
+        Batch as Batch,
+        make_batch as make_batch,
+        token_batches as token_batches,
+    )
     from annotated_transformer.text.tokenizer import Tokenizer as Tokenizer
     from annotated_transformer.training.loop import train as train
     from annotated_transformer.training.loss import (
@@ -85,8 +88,7 @@ _NAMES = {
     "model.embedding": ("SharedEmbedding", "positional_encoding"),
     "model.feed_forward": ("PositionwiseFeedForward",),
     "model.transformer": ("Transformer",),
-    "text.batching": ("Batch", "make_batch"),
-    "text.planning": ("token_batches",),
+    "text.batching": ("Batch", "make_batch", "token_batches"),
     "text.tokenizer": ("Tokenizer",),
     "training.loop": ("train",),
     "training.loss": ("label_smoothed_cross_entropy",),

@@ -186,13 +186,13 @@ class TrainConfig(Settings):
     what it meant where it began. In fp16 the loss is scaled, and a step whose gradients overflow is
     skipped: it counts as a step, for the rate too, but not for Adam. Some options for small corpora
     are not the paper's. With `concatenate=1` an epoch has, besides every pair, as many that are two
-    random ones joined (`planning.JoinedPairs`). `bpe_dropout` is the chance that a merge is left
+    random ones joined (`batching.JoinedPairs`). `bpe_dropout` is the chance that a merge is left
     out when the training text is encoded, anew in every epoch; its draws differ from one process to
     the next, so that such a run does not resume bit for bit. With `augment`, pairs are changed,
     anew in every epoch, into such as people type (`augmentation`). With `both_ways` every pair is
     learned in the other direction as well, behind the token <2source> (Johnson et al. 2017).
     `warm_up=False` starts at the peak of the rate and stays there for the first `warmup_steps`, to
-    show what they do. `window` is how many pairs are planned at a time (`planning`). `optimizer`
+    show what they do. `window` is how many pairs are planned at a time (`batching`). `optimizer`
     and `schedule` offer what came later: "adamw" (Loshchilov and Hutter 2019), "muon" for the
     stacks' matrices (Jordan 2024), and a rate that warms up to the same peak, is stable, and falls
     linearly to 0 in the last `decay_share` of the steps ("wsd", Hu et al. 2024).

@@ -4,20 +4,39 @@ with no dropout each of them computes what ours does."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from annotated_transformer import Transformer
-from annotated_transformer.model.attention import MultiHeadAttention
-from annotated_transformer.model.embedding import (
-    concatenated_positional_encoding,
-    positional_encoding,
-)
-from annotated_transformer.model.stacks import AddNorm
+from annotated_transformer import Tokenizer, Transformer
+from annotated_transformer.checkpoint.directory import write_directory
+from annotated_transformer.checkpoint.weights import save_weights
+from annotated_transformer.interop import huggingface
+from annotated_transformer.interop.nn_transformer import by_our_names
+from annotated_transformer.model.embedding import positional_encoding
 from annotated_transformer.text.batching import Batch
+
+
+def numbers(vocab_size: int) -> Tokenizer:
+    """For weights that were never trained: a vocabulary of that size, learned from numbers."""
+    return Tokenizer.train((str(i * i) for i in range(vocab_size)), vocab_size)
+
+
+def copy_layers(
+    ours: Transformer,
+    theirs: nn.Module,
+    by_our_names: Callable[[str, Tensor], Iterator[tuple[str, Tensor]]],
+) -> None:
+    """Give the layers of their stacks our weights. A bias that ours lacks is zero."""
+    weights = ours.state_dict()
+    for name, tensor in theirs.state_dict().items():
+        if ".layers." in name:
+            for our_name, part in by_our_names(name, tensor):
+                part.copy_(weights.get(our_name, torch.zeros(())))
 
 
 class TorchTransformer(nn.Module):
@@ -38,12 +57,7 @@ class TorchTransformer(nn.Module):
         )
         self.register_buffer("positions", positional_encoding(1024, c.d_model))
         self.dropout = nn.Dropout(c.p_drop)
-        for stack, own in (
-            (self.transformer.encoder, ours.encoder),
-            (self.transformer.decoder, ours.decoder),
-        ):
-            for layer, own_layer in zip(stack.layers, own.layers, strict=True):
-                _copy_layer(layer, own_layer)
+        copy_layers(ours, self.transformer, by_our_names)
         # The paper drops neither attention weights nor hidden units.
         for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
@@ -69,100 +83,15 @@ class TorchTransformer(nn.Module):
         return x @ self.embedding.weight.T
 
 
-def _copy(theirs: Any, weight: Tensor, bias: Tensor | None = None) -> None:
-    """Set a linear layer or LayerNorm; a bias that ours lacks is zero."""
-    with torch.no_grad():
-        theirs.weight.copy_(weight)
-        theirs.bias.copy_(torch.zeros_like(theirs.bias) if bias is None else bias)
+def marian(ours: Transformer) -> Any:
+    """Hugging Face's Marian, by way of the export."""
+    from transformers import MarianMTModel
 
-
-def _copy_norms_and_feed_forward(own: Any, norms: list[Any], linears: list[Any]) -> None:
-    """Their norms in the order in which the sub-layers stand, and the two layers between."""
-    ours = [module for module in own.children() if isinstance(module, AddNorm)]
-    for theirs, norm in zip(norms, [add_norm.norm for add_norm in ours], strict=True):
-        assert isinstance(norm, nn.LayerNorm)
-        _copy(theirs, norm.weight, norm.bias)
-    for theirs, linear in zip(linears, (own.feed_forward.W_1, own.feed_forward.W_2), strict=True):
-        _copy(theirs, linear.weight, linear.bias)
-
-
-def _copy_attentions(own: Any, attentions: list[Any], names: tuple[str, ...]) -> None:
-    """Self-attention and, of a decoder, attention to the source; `names` are theirs for W_Q,
-    W_K, W_V and W_O."""
-    ours = [module for module in own.children() if isinstance(module, MultiHeadAttention)]
-    for theirs, attention in zip(attentions, ours, strict=True):
-        for name, matrix in zip(
-            names, (attention.W_Q, attention.W_K, attention.W_V, attention.W_O), strict=True
-        ):
-            _copy(getattr(theirs, name), matrix.weight, matrix.bias)
-
-
-def _copy_layer(layer: Any, own: Any) -> None:
-    attentions, norms = [(layer.self_attn, own.self_attention)], [layer.norm1, layer.norm2]
-    if hasattr(layer, "multihead_attn"):
-        attentions.append((layer.multihead_attn, own.cross_attention))
-        norms.append(layer.norm3)
-    for theirs, ours in attentions:
-        with torch.no_grad():
-            theirs.in_proj_weight.copy_(
-                torch.cat([ours.W_Q.weight, ours.W_K.weight, ours.W_V.weight])
-            )
-            theirs.in_proj_bias.zero_()
-        _copy(theirs.out_proj, ours.W_O.weight)
-    _copy_norms_and_feed_forward(own, norms, [layer.linear1, layer.linear2])
-
-
-def marian(ours: Transformer) -> nn.Module:
-    """Hugging Face's Marian with our weights: its positions are sin beside cos,
-    which is no other function of them."""
-    from transformers import MarianConfig, MarianMTModel
-
-    c = ours.config
-    sides = {
-        f"{side}_{key}": value
-        for side in ("encoder", "decoder")
-        for key, value in (("layers", c.N), ("attention_heads", c.h), ("ffn_dim", c.d_ff))
-    }
-    config = MarianConfig(
-        vocab_size=c.vocab_size,
-        decoder_vocab_size=c.vocab_size,
-        d_model=c.d_model,
-        dropout=c.p_drop,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation_function="relu",
-        scale_embedding=True,
-        pad_token_id=c.pad_id,
-        bos_token_id=c.bos_id,
-        eos_token_id=c.eos_id,
-        decoder_start_token_id=c.bos_id,
-        forced_eos_token_id=None,
-        attn_implementation="sdpa",
-        **sides,
-    )
-    model = MarianMTModel(config)
-    encoding = (
-        concatenated_positional_encoding if c.positions == "concatenated" else positional_encoding
-    )
-    with torch.no_grad():
-        model.model.shared.weight.copy_(ours.embedding.weight)
-        for stack in (model.model.encoder, model.model.decoder):
-            stack.embed_positions.weight.copy_(
-                encoding(stack.embed_positions.num_embeddings, c.d_model)
-            )
-    for stack, own in ((model.model.encoder, ours.encoder), (model.model.decoder, ours.decoder)):
-        for layer, own_layer in zip(stack.layers, own.layers, strict=True):
-            _copy_marian_layer(layer, own_layer)
-    return model.train()
-
-
-def _copy_marian_layer(layer: Any, own: Any) -> None:
-    attentions, norms = [layer.self_attn], [layer.self_attn_layer_norm]
-    if hasattr(layer, "encoder_attn"):
-        attentions.append(layer.encoder_attn)
-        norms.append(layer.encoder_attn_layer_norm)
-    _copy_attentions(own, attentions, ("q_proj", "k_proj", "v_proj", "out_proj"))
-    _copy_norms_and_feed_forward(own, [*norms, layer.final_layer_norm], [layer.fc1, layer.fc2])
+    with TemporaryDirectory() as folder:
+        own = write_directory(f"{folder}/own", ours.config, numbers(ours.config.vocab_size))
+        save_weights(own / "model.safetensors", ours)
+        theirs = huggingface.export_checkpoint(own, f"{folder}/theirs")
+        return MarianMTModel.from_pretrained(theirs, attn_implementation="sdpa").train()
 
 
 def joeynmt_model(ours: Transformer) -> nn.Module:
@@ -184,103 +113,34 @@ def joeynmt_model(ours: Transformer) -> nn.Module:
         "layer_norm": "post",
     }
     embedding = Embeddings(c.d_model, scale=True, vocab_size=c.vocab_size, padding_idx=c.pad_id)
-    special = SimpleNamespace(
-        pad_index=c.pad_id,
-        bos_index=c.bos_id,
-        eos_index=c.eos_id,
-        unk_index=3,
-        sep_index=None,
-        specials=[],
-        lang_tags=[],
-    )
-    model = Model(
-        TransformerEncoder(**sizes),
-        TransformerDecoder(vocab_size=c.vocab_size, **sizes),
-        embedding,
-        embedding,
-        special,
-        special,
-    )
+    ids = {f"{name}_index": i for i, name in enumerate(("pad", "bos", "eos", "unk"))}
+    special = SimpleNamespace(**ids, sep_index=None, specials=[], lang_tags=[])
+    stacks = TransformerEncoder(**sizes), TransformerDecoder(vocab_size=c.vocab_size, **sizes)
+    model = Model(*stacks, embedding, embedding, special, special)
     with torch.no_grad():
         embedding.lut.weight.copy_(ours.embedding.weight)
     model.decoder.output_layer.weight = embedding.lut.weight
-    for stack, own in ((model.encoder, ours.encoder), (model.decoder, ours.decoder)):
-        for layer, own_layer in zip(stack.layers, own.layers, strict=True):
-            _copy_joeynmt_layer(layer, own_layer)
+    copy_layers(ours, model, _joeynmt_by_our_names)
     return model.train()
 
 
-def _copy_joeynmt_layer(layer: Any, own: Any) -> None:
-    if hasattr(layer, "trg_trg_att"):
-        attentions, norms = (
-            [layer.trg_trg_att, layer.src_trg_att],
-            [layer.x_layer_norm, layer.dec_layer_norm],
-        )
-    else:
-        attentions, norms = [layer.src_src_att], [layer.layer_norm]
-    _copy_attentions(own, attentions, ("q_layer", "k_layer", "v_layer", "output_layer"))
-    feed_forward = layer.feed_forward
-    _copy_norms_and_feed_forward(
-        own,
-        [*norms, feed_forward.layer_norm],
-        [feed_forward.pwff_layer[0], feed_forward.pwff_layer[3]],
-    )
-
-
-def ctranslate2_model(ours: Transformer, folder: str) -> None:
-    """Write our weights as a CTranslate2 model; a token's name there is its id, and </s> is eos."""
-    import ctranslate2
-
-    c = ours.config
-    spec = ctranslate2.specs.TransformerSpec.from_config(
-        (c.N, c.N), c.h, pre_norm=False, activation=ctranslate2.specs.Activation.RELU
-    )
-    names = [str(i) for i in range(c.vocab_size)]
-    names[c.pad_id], names[c.bos_id], names[c.eos_id], names[3] = "<pad>", "<s>", "</s>", "<unk>"
-    spec.register_source_vocabulary(names)
-    spec.register_target_vocabulary(names)
-    spec.config.add_source_bos = spec.config.add_source_eos = False
-    spec.config.decoder_start_token = "<s>"
-    encoding = (
-        concatenated_positional_encoding if c.positions == "concatenated" else positional_encoding
-    )
-    for stack, own in ((spec.encoder, ours.encoder), (spec.decoder, ours.decoder)):
-        embeddings = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
-        embeddings.weight = _numbers(ours.embedding.weight)
-        stack.scale_embeddings = True
-        stack.position_encodings.encodings = _numbers(encoding(1024, c.d_model))
-        for layer, own_layer in zip(stack.layer, own.layers, strict=True):
-            _set_ctranslate2_layer(layer, own_layer)
-    spec.decoder.projection.weight = _numbers(ours.embedding.weight)
-    spec.validate()
-    spec.save(folder)
-
-
-def _numbers(x: Tensor) -> Any:
-    return x.detach().float().contiguous().numpy()
-
-
-def _set_ctranslate2_layer(layer: Any, own: Any) -> None:
-    def linear(spec: Any, *modules: Any) -> None:
-        spec.weight = _numbers(torch.cat([module.weight for module in modules]))
-        if modules[0].bias is not None:
-            spec.bias = _numbers(torch.cat([module.bias for module in modules]))
-
-    def norm(spec: Any, add_norm: Any) -> None:
-        spec.gamma, spec.beta = _numbers(add_norm.norm.weight), _numbers(add_norm.norm.bias)
-
-    ours = own.self_attention
-    linear(layer.self_attention.linear[0], ours.W_Q, ours.W_K, ours.W_V)
-    linear(layer.self_attention.linear[1], ours.W_O)
-    norm(layer.self_attention.layer_norm, own.add_norm_1)
-    last = own.add_norm_2
-    if hasattr(own, "cross_attention"):
-        ours = own.cross_attention
-        linear(layer.attention.linear[0], ours.W_Q)
-        linear(layer.attention.linear[1], ours.W_K, ours.W_V)
-        linear(layer.attention.linear[2], ours.W_O)
-        norm(layer.attention.layer_norm, own.add_norm_2)
-        last = own.add_norm_3
-    linear(layer.ffn.linear_0, own.feed_forward.W_1)
-    linear(layer.ffn.linear_1, own.feed_forward.W_2)
-    norm(layer.ffn.layer_norm, last)
+def _joeynmt_by_our_names(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Their decoder has the name of the encoder's first LayerNorm for none of its own."""
+    last = 2 if name.startswith("encoder") else 3
+    for theirs, our_name in (
+        ("src_src_att", "self_attention"),
+        ("trg_trg_att", "self_attention"),
+        ("src_trg_att", "cross_attention"),
+        ("q_layer", "W_Q"),
+        ("k_layer", "W_K"),
+        ("v_layer", "W_V"),
+        ("output_layer", "W_O"),
+        ("pwff_layer.0", "W_1"),
+        ("pwff_layer.3", "W_2"),
+        ("feed_forward.layer_norm", f"add_norm_{last}.norm"),
+        ("x_layer_norm", "add_norm_1.norm"),
+        ("dec_layer_norm", "add_norm_2.norm"),
+        (".layer_norm", ".add_norm_1.norm"),
+    ):
+        name = name.replace(theirs, our_name)
+    yield name, tensor

@@ -3,7 +3,6 @@ decoding.py measures them."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -16,14 +15,14 @@ from annotated_transformer import Transformer
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
+from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation.search import StepModel, beam_search, greedy_search
-from benchmarks.converted import TorchTransformer, ctranslate2_model, joeynmt_model, marian
+from benchmarks.converted import TorchTransformer, joeynmt_model, marian, numbers
 
 OURS, OURS_INT8 = "annotated_transformer", "annotated_transformer int8"
 OURS_NO_COPY = "annotated_transformer, no copy"  # each step reads 32 bits a weight
 OURS_16 = f"{OURS} float16"
-SPECIAL = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
 Ids = list[list[int]]
 Decoder = Callable[[Ids, int], Ids]  # sources and beam size to outputs, none with eos
 Prepare = Callable[[Transformer], Transformer]
@@ -74,16 +73,8 @@ def our_search(model: StepModel, forced: int, device: torch.device | str = "cpu"
 def hugging_face(model: Transformer, forced: int) -> Decoder:
     """`generate` of Marian with our weights."""
     device = model.embedding.weight.device
-    theirs: Any = marian(model).eval().to(device)
-    theirs.generation_config.update(
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-        decoder_start_token_id=1,
-        forced_eos_token_id=None,
-        bad_words_ids=None,
-        max_length=None,
-    )
+    theirs = marian(model).eval().to(device)
+    theirs.generation_config.max_length = None
 
     @torch.inference_mode()
     def decode(sources: Ids, beam_size: int) -> Ids:
@@ -179,34 +170,20 @@ def joeynmt(model: Transformer, forced: int) -> Decoder:
 
 
 def ctranslate2(compute_type: str) -> Callable[[Transformer, int], Decoder]:
-    """CTranslate2 with our weights, converted in a temporary folder."""
+    """CTranslate2 with our weights, by way of the export."""
 
     def build(model: Transformer, forced: int) -> Decoder:
-        import ctranslate2 as library
-
-        with tempfile.TemporaryDirectory() as folder:
-            ctranslate2_model(model, folder)
-            translator = library.Translator(
-                folder, device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=1
-            )
+        engine = CTranslate2Engine(model, numbers(model.config.vocab_size), compute_type)
 
         def decode(sources: Ids, beam_size: int) -> Ids:
-            tokens = [[str(i) for i in source] + ["</s>"] for source in sources]
-            longest = forced or max(map(len, tokens)) + 50
-            found = translator.translate_batch(
-                tokens,
+            found = engine.translator.translate_batch(
+                [[engine.pieces[i] for i in source] for source in sources],
                 beam_size=beam_size,
                 length_penalty=0.0,
-                max_decoding_length=longest,
+                max_decoding_length=forced or max(map(len, sources)) + 51,
                 min_decoding_length=forced or 1,
             )
-            return [
-                [
-                    SPECIAL[token] if token in SPECIAL else int(token)
-                    for token in result.hypotheses[0]
-                ]
-                for result in found
-            ]
+            return [[engine.ids[piece] for piece in result.hypotheses[0]] for result in found]
 
         return decode
 

@@ -4,24 +4,26 @@ book/results/decoding_cpu.json.
     OMP_NUM_THREADS=1 python benchmarks/decoding.py           base and book/model, batch 1 and 64,
                                                               greedy and beam 4
     python benchmarks/decoding.py --device cuda               the same on a GPU: decoding_gpu.json
+    python benchmarks/decoding.py --model tiny --peer "CTranslate2 float32"
+                                                              a small model against one other
     python benchmarks/decoding.py --small --out /tmp/d.json   a rehearsal that measures nothing of
                                                               worth
 
 `pip install transformers ctranslate2 joeynmt` installs the optional peers. **base** has the paper's
-size, a vocabulary of 8,000 and random weights, rounded to float16 for all, as in a checkpoint of
-that type; eos is forbidden, so that each implementation writes exactly as many tokens, 24, from
-sources of 24. **book/model** is trained, has weights of float16 too, translates sentences of the
-default corpus's test split, and stops where it likes; the share of outputs that are equal to ours
-is part of the record. Ours computes in float32 and reads W in 16 bits where rows are few, "no copy"
-in 32 bits always. One thread each; a round gives every implementation its turn, the slow ones that
-keep no keys and values two turns in all. The searches are each library's own, but for
-`torch.nn.Transformer`, which has none: ours drives it. No length penalty (alpha = 0), since its
-form is another in each library. Ours stops a sentence at its own limit, the others at that of its
-batch, and an ended hypothesis frees its place in their beams, but not in ours. In float32 more than
-nine outputs of ten are ours, or the script stops. On a GPU ours takes part in float32 and in
-float16, and Hugging Face in float32. Freed memory is
-kept in the process for all of them alike; storing weights column by column is ours alone, though it
-would help any model in PyTorch.
+size, **tiny** 3 layers that are 128 wide; both have a vocabulary of 8,000 and random weights,
+rounded to float16 for all, as in a checkpoint of that type; eos is forbidden, so that each
+implementation writes exactly as many tokens, 24, from sources of 24. **book/model** is trained, has
+weights of float16 too, translates sentences of the default corpus's test split, and stops where it
+likes; the share of outputs that are equal to ours is part of the record. Ours computes in float32
+and reads W in 16 bits where rows are few, "no copy" in 32 bits always. One thread each; a round
+gives every implementation its turn, the slow ones that keep no keys and values two turns in all.
+The searches are each library's own, but for `torch.nn.Transformer`, which has none: ours drives it.
+No length penalty (alpha = 0), since its form is another in each library. Ours stops a sentence at
+its own limit, the others at that of its batch, and an ended hypothesis frees its place in their
+beams, but not in ours. In float32 more than nine outputs of ten are ours, or the script stops. On a
+GPU ours takes part in float32 and in float16, and Hugging Face in float32. Freed memory is kept in
+the process for all of them alike; storing weights column by column is ours alone, though it would
+help any model in PyTorch.
 
 Before anything is warm, book/model translates 1,000 lines once and then once more: the first time
 is what a user waits. The file is written after each measure, and a measure for which the memory
@@ -70,11 +72,11 @@ RESULTS = ROOT / "book" / "results"
 
 def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
     """The model, 64 sources of ids, and the length that outputs are forced to (0: their own)."""
-    if name == "base":
+    if name != "book/model":
         torch.manual_seed(0)
-        config = (
-            ModelConfig(200, N=1, d_model=32, d_ff=64, h=4) if small else ModelConfig.base(8000)
-        )
+        config = getattr(ModelConfig, name)(8000)
+        if small:
+            config = ModelConfig(300, N=1, d_model=32, d_ff=64, h=4)
         length = 6 if small else 24
         sources = torch.randint(4, config.vocab_size, (64, length)).tolist()
         model = Transformer(config).eval()
@@ -99,8 +101,10 @@ def decode_all(decode: Decoder, batches: list[Ids], beam_size: int) -> Ids:
     return [row for batch in batches for row in decode(batch, beam_size)]
 
 
-def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[dict[str, Any]]:
-    """One record an implementation."""
+def measure(
+    bench: Bench, name: str, beam_size: int, batch_size: int, peers: Sequence[str] | None
+) -> list[dict[str, Any]]:
+    """One record an implementation: ours and these peers, or all."""
     model, sources, forced = material(name, bench.small)
     model = model.to(bench.device)
     n = len(sources) if batch_size > 1 else min(len(sources), 4 if name == "base" else 16)
@@ -108,7 +112,7 @@ def measure(bench: Bench, name: str, beam_size: int, batch_size: int) -> list[di
     decoders = {
         label: build(model, forced)
         for label, (package, build) in (DECODERS if bench.device == "cpu" else ON_GPU).items()
-        if importlib.util.find_spec(package)
+        if importlib.util.find_spec(package) and (not peers or label in (OURS, *peers))
     }
     outputs = {label: decode_all(decode, batches, beam_size) for label, decode in decoders.items()}
     equal = {
@@ -199,9 +203,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__, small=True)
     parser.add_argument(
         "--model",
-        choices=("base", "book/model"),
+        choices=("base", "tiny", "book/model"),
         help="this one only, nothing written without --out",
     )
+    parser.add_argument("--peer", choices=DECODERS, action="append", help="these only, and ours")
     parser.add_argument("--batch", type=int, help="this batch size only")
     parser.add_argument("--rounds", type=int, help="default 7")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -217,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bench = Bench(args.device, args.rounds or (2 if args.small else 7), args.small)
     out = args.out or (
         None
-        if args.small or args.model or args.batch
+        if args.small or args.model or args.peer or args.batch
         else RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json"
     )
     packages = {
@@ -231,7 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in [args.model] if args.model else ["base", "book/model"]:
         for batch_size in [args.batch] if args.batch else [64, 1]:
             measures += [
-                partial(measure, bench, name, beam_size, batch_size) for beam_size in (1, 4)
+                partial(measure, bench, name, beam_size, batch_size, args.peer)
+                for beam_size in (1, 4)
             ]
     if args.device == "cpu" and not args.model:
         measures.append(partial(measure_bleu, args.small))

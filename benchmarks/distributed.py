@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from annotated_transformer import ModelConfig, TrainConfig
-from annotated_transformer.text.planning import token_batches
+from annotated_transformer.text.batching import token_batches
 from annotated_transformer.training.distributed.processes import joined
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.timing import command_line, sentences

@@ -39,8 +39,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
 from annotated_transformer.fast.packing import has_kernel
-from annotated_transformer.text.batching import Batch, TokenPair
-from annotated_transformer.text.planning import token_batches
+from annotated_transformer.text.batching import Batch, TokenPair, token_batches
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from benchmarks.timing import (
     FLOAT32_PRODUCTS,

@@ -28,7 +28,6 @@ import argparse
 import json
 import random
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -38,11 +37,10 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig, Transformer, Translator
-from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.text.planning import token_batches
+from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.timing import as_text, peak_megabytes, write
+from benchmarks.timing import as_text, in_own_process, peak_megabytes, write
 from lab.experiments.table_1.memory import keep_freed_memory
 from tools.arguments import parser_of
 
@@ -166,12 +164,7 @@ def translate_lines(n_lines: int) -> dict[str, Any]:
 
 def measure_translating(small: bool) -> list[dict[str, Any]]:
     """One record a number of lines."""
-    records = []
-    for n in SMALL_LINES if small else LINES:
-        call = [sys.executable, "-m", "benchmarks.growth", "--lines", str(n)]
-        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        records.append(json.loads(done.stdout))
-    return records
+    return [in_own_process("growth", "--lines", n) for n in (SMALL_LINES if small else LINES)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

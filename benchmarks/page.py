@@ -37,7 +37,7 @@ from annotated_transformer.text.batching import pad_source
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.search import beam_search, greedy_search
-from lab.experiments.result_file import write_result
+from benchmarks.timing import as_text, write
 from tools.arguments import parser_of
 from tools.page_engine import NODE, run_engine
 
@@ -208,10 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         say(f"error: {error}")
         return 2
-    for record in records:
-        print(", ".join(f"{name} {value}" for name, value in record.items()))
-    command = "python benchmarks/page.py" + (" --small" if args.small else "")
-    write_result(args.out, command, records)
+    print(*map(as_text, records), sep="\n")
+    write(args.out, "page", arguments, records)
     return 0
 
 

@@ -31,20 +31,20 @@ class Peer(NamedTuple):
     logits: Callable[[Batch], Tensor]
     is_same_function: bool = True
 
-    def trainer(self) -> Callable[[Batch], None]:
+    def trainer(self, precision: str = "fp32") -> Callable[[Batch], None]:
         """A training step on a batch: loss, gradients, Adam."""
         adam = torch.optim.Adam(
             self.module.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
 
         def step(batch: Batch) -> None:
-            logits = self.logits(batch)
-            loss = F.cross_entropy(
-                logits.flatten(0, 1),
-                batch.target_out.flatten(),
-                ignore_index=0,
-                label_smoothing=0.1,
-            )
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                loss = F.cross_entropy(
+                    self.logits(batch).flatten(0, 1),
+                    batch.target_out.flatten(),
+                    ignore_index=0,
+                    label_smoothing=0.1,
+                )
             loss.backward()
             adam.step()
             adam.zero_grad()

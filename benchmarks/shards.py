@@ -39,15 +39,14 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig, TrainConfig
-from annotated_transformer.text.batching import Batch
-from annotated_transformer.text.planning import plan
+from annotated_transformer.text.batching import Batch, plan
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MANIFEST, TOKENIZER, Shards, file_names
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
-from benchmarks.timing import as_text, peak_megabytes, write
+from benchmarks.timing import as_text, in_own_process, peak_megabytes, write
 from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,9 +194,7 @@ def measure_training(folder: Path, sizes: Sequence[int], small: bool) -> list[di
         if small:
             found |= train_from_shards(directory) | train_from_batches(directory)
         for option in () if small else ("--from-shards", "--from-batches"):
-            call = [sys.executable, "-m", "benchmarks.shards", option, str(directory)]
-            done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-            found |= json.loads(done.stdout)
+            found |= in_own_process("shards", option, directory)
         found["megabytes_above"] = found["peak_megabytes"] - found["megabytes_of_the_model"]
         records.append(found)
     return records

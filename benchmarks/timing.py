@@ -4,10 +4,12 @@ the machine's own rate."""
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from array import array
@@ -32,6 +34,15 @@ def command_line(program: str, arguments: Sequence[str] | None = None) -> str:
     typed = sys.argv[1:] if arguments is None else arguments
     words = ["python", f"benchmarks/{program}.py", *typed]
     return (f"OMP_NUM_THREADS={threads} " if threads else "") + shlex.join(words)
+
+
+def in_own_process(program: str, *words: object) -> Any:
+    """What the program, started with these words, prints as JSON: memory that others had there
+    does not count."""
+    call = [sys.executable, "-m", f"benchmarks.{program}", *map(str, words)]
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=root)
+    return json.loads(done.stdout)
 
 
 def peak_megabytes() -> float:
@@ -70,7 +81,8 @@ def write(
 
 
 class Bench:
-    """The device, how often to repeat, and a clock that waits for the device."""
+    """The device, how often to repeat, and a clock: it waits for a GPU, and of a CPU it counts
+    what this process had."""
 
     def __init__(self, device: str, repetitions: int, small: bool) -> None:
         self.device, self.repetitions, self.small = device, repetitions, small
@@ -81,10 +93,11 @@ class Bench:
 
     def seconds(self, work: Work) -> float:
         self.wait()
-        began = time.perf_counter()
+        clock = time.perf_counter if self.device == "cuda" else time.process_time
+        began = clock()
         work()
         self.wait()
-        return time.perf_counter() - began
+        return clock() - began
 
     def rounds(
         self, variants: dict[str, Work], rarely: Collection[str] = ()

@@ -4,6 +4,8 @@ book/results/training_cpu.json.
     OMP_NUM_THREADS=1 python benchmarks/training.py           base and tiny, every peer that is
                                                               installed
     python benchmarks/training.py --size tiny --rounds 5      one size, less often, nothing written
+    python benchmarks/training.py --size base --precision auto --no-memory       in bfloat16 where
+                                                              the package takes that, all alike
     python benchmarks/training.py --small --out /tmp/t.json   a rehearsal that measures nothing of
                                                               worth
 
@@ -25,7 +27,6 @@ if __name__ == "__main__" and not __package__:  # started by its path: go on as 
 
 import argparse
 import json
-import subprocess
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -37,14 +38,14 @@ import torch
 from annotated_transformer import ModelConfig, TrainConfig, Transformer
 from annotated_transformer.errors import require
 from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs
-from annotated_transformer.text.planning import token_batches
+from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.peers import PEERS, build, installed, on_batches, unlike
 from benchmarks.timing import (
     Bench,
     as_text,
+    in_own_process,
     peak_megabytes,
     product,
     real_lengths as lengths,
@@ -85,17 +86,18 @@ def some_batches(pairs: list[TokenPair], max_tokens: int, n: int) -> list[Batch]
     return [batches[round((i + 0.5) * len(batches) / n - 0.5)] for i in range(n)]
 
 
-def our_run(config: ModelConfig) -> TrainingRun:
-    return TrainingRun(config, TrainConfig(precision="fp32", lr_factor=0.1))
+def our_run(config: ModelConfig, precision: str = "fp32") -> TrainingRun:
+    return TrainingRun(config, TrainConfig(lr_factor=0.1).replace(precision=precision))
 
 
 def measure(
-    bench: Bench, size: str, data_name: str, names: list[str], n_batches: int
+    bench: Bench, size: str, data_name: str, names: list[str], n_batches: int, precision: str
 ) -> list[dict[str, Any]]:
     """One record an implementation, with its speed and ours over it."""
     config = SIZES[size]
     batches = some_batches(data(data_name, config), MAX_TOKENS[size], n_batches)
-    run = our_run(config)
+    run = our_run(config, precision)
+    precision = run.config.precision  # what "auto" is here
     peers = [build(name, run.model) for name in names]
     difference = {
         peer.name: unlike(peer, run.model, batches[0]) for peer in peers if peer.is_same_function
@@ -104,8 +106,8 @@ def measure(
     n = 256 if bench.small else 2048
     works = {
         OURS: on_batches(lambda batch: run.step([batch]), batches),
-        **{peer.name: on_batches(peer.trainer(), batches) for peer in peers},
-        "product": product("cpu", "fp32", n, times=1 if n < 2048 else 3),
+        **{peer.name: on_batches(peer.trainer(precision), batches) for peer in peers},
+        "product": product("cpu", precision, n, times=1 if n < 2048 else 3),
     }
     times = bench.rounds(works)
     in_products = {name: share_in_products(work) for name, work in works.items()}
@@ -121,6 +123,7 @@ def measure(
             "model": size,
             "data": data_name,
             "implementation": name,
+            "precision": precision,
             "target_tokens_per_s": tokens / summary(t)["seconds"],
             "ours_is_faster": times_faster(times[OURS], t),
             "share_of_product": count / summary(t)["seconds"] / rate,
@@ -164,10 +167,6 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
     vocab_size, max_tokens = (500, 200) if small else MEMORY
     records = []
     for name in names:
-        call = [sys.executable, "-m", "benchmarks.training", "--peak", name]
-        call += ["--small"] if small else []
-        done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        found = json.loads(done.stdout)
         records.append(
             {
                 "measure": "peak memory",
@@ -175,7 +174,7 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
                 "implementation": name,
                 "vocab_size": vocab_size,
                 "max_tokens": max_tokens,
-                **found,
+                **in_own_process("training", "--peak", name, *["--small"] * small),
             }
         )
     for record in records:
@@ -189,6 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--size", choices=SIZES, help="this size only; nothing is written without --out"
     )
     parser.add_argument("--peer", choices=PEERS, action="append", help="these peers only")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "auto"), default="fp32")
     parser.add_argument("--rounds", type=int, help="default 5 (base) and 15 (tiny)")
     parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
     parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             default = {"base": 5, "tiny": 15, "toy": 2}[size]
             bench = Bench("cpu", args.rounds or default, size == "toy")
             found = measure(
-                bench, size, data_name, names, 2 if size == "toy" else {"base": 2, "tiny": 8}[size]
+                bench, size, data_name, names, 8 if size == "tiny" else 2, args.precision
             )
             print(*map(as_text, found), sep="\n", flush=True)
             records += found
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = measure_memory([OURS, *names], args.small)
         print(*map(as_text, found), sep="\n", flush=True)
         records += found
-    out = args.out or (None if args.size or args.small else OUT)
+    out = args.out or (None if args.size or args.small or args.precision != "fp32" else OUT)
     if out:
         packages = {
             PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-"))

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from annotated_transformer.errors import ConfigError, require, say
 from annotated_transformer.model.transformer import Transformer
-from lab.experiments.result_file import write_result
+from benchmarks.timing import as_text, write
 from lab.training_page import reversal
 from lab.training_page.page import write_training_page
 from tools.arguments import parser_of
@@ -104,11 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         say(f"error: {error}")
         return 2
-    for record in records:
-        print(", ".join(f"{name} {value}" for name, value in record.items()))
-    command = "python benchmarks/training_page.py" + (" --small" if args.small else "")
-    command += f" --seeds {args.seeds}" if args.seeds > 1 else ""
-    write_result(args.out, command, records)
+    print(*map(as_text, records), sep="\n")
+    write(args.out, "training_page", arguments, records)
     return 0
 
 

@@ -39,7 +39,7 @@ from annotated_transformer.files import write_text
 from annotated_transformer.text import corpus
 from annotated_transformer.translation.doubt import SPELT_OUT, Doubt, lost_words
 from annotated_transformer.translation.translator import Translation, Translator
-from lab.experiments.result_file import write_result
+from benchmarks.timing import as_text, write
 from tools.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -243,8 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         say(f"error: {error}")
         return 2
-    for record in records:
-        print(", ".join(f"{name} {value}" for name, value in record.items()))
+    print(*map(as_text, records), sep="\n")
     if not args.small:
         learned = corpus.load(config["corpus"], "train")
         lengths = sorted(len(source.split()) for source, _ in learned)
@@ -255,8 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         settings = json.dumps({**config, "doubt": doubt}, indent=2, ensure_ascii=False) + "\n"
         write_text(Path(args.directory) / "config.json", settings)
-    command = "python benchmarks/unsure.py" + (" --small" if args.small else "")
-    write_result(args.out, command, records)
+    write(args.out, "unsure", arguments, records)
     return 0
 
 

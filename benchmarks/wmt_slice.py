@@ -26,9 +26,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, make_batch
+from annotated_transformer.text.batching import (
+    Batch,
+    TokenPair,
+    encode_pairs,
+    make_batch,
+    token_batches,
+)
 from annotated_transformer.text.parallel_text import load_files, pairs_sha256
-from annotated_transformer.text.planning import token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from lab.experiments.result_file import write_result
 from tools.arguments import parser_of

@@ -35,7 +35,7 @@ from lab.experiments.result_file import read_result
 from annotated_transformer.fast.packing import packed_decode
 from lab.display import PALETTE, show, use_style
 from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.planning import group_by_length
+from annotated_transformer.text.batching import group_by_length
 from annotated_transformer.text.parallel_text import fold, split_by_group
 
 use_style()

@@ -38,7 +38,7 @@ from annotated_transformer.fast.packing import Packing
 from lab.display import use_style
 from lab.pictures import gpu as gpu_pictures
 from annotated_transformer.tables.table_3 import count_parameters
-from annotated_transformer.text.planning import group_by_length
+from annotated_transformer.text.batching import group_by_length
 
 use_style()
 

@@ -304,7 +304,7 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns():
     peer = peers.build("torch.nn.Transformer", model)
     assert peers.unlike(peer, model, batch) < 1e-4
     assert peer.module.training
-    step = peer.trainer()
+    step = peer.trainer("bf16")
     for _ in range(3):
         step(batch)
     assert peers.unlike(peer, model, batch) > 1e-3  # its weights have moved, ours have not
@@ -312,12 +312,13 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns():
 
 def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
     out = tmp_path / "training.json"
-    rehearse("training", "--out", out, "--peer", "torch.nn.Transformer")
+    rehearse("training", "--out", out, "--peer", "torch.nn.Transformer", "--precision", "auto")
     result = read_result(out)
     assert "python benchmarks/training.py --small --out" in result["command"]
     steps = [record for record in result["records"] if record["measure"] == "training step"]
     names = ["annotated_transformer", "torch.nn.Transformer"]
     assert [record["implementation"] for record in steps] == names
+    assert [record["precision"] for record in steps] == ["fp32", "fp32"]  # it is a small model
     assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
     memory = [record for record in result["records"] if record["measure"] == "peak memory"]
     assert [record["implementation"] for record in memory] == names
@@ -338,6 +339,13 @@ def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
         record["tokens_per_s"] * record["seconds"] / record["sentences"] for record in records
     ]
     assert tokens == pytest.approx([6] * len(tokens))  # forced: as long as the source
+
+
+def test_decoding_by_a_small_model_is_compared_with_the_peers_that_are_named():
+    bench, peers = timing.Bench("cpu", 1, small=True), ["torch.nn.Transformer"]
+    records = decoding.measure(bench, "tiny", 1, 64, peers)
+    assert [record["implementation"] for record in records] == ["annotated_transformer", *peers]
+    assert {record["same_outputs"] for record in records} == {1}
 
 
 def test_the_searches_for_a_gpu_find_the_same():

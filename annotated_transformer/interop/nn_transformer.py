@@ -58,13 +58,13 @@ def import_transformer(
     checkpoint.require_vocabulary(tokenizer, config)
     tensors = {"embedding.weight": embedding.detach()}
     for name, tensor in module.state_dict().items():
-        tensors.update(_ours(name, tensor))
+        tensors.update(by_our_names(name, tensor))
     weights.without_weights(config, weights.shapes_of(tensors), out / "model.safetensors")
     return checkpoint.write_directory(out, config, tokenizer, tensors=tensors)
 
 
-def _ours(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The tensor by our names: three of them for the queries', keys' and values' in one."""
+def by_our_names(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Views of the tensor by our names: three for the queries', keys' and values' in one."""
     for theirs, ours in (
         ("self_attn", "self_attention"),
         ("multihead_attn", "cross_attention"),

@@ -21,8 +21,7 @@ from annotated_transformer.looking.knock_out import Head, heads_of, knocked_out
 from annotated_transformer.looking.record import ATTENTIONS, attention_calls
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch
-from annotated_transformer.text.planning import token_batches
+from annotated_transformer.text.batching import Batch, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import (
     bleu,

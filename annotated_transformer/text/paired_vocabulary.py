@@ -116,9 +116,9 @@ class PairedVocabulary:
     def encode(self, texts: list[str], enable_sampling: bool = False, **_: Any) -> list[list[int]]:
         """A text may begin with a language that the model knows as a piece, such as >>fra<<."""
         require(not enable_sampling, "this vocabulary has no bpe_dropout: set it to 0")
-        return [self._encoded(text) for text in texts]
+        return [self.encode_as_ids(text) for text in texts]
 
-    def _encoded(self, text: str) -> list[int]:
+    def encode_as_ids(self, text: str) -> list[int]:
         code = text[: text.find("<<") + 2] if text.startswith(">>") else ""
         known = [self._ids[code]] if code in self._ids else []
         pieces = self._splitters[self._side].split(text[len(code) :] if known else text)

@@ -196,7 +196,7 @@ def file_names(number: int) -> tuple[str, str]:
 
 
 class Shards:
-    """The pairs of a directory of shards: a `planning.PairStore`.
+    """The pairs of a directory of shards: a `batching.PairStore`.
 
     Opening it reads `shards.json` and the header of every file, and `verify` reads everything.
     Raises ConfigError, with a file's name, for what is missing, unfinished or damaged.

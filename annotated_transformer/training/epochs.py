@@ -10,14 +10,15 @@ import numpy as np
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import require, say
 from annotated_transformer.text.augmentation import Augmentation
-from annotated_transformer.text.batching import TextPairs, encode_pairs
-from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.planning import (
+from annotated_transformer.text.batching import (
     JoinedPairs,
     PairsInMemory,
     PairStore,
+    TextPairs,
+    encode_pairs,
     n_fitting,
 )
+from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.training.distributed.processes import ALONE, Processes
 

@@ -26,8 +26,7 @@ from annotated_transformer.fast.packing import (
     without_cudnn_attention,
 )
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import Batch, TokenPair
-from annotated_transformer.text.planning import PairStore, token_batches
+from annotated_transformer.text.batching import Batch, PairStore, TokenPair, token_batches
 from annotated_transformer.training.distributed.processes import (
     ALONE,
     Processes,

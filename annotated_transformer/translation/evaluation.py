@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TokenPair, require_id_pairs
+from annotated_transformer.text.batching import TokenPair, require_id_pairs, token_batches
 from annotated_transformer.text.parallel_text import require_text_pairs
-from annotated_transformer.text.planning import token_batches
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer

@@ -269,12 +269,9 @@ class Translator:
         languages = self.doubt.languages[::-1] if back else self.doubt.languages
         text = self._text(found.tokens)
         mean_p = mean_probability(found.log_p, len(found.tokens) + 1)
-        lost = lost_words(source, text, languages, self._n_pieces)
+        lost = lost_words(source, text, languages, lambda word: len(self.tokenizer.encode(word)))
         unsure = mean_p < self.doubt.unsure_below
         return Translation(text, found.score, found.log_p, mean_p, unsure, lost)
-
-    def _n_pieces(self, word: str) -> int:
-        return len(self.tokenizer.encode(word))
 
     def _text(self, ids: list[int]) -> str:
         """The text of `ids` on one line: whatever `str.splitlines` takes for its end is a space."""

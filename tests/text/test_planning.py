@@ -11,7 +11,7 @@ import torch
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, SpecialIds
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.planning import (
+from annotated_transformer.text.batching import (
     JoinedPairs,
     PairsInMemory,
     group_by_length,

@@ -13,9 +13,8 @@ import pytest
 
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import shard_writing
-from annotated_transformer.text.batching import encode_pairs
+from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.planning import token_batches
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer

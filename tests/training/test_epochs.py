@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.text.planning import WINDOW, token_batches
+from annotated_transformer.text.batching import WINDOW, encode_pairs, token_batches
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer

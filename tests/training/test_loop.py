@@ -21,9 +21,8 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast import packing
 from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import encode_pairs, make_batch, pad_source
+from annotated_transformer.text.batching import encode_pairs, make_batch, pad_source, token_batches
 from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.planning import token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training import (
     log as training_log,

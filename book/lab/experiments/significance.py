@@ -23,8 +23,7 @@ from torch.nn import functional as F
 
 from annotated_transformer.errors import require
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TokenPair, make_batch
-from annotated_transformer.text.planning import group_by_length
+from annotated_transformer.text.batching import TokenPair, group_by_length, make_batch
 
 Metric = Callable[[Tensor], float]
 NORMAL_95 = 1.960

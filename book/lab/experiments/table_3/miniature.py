@@ -13,7 +13,7 @@ Adam, schedule, beam 4, alpha 0.6, and no averaging of checkpoints in this table
 `STEPS` are two epochs, in which much of what Table 3 compares has no time to show. So there is a
 second table, *to the end*: the same rule, `STEPS_TO_THE_END` steps, the rows `END`. Its runs record
 their curve and score the average of their last checkpoints beside the last one. They take their
-batches from `text.planning`.
+batches from `text.batching`.
 
 Before any row is read, `CONTROLS` must show what is in use: parts that are taken out of base's own
 trained weights.
@@ -43,8 +43,7 @@ from annotated_transformer.model.embedding import NoPositions
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.tables.table_3 import TABLE_3
 from annotated_transformer.text import corpus
-from annotated_transformer.text.batching import encode_pairs
-from annotated_transformer.text.planning import WINDOW, PairsInMemory, plan
+from annotated_transformer.text.batching import WINDOW, PairsInMemory, encode_pairs, plan
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
