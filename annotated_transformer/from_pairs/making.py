@@ -169,7 +169,8 @@ def _as_typed(
     if not changed:
         return None
     before, after = ([pair[0] for pair in side] for side in zip(*changed, strict=True))
-    old, new = translator.translate(before), translator.translate(after)
+    old = translator.translate(before)
+    new = translator.translate(after)
     references = [y for _, (_, y) in changed]
     alike = [evaluation.chrf([x], [y]).score for x, y in zip(new, references, strict=True)]
     worst = sorted(range(len(new)), key=lambda i: alike[i])

@@ -85,7 +85,8 @@ class _Graph:
         return self("Identity", x, out=name)
 
     def model(self) -> Any:
-        make, array = self.onnx.helper, self.onnx.numpy_helper.from_array
+        make = self.onnx.helper
+        array = self.onnx.numpy_helper.from_array
         arrays = [array(x.contiguous().numpy(), name) for x, name in self.constants.items()]
         graph = make.make_graph(self.nodes, "model", self.inputs, self.outputs, arrays)
         opsets = [make.make_opsetid("", OPSET)]
