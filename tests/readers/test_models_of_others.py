@@ -1,8 +1,14 @@
 """Random models in the form of opus-mt and wmt19, made by transformers, become ours."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
-from program import answer, borrow, needs
+from program import PYTHON, answer, borrow, needs
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint.averaging import average_checkpoints
@@ -124,3 +130,34 @@ def test_it_is_trained_averaged_inspected_and_put_on_the_page(imported, tmp_path
     report = attention_report(trained, again, pairs[:10], scores_bleu=False)
     assert report["sentences"] == 10
     assert len(Translator(trained, again).translate(texts[:5], max_extra=3)) == 5
+
+
+def test_the_books_lines_take_a_published_model_to_a_published_test(imported, tmp_path):
+    """With the random model of this file, and a few sentences in the place of newstest2014."""
+    folder, said, *_ = imported
+    if said["kind"] == "fsmt":
+        pytest.skip("the page has opus-mt")
+    page = (Path(__file__).parents[2] / "book" / "other_programs.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(.*?)^```", page, flags=re.M | re.S)
+    pairs = corpus.load("tatoeba-en-de", "valid")[:5]
+    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        (tmp_path / f"short.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
+    ours = f"{sys.executable} -m annotated_transformer"
+    for there, here in (
+        ("Helsinki-NLP/opus-mt-en-de", str(folder / "theirs")),
+        ("python -c", f"{PYTHON} -c"),
+        ("annotated-transformer", ours),
+        ("--device cuda", "--device cpu"),
+        ("sacrebleu -t wmt14/full -l en-de --echo src", "cat short.en"),
+        ("sacrebleu -t wmt14/full -l en-de", f"{sys.executable} -m sacrebleu short.de"),
+    ):
+        assert there in block
+        block = block.replace(there, here)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        ["bash", "-e"], input=block, cwd=tmp_path, text=True, capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len((tmp_path / "newstest.de").read_text(encoding="utf-8").splitlines()) == 5
+    assert '"signature": "nrefs:1|case:mixed' in done.stdout
