@@ -45,9 +45,12 @@ def train(path: Path, text: Sequence[str], vocab_size: int) -> sentencepiece.Sen
 
 
 def write_marian(
-    folder: Path, pairs: Sequence[tuple[str, str]], **changes: Any
+    folder: Path, pairs: Sequence[tuple[str, str]], more: int = 0, **changes: Any
 ) -> tuple[Transformer, Tensor, dict[str, int]]:
-    """The folder's model in our form (in float64), its bias of the logits, and its vocabulary."""
+    """The folder's model in our form (in float64), its bias of the logits, and its vocabulary.
+
+    Of that, `more` pieces are in no text.
+    """
     folder.mkdir(parents=True)
     sides = [
         train(folder / f"{side}.spm", text, 60)
@@ -55,6 +58,7 @@ def write_marian(
     ]
     pieces = [one.id_to_piece(i) for one in sides for i in range(one.get_piece_size())]
     words = [piece for piece in dict.fromkeys(pieces) if piece not in ("</s>", "<unk>")]
+    words += [f"piece{i}" for i in range(more)]
     vocabulary = {piece: i for i, piece in enumerate(["</s>", "<unk>", *words, "<pad>"])}
     n = len(vocabulary)
     sizes = {"d_model": 16, "d_ff": 24, "h": 2, "N": 2, "activation": "silu", **changes}

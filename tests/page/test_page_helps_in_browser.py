@@ -1,9 +1,12 @@
 """The exported page in Chromium: doubts, things to try, two directions, a model of one's own."""
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
+import pytest
 from marian_form import write_marian
 from playwright.sync_api import Page, expect
 
@@ -213,6 +216,29 @@ def test_a_folder_that_is_chosen_translates_and_one_that_does_not_fit_is_refused
     page.fill("#text", "I have a dog.")
     expect(page.locator("#translation")).to_have_text("Ich habe einen Hund.")
     assert [url for url in asked if not url.startswith("blob:")] == []
+
+
+@pytest.mark.skipif("LARGE" not in os.environ, reason="takes a minute: LARGE=1")
+def test_74_million_parameters_of_opus_mts_form_translate(
+    page: Page, folder: Path, tmp_path: Path
+) -> None:
+    sizes = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8}
+    write_marian(tmp_path / "opus-mt-en-de", text_pairs(0, 300), more=58_000, **sizes)
+    open_page(page, folder.joinpath("index.html").as_uri())
+    page.set_default_timeout(600_000)
+    began = time.monotonic()
+    page.set_input_files("#folder", tmp_path / "opus-mt-en-de")
+    page.wait_for_function("/is here/.test(document.querySelector('#own-said').textContent)")
+    rounded = time.monotonic()
+    expect(page.locator("#about")).to_contain_text("73.9 million parameters, 6 layers of 8 heads")
+    page.evaluate("document.querySelector('#left').textContent = ''")
+    page.fill("#text", "tea bad")
+    page.wait_for_function("document.querySelector('#left').textContent")
+    ended = time.monotonic()
+    n = page.locator("#tokens tbody tr").count()
+    print(
+        f"{n} tokens: rounded after {rounded - began:.1f} s, translated after {ended - rounded:.1f} s more"
+    )
 
 
 DROP = """async (content) => {
