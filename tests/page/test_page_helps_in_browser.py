@@ -236,9 +236,7 @@ def test_74_million_parameters_of_opus_mts_form_translate(
     page.wait_for_function("document.querySelector('#left').textContent")
     ended = time.monotonic()
     n = page.locator("#tokens tbody tr").count()
-    print(
-        f"{n} tokens: rounded after {rounded - began:.1f} s, translated after {ended - rounded:.1f} s more"
-    )
+    print(f"{n} tokens: rounded in {rounded - began:.1f} s, translated in {ended - rounded:.1f} s")
 
 
 DROP = """async (content) => {
