@@ -108,7 +108,7 @@ RECIPES = {
                 checkpoint_every=250, keep_checkpoints=20), average=16),
             Stage(_set(
                 augment=True, both_ways=True, concatenate=1, max_tokens=1024, accumulate=2,
-                warmup_steps=500, lr_factor=0.1, train_steps=7000, precision="bf16",
+                warmup_steps=400, lr_factor=0.09, train_steps=5000, precision="bf16",
                 validate_every=1000, checkpoint_every=250, keep_checkpoints=20), average=16),
         ),
         export="book/model", scored="tatoeba-en-de", keeps_stages=True,
