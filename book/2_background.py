@@ -165,24 +165,26 @@ plt.show()
 # %% tags=["hide-input"]
 def add_context(ax):
     for j, weight in enumerate((0.1, 0.2, 0.6, 0.1)):
-        ax.plot([j, 5], [0.35, 1.6], color=PALETTE[1], linewidth=8 * weight, zorder=0)
-    ax.text(5, 1.6, "$c_2$", ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "white"})
-    ax.annotate("", (5, 1.35), (5, 0.35), arrowprops={"arrowstyle": "->"})
-    ax.annotate("output 2", (5.35, 1.6), (6.35, 1.6), va="center", fontsize=9, arrowprops={"arrowstyle": "<-"})
+        ax.plot([j, 5.7], [0.35, 1.6], color=PALETTE[1], linewidth=8 * weight, zorder=0)
+    ax.text(5.7, 1.6, "$c_2$", ha="center", va="center", bbox={"boxstyle": "round", "facecolor": "white"})
+    ax.annotate("", (5.7, 1.35), (5.7, 0.35), arrowprops={"arrowstyle": "->"})
+    ax.annotate("output 2", (6.05, 1.6), (7.05, 1.6), va="center", fontsize=9, arrowprops={"arrowstyle": "<-"})
 
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two drawings of an encoder of four states in a row, h1 to h4, and a decoder of four states, s1 to s4. Left: a single thick arrow leads from h4 to s1. Right: in addition, an arrow leads from s2 up to its context c2, where lines of different thickness from all four encoder states meet, and from there one to an output."}, "figure": {"caption": "Left: everything passes through one vector. Right: each output, here the second, also gets a weighted mean of all encoder states.", "name": "fig-bg-drawing"}}
 figure, axes = plt.subplots(1, 2, figsize=(6.4, 2.5), layout="constrained")
 for ax, title in zip(axes, ("one vector", "with attention")):
-    for i in range(8):
+    places = (0, 1, 2, 3, 4.7, 5.7, 6.7, 7.7)
+    for i, x in enumerate(places):
         box = {"boxstyle": "circle", "facecolor": "#dceaf5" if i < 4 else "#f6d7b8", "edgecolor": "0.3"}
-        ax.text(i, 0, f"$h_{i + 1}$" if i < 4 else f"$s_{i - 3}$", ha="center", va="center", fontsize=10, bbox=box)
+        ax.text(x, 0, f"$h_{i + 1}$" if i < 4 else f"$s_{i - 3}$", ha="center", va="center", fontsize=10, bbox=box)
         if i < 7:
-            ax.annotate("", (i + 0.7, 0), (i + 0.3, 0), arrowprops={"arrowstyle": "->", "linewidth": 3 if i == 3 else 1})
+            arrow = {"arrowstyle": "->", "linewidth": 3 if i == 3 else 1}
+            ax.annotate("", (places[i + 1] - 0.3, 0), (x + 0.3, 0), arrowprops=arrow)
     if ax is axes[1]:
         add_context(ax)
     else:
-        ax.annotate("all that passes", (3.5, 0.12), (3.5, 1.2), ha="center", arrowprops={"arrowstyle": "->"})
-    ax.set(xlim=(-0.6, 7.6), ylim=(-0.6, 2), xticks=[], yticks=[], title=title, frame_on=False)
+        ax.annotate("all that passes", (3.85, 0.15), (3.85, 1.2), ha="center", arrowprops={"arrowstyle": "->"})
+    ax.set(xlim=(-0.6, 8.4), ylim=(-0.6, 2), xticks=[], yticks=[], title=title, frame_on=False)
 plt.show()
 
 # %% [markdown]

@@ -67,7 +67,7 @@ def draw_tree(tree, ax):
     def place(node, depth):
         if is_tag(node):
             x = next(columns)
-            text = f"{node.label}\n{node.children[0]}"
+            text = f"{node.label}\n{node.children[0]}" if node.label.isalpha() else "."  # its own tag
         else:
             ends = [place(child, depth + 1) for child in node.children]
             x, text = (ends[0] + ends[-1]) / 2, node.label
