@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,13 @@ class Drawing:
             f'fill="none" stroke="{INK}" stroke-width="1.5"/>'
         )
 
+    def link(self, page: str, words: str) -> AbstractContextManager[None]:
+        """Nothing; in a map what is drawn in the block leads to a page of the book."""
+        return nullcontext()
+
+    def badge(self, center: Point, label: int) -> None:
+        """Nothing; in a map a number."""
+
     def svg(self) -> str:
         """The file's text."""
         size = f"{number(self.width)} {number(self.height)}"
@@ -175,128 +183,6 @@ class Drawing:
             f'<desc id="description">{escape(self.description, quote=False)}</desc>',
         ]
         return "\n".join([*head, *self.parts, "</svg>"]) + "\n"
-
-
-def three_way(drawing: Drawing, x: float, bottom: float, top: float, spread: float = 40) -> None:
-    """One line from below that enters a box three times: as queries, keys and values."""
-    fork = top + 18
-    drawing.line((x, bottom), (x, fork))
-    drawing.line((x - spread, fork), (x + spread, fork))
-    for shift in (-spread, 0, spread):
-        drawing.arrow((x + shift, fork), (x + shift, top))
-
-
-ATTENTION, MASKED = "Multi-head\nattention", "Masked multi-head\nattention"
-FEED_FORWARD, ADD_NORM = "Feed-forward", "Add & norm"
-
-
-def add_and_norm(
-    drawing: Drawing,
-    x: float,
-    top: float,
-    label: str,
-    colours: Colours,
-    side: int,
-    entry: float,
-    start: float | None = None,
-) -> None:
-    """A sub-layer with its add & norm on it, whose upper edge is at `top`,
-    and the residual arrow around both.
-
-    The residual leaves the line through `start` (or `x`) at height `entry`.
-    """
-    low, width = 30.0, 142.0
-    height = 44.0 if "\n" in label else low
-    box, norm, around = top + low + 14 + height / 2, top + low / 2, x + side * (width / 2 + 18)
-    drawing.arrow((x, box - height / 2), (x, norm + low / 2))
-    drawing.arrow(
-        (x if start is None else start, entry),
-        (around, entry),
-        (around, norm),
-        (x + side * width / 2, norm),
-    )
-    drawing.box((x, box), width, height, label, colours, size=14 if "\n" in label else 15)
-    drawing.box((x, norm), width, low, ADD_NORM, ORANGE)
-
-
-def architecture() -> Drawing:
-    """Figure 1."""
-    d = Drawing(
-        480,
-        752,
-        "The Transformer: encoder on the left, decoder on the right",
-        "Read from below. Left: source tokens are embedded, positions are added, and N equal "
-        "encoder layers follow, each multi-head self-attention and a feed-forward network, each of "
-        "the two with a residual arrow around it into add and norm. Right: target tokens shifted "
-        "right are embedded, positions are added, and N equal decoder layers follow, each masked "
-        "multi-head self-attention, multi-head attention whose keys and values come from the "
-        "encoder's output, the memory, and a feed-forward network, each with a residual arrow into "
-        "add and norm. Above the decoder a linear layer and a softmax give the probabilities of "
-        "the next token. A dashed line joins the two embeddings and the linear layer: they share "
-        "one matrix E.",
-    )
-    left, right, width = 128, 340, 142
-    d.box((left - 6, 435), 210, 230, "", (PANEL, "#9a9a9a"), radius=12)
-    d.box((right + 6, 365), 210, 370, "", (PANEL, "#9a9a9a"), radius=12)
-    for x, y, name in ((left, 301, "encoder"), (right, 162, "decoder")):
-        d.text((x - 9, y), "*N* ×", 15, anchor="end", bold=True)
-        d.text((x + 9, y - 8), name, 13, anchor="start")
-        d.text((x + 9, y + 7), "layers", 13, anchor="start")
-    # Below the stacks: tokens, embeddings, positions.
-    for x, side, tokens in (
-        (left, -1, "source tokens"),
-        (right, 1, "target tokens, shifted right"),
-    ):
-        d.text((x, 732), tokens)
-        d.arrow((x, 720), (x, 698))
-        d.arrow((x, 665), (x, 618))
-        d.line((x + side * 10, 608), (x + side * 50, 608))
-        d.plus((x, 608))
-        d.wave((x + side * 62, 608))
-    d.text((234, 601), "positional", 14)
-    d.text((234, 617), "encoding", 14)
-    # One matrix, three uses.
-    d.line((left + 71, 681), (right - 71, 681), colour=GREEN[1], dash="5 3", stroke=2)
-    d.line(
-        (right + 71, 681),
-        (464, 681),
-        (464, 119),
-        (right + 71, 119),
-        colour=GREEN[1],
-        dash="5 3",
-        stroke=2,
-    )
-    d.text((234, 653), "one matrix *E*", 14)
-    d.box((left, 681), width, 32, "Embedding", GREEN)
-    d.box((right, 681), width, 32, "Embedding", GREEN)
-    # The encoder.
-    three_way(d, left, 598, 518)
-    add_and_norm(d, left, 430, ATTENTION, BLUE, -1, 541)
-    d.arrow((left, 430), (left, 406))
-    add_and_norm(d, left, 330, FEED_FORWARD, SKY, -1, 418)
-    # The decoder; the attention in the middle has queries from below,
-    # keys and values from the encoder.
-    three_way(d, right, 598, 518)
-    add_and_norm(d, right, 430, MASKED, BLUE, 1, 541)
-    d.line((right, 430), (right, 416), (right + 40, 416))
-    d.arrow((right + 40, 416), (right + 40, 384))
-    add_and_norm(d, right, 296, ATTENTION, BLUE, 1, 416, start=right + 40)
-    d.line((left, 330), (left, 280), (234, 280), (234, 403), (right - 18, 403))
-    d.arrow((right - 54, 403), (right - 54, 384))
-    d.arrow((right - 18, 403), (right - 18, 384))
-    for shift, name in ((-54, "*K*"), (-18, "*V*"), (40, "*Q*")):
-        d.text((right + shift + 11, 395), name, 14)
-    d.text((178, 269), "memory")
-    d.arrow((right, 296), (right, 266))
-    add_and_norm(d, right, 190, FEED_FORWARD, SKY, 1, 280)
-    # The top.
-    d.arrow((right, 190), (right, 136))
-    d.box((right, 119), width, 32, "Linear", GREEN)
-    d.arrow((right, 103), (right, 84))
-    d.box((right, 67), width, 32, "Softmax", PINK)
-    d.arrow((right, 51), (right, 34))
-    d.text((right, 22), "probabilities of the next token")
-    return d
 
 
 def scaled_dot_product() -> Drawing:
@@ -530,12 +416,43 @@ def post_and_pre_norm() -> Drawing:
     return d
 
 
+def grid(
+    d: Drawing, corner: Point, rows: Sequence[str], columns: Sequence[str],
+    allowed: Callable[[int, int], bool], cell: float = 27,
+) -> None:  # fmt: skip
+    """Queries down, keys across: filled where a query may look."""
+    x0, y0 = corner
+    for index, word in enumerate(columns):
+        x, y = x0 + (index + 0.5) * cell, y0 - 8
+        d.parts.append(f'<g transform="rotate(-40 {number(x)} {number(y)})">')
+        d.text((x - 4, y), word, 13, anchor="start")
+        d.parts.append("</g>")
+    for row, word in enumerate(rows):
+        d.text((x0 - 7, y0 + (row + 0.5) * cell), word, 13, anchor="end")
+        for column in range(len(columns)):
+            center = (x0 + (column + 0.5) * cell, y0 + (row + 0.5) * cell)
+            grid_cell(d, center, cell, allowed(row, column))
+
+
+def grid_cell(d: Drawing, center: Point, size: float, allowed: bool) -> None:
+    d.box(center, size, size, "", (BLUE[1] if allowed else CARD, RULE), radius=0, stroke=1)
+    if not allowed:
+        x, y = center
+        d.line((x - 5, y + 5), (x + 5, y - 5), colour="#9a9a9a", stroke=1.2)
+
+
+def grid_legend(d: Drawing, left: float, y: float) -> None:
+    for x, allowed, words in ((left, True, "may look"), (left + 150, False, "may not look")):
+        grid_cell(d, (x, y), 18, allowed)
+        d.text((x + 16, y), words, 14, anchor="start")
+
+
 def masks() -> Drawing:
     """Three masks over one sentence with two padded positions."""
     tokens = ("the", "cat", "sat", "pad", "pad")
     d = Drawing(
-        424,
-        262,
+        464,
+        276,
         "Padding mask, causal mask, and both",
         "Three grids of five queries, the rows, by five keys, the columns; the tokens are the, "
         "cat, sat, pad, pad. A filled cell means that the query may look at the key. Padding mask: "
@@ -548,32 +465,12 @@ def masks() -> Drawing:
         ("causal", lambda row, column: column <= row),
         ("both", lambda row, column: column < 3 and column <= row),
     ]
-    cell, top = 23, 66
-    for grid, (name, allowed) in enumerate(kinds):
-        x0 = 42 + grid * 128
-        d.text((x0 + 2.5 * cell, 22), name, 16, bold=True)
-        for index, token in enumerate(tokens):
-            d.text((x0 + (index + 0.5) * cell, top - 10), token, 11.5)
-            if grid == 0:
-                d.text((x0 - 6, top + (index + 0.5) * cell), token, 13, anchor="end")
-        for row in range(5):
-            for column in range(5):
-                center = (x0 + (column + 0.5) * cell, top + (row + 0.5) * cell)
-                yes = allowed(row, column)
-                d.box(center, cell, cell, "", (BLUE[1] if yes else CARD, RULE), radius=0, stroke=1)
-                if not yes:
-                    d.line(
-                        (center[0] - 5, center[1] + 5),
-                        (center[0] + 5, center[1] - 5),
-                        colour="#9a9a9a",
-                        stroke=1.2,
-                    )
-    d.text((212, 202), "rows: queries;  columns: keys", 14)
-    d.box((84, 236), 18, 18, "", (BLUE[1], RULE), radius=0, stroke=1)
-    d.text((100, 236), "may look", 14, anchor="start")
-    d.box((224, 236), 18, 18, "", (CARD, RULE), radius=0, stroke=1)
-    d.line((219, 241), (229, 231), colour="#9a9a9a", stroke=1.2)
-    d.text((240, 236), "may not look", 14, anchor="start")
+    for index, (name, allowed) in enumerate(kinds):
+        left = 42.0 + 146 * index
+        d.text((left + 55, 22), name, 16, bold=True)
+        grid(d, (left, 80), tokens, tokens, allowed, cell=22)
+    d.text((232, 216), "rows: queries;  columns: keys", 14)
+    grid_legend(d, 104, 250)
     return d
 
 
@@ -650,7 +547,6 @@ def speed() -> Drawing:
 
 
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
-    "architecture": architecture,
     "scaled_dot_product": scaled_dot_product,
     "multi_head": multi_head,
     "encoder_layer": encoder_layer,

@@ -7,12 +7,12 @@ drawing are computed here from the same small inputs that the chapter gives its 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 
 from tools.figures import (
-    ADD_NORM,
     BLUE,
     CARD,
     GREEN,
@@ -26,6 +26,8 @@ from tools.figures import (
     Colours,
     Drawing,
     Point,
+    grid,
+    grid_legend,
     number,
 )
 
@@ -81,22 +83,32 @@ BOXES = {
 }
 
 
+FIGURE_1 = (
+    "Read from below. Left, the encoder: source tokens (1) are embedded (2), positions are "
+    "added (3), and N equal layers (7) follow, each multi-head attention (4) and feed-forward "
+    "(6), each of the two with a residual arrow around it into add and norm (5). Right, the "
+    "decoder: the target tokens shifted right (8) are embedded, positions are added, and N "
+    "equal layers follow, each masked multi-head attention (9), multi-head attention whose "
+    "keys and values come from the encoder's output, the memory (10), and feed-forward, each "
+    "with add and norm. Above the decoder a linear layer (11) and a softmax (12) give the "
+    "probabilities of the next token (13). A dashed line joins the two embeddings and the "
+    "linear layer: they share one matrix E."
+)
+
+
 def architecture_map() -> Drawing:
     """Figure 1, each box with its number and a link to its chapter; equal boxes have one number."""
-    d = Map(
-        510,
-        786,
-        "The Transformer as a map of the book: each numbered box leads to its chapter",
-        "Read from below. Left, the encoder: source tokens (1) are embedded (2), positions are "
-        "added (3), and N equal layers (7) follow, each multi-head attention (4) and feed-forward "
-        "(6), each of the two with a residual arrow around it into add and norm (5). Right, the "
-        "decoder: the target tokens shifted right (8) are embedded, positions are added, and N "
-        "equal layers follow, each masked multi-head attention (9), multi-head attention whose "
-        "keys and values come from the encoder's output, the memory (10), and feed-forward, each "
-        "with add and norm. Above the decoder a linear layer (11) and a softmax (12) give the "
-        "probabilities of the next token (13). A dashed line joins the two embeddings and the "
-        "linear layer: they share one matrix E.",
-    )
+    title = "The Transformer as a map of the book: each numbered box leads to its chapter"
+    return figure_1(Map(510, 786, title, FIGURE_1))
+
+
+def architecture() -> Drawing:
+    """Figure 1 alone."""
+    title = "The Transformer: encoder on the left, decoder on the right"
+    return figure_1(Drawing(510, 786, title, re.sub(r" \(\d+\)", "", FIGURE_1)))
+
+
+def figure_1(d: Drawing) -> Drawing:
     left, right, width, low, tall = 128.0, 366.0, 156.0, 30.0, 46.0
 
     def box(x: float, y: float, height: float, label: str, colours: Colours, key: str) -> None:
@@ -115,7 +127,7 @@ def architecture_map() -> Drawing:
         d.arrow((x, middle - height / 2), (x, norm + low / 2))
         d.arrow(entry, (around, entry[1]), (around, norm), (x + side * width / 2, norm))
         box(x, middle, height, label, colours, key)
-        box(x, norm, low, ADD_NORM, ORANGE, "norm")
+        box(x, norm, low, "Add & norm", ORANGE, "norm")
 
     def fork(x: float, bottom: float, top: float) -> None:
         """One line from below that enters a box as queries, keys and values."""
@@ -326,28 +338,6 @@ def heads() -> Drawing:
     return d
 
 
-def grid(
-    d: Drawing, corner: Point, rows: Sequence[str], columns: Sequence[str],
-    allowed: Callable[[int, int], bool], cell: float = 27,
-) -> None:  # fmt: skip
-    """Queries down, keys across: filled where a query may look."""
-    x0, y0 = corner
-    for index, word in enumerate(columns):
-        x, y = x0 + (index + 0.5) * cell, y0 - 8
-        d.parts.append(f'<g transform="rotate(-40 {number(x)} {number(y)})">')
-        d.text((x - 4, y), word, 13, anchor="start")
-        d.parts.append("</g>")
-    for row, word in enumerate(rows):
-        d.text((x0 - 7, y0 + (row + 0.5) * cell), word, 13, anchor="end")
-        for column in range(len(columns)):
-            center = (x0 + (column + 0.5) * cell, y0 + (row + 0.5) * cell)
-            yes = allowed(row, column)
-            d.box(center, cell, cell, "", (BLUE[1] if yes else CARD, RULE), radius=0, stroke=1)
-            if not yes:
-                (x, y), arm = center, 5
-                d.line((x - arm, y + arm), (x + arm, y - arm), colour="#9a9a9a", stroke=1.2)
-
-
 def both_masks() -> Drawing:
     """The source's padding and the target's future."""
     d = Drawing(
@@ -365,11 +355,7 @@ def both_masks() -> Drawing:
     source, target = (*SOURCE, "pad", "pad"), ("start", *TARGET)
     grid(d, (64, 94), source, source, lambda row, column: column < 3)
     grid(d, (264, 94), target, target, lambda row, column: column <= row)
-    d.box((96, 266), 18, 18, "", (BLUE[1], RULE), radius=0, stroke=1)
-    d.text((112, 266), "may look", 14, anchor="start")
-    d.box((246, 266), 18, 18, "", (CARD, RULE), radius=0, stroke=1)
-    d.line((241, 271), (251, 261), colour="#9a9a9a", stroke=1.2)
-    d.text((262, 266), "may not look", 14, anchor="start")
+    grid_legend(d, 96, 266)
     return d
 
 
@@ -543,6 +529,7 @@ def paths() -> Drawing:
 
 
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
+    "architecture": architecture,
     "architecture_map": architecture_map,
     "query_key_value": query_key_value,
     "one_look": one_look,
