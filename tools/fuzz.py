@@ -7,16 +7,14 @@ hang, a changed input or a lost line. Whatever breaks it is printed with the com
 it, and the exit status is 1.
 
 The inputs of a target are numbered, and each follows from its number and the seed alone. They are
-judged in forked processes, which may die. `--atheris TARGET` lets Google's fuzzer, where it is
-installed (pip install atheris), choose the inputs instead, for as long as it is left to run, or
-until it has made `--inputs`. It stops at the first finding and has wheels for Linux alone, so the
-suite's run has its own; hypothesis works in the process that a signal or a hang would end.
+judged in forked processes, which may die. Google's atheris, which chooses inputs by the lines that
+they reach, has wheels for Linux alone and stops at the first finding; hypothesis works in the
+process that a signal or a hang would end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import random
 import signal
@@ -26,13 +24,11 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FunctionType
 from typing import NamedTuple
 
 from tools.arguments import parser_of
 from tools.fuzz_targets import TARGETS, Target, prepare
 
-PACKAGE = "annotated_transformer"
 SLOWEST, PATIENCE = 20, 600  # seconds for one input: of the processor, and on the wall
 INTERESTING = (b"\0", b"\xff", b"\x80" * 10, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\n", b"\r")
 
@@ -123,42 +119,15 @@ def command(target: str, seed: int, number: int) -> str:
     return f"python -m tools.fuzz --target {target} --seed {seed} --only {number}"
 
 
-def by_atheris(target: Target, folder: Path, inputs: int | None) -> None:
-    """Google's fuzzer chooses inputs by the lines of the package that they reach.
-
-    It begins with the target's good ones, and ends this process: after so many inputs, or with the
-    first that breaks the contract, which it writes as crash-... where it was started.
-    """
-    import atheris
-
-    def one(data: bytes) -> None:
-        wrong = target.judge(data)
-        if wrong:
-            raise AssertionError(wrong)
-
-    for found in gc.get_objects():
-        if isinstance(found, FunctionType) and str(found.__module__).startswith(PACKAGE):
-            atheris.instrument_func(found)
-    folder.mkdir()
-    for number, good in enumerate(target.good):
-        (folder / str(number)).write_bytes(good)
-    runs = [] if inputs is None else [f"-runs={inputs}"]
-    atheris.Setup([sys.argv[0], str(folder), f"-timeout={PATIENCE}", *runs], one)
-    atheris.Fuzz()
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--inputs", type=int, help="over all targets together (default 1000)")
+    parser.add_argument("--inputs", type=int, default=1000, help="over all targets (default 1000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", choices=TARGETS, help="this one alone")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one input, in this process")
-    parser.add_argument("--atheris", choices=TARGETS, metavar="TARGET")
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         targets = prepare(Path(folder))
-        if args.atheris:
-            by_atheris(targets[args.atheris], Path(folder) / "corpus", args.inputs)
         if args.only is not None:
             data = mutated(targets[args.target], args.seed, args.only)
             print(data[:2000])
@@ -168,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
         whole = sum(target.share for target in chosen)
         n_inputs, findings = 0, list[Finding]()
         for target in chosen:
-            n, began = -(-(args.inputs or 1000) * target.share // whole), time.perf_counter()
+            n, began = -(-args.inputs * target.share // whole), time.perf_counter()
             found = run(target, args.seed, range(n))
             seconds = time.perf_counter() - began
             print(f"{target.name:10} {n:7,} inputs, {len(found)} findings, {seconds:6.1f} s")
