@@ -31,6 +31,10 @@ from tools.notebooks import ROOT, read_source
 from tools.progress import Progress, expected_seconds
 
 
+def tell(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def alone(lock: Path) -> Iterator[int]:
     """Wait until no other process works in this checkout. The lock ends with its process,
@@ -41,11 +45,9 @@ def alone(lock: Path) -> Iterator[int]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            print(
+            tell(
                 f"make book: process {file.read().strip()} is making the book in this folder; "
-                "waiting for it to end",
-                file=sys.stderr,
-                flush=True,
+                "waiting for it to end"
             )
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
@@ -93,11 +95,8 @@ async def run_chapters(
     failures = []
 
     async def run_one(source: Path) -> None:
-        target, notebook, began = (
-            book / f"{source.stem}.ipynb",
-            read_source(source),
-            time.monotonic(),
-        )
+        target, notebook = book / f"{source.stem}.ipynb", read_source(source)
+        began = time.monotonic()
         code, before = reuse.code_digest(notebook), reuse.shared_inputs(root, book)
         failure = await execution.run(source.stem, notebook, book, progress)
         if failure is not None:
@@ -136,17 +135,10 @@ def build_pages(root: Path, source: Path, lock: int) -> int:
     the status of the build."""
     build = root / "_build"
     stamp = build / "pages.json"
-    files = [
-        path
-        for name in reuse.SITE
-        for path in (
-            reuse.files_below(source / name) if (source / name).is_dir() else [source / name]
-        )
-    ]
     package = reuse.files_below(root / "annotated_transformer")  # the reference, the translator
     made_from = json.dumps(
         {
-            "site": reuse.digest_of(files, source),
+            "site": reuse.digest_of(reuse.site_files(source), source),
             "package": reuse.digest_of(package, root),
             "versions": reuse.versions(root),
         }
@@ -192,23 +184,15 @@ def main() -> int:
             failures = [] if arguments.stored else execute(root, source)
             status = 0 if arguments.no_pages else build_pages(root, source, lock)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print(
-            "\nstopped. The chapters that were done are kept: run the same command to go on.",
-            file=sys.stderr,
-        )
+        tell("\nstopped. The chapters that were done are kept: run the same command to go on.")
         return 130
     minutes, seconds = divmod(int(time.monotonic() - began), 60)
     if failures:
-        print(
-            f"\n{len(failures)} chapter{'' if len(failures) == 1 else 's'} failed:", file=sys.stderr
-        )
+        tell(f"\n{len(failures)} chapter{'' if len(failures) == 1 else 's'} failed:")
         for failure in failures:
-            print(f"  {failure}", file=sys.stderr)
+            tell(f"  {failure}")
     if status:
-        print(
-            f"\nthe pages have problems: jupyter-book's messages above say which (status {status})",
-            file=sys.stderr,
-        )
+        tell(f"\nthe pages have problems: jupyter-book says above which (status {status})")
     if not arguments.no_pages and (root / "_build" / "html" / "index.html").exists():
         print(f"Open _build/html/index.html ({minutes}:{seconds:02d} minutes)")
     return 1 if failures or status else 0

@@ -2,8 +2,6 @@
 
     python -m tools.notebooks refresh [CHAPTER ...]   run book/*.py and write book/*.ipynb,
                                                       outputs included
-    python -m tools.notebooks refresh --check         change nothing; say which notebooks are
-                                                      stale, exit 1 if any
     python -m tools.notebooks words [CHAPTER ...]     take over changed words and tags, and keep
                                                       the outputs
 
@@ -148,7 +146,6 @@ def main() -> int:
     parser = parser_of(__doc__)
     parser.add_argument("verb", choices=["refresh", "words"])
     parser.add_argument("chapters", nargs="*", type=Path, help="book/x.py; all if none is named")
-    parser.add_argument("--check", action="store_true", help="refresh nothing, exit 1 if stale")
     arguments = parser.parse_args()
 
     execution.kernel_environment(ROOT)
@@ -160,14 +157,6 @@ def main() -> int:
         for path in changed:
             print(f"{path}: code has changed; run: make refresh CHAPTER={path}", file=sys.stderr)
         return bool(changed)
-    if arguments.check:
-        stale = [str(path) for path in sources if is_stale(path)]
-        for path in stale:
-            print(
-                f"{path}: the stored notebook is stale; run: make refresh CHAPTER={path}",
-                file=sys.stderr,
-            )
-        return bool(stale)
     try:
         return not asyncio.run(run_all(sources, BOOK))
     except (KeyboardInterrupt, asyncio.CancelledError):

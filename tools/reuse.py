@@ -20,6 +20,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 import nbformat
@@ -32,15 +33,6 @@ from tools.notebooks import read_source, take_outputs
 
 SITE = ("_config.yml", "_toc.yml", "static", "book", "tools/sphinx")  # what the HTML is made from
 RUN_TAGS = {"raises-exception", "skip-execution"}  # the tags that change how a cell is run
-REASONS = {
-    "code": "code changed",
-    "package": "package changed",
-    "lab": "lab changed",
-    "corpus": "corpus changed",
-    "model": "model changed",
-    "results": "results changed",
-    "versions": "versions changed",
-}
 
 
 def digest_of(files: Iterable[Path], root: Path) -> str:
@@ -60,6 +52,13 @@ def files_below(folder: Path) -> list[Path]:
         for path in folder.rglob("*")
         if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)
     ]
+
+
+def site_files(root: Path) -> list[Path]:
+    """All files that the HTML is made from."""
+    places = [root / name for name in SITE]
+    found = (files_below(place) if place.is_dir() else [place] for place in places)
+    return [*chain.from_iterable(found)]
 
 
 def versions(root: Path) -> dict[str, str]:
@@ -125,7 +124,7 @@ def why_to_run(source: Path, path: Path, shared: Mapping[str, str]) -> str:
     if kept is None or made_from is None:
         return "not run yet"
     now = {"code": code_digest(notebook), **shared}
-    if changed := [REASONS[name] for name in now if made_from.get(name) != now[name]]:
+    if changed := [f"{name} changed" for name in now if made_from.get(name) != now[name]]:
         return " and ".join(changed)
     take_outputs(kept, notebook)
     notebook.metadata.run = kept.metadata.run
@@ -169,18 +168,11 @@ def keep_failed(notebook: NotebookNode, stored: Path, path: Path, failure: Failu
         f":::{{admonition}} This chapter failed when this copy of the book was made ({place})\n"
         f":class: warning\n~~~text\n{line}\n{message}\n~~~\n{shown}\n:::\n"
     )
-    first = next(
-        (
-            cell
-            for cell in notebook.cells
-            if re.search(r"^# ", cell.source, flags=re.M) and cell.cell_type == "markdown"
-        ),
-        None,
-    )
-    if first is not None:
-        title = re.search(r"^# .*$", first.source, flags=re.M)
-        assert title is not None
-        first.source = f"{first.source[: title.end()]}\n\n{warning}{first.source[title.end() :]}"
+    for cell in notebook.cells:
+        title = re.search(r"^# .*$", cell.source, flags=re.M)
+        if title and cell.cell_type == "markdown":
+            cell.source = f"{cell.source[: title.end()]}\n\n{warning}{cell.source[title.end() :]}"
+            break
     write_whole(notebook, path)
 
 
@@ -190,11 +182,7 @@ def mirror(root: Path, folder: Path, kept: set[Path]) -> None:
 
     What is there and not in the sources goes, the partial files of dead processes too.
     """
-    wanted = {
-        path.relative_to(root): path
-        for name in SITE
-        for path in (files_below(root / name) if (root / name).is_dir() else [root / name])
-    }
+    wanted = {path.relative_to(root): path for path in site_files(root)}
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
         name = path.relative_to(folder)
