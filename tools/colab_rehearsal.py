@@ -70,13 +70,9 @@ def make_environment(python: str) -> Path:
     stamp = folder / "made-of.txt"
     if not stamp.exists() or stamp.read_text() != made_of:
         print("installing Colab's packages, some 5 GB with CUDA's libraries")
-        uv = [sys.executable, "-m", "uv"]
-        subprocess.run(
-            [*uv, "venv", "--quiet", "--seed", "--clear", "--python", python, folder], check=True
-        )
-        subprocess.run(
-            [*uv, "pip", "install", "--quiet", "--python", folder, *PACKAGES], check=True
-        )
+        made = ["venv", "--quiet", "--seed", "--clear", "--python", python, str(folder)]
+        for words in (made, ["pip", "install", "--quiet", "--python", str(folder), *PACKAGES]):
+            subprocess.run([sys.executable, "-m", "uv", *words], check=True)
         stamp.write_text(made_of)
     return folder
 
@@ -107,21 +103,24 @@ def exchanged(
     ]
 
 
+def git(*words: str | Path) -> str:
+    """What git prints, run in the checkout."""
+    command = ["git", *words]
+    return subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8"
+    ).stdout
+
+
 def snapshot() -> Path:
     """A bare clone of the last commit, which stands for the repository at GitHub."""
-    if subprocess.run(
-        ["git", "status", "--porcelain"], cwd=ROOT, check=True, capture_output=True
-    ).stdout:
+    if git("status", "--porcelain"):
         print("the working tree differs from the last commit; the commit is rehearsed")
     folder = PLACE / "repository.git"
     shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run(
-        ["git", "clone", "--quiet", "--bare", "--depth=1", ROOT.as_uri(), folder], check=True
-    )
+    git("clone", "--quiet", "--bare", "--depth=1", ROOT.as_uri(), folder)
     for revision in colab.revisions():  # the release that this commit may become
-        git = ["git", "-C", str(folder), "update-ref"]
         kind = "tags" if revision.startswith("v") else "heads"
-        subprocess.run([*git, f"refs/{kind}/{revision}", "HEAD"], check=True)
+        git("-C", folder, "update-ref", f"refs/{kind}/{revision}", "HEAD")
     return folder
 
 
@@ -134,13 +133,8 @@ def set_the_scene(chapter: str, environment: Path, repository: Path) -> Path:
     shutil.copytree(environment, folder / "venv", symlinks=True, copy_function=os.link)
     (folder / "modules" / "google" / "colab" / "__init__.py").write_text("")
     (folder / "modules" / "sitecustomize.py").write_text("import google.colab\n")
-    notebook = subprocess.run(
-        ["git", "show", f"HEAD:book/{chapter}.ipynb"],
-        cwd=repository,
-        check=True,
-        capture_output=True,
-    ).stdout
-    (folder / "content" / f"{chapter}.ipynb").write_bytes(notebook)
+    notebook = git("-C", repository, "show", f"HEAD:book/{chapter}.ipynb")
+    (folder / "content" / f"{chapter}.ipynb").write_text(notebook, encoding="utf-8")
     kernel = {
         "argv": [
             "unshare", "--mount", "--propagation", "private", "sh", "-c", INTO_CONTENT,
@@ -172,11 +166,8 @@ def set_the_scene(chapter: str, environment: Path, repository: Path) -> Path:
 
 async def run(chapter: str, environment: Path, repository: Path) -> Report:
     """Run one chapter from its first cell to its last, and the first cell once more."""
-    folder, report, started = (
-        set_the_scene(chapter, environment, repository),
-        Report(chapter),
-        time.monotonic(),
-    )
+    folder = set_the_scene(chapter, environment, repository)
+    report, started = Report(chapter), time.monotonic()
     notebook = nbformat.read(folder / "content" / f"{chapter}.ipynb", as_version=4)
     code = [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     os.environ["JUPYTER_PATH"] = os.pathsep.join(
@@ -203,20 +194,15 @@ async def run(chapter: str, environment: Path, repository: Path) -> Report:
         report.wrong = _judge(times, environment, folder / "venv", repository)
     except (CellExecutionError, DeadKernelError) as error:
         index, cell = [*code, code[0]][len(times)]
-        reason = (
-            f"{error.ename}: {error.evalue}"
-            if isinstance(error, CellExecutionError)
-            else "the kernel died"
-        )
-        report.wrong = (
-            f"FAILED in cell {index} ({cell.source.partition(chr(10))[0][:50]}): {reason}"
-        )
+        reason = "the kernel died"
+        if isinstance(error, CellExecutionError):
+            reason = f"{error.ename}: {error.evalue}"
+        line = cell.source.partition("\n")[0][:50]
+        report.wrong = f"FAILED in cell {index} ({line}): {reason}"
         (folder / "error.txt").write_text(str(error))
-    report.first, report.again, report.whole = (
-        times[0] if times else 0.0,
-        times[-1],
-        time.monotonic() - started,
-    )
+    if times:
+        report.first, report.again = times[0], times[-1]
+    report.whole = time.monotonic() - started
     shutil.rmtree(folder / "venv")
     print(report, flush=True)
     return report
@@ -224,21 +210,13 @@ async def run(chapter: str, environment: Path, repository: Path) -> Report:
 
 def _judge(times: list[float], before: Path, after: Path, repository: Path) -> str:
     """What is wrong with a run in which no cell failed."""
-    project = subprocess.run(
-        ["git", "show", "HEAD:pyproject.toml"],
-        cwd=repository,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    requirements = list(map(Requirement, tomllib.loads(project)["project"]["dependencies"]))
+    project = tomllib.loads(git("-C", repository, "show", "HEAD:pyproject.toml"))["project"]
+    requirements = list(map(Requirement, project["dependencies"]))
     wrong = exchanged(versions(before), versions(after), requirements)
     if times[0] > SLOWEST_FIRST_CELL:
         wrong.append(f"the first cell took more than {SLOWEST_FIRST_CELL:.0f} s")
     if times[-1] > SLOWEST_SECOND_RUN:
-        wrong.append(
-            f"the first cell took more than {SLOWEST_SECOND_RUN:.0f} s when it was run again"
-        )
+        wrong.append(f"run again, the first cell took more than {SLOWEST_SECOND_RUN:.0f} s")
     return "; ".join(wrong)
 
 
@@ -269,11 +247,7 @@ async def run_all(names: list[str], environment: Path, repository: Path, jobs: i
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "chapters",
-        nargs="*",
-        help="2_background, or book/2_background.py; all if none is named",
-    )
+    parser.add_argument("chapters", nargs="*", help="book/x.py or x; all if none is named")
     parser.add_argument("--jobs", type=int, default=1, help="chapters at once")
     parser.add_argument("--python", default=PYTHON, help=f"what uv takes (default {PYTHON})")
     arguments = parser.parse_args()
