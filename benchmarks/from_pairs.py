@@ -11,14 +11,12 @@ worked stands beside it. `--keep DIR` keeps what was made, in a new directory.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.from_pairs", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import json
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Sequence

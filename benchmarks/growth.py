@@ -18,16 +18,14 @@ model so small that it is the lines that count.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.growth", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import argparse
 import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice

@@ -15,11 +15,8 @@ on what that average makes of the training split), and results in book/results/m
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.multi30k", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import json
 import math

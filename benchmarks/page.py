@@ -13,14 +13,12 @@ slowest).
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.page", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import random
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

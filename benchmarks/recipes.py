@@ -16,14 +16,13 @@ the stage is not trained again, and a machine that has only the repository can g
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.recipes", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import json
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

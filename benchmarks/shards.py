@@ -20,15 +20,14 @@ makes the same steps on the same batches, read from a file.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.shards", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import argparse
 import json
+import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence

@@ -20,17 +20,16 @@ and writes nothing.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.soak", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import json
 import mmap
+import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence

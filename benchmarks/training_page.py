@@ -9,12 +9,10 @@ thread that trains; those of the clock were measured beside whatever else the ma
 
 from __future__ import annotations
 
-import os
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
+
 import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.training_page", *sys.argv[1:]])
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

@@ -14,14 +14,12 @@ expressions that a right translation must hold, and must not.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.visitors", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain

@@ -14,11 +14,8 @@ another sentence's source.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if __name__ == "__main__" and not __package__:  # started by its path: go on as a module
-    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.wmt_slice_training", *sys.argv[1:]])
+if not __package__:  # started by its path: go on as a module
+    import started  # noqa: F401
 
 import gzip
 import html
