@@ -27,7 +27,7 @@ from annotated_transformer.errors import require
 from annotated_transformer.text import corpus
 from annotated_transformer.text.parallel_text import read_lines
 from annotated_transformer.translation.evaluation import Score, bleu
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
 Tokenize = Callable[[str], str]
 
@@ -94,4 +94,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

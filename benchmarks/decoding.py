@@ -40,7 +40,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,12 +58,18 @@ from benchmarks.decoders import (
     Decoder,
     Ids,
 )
-from benchmarks.timing import Bench, as_text, or_out_of_memory, summary, times_faster, write
+from benchmarks.timing import (
+    ROOT,
+    Bench,
+    as_text,
+    or_out_of_memory,
+    out_path,
+    summary,
+    times_faster,
+    write,
+)
 from lab.experiments.table_1.memory import keep_freed_memory
-from tools.arguments import parser_of
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "book" / "results"
+from tools.arguments import parser_of, run_main
 
 
 def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
@@ -197,7 +202,7 @@ def measure_bleu(small: bool) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__, small=True)
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument(
         "--model",
         choices=("base", "tiny", "book/model"),
@@ -207,9 +212,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, help="this batch size only")
     parser.add_argument("--rounds", type=int, help="default 7")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--out", type=Path, help="default book/results/decoding_cpu.json or _gpu.json"
-    )
     args = parser.parse_args(arguments)
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU")
@@ -217,11 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     bench = Bench(args.device, args.rounds or (2 if args.small else 7), args.small)
-    out = args.out or (
-        None
-        if args.small or args.model or args.peer or args.batch
-        else RESULTS / f"decoding_{'gpu' if args.device == 'cuda' else 'cpu'}.json"
-    )
+    name = "decoding_gpu" if args.device == "cuda" else "decoding_cpu"
+    out = out_path(args, name, not (args.model or args.peer or args.batch))
     packages = {
         package: version(package)
         for package in ("transformers", "ctranslate2", "joeynmt")
@@ -243,10 +242,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = or_out_of_memory(each)
         print(*map(as_text, found), sep="\n", flush=True)
         records += found
-        if out:
-            more = {"device": args.device, "seed": 0, "peers": packages}
-            write(out, "decoding", arguments, records, **more)
+        more = {"device": args.device, "seed": 0, "peers": packages}
+        write(out, "decoding", arguments, records, **more)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

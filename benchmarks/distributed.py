@@ -23,18 +23,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from annotated_transformer import ModelConfig, TrainConfig
 from annotated_transformer.text.batching import token_batches
 from annotated_transformer.training.distributed.processes import joined
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.timing import command_line, sentences
-from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from benchmarks.timing import ROOT, command_line, sentences
+from lab.experiments.result_file import RESULTS, write_result
+from tools.arguments import parser_of, run_main
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "distributed.json"
 WORKER = "--work"
 
 
@@ -88,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"median {median:.2f}")
     if len(rounds) >= 3:
         record = {"preset": "base", "steps": n_steps, "rounds": rounds, "median": median}
-        write_result(OUT, command_line("distributed", arguments), [record])
+        write_result(RESULTS / "distributed.json", command_line("distributed", arguments), [record])
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -16,23 +16,20 @@ if not __package__:  # started by its path: go on as a module
 
 import json
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.errors import ConfigError, say
+from annotated_transformer.errors import require
 from annotated_transformer.from_pairs.making import make
 from annotated_transformer.from_pairs.plan import Plan
 from annotated_transformer.text import corpus
-from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from benchmarks.timing import out_path, write
+from tools.arguments import parser_of, run_main
 from tools.page_engine import NODE, run_engine
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "from_pairs.json"
 CORPUS = "tatoeba-large-en-de"
 N_PAIRS, N_ASKED = 20_000, 100
 SMALL = Plan(60, N=1, d_model=16, d_ff=16, h=2, train_steps=12, max_tokens=300, warmup_steps=5)
@@ -75,31 +72,24 @@ def said_by_the_page(out: Path) -> dict[str, int]:
     return {"asked": len(said), "not empty": sum(map(bool, said)), "as in float32": same}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the record; the exit status."""
-    parser = parser_of(__doc__, small=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print and write the record."""
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new directory")
-    parser.add_argument("--out", default=str(OUT), help="default: book/results/from_pairs.json")
     args = parser.parse_args(arguments)
     name, n_pairs, plan = ("reverse", 200, SMALL) if args.small else (CORPUS, N_PAIRS, None)
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)
         pairs = folder / "mine.tsv"
-        try:
-            folder.mkdir(parents=True, exist_ok=not args.keep)
-            pairs.write_text(draw_pairs(name, n_pairs, seed=1), encoding="utf-8")
-            record = {"corpus": name, **from_file_to_page(pairs, folder / "mine", plan)}
-            if NODE:
-                record["page"] = said_by_the_page(folder / "mine")
-        except (ConfigError, FileExistsError) as error:
-            say(f"error: {error}")
-            return 2
+        require(not (args.keep and args.keep.exists()), f"{args.keep} exists")
+        folder.mkdir(parents=True, exist_ok=True)
+        pairs.write_text(draw_pairs(name, n_pairs, seed=1), encoding="utf-8")
+        record = {"corpus": name, **from_file_to_page(pairs, folder / "mine", plan)}
+        if NODE:
+            record["page"] = said_by_the_page(folder / "mine")
     print(json.dumps(record, ensure_ascii=False, indent=1))
-    write_result(
-        args.out, "python benchmarks/from_pairs.py" + (" --small" if args.small else ""), [record]
-    )
-    return 0
+    write(out_path(args, "from_pairs"), "from_pairs", arguments, [record])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -27,14 +27,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product as product_of
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from annotated_transformer import ModelConfig, TrainConfig, make_batch, scaled_dot_product_attention
+from annotated_transformer import ModelConfig, TrainConfig, scaled_dot_product_attention
 from annotated_transformer.fast.packing import has_kernel
 from annotated_transformer.text.batching import Batch, TokenPair, token_batches
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
@@ -44,15 +43,16 @@ from benchmarks.timing import (
     Work,
     as_text,
     or_out_of_memory,
+    out_path,
     product,
+    random_batches,
     real_lengths,
     sentences,
     step_operations,
+    write,
 )
-from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
-OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "gpu.json"
 KERNELS = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -82,20 +82,6 @@ MULTIPLE_OF = 8
 def batches_of_training(pairs: list[TokenPair], max_tokens: int) -> Iterator[Batch]:
     """What a run on a GPU learns from: lengths are multiples of 8, so that shapes are few."""
     return token_batches(pairs, max_tokens, multiple_of=MULTIPLE_OF)
-
-
-def random_batches(pairs: list[TokenPair], max_tokens: int) -> list[Batch]:
-    """The pairs in their random order, cut wherever the next would not fit when padded."""
-    groups: list[list[TokenPair]] = [[]]
-    longest = 0
-    for pair in pairs:
-        padded = max(-(-(len(side) + 1) // MULTIPLE_OF) * MULTIPLE_OF for side in pair)
-        longest = max(longest, padded)
-        if longest * (len(groups[-1]) + 1) > max_tokens:
-            groups.append([])
-            longest = padded
-        groups[-1].append(pair)
-    return [make_batch(group, multiple_of=MULTIPLE_OF) for group in groups]
 
 
 def steps(
@@ -269,7 +255,8 @@ def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: i
     every step; and with an epoch's groups and each batch made on the way, as `train` does, while
     the GPU computes the step before."""
     pairs = sentences(200 if bench.small else 4000, config.vocab_size)
-    grouped, mixed = list(batches_of_training(pairs, max_tokens)), random_batches(pairs, max_tokens)
+    grouped = list(batches_of_training(pairs, max_tokens))
+    mixed = random_batches(pairs, max_tokens, MULTIPLE_OF)
     run = new_run(bench, config, "bf16", False)
     kinds = {
         "grouped by length": (grouped, False),
@@ -372,18 +359,13 @@ def peak_bytes(bench: Bench, work: Work) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__, small=True)
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument(
         "--max-tokens", type=int, help="tokens a batch and side (default 25000, the paper's)"
     )
     parser.add_argument("--repetitions", type=int, help="default 7; with --small 2")
-    parser.add_argument("--out", type=Path, default=OUT, help="default book/results/gpu.json")
     args = parser.parse_args(arguments)
-    if args.out.resolve() == OUT and (args.device == "cpu" or args.small):
-        parser.error(
-            "book/results/gpu.json is for figures of a GPU at full size: give another --out"
-        )
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU")
     bench = Bench(args.device, args.repetitions or (2 if args.small else 7), args.small)
@@ -391,13 +373,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name = "toy" if args.small else "base"
     config = (
         ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
-    )
-    command = " ".join(
-        [
-            "python benchmarks/gpu.py",
-            *(["--small"] if args.small else []),
-            f"--device {args.device} --max-tokens {max_tokens} --repetitions {bench.repetitions}",
-        ]
     )
     records: list[Record] = []
     of_steps = measure_first_epoch, measure_training, measure_waiting, measure_batching
@@ -409,9 +384,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = or_out_of_memory(measure)
         print(*map(as_text, found), sep="\n", flush=True)
         records += found
-        write_result(args.out, command, records, args.device, cuda=torch.version.cuda or "")
-    print(f"{len(records)} records in {args.out}")
+        more = {"device": args.device, "cuda": torch.version.cuda or ""}
+        write(out_path(args, "gpu", args.device == "cuda"), "gpu", arguments, records, **more)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

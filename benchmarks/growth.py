@@ -29,7 +29,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,12 +37,10 @@ from annotated_transformer import ModelConfig, TrainConfig, Transformer, Transla
 from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.timing import as_text, in_own_process, peak_megabytes, write
+from benchmarks.timing import as_text, in_own_process, out_path, peak_megabytes, write
 from lab.experiments.table_1.memory import keep_freed_memory
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "growth.json"
 SIZES, LINES = (1_000, 10_000, 100_000, 1_000_000), (1_000, 10_000, 100_000)
 SMALL_SIZES, SMALL_LINES = (100, 1_000), (10, 100)
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmn" for b in "aeiou" for c in ("", "r", "st", "nk")]
@@ -166,23 +163,19 @@ def measure_translating(small: bool) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__, small=True)
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("--rounds", type=int, help="default 9")
     parser.add_argument("--lines", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="default book/results/growth.json")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if args.lines:
         print(json.dumps(translate_lines(args.lines)))
         return
-    records = measure_training(
-        args.small, args.rounds or (2 if args.small else 9)
-    ) + measure_translating(args.small)
+    records = measure_training(args.small, args.rounds or (2 if args.small else 9))
+    records += measure_translating(args.small)
     print(*map(as_text, records), sep="\n", flush=True)
-    out = args.out or (None if args.small else OUT)
-    if out:
-        write(out, "growth", arguments, records, seed=0)
+    write(out_path(args, "growth"), "growth", arguments, records, seed=0)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -33,7 +33,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from benchmarks.multi30k_runs import RUNS, Run
 from benchmarks.recipes import ROOT, command, described, train
 from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
 
 def write_text(run: Run, folder: Path) -> None:
@@ -83,21 +83,9 @@ def score(run: Run, checkpoint: Path, text: Path, split: str, alpha: float) -> d
     """With a beam of 4: BLEU and perplexity over the run's tokens, and sacreBLEU of the text."""
     source, reference = (text / f"{split}.{language}" for language in run.languages)
     output = text / f"translated.{run.languages[1]}"
-    scores = json.loads(
-        command(
-            "evaluate",
-            str(checkpoint),
-            "--source",
-            str(source),
-            "--reference",
-            str(reference),
-            "--output",
-            str(output),
-            "--alpha",
-            str(alpha),
-            "--json",
-        )
-    )
+    files = ("--source", source, "--reference", reference, "--output", output)
+    words = ("evaluate", checkpoint, *files, "--alpha", alpha, "--json")
+    scores = json.loads(command(*map(str, words)))
     divide = run.tokens(run.languages[1])
     hypotheses, references = (
         [divide(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -201,4 +189,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -18,7 +18,6 @@ if not __package__:  # started by its path: go on as a module
 
 import random
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any
 
 from annotated_transformer.checkpoint.directory import load_model, read_config
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.errors import require, say
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.page.int8_rows import with_int8_rows
 from annotated_transformer.page.writing import write_page
@@ -35,12 +34,10 @@ from annotated_transformer.text.batching import pad_source
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import bleu
 from annotated_transformer.translation.search import beam_search, greedy_search
-from benchmarks.timing import as_text, write
-from tools.arguments import parser_of
+from benchmarks.timing import ROOT, as_text, out_path, write
+from tools.arguments import parser_of, run_main
 from tools.page_engine import NODE, run_engine
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "page.json"
 BATCH = 50
 SCRIPTS = (
     (0x20, 0x7E), (0xA0, 0x17F), (0x1E00, 0x1EFF), (0x370, 0x3FF), (0x1F00, 0x1FFF),
@@ -184,32 +181,26 @@ def times(page: Path, texts: list[str]) -> list[dict[str, Any]]:
     return records
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the records; the exit status."""
-    parser = parser_of(__doc__, small=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print and write the records."""
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("directory", nargs="?", default=str(ROOT / "book" / "model"))
-    parser.add_argument("--out", default=str(OUT), help="default: book/results/page.json")
     args = parser.parse_args(arguments)
-    try:
-        require(NODE is not None, "benchmarks/page.py needs Node")
-        name = str(read_config(args.directory).get("corpus", ""))
-        pairs = corpus.load(name, "test")
-        of_ten_words = [source for source, _ in pairs if len(source.split()) == 10]
-        if args.small:
-            pairs, of_ten_words = pairs[:20], of_ten_words[:3]
-        with tempfile.TemporaryDirectory() as folder:
-            page = write_page(args.directory, Path(folder) / "page")
-            weight = sum(path.stat().st_size for path in page.iterdir())
-            records: list[dict[str, Any]] = [{"figure": "weight", "bytes": weight}]
-            records += fidelity(Path(args.directory), page, pairs, 500 if args.small else 10_000)
-            records += times(page, of_ten_words)
-    except ConfigError as error:
-        say(f"error: {error}")
-        return 2
+    require(NODE is not None, "benchmarks/page.py needs Node")
+    name = str(read_config(args.directory).get("corpus", ""))
+    pairs = corpus.load(name, "test")
+    of_ten_words = [source for source, _ in pairs if len(source.split()) == 10]
+    if args.small:
+        pairs, of_ten_words = pairs[:20], of_ten_words[:3]
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_page(args.directory, Path(folder) / "page")
+        weight = sum(path.stat().st_size for path in page.iterdir())
+        records: list[dict[str, Any]] = [{"figure": "weight", "bytes": weight}]
+        records += fidelity(Path(args.directory), page, pairs, 500 if args.small else 10_000)
+        records += times(page, of_ten_words)
     print(*map(as_text, records), sep="\n")
-    write(args.out, "page", arguments, records)
-    return 0
+    write(out_path(args, "page"), "page", arguments, records)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.experiments.result_file import commit, write_result
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES, KEPT = ROOT / "benchmarks" / "stages", "stage.json"
@@ -284,4 +284,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -45,11 +45,18 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
-from benchmarks.timing import as_text, in_own_process, peak_megabytes, write
-from tools.arguments import parser_of
+from benchmarks.recipes import cpu_seconds
+from benchmarks.timing import (
+    ROOT,
+    as_text,
+    highest,
+    in_own_process,
+    out_path,
+    peak_megabytes,
+    write,
+)
+from tools.arguments import parser_of, run_main
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "shards.json"
 SIZES = (100_000, 1_000_000, 10_000_000)
 STEPS = 4  # at each of three places
 
@@ -64,23 +71,6 @@ def running(process: int) -> list[int]:
             except OSError:
                 continue  # it ended meanwhile
     return found
-
-
-def highest(process: int) -> float:
-    """Megabytes of a process at its highest, as `timing.peak_megabytes` reads them."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return 0.0
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024 if "VmHWM:" in status else 0.0
-
-
-def cpu_seconds() -> float:
-    """Of all processes that this one started and that have ended: others' load does not count."""
-    import resource  # Windows has none
-
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def measure_encoding(folder: Path, n_pairs: int, jobs: int, small: bool) -> dict[str, Any]:
@@ -200,23 +190,18 @@ def measure_training(folder: Path, sizes: Sequence[int], small: bool) -> list[di
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__, small=True)
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("--pairs", type=int, help="to encode (default 1,000,000)")
     parser.add_argument("--jobs", type=int, default=2, help="threads (default 2)")
     parser.add_argument("--sizes", type=int, nargs="*", help="to train from")
     parser.add_argument("--folder", type=Path, help="where to work (default a temporary one)")
     parser.add_argument("--from-shards", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--from-batches", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="default book/results/shards.json")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if args.from_shards or args.from_batches:
-        made = (
-            train_from_shards(args.from_shards)
-            if args.from_shards
-            else train_from_batches(args.from_batches)
-        )
-        print(json.dumps(made))
+        work = train_from_shards if args.from_shards else train_from_batches
+        print(json.dumps(work(args.from_shards or args.from_batches)))
         return
     n_pairs = args.pairs or (1_000 if args.small else 1_000_000)
     sizes = args.sizes or ((3_000,) if args.small else SIZES)
@@ -225,10 +210,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(as_text(records[0]), flush=True)
         records += measure_training(Path(folder), sizes, args.small)
     print(*map(as_text, records[1:]), sep="\n", flush=True)
-    out = args.out or (None if args.small else OUT)
-    if out:
-        write(out, "shards", arguments, records, seed=1)
+    write(out_path(args, "shards"), "shards", arguments, records, seed=1)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -29,7 +29,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -49,7 +48,7 @@ from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
 from benchmarks.timing import command_line
 from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
 RESULT = Path(__file__).parents[1] / "book" / "results" / "soak.json"
 FAULTS = ("killed", "asked to stop", "damaged", "cut", "full", "torn")
@@ -223,4 +222,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

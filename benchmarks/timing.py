@@ -3,6 +3,7 @@ the machine's own rate."""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -20,9 +21,10 @@ from typing import Any
 import torch
 
 from annotated_transformer import ModelConfig
-from annotated_transformer.text.batching import Batch, TokenPair
-from lab.experiments.result_file import write_result
+from annotated_transformer.text.batching import Batch, TokenPair, make_batch
+from lab.experiments.result_file import RESULTS, write_result
 
+ROOT = Path(__file__).resolve().parents[1]
 PRODUCTS = {f"aten::{name}" for name in ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")}
 FLOAT32_PRODUCTS = {"fp32": "highest", "tf32": "high", "bf16": "highest"}
 Work = Callable[[], object]
@@ -40,22 +42,28 @@ def in_own_process(program: str, *words: object) -> Any:
     """What the program, started with these words, prints as JSON: memory that others had there
     does not count."""
     call = [sys.executable, "-m", f"benchmarks.{program}", *map(str, words)]
-    root = Path(__file__).resolve().parents[1]
-    done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=root)
+    done = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     return json.loads(done.stdout)
 
 
-def peak_megabytes() -> float:
-    """The most memory that this process has held since it began;
-    what its parent held does not count."""
+def highest(process: int | str = "self") -> float:
+    """Megabytes of a process at its highest, without what its parent held; 0 if it has ended, or
+    where nothing tells."""
     try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:  # not Linux: there a parent's peak may show through
-        import resource
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0.0
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024 if "VmHWM:" in status else 0.0
 
-        unit = 2**20 if sys.platform == "darwin" else 1024  # macOS counts bytes
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+def peak_megabytes() -> float:
+    """The most memory that this process has held since it began."""
+    if found := highest():
+        return found
+    import resource  # not Linux: there a parent's peak may show through
+
+    unit = 2**20 if sys.platform == "darwin" else 1024  # macOS counts bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def as_text(record: dict[str, Any]) -> str:
@@ -67,17 +75,24 @@ def as_text(record: dict[str, Any]) -> str:
     )
 
 
+def out_path(args: argparse.Namespace, name: str, is_whole: bool = True) -> Path | None:
+    """Where results go; those of a rehearsal or of a part go nowhere unless --out says so."""
+    return args.out or (RESULTS / f"{name}.json" if is_whole and not args.small else None)
+
+
 def write(
-    out: Path,
+    out: Path | None,
     program: str,
     arguments: Sequence[str] | None,
     records: Sequence[dict[str, Any]],
     **more: Any,
 ) -> None:
     """The result file of a program that has ended now."""
+    if out is None:
+        return
     ended = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
     write_result(out, command_line(program, arguments), records, ended=ended, **more)
-    print(out)
+    print(out, file=sys.stderr)
 
 
 class Bench:
@@ -204,6 +219,22 @@ def sentences(n: int, vocab_size: int, median: float = 22.2, longest: int = 150)
             )
         )
     return pairs
+
+
+def random_batches(
+    pairs: Iterable[TokenPair], max_tokens: int, multiple_of: int = 1
+) -> list[Batch]:
+    """The pairs in their order, cut wherever the next would not fit when padded."""
+    groups: list[list[TokenPair]] = [[]]
+    longest = 0
+    for pair in pairs:
+        padded = max(-(-(len(side) + 1) // multiple_of) * multiple_of for side in pair)
+        longest = max(longest, padded)
+        if groups[-1] and longest * (len(groups[-1]) + 1) > max_tokens:
+            groups.append([])
+            longest = padded
+        groups[-1].append(pair)
+    return [make_batch(group, multiple_of=multiple_of) for group in groups]
 
 
 def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> int:

@@ -27,7 +27,6 @@ import json
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +42,7 @@ from benchmarks.timing import (
     Bench,
     as_text,
     in_own_process,
+    out_path,
     peak_megabytes,
     product,
     real_lengths as lengths,
@@ -54,10 +54,8 @@ from benchmarks.timing import (
     write,
 )
 from lab.experiments.table_1.memory import keep_freed_memory
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "training_cpu.json"
 OURS = "annotated_transformer"
 SIZES = {
     "base": ModelConfig.base(8000),
@@ -180,7 +178,7 @@ def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__, small=True)
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument(
         "--size", choices=SIZES, help="this size only; nothing is written without --out"
     )
@@ -189,7 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="default 5 (base) and 15 (tiny)")
     parser.add_argument("--no-memory", action="store_true", help="leave the peak memory out")
     parser.add_argument("--peak", choices=(OURS, *PEERS), help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help="default book/results/training_cpu.json")
     args = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=UserWarning)
     torch.set_num_threads(1)
@@ -204,23 +201,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for data_name in ("random ids", "tatoeba-en-de") if size != "toy" else ("random ids",):
             default = {"base": 5, "tiny": 15, "toy": 2}[size]
             bench = Bench("cpu", args.rounds or default, size == "toy")
-            found = measure(
-                bench, size, data_name, names, 8 if size == "tiny" else 2, args.precision
-            )
+            n_batches = 8 if size == "tiny" else 2
+            found = measure(bench, size, data_name, names, n_batches, args.precision)
             print(*map(as_text, found), sep="\n", flush=True)
             records += found
     if not args.no_memory:
         found = measure_memory([OURS, *names], args.small)
         print(*map(as_text, found), sep="\n", flush=True)
         records += found
-    out = args.out or (None if args.size or args.small or args.precision != "fp32" else OUT)
-    if out:
-        packages = {
-            PEERS[name][0].replace("_", "-"): version(PEERS[name][0].replace("_", "-"))
-            for name in names
-        }
-        write(out, "training", arguments, records, seed=0, peers=packages)
+    packages = [PEERS[name][0].replace("_", "-") for name in names]
+    versions = {package: version(package) for package in packages}
+    out = out_path(args, "training_cpu", not args.size and args.precision == "fp32")
+    write(out, "training", arguments, records, seed=0, peers=versions)
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -12,7 +12,6 @@ from __future__ import annotations
 if not __package__:  # started by its path: go on as a module
     import started  # noqa: F401
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,16 +20,13 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.errors import require, say
 from annotated_transformer.model.transformer import Transformer
-from benchmarks.timing import as_text, write
+from benchmarks.timing import as_text, out_path, write
 from lab.training_page import reversal
 from lab.training_page.page import write_training_page
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 from tools.page_engine import NODE, run_training_engine
-
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "training_page.json"
 
 
 def gradients(page: Path, n_words: int = 64) -> dict[str, Any]:
@@ -80,32 +76,26 @@ def solved(page: Path, n_steps: int, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the records; the exit status."""
-    parser = parser_of(__doc__, small=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print and write the records."""
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument(
         "--seeds", type=int, default=1, metavar="N", help="seeds 1 to N (default 1)"
     )
-    parser.add_argument("--out", default=str(OUT), help="default: book/results/training_page.json")
     args = parser.parse_args(arguments)
-    try:
-        require(NODE is not None, "benchmarks/training_page.py needs Node")
-        n_compared, n_steps = (10, 50) if args.small else (reversal.N_COMPARED, 4000)
-        with tempfile.TemporaryDirectory() as folder:
-            page = write_training_page(Path(folder) / "page", reversal.page_settings(), 1, [])
-            weight = sum(path.stat().st_size for path in page.iterdir())
-            records = [{"figure": "weight", "bytes": weight}, gradients(page)]
-            for seed in range(1, args.seeds + 1):
-                say(f"seed {seed}")
-                records.append(loss_curve(page, n_compared, seed))
-                records.append(solved(page, n_steps, seed))
-    except ConfigError as error:
-        say(f"error: {error}")
-        return 2
+    require(NODE is not None, "benchmarks/training_page.py needs Node")
+    n_compared, n_steps = (10, 50) if args.small else (reversal.N_COMPARED, 4000)
+    with tempfile.TemporaryDirectory() as folder:
+        page = write_training_page(Path(folder) / "page", reversal.page_settings(), 1, [])
+        weight = sum(path.stat().st_size for path in page.iterdir())
+        records = [{"figure": "weight", "bytes": weight}, gradients(page)]
+        for seed in range(1, args.seeds + 1):
+            say(f"seed {seed}")
+            records.append(loss_curve(page, n_compared, seed))
+            records.append(solved(page, n_steps, seed))
     print(*map(as_text, records), sep="\n")
-    write(args.out, "training_page", arguments, records)
-    return 0
+    write(out_path(args, "training_page"), "training_page", arguments, records)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -25,23 +25,20 @@ if not __package__:  # started by its path: go on as a module
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from annotated_transformer.checkpoint.directory import read_config
-from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.errors import require, say
 from annotated_transformer.files import write_text
 from annotated_transformer.text import corpus
 from annotated_transformer.translation.doubt import SPELT_OUT, Doubt, lost_words
 from annotated_transformer.translation.translator import Translation, Translator
-from benchmarks.timing import as_text, write
-from tools.arguments import parser_of
+from benchmarks.timing import ROOT, as_text, out_path, write
+from tools.arguments import parser_of, run_main
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "book" / "results" / "unsure.json"
 WRONG, RIGHT = 30, 60  # chrF: below the first wrong, from the second on right
 MARKED = 0.03  # of the right ones, at most, below the threshold
 Pair = tuple[str, str]
@@ -211,36 +208,31 @@ def figures(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return records
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Calibrate, print and write; the exit status."""
-    parser = parser_of(__doc__, small=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Calibrate, print and write."""
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("directory", nargs="?", default=str(ROOT / "book" / "model"))
-    parser.add_argument("--out", default=str(OUT), help="default: book/results/unsure.json")
     args = parser.parse_args(arguments)
-    try:
-        config = read_config(args.directory)
-        languages = Doubt.of(config).languages
-        require("" not in languages, f"{args.directory} does not name a corpus of two languages")
-        pairs = corpus.load(config["corpus"], "valid")[: 40 if args.small else None]
-        cases = as_visitors_type(pairs, languages)
-        say(f"{len(cases)} sentences are translated")
-        translator = Translator.from_checkpoint(args.directory)
-        found = translator.n_best([source for _, _, (source, _) in cases], n_best=1)
-        judged = []
-        for (kind, i, pair), (best, *_) in zip(cases, found, strict=True):
-            faults = faults_of(pair, best.text)
-            right = is_right(faults, pair, best.text)
-            judged.append(Judged(kind, i % 2 == 1, faults, right, best))
-        records = figures(judged)
-        false_alarms = [
-            bool(lost_words(*pair, languages, lambda word: len(translator.tokenizer.encode(word))))
-            for pair in pairs
-        ]
-        references = {"of": len(pairs), "with a word named as lost": sum(false_alarms)}
-        records.append({"figure": "references", **references})
-    except ConfigError as error:
-        say(f"error: {error}")
-        return 2
+    config = read_config(args.directory)
+    languages = Doubt.of(config).languages
+    require("" not in languages, f"{args.directory} does not name a corpus of two languages")
+    pairs = corpus.load(config["corpus"], "valid")[: 40 if args.small else None]
+    cases = as_visitors_type(pairs, languages)
+    say(f"{len(cases)} sentences are translated")
+    translator = Translator.from_checkpoint(args.directory)
+    found = translator.n_best([source for _, _, (source, _) in cases], n_best=1)
+    judged = []
+    for (kind, i, pair), (best, *_) in zip(cases, found, strict=True):
+        faults = faults_of(pair, best.text)
+        right = is_right(faults, pair, best.text)
+        judged.append(Judged(kind, i % 2 == 1, faults, right, best))
+    records = figures(judged)
+    false_alarms = [
+        bool(lost_words(*pair, languages, lambda word: len(translator.tokenizer.encode(word))))
+        for pair in pairs
+    ]
+    references = {"of": len(pairs), "with a word named as lost": sum(false_alarms)}
+    records.append({"figure": "references", **references})
     print(*map(as_text, records), sep="\n")
     if not args.small:
         learned = corpus.load(config["corpus"], "train")
@@ -252,9 +244,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         settings = json.dumps({**config, "doubt": doubt}, indent=2, ensure_ascii=False) + "\n"
         write_text(Path(args.directory) / "config.json", settings)
-    write(args.out, "unsure", arguments, records)
-    return 0
+    write(out_path(args, "unsure"), "unsure", arguments, records)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

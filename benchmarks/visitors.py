@@ -34,7 +34,7 @@ from annotated_transformer.text.parallel_text import Pair
 from annotated_transformer.text.tokenizer import BACK
 from annotated_transformer.translation import evaluation
 from annotated_transformer.translation.translator import Translator
-from tools.arguments import parser_of
+from tools.arguments import parser_of, run_main
 
 PARTS = "tatoeba-large-en-de", "tatoeba-en-de"
 """What tatoeba-all-en-de is made of."""
@@ -171,4 +171,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -23,20 +23,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.text.batching import (
-    Batch,
-    TokenPair,
-    encode_pairs,
-    make_batch,
-    token_batches,
-)
-from annotated_transformer.text.parallel_text import load_files, pairs_sha256
+from annotated_transformer.text.batching import Batch, TokenPair, encode_pairs, token_batches
+from annotated_transformer.text.parallel_text import Pair, load_files, pairs_sha256
 from annotated_transformer.text.tokenizer import Tokenizer
-from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from benchmarks.timing import random_batches
+from lab.experiments.result_file import RESULTS, write_result
+from tools.arguments import parser_of, run_main
 
-OUT = Path(__file__).resolve().parents[1] / "book" / "results" / "wmt_slice.json"
 MAX_TOKENS = (25_000, 25_000 // 8)  # a step of the paper's eight GPUs, and the share of one
+
+
+def read_slice(source: Path, target: Path) -> list[Pair]:
+    """Its pairs, without Moses' &quot;"""
+    return [(html.unescape(one), html.unescape(other)) for one, other in load_files(source, target)]
 
 
 def waste(batches: Iterable[Batch]) -> float:
@@ -45,27 +44,15 @@ def waste(batches: Iterable[Batch]) -> float:
     return 1 - sum(int((side != 0).sum()) for side in sides) / sum(side.numel() for side in sides)
 
 
-def in_random_order(ids: list[TokenPair], max_tokens: int) -> list[Batch]:
-    """Batches of at most `max_tokens` a side of pairs as chance orders them."""
-    groups: list[list[TokenPair]] = [[]]
-    longest = 0
-    for pair in random.Random(1).sample(ids, len(ids)):
-        longest = max(longest, 1 + max(map(len, pair)))
-        if groups[-1] and longest * (len(groups[-1]) + 1) > max_tokens:
-            groups.append([])
-            longest = 1 + max(map(len, pair))
-        groups[-1].append(pair)
-    return [make_batch(group) for group in groups]
-
-
 def record(ids: list[TokenPair], max_tokens: int) -> dict[str, Any]:
     batches = list(token_batches(ids, max_tokens, seed=1))
+    shuffled = random.Random(1).sample(ids, len(ids))
     return {
         "max_tokens": max_tokens,
         "batches": len(batches),
         "sentences": sorted(len(batch.source) for batch in batches),
         "waste": waste(batches),
-        "waste_in_random_order": waste(in_random_order(ids, max_tokens)),
+        "waste_in_random_order": waste(random_batches(shuffled, max_tokens)),
         "first_eight": [
             [(side != 0).sum(1).tolist() for side in (batch.source, batch.target_out)]
             for batch in batches[: 8 if max_tokens == min(MAX_TOKENS) else 0]
@@ -78,12 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--vocab-size", type=int, default=32_000)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=RESULTS / "wmt_slice.json")
     args = parser.parse_args(arguments)
-    pairs = [
-        (html.unescape(source), html.unescape(target))  # Moses' tokenizer writes &quot;
-        for source, target in load_files(args.source, args.target)
-    ]
+    pairs = read_slice(args.source, args.target)
     tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
     ids = encode_pairs(tokenizer, pairs, max_length=10_000)
     command = f"python benchmarks/wmt_slice.py {args.source.name} {args.target.name}"
@@ -100,4 +84,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

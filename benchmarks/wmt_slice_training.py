@@ -18,20 +18,19 @@ if not __package__:  # started by its path: go on as a module
     import started  # noqa: F401
 
 import gzip
-import html
 import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from annotated_transformer.text.parallel_text import Pair, load_files, split_by_group
+from annotated_transformer.text.parallel_text import Pair, split_by_group
 from benchmarks import compound_split
 from benchmarks.recipes import ROOT, command, described, train
-from lab.experiments.result_file import write_result
-from tools.arguments import parser_of
+from benchmarks.wmt_slice import read_slice
+from lab.experiments.result_file import RESULTS, write_result
+from tools.arguments import parser_of, run_main
 
-OUT = ROOT / "book" / "results" / "wmt_slice_training.json"
 CORPUS = "wmt14-en-de"
 SIZES: dict[str, Any] = dict(
     N=3, d_model=192, d_ff=768, h=6, p_drop=0.3, initialization="glorot",
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--runs", type=Path, help="where the run is kept (default runs/)")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=RESULTS / "wmt_slice_training.json")
     args = parser.parse_args(arguments)
     sizes, vocab_size, n_held_out, tokens = SIZES, 8000, 500, "moses"
     if args.small:  # sacremoses need not be there
@@ -96,11 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         slice_, shards, run, averaged = (
             folder / name for name in ("wmt14-en-de", "shards", "run", "averaged")
         )
-        pairs = [
-            (html.unescape(source), html.unescape(target))  # Moses' tokenizer writes &quot;
-            for source, target in load_files(args.source, args.target)
-        ]
-        splits = write_splits(slice_, pairs, n_held_out)
+        splits = write_splits(slice_, read_slice(args.source, args.target), n_held_out)
         data = ("--data-dir", str(slice_))
         to = ("--vocab-size", str(vocab_size), "--out", str(shards))
         encoded = json.loads(command("prepare", CORPUS, "--encode", *data, *to, "--quiet"))
@@ -122,4 +117,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)
