@@ -688,6 +688,15 @@ def test_the_stored_decoding_and_growth_say_what_the_readme_says():
             assert r["peak_megabytes"] < 1.05 * r["megabytes_before"]
 
 
+def test_a_rehearsal_or_a_part_is_written_only_where_it_is_told_to(tmp_path):
+    def place(small, is_whole, out=None):
+        return timing.out_path(SimpleNamespace(small=small, out=out), "page", is_whole)
+
+    assert place(False, True) == ROOT / "book" / "results" / "page.json"
+    assert place(True, True) is place(False, False) is None
+    assert place(True, False, tmp_path) == tmp_path
+
+
 def test_only_a_whole_soak_writes_a_result(monkeypatch, tmp_path, capsys):
     found = {"differs_in": [], "flat": True}
     monkeypatch.setattr(soak, "soak", lambda minutes, *_: {**found, "faults": minutes})
