@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -16,10 +16,16 @@ from typing import Any, Self, get_args, get_type_hints
 from annotated_transformer.errors import ConfigError, require
 
 
-def html_table(title: str, rows: Mapping[str, object]) -> str:
-    """What Jupyter shows of an object: its names and values."""
-    cells = (f"<tr><th>{escape(n)}</th><td>{escape(str(x))}</td></tr>" for n, x in rows.items())
-    return f"<table><caption>{escape(title)}</caption>{''.join(cells)}</table>"
+def html_table(title: str, rows: Iterable[Sequence[object]], columns: Sequence[str] = ()) -> str:
+    """A table in a page or a notebook; each row begins with its name."""
+    parts = [f"<caption>{escape(title)}</caption>"] if title else []
+    if columns:
+        cells = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+        parts.append(f"<thead><tr>{cells}</tr></thead>")
+    for name, *values in rows:
+        cells = "".join(f"<td>{escape(str(value))}</td>" for value in values)
+        parts.append(f'<tr><th scope="row">{escape(str(name))}</th>{cells}</tr>')
+    return f"<table>{''.join(parts)}</table>"
 
 
 @cache
@@ -60,7 +66,7 @@ class Settings:
         return dataclasses.asdict(self)
 
     def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, self.to_dict())
+        return html_table(type(self).__name__, self.to_dict().items())
 
     @classmethod
     def from_dict(cls, settings: Any) -> Self:

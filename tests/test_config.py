@@ -81,8 +81,8 @@ def test_jupyter_shows_a_table_of_all_settings():
     shown = config._repr_html_()
     assert shown.startswith("<table><caption>ModelConfig</caption>")
     for name, value in config.to_dict().items():
-        assert f"<tr><th>{name}</th><td>{value}</td></tr>" in shown
-    assert html_table("a<b", {"<i>": "&"}).count("&lt;") == 2
+        assert f'<tr><th scope="row">{name}</th><td>{value}</td></tr>' in shown
+    assert html_table("a<b", [("<i>", "<&")], ("<c",)).count("&lt;") == 4
     assert repr(config).startswith("ModelConfig(vocab_size=321, N=3,")
 
 

@@ -148,10 +148,7 @@ def evaluate(args: Namespace) -> None:
     scored = set(pairs)
     hypotheses = [line for line, pair in zip(outputs, lines, strict=True) if pair in scored]
     references = [target for _, target in pairs]
-    scores = {
-        "BLEU": evaluation.bleu(hypotheses, references),
-        "chrF2": evaluation.chrf(hypotheses, references),
-    }
+    scores = evaluation.scores(hypotheses, references)
     brevity = evaluation.brevity_penalty(hypotheses, references)
     ppl = evaluation.perplexity(translator.model, encoded)
     if args.json:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import copied_to
 
 
 def _varlen_attn(*args: Any, **options: Any) -> Any:
@@ -51,11 +52,8 @@ class Packing:
         """The same on another device."""
         # Made on the host, which knows the real positions; to ask a GPU would be to wait for it.
         moved = copy(self)
-        on_gpu = torch.device(device).type == "cuda"
         for name in ("positions", "rows", "starts"):
-            tensor = getattr(self, name)
-            tensor = tensor.pin_memory() if on_gpu else tensor
-            setattr(moved, name, tensor.to(device, non_blocking=on_gpu))
+            setattr(moved, name, copied_to(device, getattr(self, name)))
         return moved
 
     @classmethod

@@ -146,10 +146,7 @@ def _scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dict[str
     translator = Translator.from_checkpoint(model)
     references = [target for _, target in pairs]
     translations = translator.translate([source for source, _ in pairs])
-    found = {
-        "BLEU": evaluation.bleu(translations, references),
-        "chrF2": evaluation.chrf(translations, references),
-    }
+    found = evaluation.scores(translations, references)
     return {
         "scores": {name: score._asdict() for name, score in found.items()},
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),

@@ -8,6 +8,8 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from annotated_transformer.settings import html_table
+
 N_SAMPLES = 20
 WIDTH, HEIGHT = 480, 240
 LEFT, BOTTOM = 36, 28  # margins
@@ -37,6 +39,14 @@ def report_page(
         else f"With every other pair the same plan comes to {of_half:.1f} BLEU, with all to "
         f"{bleu:.1f}. Twice as many pairs may bring about that step again."
     )
+    score_rows = [
+        (name, f"{x['score']:.2f}", x["signature"]) for name, x in scores["scores"].items()
+    ]
+    typed = scores["as_typed"]
+    typed_rows = [
+        (x["rule"].replace("_", " "), x["pairs"], f"{x['before']:.1f}", f"{x['after']:.1f}")
+        for x in typed
+    ]
     page = resources.files("annotated_transformer.from_pairs").joinpath("report.html")
     return Template(page.read_text(encoding="utf-8")).substitute(
         {split: f"{n:,}" for split, n in counts.items()},
@@ -44,16 +54,14 @@ def report_page(
         parameters=f"{scores['parameters']:,}",
         vocab_size=f"{scores['vocab_size']:,}",
         minutes=f"{max(1, round(minutes)):,}",
-        scores=_score_table(scores["scores"]),
+        scores=html_table("", score_rows, ("score", "0 to 100", "sacreBLEU's signature")),
         more=more,
         curves=curves({"training": points(log, "nll"), "validation": points(log, "valid_nll")}),
-        as_typed=_table(
-            ["rule", "pairs", "as they stand", "changed"], _rows_as_typed(scores["as_typed"])
-        ),
-        worst=_samples([sample for row in scores["as_typed"] for sample in row["worst"]]),
+        as_typed=html_table("", typed_rows, ("rule", "pairs", "as they stand", "changed")),
+        worst=_samples([sample for row in typed for sample in row["worst"]]),
         n_samples=N_SAMPLES,
         samples=_samples(scores["translations"][:N_SAMPLES]),
-        settings=_table(["setting", "value"], [[key, str(value)] for key, value in plan.items()]),
+        settings=html_table("", plan.items(), ("setting", "value")),
     )
 
 
@@ -101,36 +109,6 @@ def curves(series: dict[str, list[Point]]) -> str:
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="Loss by steps: {escape("; ".join(ends))}">{"".join(drawn)}</svg>'
     )
-
-
-def _rows_as_typed(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            row["rule"].replace("_", " "),
-            str(row["pairs"]),
-            f"{row['before']:.1f}",
-            f"{row['after']:.1f}",
-        ]
-        for row in rows
-    ]
-
-
-def _score_table(scores: dict[str, dict[str, Any]]) -> str:
-    rows = [
-        [name, f"{score['score']:.2f}", str(score["signature"])] for name, score in scores.items()
-    ]
-    return _table(["score", "0 to 100", "sacreBLEU's signature"], rows)
-
-
-def _table(names: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _samples(translations: Sequence[Sequence[str]]) -> str:

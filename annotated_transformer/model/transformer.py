@@ -49,7 +49,7 @@ class Transformer(nn.Module):
             name: sum(parameter.numel() for parameter in part.parameters())
             for name, part in (("all", self), *self.named_children())
         }
-        rows = {name: f"{n:,}" for name, n in counts.items() if n}
+        rows = [(name, f"{n:,}") for name, n in counts.items() if n]
         return html_table("Transformer: parameters", rows) + self.config._repr_html_()
 
     def initialize(self) -> None:

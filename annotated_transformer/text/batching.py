@@ -55,12 +55,15 @@ class Batch(NamedTuple):
     n_tokens: int
 
     def to(self, device: torch.device | str) -> Batch:
-        on_gpu = torch.device(device).type == "cuda"
-        # Only from pinned memory does a copy to a GPU not wait for the GPU.
-        source, target_in, target_out = (
-            (t.pin_memory() if on_gpu else t).to(device, non_blocking=on_gpu) for t in self[:3]
-        )
+        source, target_in, target_out = (copied_to(device, tensor) for tensor in self[:3])
         return Batch(source, target_in, target_out, self.n_tokens)
+
+
+def copied_to(device: torch.device | str, tensor: Tensor) -> Tensor:
+    """The host's tensor on `device`, without a wait for a GPU."""
+    # Only from pinned memory does a copy to a GPU not wait for the GPU.
+    on_gpu = torch.device(device).type == "cuda"
+    return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)
 
 
 def encode_pairs(

@@ -42,7 +42,6 @@ def encode(
     split: str = "train",
     revision: str = "",
     threads: int = 1,
-    processes: int | None = None,
     pairs_per_shard: int = PAIRS_PER_SHARD,
     n_expected: int | None = None,
     progress: bool = True,
@@ -57,7 +56,6 @@ def encode(
     """
     from tqdm import tqdm
 
-    threads = threads if processes is None else processes  # its name in 0.1
     require(threads >= 1, f"the number of threads must be at least 1, got {threads}")
     require(pairs_per_shard >= 1, f"pairs_per_shard must be at least 1, got {pairs_per_shard}")
     directory = Path(directory)

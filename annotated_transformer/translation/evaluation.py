@@ -72,6 +72,11 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return _corpus_score(CHRF(), hypotheses, references)
 
 
+def scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
+    """`bleu` and `chrf` by the names that reports have for them."""
+    return {"BLEU": bleu(hypotheses, references), "chrF2": chrf(hypotheses, references)}
+
+
 def _corpus_score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     require_strings(hypotheses, "translations are one string for each sentence")
     require_strings(references, "references are one string for each translation")

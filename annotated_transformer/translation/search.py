@@ -18,6 +18,7 @@ from torch import Tensor
 from annotated_transformer.config import DecodeConfig, ModelConfig
 from annotated_transformer.errors import require
 from annotated_transformer.fast.packing import without_cudnn_attention
+from annotated_transformer.text.batching import copied_to
 
 
 @runtime_checkable
@@ -282,7 +283,4 @@ def _exact(device: torch.device) -> torch.dtype:
 
 
 def _on_device(values: list[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The host's numbers as a tensor on `device`, from pinned memory without a wait for a GPU."""
-    tensor = torch.tensor(values, dtype=dtype)
-    on_gpu = device.type == "cuda"
-    return (tensor.pin_memory() if on_gpu else tensor).to(device, non_blocking=on_gpu)
+    return copied_to(device, torch.tensor(values, dtype=dtype))

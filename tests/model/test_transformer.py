@@ -350,7 +350,7 @@ def test_jupyter_shows_the_parameters_of_each_part():
     shown = model._repr_html_()
     total = sum(parameter.numel() for parameter in model.parameters())
     for name, n in (("all", total), ("embedding", 1234 * model.config.d_model)):
-        assert f"<th>{name}</th><td>{n:,}</td>" in shown
+        assert f'<th scope="row">{name}</th><td>{n:,}</td>' in shown
     assert "positions</th>" not in shown.partition("ModelConfig")[0]  # which has none
     assert model.config._repr_html_() in shown
     assert repr(model).startswith("Transformer(\n")
