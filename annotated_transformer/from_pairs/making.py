@@ -69,7 +69,6 @@ def make(
     plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
     if not (out / "scores.json").exists():
         _train(out, plan, splits, Path(pairs_file).stem, progress)
-        average_checkpoints(out / "run", plan.average, out / "model")
         _write(out / "scores.json", _scores(out / "model", splits["train"], splits["test"]))
     scores = read_json(out / "scores.json", MAX_JSON_BYTES)
     seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
@@ -77,7 +76,6 @@ def make(
     if half and not fewer.exists():
         every_other = splits | {"train": splits["train"][::2]}
         _train(fewer.parent, plan, every_other, Path(pairs_file).stem, progress)
-        average_checkpoints(fewer.parent / "run", plan.average, fewer.parent / "model")
         sources, references = map(list, zip(*splits["test"], strict=True))
         said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
         _write(fewer, evaluation.bleu(said, references)._asdict())
@@ -114,7 +112,7 @@ def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
 
 
 def _train(out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, progress: bool) -> None:
-    """Train the run of a plan to its last step, or resume it."""
+    """Train the run of a plan to its last step, or resume it, and average its checkpoints."""
     run = out / "run"
     resumes = bool(state_files(run))
     if resumes:
@@ -135,6 +133,7 @@ def _train(out: Path, plan: Plan, splits: dict[str, list[Pair]], name: str, prog
         progress=progress,
         corpus=name,
     )
+    average_checkpoints(run, plan.average, out / "model")
 
 
 def _scores(model: Path, train_pairs: list[Pair], pairs: list[Pair]) -> dict[str, Any]:

@@ -46,17 +46,11 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
     """The optimizer that `config` names: Adam, as the paper has it, AdamW or Muon."""
     if config.optimizer == "muon":
         return Muon(model, config)
-    if config.optimizer == "adam":
-        return make_adam(model, config)
-    betas = config.beta1, config.beta2
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=0.0,
-        betas=betas,
-        eps=config.adam_eps,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
+    adam = make_adam(model, config)
+    if config.optimizer == "adamw":  # to PyTorch too, AdamW is Adam with these two settings
+        changes = {"weight_decay": config.weight_decay, "decoupled_weight_decay": True}
+        adam.param_groups[0].update(changes)
+    return adam
 
 
 def make_adam(model: nn.Module, config: TrainConfig) -> torch.optim.Adam:

@@ -4,7 +4,7 @@ from torch import nn
 
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.training.optimizer import make_adam, noam_learning_rate
+from annotated_transformer.training.optimizer import make_adam, make_optimizer, noam_learning_rate
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,17 @@ def test_adam_has_every_parameter_once_and_waits_for_its_rate():
         1e-7,
         0,
     )
+
+
+def test_adamw_is_pytorchs():
+    config = TrainConfig(optimizer="adamw", weight_decay=0.1)
+    ours, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
+    theirs.load_state_dict(ours.state_dict())
+    settings = {"lr": 0.0, "betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.1, "fused": True}
+    optimizers = make_optimizer(ours, config), torch.optim.AdamW(theirs.parameters(), **settings)
+    for step in range(1, 4):
+        for model, optimizer in zip((ours, theirs), optimizers):
+            optimizer.param_groups[0]["lr"] = 0.01 * step
+            model(torch.full((1, 3), float(step))).square().sum().backward()
+            optimizer.step()
+    assert torch.equal(ours.weight, theirs.weight) and torch.equal(ours.bias, theirs.bias)
