@@ -23,6 +23,7 @@ from torch import Tensor
 
 from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds, TrainConfig
 from annotated_transformer.errors import ConfigError, require
+from annotated_transformer.settings import html_table
 from annotated_transformer.text.parallel_text import require_text_pairs
 from annotated_transformer.text.tokenizer import Tokenizer
 
@@ -53,6 +54,10 @@ class Batch(NamedTuple):
     target_in: Int[Tensor, "B T"]
     target_out: Int[Tensor, "B T"]
     n_tokens: int
+
+    def _repr_html_(self) -> str:
+        shapes = [(name, tuple(getattr(self, name).shape)) for name in self._fields[:3]]
+        return html_table("Batch", [*shapes, ("n_tokens", f"{self.n_tokens:,}")])
 
     def to(self, device: torch.device | str) -> Batch:
         source, target_in, target_out = (copied_to(device, tensor) for tensor in self[:3])

@@ -28,7 +28,13 @@ from annotated_transformer.translation.doubt import (
     lost_words,
     mean_probability,
 )
-from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
+from annotated_transformer.translation.search import (
+    Hypothesis,
+    NBest,
+    StepModel,
+    rerank,
+    search_beams,
+)
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -180,7 +186,7 @@ class Translator:
         search: DecodeConfig = FOUR_BEST,
         max_batch_tokens: int = 4096,
         **settings: Unpack[DecodeSettings],
-    ) -> list[list[Translation]]:
+    ) -> list[NBest[Translation]]:
         """The `n_best` translations of each sentence (four by default), best first.
 
         There are fewer where the search found fewer.
@@ -207,7 +213,7 @@ class Translator:
         search: DecodeConfig = PAPER,
         max_batch_tokens: int = 4096,
         **settings: Unpack[DecodeSettings],
-    ) -> Iterator[list[Translation]]:
+    ) -> Iterator[NBest[Translation]]:
         """The translations of each line, as many as `search.n_best`, as the lines come."""
         search = search.replace(**settings)
         require(window >= 1, f"window must be at least 1, got {window}")
@@ -222,7 +228,7 @@ class Translator:
 
     def _stream(
         self, lines: Iterator[str], window: int, search: DecodeConfig, max_batch_tokens: int
-    ) -> Iterator[list[Translation]]:
+    ) -> Iterator[NBest[Translation]]:
         first = 1
         while held := list(islice(lines, window)):
             require_strings(held, A_LIST)
@@ -231,7 +237,7 @@ class Translator:
 
     def _window(
         self, lines: list[str], first: int, search: DecodeConfig, max_batch_tokens: int
-    ) -> list[list[Translation]]:
+    ) -> list[NBest[Translation]]:
         """Translations of lines numbered from `first`: batched by length, put back in order."""
         texts = [as_read(line) for line in lines]
         has_letter = [any(map(str.isalpha, text)) for text in texts]
@@ -247,18 +253,18 @@ class Translator:
                 log.warning(message, first + i, len(ids), kept)
                 sources[i] = ids[:kept]
         answers = [
-            [Translation("" if has else text, 0.0, 0.0)]
+            NBest([Translation("" if has else text, 0.0, 0.0)])
             for text, has in zip(texts, has_letter, strict=True)
         ]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
             found = self._search([sources[i] for i in batch], search)
-            for i, hypotheses in zip(batch, found, strict=True):
-                if hypotheses:  # a model whose scores are NaN has none
-                    answers[i] = [self._translation(texts[i], h, search.back) for h in hypotheses]
+            for i, best in zip(batch, found, strict=True):
+                if best:  # a model whose scores are NaN has none
+                    answers[i] = NBest(self._translation(texts[i], h, search.back) for h in best)
         return answers
 
-    def _search(self, sources: list[list[int]], search: DecodeConfig) -> list[list[Hypothesis]]:
+    def _search(self, sources: list[list[int]], search: DecodeConfig) -> Sequence[list[Hypothesis]]:
         if self.engine:
             found = self.engine(sources, search)
             return [rerank(of_one, search.alpha)[: search.n_best] for of_one in found]

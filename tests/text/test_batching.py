@@ -31,6 +31,14 @@ def test_outputs_are_shifted_right_by_one():
     assert batch.n_tokens == 3 + 5
 
 
+def test_jupyter_shows_the_shapes_of_a_batch():
+    batch = make_batch([([5] * 6, [8, 9]), ([4], [3] * 1000)])
+    rows = {"source": (2, 7), "target_in": (2, 1001), "target_out": (2, 1001), "n_tokens": "1,004"}
+    shown = "".join(f'<tr><th scope="row">{name}</th><td>{x}</td></tr>' for name, x in rows.items())
+    assert batch._repr_html_() == f"<table><caption>Batch</caption>{shown}</table>"
+    assert repr(batch).startswith("Batch(source=tensor(")
+
+
 def test_special_ids_are_the_models():
     batch = make_batch([([5], []), ([5, 6], [7])], SpecialIds(9, 10, 11))
     assert batch.source.tolist() == [[5, 11, 9], [5, 6, 11]]

@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -319,6 +320,25 @@ def test_n_best_come_best_first_and_differ():
             scores = [h.score for h in hypotheses]
             assert len(scores) == 6 and scores == sorted(scores, reverse=True)
             assert len({tuple(h.tokens) for h in hypotheses}) == 6
+
+
+def paths_of(items, before=()):
+    """The words from the root of a tree of nested lists to each of its leaves."""
+    for item in items:
+        path = (*before, *item.text.split(" "))
+        yield from paths_of(item[0], path) if len(item) else [path]
+
+
+def test_jupyter_shows_an_n_best_list_as_a_tree():
+    for seed in range(10):
+        found = beam_search(TableModel(seed, 8), source_of(3), 6, 0.6, 6, 5)[0]
+        root = ElementTree.fromstring(found._repr_html_())
+        tree = sorted(paths_of(root))
+        assert tree == sorted((*map(str, h.tokens), f"({h.score:.3f})") for h in found)
+        for fork in root.iter("ul"):  # what two have in common stands once
+            words = [item.text.split(" ")[0] for item in fork]
+            assert len(words) == len(set(words)) and (fork is root or len(words) > 1)
+        assert repr(found) == repr(list(found))
 
 
 def test_the_best_of_n_is_the_best_of_one():

@@ -4,6 +4,7 @@ whatever the lines hold and whatever the model answers."""
 import itertools
 import logging
 import re
+from html import escape
 
 import pytest
 
@@ -13,8 +14,8 @@ from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation import translator as translation
-from annotated_transformer.translation.search import Hypothesis
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.translation.search import Hypothesis, NBest
+from annotated_transformer.translation.translator import Translation, Translator
 from toys import small_model, text_pairs, toy_tokenizer
 
 HOSTILE = [
@@ -203,6 +204,15 @@ def test_the_first_of_the_n_best_is_the_translation():
     assert [best[0].text for best in found] == t.translate(sources, beam_size=4, max_extra=3)
     assert [len(best) for best in found] == [3, 1, 3]
     assert all(a.score >= b.score for best in found for a, b in itertools.pairwise(best))
+
+
+def test_jupyter_shows_translations_as_text():
+    start, ends = "<script>alert('tea')</script> & a", {"cab": -0.5, "bad bee": -0.75}
+    shown = NBest(Translation(f"{start} {end}", ends[end], 0.0) for end in ends)._repr_html_()
+    branches = "".join(f"<li>{end} ({score:.3f})</li>" for end, score in ends.items())
+    assert shown == f"<ul><li>{escape(start)}<ul>{branches}</ul></li></ul>"
+    found = translator().n_best(["tea bad"], n_best=3, beam_size=4, max_extra=3)[0]
+    assert found._repr_html_().count("</li>") >= 3 and repr(found) == repr(list(found))
 
 
 def test_a_model_of_nan_answers_with_empty_lines():
