@@ -196,6 +196,14 @@ def of_one_side(tensors):
     tensors["lm_head.weight"] = tensors["model.shared.weight"] + 1
 
 
+def with_two_vocabularies(folder):
+    changed(folder / "config.json", model_type="fsmt")
+    shutil.copy(folder / "vocab.json", folder / "vocab-src.json")
+    ids = json.loads((folder / "vocab.json").read_text())
+    backwards = dict(zip(ids, reversed(ids.values()), strict=True))
+    (folder / "vocab-tgt.json").write_text(json.dumps(backwards))
+
+
 HOSTILE = {
     "no folder": (lambda f: shutil.rmtree(f), "config.json: No such file or directory"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
@@ -276,6 +284,14 @@ HOSTILE = {
         lambda f: changed(f / "config.json", eos_token_id=0),
         "are 0, 0 and 3: they do not fit",
     ),
+    "a start in words": (
+        lambda f: changed(f / "config.json", decoder_start_token_id="two"),
+        "decoder_start_token_id must be a whole number, got 'two'",
+    ),
+    "a vocabulary for each side": (
+        with_two_vocabularies,
+        "has a vocabulary for each side, and ours is one for both",
+    ),
     "a start beyond": (
         lambda f: changed(f / "config.json", decoder_start_token_id=280),
         "they do not fit",
@@ -320,8 +336,13 @@ def test_our_own_entry_may_be_a_strangers_too(tmp_path, name):
     assert not (tmp_path / "back").exists()
 
 
-def test_what_is_ours_needs_its_vocabulary(tmp_path):
+def test_what_is_ours_needs_its_embedding_and_its_vocabulary(tmp_path):
     theirs = exported(tmp_path)
+    whole = (theirs / "model.safetensors").read_bytes()
+    with_tensors(theirs, lambda tensors: tensors.pop("model.shared.weight"))
+    with pytest.raises(ConfigError, match="has no embedding model.shared.weight"):
+        import_checkpoint(theirs, tmp_path / "back")
+    (theirs / "model.safetensors").write_bytes(whole)
     (theirs / "tokenizer.model").unlink()
     with pytest.raises(ConfigError, match="cannot read the tokenizer"):
         import_checkpoint(theirs, tmp_path / "back")

@@ -76,21 +76,31 @@ GOOD = json.loads(fairseq_vocabulary(MERGES, PIECES, ["en", "de"]))
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "words"),
     [
-        {}, {"pieces": PIECES}, {**GOOD, "pieces": 5}, {**GOOD, "pieces": PIECES[:3]},
-        {**GOOD, "pieces": [*PIECES, "a"]}, {**GOOD, "pieces": [*PIECES, 7]},
-        {**GOOD, "pieces": [*PIECES, "\ud800"]}, {**GOOD, "merges": [["a"]]},
-        {**GOOD, "merges": 3}, {**GOOD, "languages": ["en"]}, {**GOOD, "languages": None},
-        {**GOOD, "more": 1},
-        {"pieces": PIECES, "source": "!", "target": ""},
-        {"pieces": PIECES, "source": 1, "target": 2},
-        json.loads(marian_vocabulary(b"", b"", PIECES)),
-        json.loads(marian_vocabulary(toy_tokenizer().model_bytes, b"no model", PIECES)),
+        ({}, "KeyError"),
+        ({"pieces": PIECES}, "is Marian's or fairseq's, got $"),
+        ({**GOOD, "pieces": 5}, "TypeError"),
+        ({**GOOD, "pieces": PIECES[:3]}, "needs one list of different pieces"),
+        ({**GOOD, "pieces": [*PIECES, "a"]}, "needs one list of different pieces"),
+        ({**GOOD, "pieces": [*PIECES, 7]}, "TypeError"),
+        ({**GOOD, "pieces": [*PIECES, "\ud800"]}, "UnicodeEncodeError"),
+        ({**GOOD, "merges": [["a"]]}, "ValueError"),
+        ({**GOOD, "merges": 3}, "TypeError"),
+        ({**GOOD, "languages": ["en"]}, "ValueError"),
+        ({**GOOD, "languages": None}, "TypeError"),
+        ({**GOOD, "more": 1}, "is Marian's or fairseq's, got merges, languages, more"),
+        ({"pieces": PIECES, "source": "!", "target": ""}, "base64"),
+        ({"pieces": PIECES, "source": 1, "target": 2}, "TypeError"),
+        (json.loads(marian_vocabulary(b"", b"", PIECES)), "it has no pieces"),
+        (
+            json.loads(marian_vocabulary(toy_tokenizer().model_bytes, b"no model", PIECES)),
+            "it is not a protocol buffer",
+        ),
     ],
     ids=range(16),
-)  # fmt: skip
-def test_what_is_no_pair_is_refused_in_a_line(content):
-    with pytest.raises(ConfigError) as refused:
+)
+def test_what_is_no_pair_is_refused_in_a_line(content, words):
+    with pytest.raises(ConfigError, match=words) as refused:
         Tokenizer(json.dumps(content).encode())
     assert "\n" not in str(refused.value)

@@ -9,9 +9,12 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, DecodeConfig
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.fast.decoder import FastDecoder
 from annotated_transformer.text.batching import pad_source
 from annotated_transformer.translation import search as search_module
 from annotated_transformer.translation.search import (
@@ -448,14 +451,27 @@ def test_logits_in_bfloat16_are_scored_in_float32():
             assert abs(log_p - exact) < 1e-5
 
 
-def test_ids_beside_log_p_in_float32_as_on_mps_give_the_same_beams(monkeypatch):
-    model = small_model(dtype=torch.float32)
+class WithoutFloat64(TorchDispatchMode):
+    """As on MPS, which has no float64."""
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        found = operator(*args, **(kwargs or {}))
+        if any(getattr(one, "dtype", None) == torch.float64 for one in tree_leaves(found)):
+            raise TypeError(f"{operator} made float64")
+        return found
+
+
+@pytest.mark.parametrize("make_ready", [lambda model: model, FastDecoder])
+def test_beams_without_float64_as_on_mps_are_the_same(monkeypatch, make_ready):
+    model = make_ready(small_model(dtype=torch.float32))
     source = pad_source([random_tokens(seed, 4 + seed).tolist() for seed in range(3)])
-    expected = beam_search(model, source, n_best=3)
-    narrow = dict.fromkeys(("cpu", "mps"), torch.float32)
-    assert search_module._exact(torch.device("mps")) == torch.float32
-    monkeypatch.setattr(search_module, "_exact", lambda device: narrow[device.type])
-    assert beam_search(model, source, n_best=3) == expected
+    expected = beam_search(model, source, n_best=3), greedy_search(model, source)
+    with pytest.raises(TypeError, match="made float64"), WithoutFloat64():
+        beam_search(model, source, n_best=3)
+    narrow = search_module._exact(torch.device("mps"))
+    monkeypatch.setattr(search_module, "_exact", lambda device: narrow)
+    with WithoutFloat64():
+        assert (beam_search(model, source, n_best=3), greedy_search(model, source)) == expected
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
