@@ -1,10 +1,10 @@
-"""Two programs that work on a model of transformers work on ours."""
+"""Three programs that work on a model of transformers work on ours."""
 
 import shutil
 
 import pytest
 import torch
-from program import answer, needs
+from program import answer, answers, needs
 from torch.testing import assert_close
 
 from annotated_transformer.checkpoint import directory as checkpoint
@@ -14,6 +14,7 @@ from annotated_transformer.interop.huggingface import export_checkpoint
 from annotated_transformer.interop.importing import import_checkpoint
 from annotated_transformer.interop.parameter_names import sines_first
 from annotated_transformer.looking.knock_out import knocked_out
+from annotated_transformer.looking.record import record_attention
 from toys import random_tokens, small_model, toy_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -21,12 +22,16 @@ SOURCE, TARGET = random_tokens(1, 3, 7, high=280), random_tokens(2, 3, 6, high=2
 ROWS = {"source": SOURCE.tolist(), "target": TARGET.tolist()}
 
 
+def export(folder, **changes):
+    model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size, **changes)
+    checkpoint.write_directory(folder / "ours", model.config, toy_tokenizer())
+    save_weights(folder / "ours" / "model.safetensors", model)
+    return model, export_checkpoint(folder / "ours", folder / "theirs")
+
+
 @pytest.fixture
 def exported(tmp_path):
-    model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size)
-    checkpoint.write_directory(tmp_path / "ours", model.config, toy_tokenizer())
-    save_weights(tmp_path / "ours" / "model.safetensors", model)
-    return model, export_checkpoint(tmp_path / "ours", tmp_path / "theirs")
+    return export(tmp_path)
 
 
 @needs("peft")
@@ -62,3 +67,20 @@ def test_nnsight_reads_and_knocks_out_an_attention(exported):
     with knocked_out(*((attention, head) for head in range(model.config.h))):
         expected = model(SOURCE, TARGET)
     assert_close(torch.tensor(said["without"]), expected, atol=1e-5, rtol=0)
+
+
+@needs("transformer_lens")
+@torch.no_grad()
+def test_transformer_lens_reads_a_head_and_takes_it_out(tmp_path):
+    exports = [export(tmp_path / norm, norm=norm) for norm in ("post", "pre")]
+    asked = [{"folder": theirs, **ROWS} for _, theirs in exports]
+    for (model, _), said in zip(exports, answers("with_transformer_lens.py", *asked), strict=True):
+        with record_attention(model) as weights:
+            logits = model(SOURCE, TARGET)
+        with knocked_out((model.decoder.layers[1].cross_attention, 0)):
+            without = model(SOURCE, TARGET)
+        expected = weights["decoder.layers.1.cross_attention"]
+        assert_close(torch.tensor(said["weights"]), expected, atol=1e-5, rtol=0)
+        assert_close(torch.tensor(said["logits"]), logits, atol=1e-5, rtol=0)
+        assert_close(torch.tensor(said["without"]), without, atol=1e-5, rtol=0)
+        assert (without - logits).abs().max() > 1e-3
