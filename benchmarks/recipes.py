@@ -92,8 +92,8 @@ RECIPES = {
     "visitors": Recipe(
         "Six million parameters on both corpora of Tatoeba, whose pairs are changed in every epoch "
         "into such as people type: numbers, names, capitals, marks, slips of the pen; otherwise "
-        "as tatoeba_large. The second stage learns German to English as well, the third goes on at "
-        "a lower rate, with joined pairs.",
+        "as tatoeba_large. The second stage learns German to English as well, the third goes on "
+        "with joined pairs, and its rate falls at the end.",
         "tatoeba-all-en-de",
         (
             Stage(("--vocab-size", "4800", *_set(
@@ -107,8 +107,9 @@ RECIPES = {
                 checkpoint_every=250, keep_checkpoints=20), average=16),
             Stage(_set(
                 augment=True, both_ways=True, concatenate=1, max_tokens=1024, accumulate=2,
-                warmup_steps=400, lr_factor=0.09, train_steps=5000, precision="bf16",
-                validate_every=1000, checkpoint_every=250, keep_checkpoints=20), average=16),
+                schedule="wsd", warmup_steps=1000, lr_factor=0.2, train_steps=20000,
+                precision="bf16", validate_every=2000, checkpoint_every=250,
+                keep_checkpoints=20), average=8),
         ),
         export="book/model", scored="tatoeba-en-de", keeps_stages=True,
         alphas=(0.6, 1.0, 1.4, 1.8),
