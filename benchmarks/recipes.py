@@ -25,10 +25,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.timing import out_path
 from lab.experiments.result_file import commit, write_result
 from tools.arguments import parser_of, run_main
 
@@ -123,6 +124,10 @@ RECIPES = {
     ),
 }  # fmt: skip
 
+SMALL = ("--device", "cpu", "--vocab-size", "300", *_set(
+    N=1, d_model=16, d_ff=32, h=2, max_tokens=256, warmup_steps=2, train_steps=4, validate_every=2,
+    checkpoint_every=1))  # fmt: skip
+
 
 def command(*words: str, processes: int = 1) -> str:
     """Run a verb of the command line; what it printed on standard output.
@@ -214,7 +219,7 @@ def chosen_alpha(scored: Sequence[str], alphas: Sequence[float]) -> dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("name", nargs="?", choices=RECIPES)
     parser.add_argument(
         "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
@@ -225,6 +230,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n".join(f"{name:20} {recipe.about}" for name, recipe in RECIPES.items()))
         return
     recipe = RECIPES[args.name]
+    if args.small:
+        few = tuple(Stage((*stage.train, *SMALL), average=2) for stage in recipe.stages)
+        recipe = replace(recipe, corpus="reverse", stages=few, export="", scored="")
     stages: list[dict[str, Any]] = []
     averaged: Path | None = None
     for number, stage in enumerate(recipe.stages, start=1):
@@ -273,14 +281,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "averaged": [stage.average for stage in recipe.stages],
         "stages": stages,
     }
-    device = "cuda" if "cuda" in recipe.stages[0].train else "cpu"
-    write_result(
-        ROOT / "book" / "results" / f"{args.name}.json",
-        f"python benchmarks/recipes.py {args.name}",
-        [record],
-        device,
-        commit=stages[0]["commit"],  # of the run, perhaps older
-    )
+    device = "cuda" if "cuda" in recipe.stages[0].train and not args.small else "cpu"
+    if out := out_path(args, args.name):
+        run = f"python benchmarks/recipes.py {args.name}" + " --small" * args.small
+        of_run = stages[0]["commit"]  # perhaps older
+        write_result(out, run, [record], device, commit=of_run)
     print(json.dumps(scores, indent=1))
 
 

@@ -29,6 +29,7 @@ from benchmarks import (
     gpu,
     multi30k,
     multi30k_runs,
+    on_a_gpu,
     peers,
     recipes,
     soak,
@@ -45,7 +46,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
-    "multi30k", "page", "recipes", "shards", "soak",
+    "multi30k", "on_a_gpu", "page", "recipes", "shards", "soak",
     "training", "training_page", "unsure", "visitors", "wmt_slice", "wmt_slice_training",
 )  # fmt: skip
 
@@ -585,6 +586,26 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     for record in waiting:
         assert (record["graphs_before"], record["graphs_after_warm_up"]) == (1, 0)
         assert record["shapes"] > 5
+
+
+def test_what_waits_for_a_gpu_is_rehearsed_and_a_part_that_fails_stops_no_other(
+    monkeypatch, tmp_path, capsys
+):
+    """All parts but `gpu`, which the test above rehearses."""
+    parts = [name for name in on_a_gpu.parts(tmp_path, small=True) if name != "gpu"]
+    small = ["--small", "--out", str(tmp_path), "--parts", *parts]
+    assert on_a_gpu.main(small) == 0, capsys.readouterr()
+    ended = read_result(tmp_path / "parts.json")["records"]
+    assert [(one["part"], one["status"]) for one in ended] == [(name, 0) for name in parts]
+    [model] = read_result(tmp_path / "multi30k_small_gpu.json")["records"]
+    assert model["corpus"] == "reverse" and model["stages"][0]["steps"] == 4
+    table = read_result(tmp_path / "table_3_to_the_end.json")
+    assert {"base", "A1"} <= {record["row"] for record in table["records"] if "row" in record}
+    broken = {"gpu": ["benchmarks.no_such"], "multi30k": ["benchmarks.recipes"]}
+    monkeypatch.setattr(on_a_gpu, "parts", lambda *_, **__: broken)
+    assert on_a_gpu.main(["--small", "--out", str(tmp_path / "second")]) == 1
+    ended = read_result(tmp_path / "second" / "parts.json")["records"]
+    assert [one["status"] == 0 for one in ended] == [False, True]
 
 
 def test_a_gpu_that_is_too_small_loses_no_measure_but_its_own(monkeypatch, tmp_path):

@@ -177,7 +177,7 @@ CONTROLS = {
 
 
 class Task(NamedTuple):
-    """One run: a variation, a seed, and where and on what.
+    """One run: a variation, a seed, and where, on what corpus and device.
 
     It is scored on all validation sentences, or the first `n_sentences`.
     """
@@ -191,6 +191,7 @@ class Task(NamedTuple):
     data_dir: str | None = None
     n_sentences: int | None = None
     to_the_end: bool = False
+    device: str = "cpu"
 
     @property
     def directory(self) -> Path:
@@ -259,12 +260,13 @@ def run_task(task: Task) -> Path:
     tokenizer = Tokenizer.train(sentences, model_config.vocab_size)
     resume = (task.directory / "training.safetensors").exists()
     more: dict[str, Any] = {"resume": resume, "progress": False, "corpus": task.corpus}
+    more["device"] = task.device
     valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
     encoded = encode_pairs(tokenizer, valid, 10**9)
     if task.to_the_end:
         more["validate"] = lambda model: {"valid_nll": mean_nll(model, encoded)}
     train(model_config, train_config, tokenizer, pairs, [], task.directory, **more)
-    scores = {"": scored_sentences(*load_model(task.directory), valid)}
+    scores = {"": scored_sentences(*_loaded(task), valid)}
     scores |= _more_scores(task, valid)
     log = read_log(task.directory)
     store = PairsInMemory(encode_pairs(tokenizer, pairs, train_config.max_length))
@@ -288,6 +290,12 @@ def run_task(task: Task) -> Path:
     return scores_file
 
 
+def _loaded(task: Task, name: str = "") -> tuple[Transformer, Tokenizer]:
+    """A run's weights, or those of a folder in it, on the task's device."""
+    model, tokenizer = load_model(task.directory / name)
+    return model.to(task.device), tokenizer
+
+
 def _more_scores(task: Task, valid: list[tuple[str, str]]) -> dict[str, Any]:
     """The scores of a run's weights by the names of `DECODINGS` and `CONTROLS`.
 
@@ -298,11 +306,11 @@ def _more_scores(task: Task, valid: list[tuple[str, str]]) -> dict[str, Any]:
     scores = {}
     for name in names:
         averaged = name == "averaged"
-        directory = task.directory / name if averaged else task.directory
         if averaged:
-            average_checkpoints(task.directory, 5, directory)
-        scores[name] = scored_sentences(*load_model(directory), valid, **DECODINGS[name])
-    model, tokenizer = load_model(task.directory)
+            average_checkpoints(task.directory, 5, task.directory / name)
+        loaded = _loaded(task, name if averaged else "")
+        scores[name] = scored_sentences(*loaded, valid, **DECODINGS[name])
+    model, tokenizer = _loaded(task)
     for name in CONTROLS if is_base else ():
         with taken_out(model, name):
             scores[name] = scored_sentences(model, tokenizer, valid)

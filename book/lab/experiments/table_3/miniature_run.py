@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         where = f"folder of {what} (default: {default}, or a temporary one)"
         parser.add_argument(name, type=Path, help=where)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--device", default="cpu", help="where runs train and are scored")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             5 if args.small else miniature.STEPS_TO_THE_END if args.to_the_end else miniature.STEPS
         )
         sizes: dict[str, Any] = {"steps": args.steps or steps, "to_the_end": args.to_the_end}
+        sizes["device"] = args.device
         if args.small:
             sizes |= {"steps": args.steps or 5, "vocab_size": 300, "n_sentences": 20}
         table = miniature.table_name(name, args.to_the_end)
@@ -97,9 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command += f" --seeds {args.seeds}"
         if args.steps:
             command += f" --steps {args.steps}"
+        if args.device != "cpu":
+            command += f" --device {args.device}"
         out = out / f"{AT_THE_END if args.to_the_end else TWO_EPOCHS}.json"
         summary = summarize(records)
-        write_result(out, command, result_records(records), summary=summary)
+        write_result(out, command, result_records(records), args.device, summary=summary)
     print(as_text(summary))
     if args.to_the_end and not args.small:
         early = read_result(RESULTS / f"{TWO_EPOCHS}.json")
