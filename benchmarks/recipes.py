@@ -9,9 +9,7 @@ and a JSON file with everything measured.
 
 Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
 book/results/NAME.json. Every step is the command line of the package, so what is timed and scored
-here is what a user gets. A recipe that takes more than one sitting keeps the average of a finished
-stage, in float16, with what is to be known of it, in benchmarks/stages/NAME-1, ...: where that is,
-the stage is not trained again, and a machine that has only the repository can go on.
+here is what a user gets.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ from lab.experiments.result_file import commit, write_result
 from tools.arguments import parser_of, run_main
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES, KEPT = ROOT / "benchmarks" / "stages", "stage.json"
 
 
 class Stage(NamedTuple):
@@ -51,9 +48,9 @@ class Recipe:
 
     With `export`, the last average goes there in float16. `about` says in a sentence what the run
     is for. `scored` is the corpus whose validation and test splits are translated, where it is
-    not the one that is learnt. With `keeps_stages`, finished stages but the last are kept. With
-    `alphas`, the length penalty that has the best BLEU on the validation split is used on the test
-    split as well, beside the paper's; so the paper chose its own (section 6.1).
+    not the one that is learnt. With `alphas`, the length penalty that has the best BLEU on the
+    validation split is used on the test split as well, beside the paper's; so the paper chose its
+    own (section 6.1).
     """
 
     about: str
@@ -61,7 +58,6 @@ class Recipe:
     stages: tuple[Stage, ...]
     export: str = ""
     scored: str = ""
-    keeps_stages: bool = False
     alphas: tuple[float, ...] = ()
 
 
@@ -87,7 +83,7 @@ RECIPES = {
                 train_steps=14000, precision="bf16", validate_every=2000, checkpoint_every=250,
                 keep_checkpoints=20), average=16),
         ),
-        export="book/model", scored="tatoeba-en-de", keeps_stages=True,
+        export="book/model", scored="tatoeba-en-de",
         alphas=(0.6, 1.0, 1.4, 1.8),
     ),
     "visitors": Recipe(
@@ -112,7 +108,7 @@ RECIPES = {
                 precision="bf16", validate_every=2000, checkpoint_every=250,
                 keep_checkpoints=20), average=8),
         ),
-        export="book/model", scored="tatoeba-en-de", keeps_stages=True,
+        export="book/model", scored="tatoeba-en-de",
         alphas=(0.6, 1.0, 1.4, 1.8),
     ),
     "multi30k_small_gpu": Recipe(
@@ -237,20 +233,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     averaged: Path | None = None
     for number, stage in enumerate(recipe.stages, start=1):
         name = f"{args.name}-{number}"
-        kept = STAGES / name
-        if (kept / KEPT).exists():
-            stages += json.loads((kept / KEPT).read_text())
-            averaged = kept
-            continue
         run = args.runs / name
         if not args.score:
             train(("--corpus", recipe.corpus), run, stage.train, averaged)
         averaged = args.runs / f"{name}-averaged"
         command("average", str(run), "--last", str(stage.average), "--out", str(averaged))
         stages.append(described(run))
-        if recipe.keeps_stages and number < len(recipe.stages):
-            command("export", str(averaged), "--out", str(kept), "--dtype", "float16")
-            (kept / KEPT).write_text(json.dumps(stages[-1:], indent=1) + "\n")
     if recipe.export:
         notes = (
             f"{recipe.about} `python benchmarks/recipes.py {args.name}` trains and scores it again."

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,12 +116,13 @@ def test_a_file_of_cases_is_counted_by_kind(tmp_path, capsys):
     assert capsys.readouterr().err.count("->") == 3
 
 
-def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_path):
+def test_a_stage_goes_on_from_the_average_of_the_one_before(monkeypatch, tmp_path):
     """The package's commands are pretended: each is noted, and leaves the files it would leave."""
     called = []
 
     def command(verb, *words, processes=1):
-        called.append((verb, *words[:1]))
+        begun = [Path(word).name for one, word in pairwise(words) if one == "--init"]
+        called.append((verb, *begun))
         if "--out" in words:
             out = Path(words[words.index("--out") + 1])
             out.mkdir(parents=True, exist_ok=True)
@@ -132,24 +134,20 @@ def test_a_stage_whose_average_is_kept_is_not_trained_again(monkeypatch, tmp_pat
         return '{"BLEU": {"score": 30.0}}'
 
     stages = (recipes.Stage(("--set", "N=1"), 2), recipes.Stage(("--set", "N=2"), 3))
-    recipe = recipes.Recipe("two sittings", "reverse", stages, keeps_stages=True)
+    recipe = recipes.Recipe("two sittings", "reverse", stages)
     monkeypatch.setattr(recipes, "RECIPES", {"long": recipe})
-    monkeypatch.setattr(recipes, "STAGES", tmp_path / "stages")
     monkeypatch.setattr(recipes, "ROOT", tmp_path)
     monkeypatch.setattr(recipes, "command", command)
     results = []
     monkeypatch.setattr(recipes, "write_result", lambda *words, **more: results.append(words[2][0]))
-    (tmp_path / "runs").mkdir()
-    recipes.main(["long", "--runs", str(tmp_path / "runs")])
-    verbs = [verb for verb, *_ in called]
-    scored = ["evaluate", "evaluate", "inspect"]
-    assert verbs == ["train", "average", "export", "train", "average", *scored]
-    assert [path.name for path in (tmp_path / "stages").iterdir()] == ["long-1"]
+    recipes.main(["long", "--runs", str(tmp_path)])
+    scored = [("average",), ("evaluate",), ("evaluate",), ("inspect",)]
+    assert called == [("train",), ("average",), ("train", "long-1-averaged"), *scored]
 
     called.clear()
-    recipes.main(["long", "--runs", str(tmp_path / "another machine")])
-    assert [verb for verb, *_ in called] == ["train", "average", *scored]
-    assert results[0]["stages"][0] == results[1]["stages"][0] and len(results[1]["stages"]) == 2
+    recipes.main(["long", "--runs", str(tmp_path), "--score"])
+    assert called == [("average",), *scored]
+    assert results[0]["stages"] == results[1]["stages"] and len(results[1]["stages"]) == 2
 
 
 def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
