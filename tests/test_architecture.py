@@ -12,6 +12,7 @@ LAB = ROOT / "book" / "lab"
 LEVELS = [  # lower first: a folder, or a module of the root, imports from the lines above its own
     {"errors"},
     {"files"},
+    {"views"},
     {"settings"},
     {"config"},
     {"model", "text", "tables", "parsing"},

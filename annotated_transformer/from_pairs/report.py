@@ -8,7 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from annotated_transformer.settings import html_table
+from annotated_transformer.views import html_table
 
 N_SAMPLES = 20
 WIDTH, HEIGHT = 480, 240

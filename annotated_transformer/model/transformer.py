@@ -13,7 +13,7 @@ from annotated_transformer.model.decoding_state import DecodingState, LayerCache
 from annotated_transformer.model.dropout import Dropout
 from annotated_transformer.model.embedding import SharedEmbedding, positions_of
 from annotated_transformer.model.stacks import Decoder, Encoder
-from annotated_transformer.settings import html_table
+from annotated_transformer.views import html_table
 
 
 class Transformer(nn.Module):

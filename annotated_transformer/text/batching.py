@@ -23,9 +23,9 @@ from torch import Tensor
 
 from annotated_transformer.config import PAD_ID, SPECIAL_IDS, SpecialIds, TrainConfig
 from annotated_transformer.errors import ConfigError, require
-from annotated_transformer.settings import html_table
 from annotated_transformer.text.parallel_text import require_text_pairs
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.views import html_table
 
 Ids = Sequence[int]
 TokenPair = tuple[Ids, Ids]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,8 +18,8 @@ from torch import Tensor
 from annotated_transformer.config import DecodeConfig, ModelConfig
 from annotated_transformer.errors import require
 from annotated_transformer.fast.packing import without_cudnn_attention
-from annotated_transformer.settings import html_tree
 from annotated_transformer.text.batching import copied_to
+from annotated_transformer.views import ListAsTree
 
 
 @runtime_checkable
@@ -51,30 +51,12 @@ class Hypothesis(NamedTuple):
     log_p: float
 
 
-Ranked = TypeVar("Ranked", bound=tuple[Any, ...])
-
-
-class NBest(list[Ranked]):
-    """What was found for one sentence, hypotheses or translations, best first.
-
-    It is a list, which Jupyter shows as a tree: they share their beginnings, and each ends in its
-    score.
-    """
-
-    def _repr_html_(self) -> str:
-        paths = []
-        for what, score, *_ in self:
-            words = what.split() if isinstance(what, str) else map(str, what)
-            paths.append((*words, f"({score:.3f})"))
-        return html_tree(paths)
-
-
 def length_penalty(length: int, alpha: float) -> float:
     """lp(n) = ((5 + n) / 6)^alpha, by which log P is divided."""
     return ((5 + length) / 6) ** alpha
 
 
-def rerank(found: Iterable[tuple[list[int], float]], alpha: float = 0.6) -> NBest[Hypothesis]:
+def rerank(found: Iterable[tuple[list[int], float]], alpha: float = 0.6) -> list[Hypothesis]:
     """What another engine found for a sentence, tokens and log P, ranked as `beam_search` ranks it.
 
     Tokens are without bos and eos, which log P in nats counts. Other engines weigh the length in
@@ -87,7 +69,7 @@ def rerank(found: Iterable[tuple[list[int], float]], alpha: float = 0.6) -> NBes
         Hypothesis(tokens, log_p / length_penalty(len(tokens) + 1, alpha), log_p)
         for tokens, log_p in found
     ]
-    return NBest(sorted(scored, key=lambda h: -h.score))
+    return ListAsTree(sorted(scored, key=lambda h: -h.score))
 
 
 def _require_searchable(model: StepModel, source: object) -> None:
@@ -196,8 +178,8 @@ class _Beam:
         penalties = (length_penalty(n, self.config.alpha) for n in (len(tokens) + 1, self.limit))
         return nth_best >= max(log_p / penalty for penalty in penalties)
 
-    def n_best(self) -> NBest[Hypothesis]:
-        return NBest(sorted(self.ended, key=lambda h: -h.score)[: self.config.n_best])
+    def n_best(self) -> list[Hypothesis]:
+        return ListAsTree(sorted(self.ended, key=lambda h: -h.score)[: self.config.n_best])
 
 
 def beam_search(
@@ -208,7 +190,7 @@ def beam_search(
     n_best: int = 1,
     max_extra: int = 50,
     early_stopping: bool = True,
-) -> list[NBest[Hypothesis]]:
+) -> list[list[Hypothesis]]:
     """For each sentence its `n_best` hypotheses, best first.
 
     The defaults are section 6.1's: beam 4, alpha 0.6, at most source length + 50 tokens.
@@ -231,7 +213,7 @@ def beam_search(
 @without_cudnn_attention()
 def search_beams(
     model: StepModel, source: Int[Tensor, "B S"], config: DecodeConfig, early_stopping: bool = True
-) -> list[NBest[Hypothesis]]:
+) -> list[list[Hypothesis]]:
     """`beam_search` with its settings as a whole."""
     _require_searchable(model, source)
     beam_size = config.beam_size

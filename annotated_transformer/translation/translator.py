@@ -28,13 +28,8 @@ from annotated_transformer.translation.doubt import (
     lost_words,
     mean_probability,
 )
-from annotated_transformer.translation.search import (
-    Hypothesis,
-    NBest,
-    StepModel,
-    rerank,
-    search_beams,
-)
+from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
+from annotated_transformer.views import ListAsTree
 
 if TYPE_CHECKING:
     from annotated_transformer.text.tokenizer import Tokenizer
@@ -186,7 +181,7 @@ class Translator:
         search: DecodeConfig = FOUR_BEST,
         max_batch_tokens: int = 4096,
         **settings: Unpack[DecodeSettings],
-    ) -> list[NBest[Translation]]:
+    ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence (four by default), best first.
 
         There are fewer where the search found fewer.
@@ -213,7 +208,7 @@ class Translator:
         search: DecodeConfig = PAPER,
         max_batch_tokens: int = 4096,
         **settings: Unpack[DecodeSettings],
-    ) -> Iterator[NBest[Translation]]:
+    ) -> Iterator[list[Translation]]:
         """The translations of each line, as many as `search.n_best`, as the lines come."""
         search = search.replace(**settings)
         require(window >= 1, f"window must be at least 1, got {window}")
@@ -228,7 +223,7 @@ class Translator:
 
     def _stream(
         self, lines: Iterator[str], window: int, search: DecodeConfig, max_batch_tokens: int
-    ) -> Iterator[NBest[Translation]]:
+    ) -> Iterator[list[Translation]]:
         first = 1
         while held := list(islice(lines, window)):
             require_strings(held, A_LIST)
@@ -237,7 +232,7 @@ class Translator:
 
     def _window(
         self, lines: list[str], first: int, search: DecodeConfig, max_batch_tokens: int
-    ) -> list[NBest[Translation]]:
+    ) -> list[list[Translation]]:
         """Translations of lines numbered from `first`: batched by length, put back in order."""
         texts = [as_read(line) for line in lines]
         has_letter = [any(map(str.isalpha, text)) for text in texts]
@@ -252,16 +247,18 @@ class Translator:
                 message = "line %d has %d tokens, only the first %d are translated"
                 log.warning(message, first + i, len(ids), kept)
                 sources[i] = ids[:kept]
-        answers = [
-            NBest([Translation("" if has else text, 0.0, 0.0)])
+        answers: list[list[Translation]] = [
+            ListAsTree([Translation("" if has else text, 0.0, 0.0)])
             for text, has in zip(texts, has_letter, strict=True)
         ]
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
-            found = self._search([sources[i] for i in batch], search)
-            for i, best in zip(batch, found, strict=True):
+            beams = self._search([sources[i] for i in batch], search)
+            for i, best in zip(batch, beams, strict=True):
                 if best:  # a model whose scores are NaN has none
-                    answers[i] = NBest(self._translation(texts[i], h, search.back) for h in best)
+                    answers[i] = ListAsTree(
+                        self._translation(texts[i], h, search.back) for h in best
+                    )
         return answers
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> Sequence[list[Hypothesis]]:

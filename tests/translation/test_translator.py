@@ -14,8 +14,9 @@ from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation import translator as translation
-from annotated_transformer.translation.search import Hypothesis, NBest
+from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translation, Translator
+from annotated_transformer.views import ListAsTree
 from toys import small_model, text_pairs, toy_tokenizer
 
 HOSTILE = [
@@ -208,7 +209,7 @@ def test_the_first_of_the_n_best_is_the_translation():
 
 def test_jupyter_shows_translations_as_text():
     start, ends = "<script>alert('tea')</script> & a", {"cab": -0.5, "bad bee": -0.75}
-    shown = NBest(Translation(f"{start} {end}", ends[end], 0.0) for end in ends)._repr_html_()
+    shown = ListAsTree(Translation(f"{start} {end}", ends[end], 0.0) for end in ends)._repr_html_()
     branches = "".join(f"<li>{end} ({score:.3f})</li>" for end, score in ends.items())
     assert shown == f"<ul><li>{escape(start)}<ul>{branches}</ul></li></ul>"
     found = translator().n_best(["tea bad"], n_best=3, beam_size=4, max_extra=3)[0]
