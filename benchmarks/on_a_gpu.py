@@ -1,4 +1,4 @@
-"""All that waits for a GPU, in one command: about 45 minutes on one card.
+"""All that waits for a GPU, in one command; how long it takes on one is not known yet.
 
     python benchmarks/on_a_gpu.py                       every part, into runs/on_a_gpu
     python benchmarks/on_a_gpu.py --parts gpu multi30k  some of them
