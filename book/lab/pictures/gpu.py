@@ -5,6 +5,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from lab.display import PALETTE
+from lab.pictures.parts import finish, note, point, rectangle, write, write_cells
 
 
 def gpu_queue():
@@ -19,15 +20,10 @@ def gpu_queue():
             begins = max(0.4 + step * i, launched + 0.4)
             ax.broken_barh([(launched, 0.7)], (0.6, 0.7), color=PALETTE[5])
             ax.broken_barh([(begins, 1.95)], (-0.4, 0.7), color=PALETTE[1])
-            ax.text(launched + 0.35, 0.95, str(i + 1), ha="center", va="center")
-            ax.text(begins + 1, -0.05, f"step {i + 1}", ha="center", va="center", color="white")
+            write(ax, launched + 0.35, 0.95, str(i + 1))
+            write(ax, begins + 1, -0.05, f"step {i + 1}", color="white")
             if step > 2:
-                ax.annotate(
-                    "",
-                    (launched + 2.75, 0.95),
-                    (launched + 0.75, 0.95),
-                    arrowprops={"arrowstyle": "<->"},
-                )
+                point(ax, (launched + 0.75, 0.95), (launched + 2.75, 0.95), arrowstyle="<->")
                 ax.text(launched + 1.75, 1.05, "waits", ha="center")
         ax.set(title=title, yticks=[0, 0.95], xticks=[], ylim=(-0.6, 1.5), xlim=(-0.1, 8.6))
         ax.set_yticklabels(["GPU", "host"])
@@ -43,26 +39,13 @@ def gpu_roofline(GPUS, h100, intensity):
         ax.plot(axis, roof, style, zorder=1)
         ax.text(2400, roof[-1], name, va="center")
     shifts = {"Adam": (7, -11), "add + LayerNorm": (-6, 11), "logits": (-8, 6)}
-    for name in (
-        "ReLU",
-        "Adam",
-        "softmax",
-        "add + LayerNorm",
-        "fused attention",
-        "$W_Q$",
-        "logits",
-    ):
+    for name in ("ReLU", "softmax", "fused attention", "$W_Q$", *shifts):
         height = min(h100.rate, intensity[name] * h100.bandwidth) / 1e12
         ax.scatter(intensity[name], height, s=22, color="black", zorder=2)
-        where = {
-            "textcoords": "offset points",
-            "ha": "left" if name in ("Adam", "logits") else "right",
-        }
-        ax.annotate(name, (intensity[name], height), shifts.get(name, (-6, 3)), **where)
-    label = "at most (TFLOP/s)"
-    ax.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel=label)
-    ax.set(xlim=(0.08, 3e4), ylim=(0.1, 3000))
-    plt.show()
+        side = "left" if name in ("Adam", "logits") else "right"
+        note(ax, name, (intensity[name], height), shifts.get(name, (-6, 3)), ha=side)
+    ax.set(xscale="log", xlabel="operations per byte", xlim=(0.08, 3e4))
+    finish(ax, yscale="log", ylabel="at most (TFLOP/s)", ylim=(0.1, 3000))
 
 
 def gpu_tiles():
@@ -72,22 +55,15 @@ def gpu_tiles():
         for i in range(6):
             for j in range(6):
                 filled = ax is axes[0] or (i in (2, 3) and j in (2, 3))
-                ax.add_patch(
-                    plt.Rectangle((j, 5 - i), 0.92, 0.92, color=PALETTE[1] if filled else "#dddddd")
-                )
+                rectangle(ax, j, 5 - i, 0.92, 0.92, color=PALETTE[1] if filled else "#dddddd")
         ax.set(title=title, xlim=(-1.3, 9.6), ylim=(-1.2, 6.4), aspect="equal")
         ax.text(3, -0.9, "keys", ha="center")
         ax.text(-0.9, 3, "queries", rotation=90, va="center")
         ax.axis("off")
     axes[0].text(6.2, 3, "$n^2$ scores\nwritten, read,\nwritten, read", va="center")
-    axes[1].annotate("", (6, 3), (0, 3), arrowprops={"arrowstyle": "->", "linewidth": 1.5})
-    axes[1].text(
-        6.3,
-        3,
-        "$m, z, o$\nper query",
-        va="center",
-        bbox={"boxstyle": "round", "facecolor": "white"},
-    )
+    point(axes[1], (0, 3), (6, 3), linewidth=1.5)
+    box = {"boxstyle": "round", "facecolor": "white"}
+    axes[1].text(6.3, 3, "$m, z, o$\nper query", va="center", bbox=box)
     plt.show()
 
 
@@ -103,8 +79,7 @@ def gpu_kept(flash_kept, lengths, math_kept):
     ax.set(xscale="log", yscale="log", xlabel="length $n$", ylabel="kept (MB)")
     ax.set_xticks(lengths, labels=map(str, lengths), minor=False)
     ax.minorticks_off()
-    ax.legend(frameon=False)
-    plt.show()
+    finish(ax, legend="best")
 
 
 def gpu_packed():
@@ -115,11 +90,9 @@ def gpu_packed():
     sizes, starts = (3, 8, 5), (0, 3, 11, 16)
     for row, (size, start) in enumerate(zip(sizes, starts)):
         for i in range(8):
-            left.add_patch(
-                plt.Rectangle((i, -row), 0.9, 0.85, color=PALETTE[row] if i < size else "#dddddd")
-            )
+            rectangle(left, i, -row, 0.9, 0.85, color=PALETTE[row] if i < size else "#dddddd")
         for i in range(size):
-            right.add_patch(plt.Rectangle((start + i, -1), 0.9, 0.85, color=PALETTE[row]))
+            rectangle(right, start + i, -1, 0.9, 0.85, color=PALETTE[row])
     for start in starts:
         right.text(start, -1.55, str(start), ha="center")
     left.set(title="padded", xlim=(-0.2, 8.2), ylim=(-2.2, 1))
@@ -136,32 +109,21 @@ def gpu_memory(base, big, parts, per_token):
         for name, config in (("base", base), ("big", big))
         for n_tokens in (25_000, 12_500, 6250)
     ]
-    for x, (name, config, n_tokens) in enumerate(runs):
+    names = ("weights", "gradients", "Adam", "activations", "gradient of logits")
+    colours = dict(zip(names, (PALETTE[i] for i in (0, 5, 2, 1, 4))))
+    places = [x + x // 3 * 0.5 for x in range(6)]
+    for x, (name, config, n_tokens) in zip(places, runs):
         bottom = 0
-        for i, part in enumerate(parts(config, n_tokens, per_token[name])):
-            ax.bar(
-                x + x // 3 * 0.5,
-                part / 1e9,
-                bottom=bottom,
-                color=PALETTE[(0, 5, 2, 1, 4)[i]],
-                width=0.7,
-            )
+        for colour, part in zip(colours.values(), parts(config, n_tokens, per_token[name])):
+            ax.bar(x, part / 1e9, bottom=bottom, color=colour, width=0.7)
             bottom += part / 1e9
-        ax.text(x + x // 3 * 0.5, bottom + 0.5, f"{bottom:.1f}", ha="center")
-    for label, colour in zip(
-        ("weights", "gradients", "Adam", "activations", "gradient of logits"), (0, 5, 2, 1, 4)
-    ):
-        ax.bar(0, 0, color=PALETTE[colour], label=label)
+        ax.text(x, bottom + 0.5, f"{bottom:.1f}", ha="center")
+    for label, colour in colours.items():
+        ax.bar(0, 0, color=colour, label=label)
     ax.axhline(16, color="black", linestyle="--", linewidth=1)
-    ax.set_xticks(
-        [x + x // 3 * 0.5 for x in range(6)],
-        [f"{name}\n{n_tokens:,}" for name, _, n_tokens in runs],
-    )
-    (
-        ax.set(ylabel="GB"),
-        ax.legend(frameon=False, loc="upper left", ncols=3, bbox_to_anchor=(0, 1.22)),
-    )
-    plt.show()
+    ax.set_xticks(places, [f"{name}\n{n_tokens:,}" for name, _, n_tokens in runs])
+    ax.legend(frameon=False, loc="upper left", ncols=3, bbox_to_anchor=(0, 1.22))
+    finish(ax, ylabel="GB")
 
 
 def gpu_ring(rounds):
@@ -169,16 +131,6 @@ def gpu_ring(rounds):
     figure, axes = plt.subplots(1, 7, figsize=(7.2, 1.7), layout="constrained")
     for t, (ax, counts_) in enumerate(zip(axes, [[[1] * 4] * 4, *rounds])):
         ax.imshow(counts_, vmin=0, vmax=4, cmap="Blues")
-        for i in range(4):
-            for c in range(4):
-                ax.text(
-                    c,
-                    i,
-                    counts_[i][c],
-                    ha="center",
-                    va="center",
-                    color="white" if counts_[i][c] > 2 else "black",
-                )
+        write_cells(ax, counts_, is_dark=lambda count: count > 2)
         ax.set(title=f"round {t}" if t else "start", xticks=[], yticks=[])
-    axes[0].set(ylabel="GPU", xlabel="chunk")
-    plt.show()
+    finish(axes[0], ylabel="GPU", xlabel="chunk")

@@ -9,6 +9,7 @@ import torch
 from annotated_transformer import causal_mask, make_batch, record_attention
 from annotated_transformer.looking.record import HEAT_MAP
 from lab.display import PALETTE
+from lab.pictures.parts import finish, frame, note, point, write
 
 
 def ap_families():
@@ -49,8 +50,7 @@ def ap_by_word(by_word):
     for x, choices in enumerate((1, 4, 8, 1, 1, 1, 1, 4, 1)):
         ax.plot([x - 0.45, x + 0.45], [math.log(choices)] * 2, color="black", linewidth=1.5)
     ax.set_xticks(range(9), ["the", "old", "horse", "eats", "hay", "near", "the", "river", "[eos]"])
-    ax.set(xlabel="word that is predicted (example)", ylabel="nats")
-    plt.show()
+    finish(ax, xlabel="word that is predicted (example)", ylabel="nats")
 
 
 def ap_cross(number, testing, translator):
@@ -63,14 +63,10 @@ def ap_cross(number, testing, translator):
     looked = weights["decoder.layers.0.cross_attention"].mean(dim=(0, 1))
     figure, ax = plt.subplots(figsize=(4.6, 3.2), layout="constrained")
     image = ax.imshow(looked, vmin=0, vmax=1)
-    ax.set_xticks(
-        range(8),
-        labels=["the", "colour", "noun", "verb", "the", "colour", "noun", "[eos]"],
-        rotation=45,
-    )
-    ax.set_yticks(
-        range(8), labels=["article", "noun", "colour", "verb", "article", "noun", "colour", "[eos]"]
-    )
+    english = ["the", "colour", "noun", "verb", "the", "colour", "noun", "[eos]"]
+    french = ["article", "noun", "colour", "verb", "article", "noun", "colour", "[eos]"]
+    ax.set_xticks(range(8), labels=english, rotation=45)
+    ax.set_yticks(range(8), labels=french)
     ax.set(xlabel="English word, seen", ylabel="French word, written next")
     figure.colorbar(image, ax=ax, label="attention weight")
     plt.show()
@@ -81,15 +77,9 @@ def ap_cross(number, testing, translator):
 def ap_lora():
     """LoRA: the frozen matrix, and beside it two thin ones that are trained."""
     figure, ax = plt.subplots(figsize=(5.4, 2.3), layout="constrained")
-    for x, y, w, h, name, colour in (
-        (2, 2.1, 2, 2, "$W$ (frozen)", "#dddddd"),
-        (1.9, -0.4, 0.5, 2, "$A$", PALETTE[4]),
-        (3.0, 0.4, 2, 0.5, "$B$", PALETTE[4]),
-    ):
-        ax.add_patch(
-            plt.Rectangle((x, y), w, h, facecolor=colour, edgecolor="black", linewidth=0.8)
-        )
-        ax.text(x + w / 2, y + h / 2, name, ha="center", va="center")
+    frame(ax, 2, 2.1, 2, 2, "$W$ (frozen)", "#dddddd")
+    frame(ax, 1.9, -0.4, 0.5, 2, "$A$", PALETTE[4])
+    frame(ax, 3.0, 0.4, 2, 0.5, "$B$", PALETTE[4])
     for start, end in (
         ((0.4, 1.8), (1.95, 3.0)),
         ((0.4, 1.7), (1.85, 0.7)),
@@ -98,23 +88,19 @@ def ap_lora():
         ((5.05, 0.65), (5.9, 1.6)),
         ((6.35, 1.75), (7.1, 1.75)),
     ):
-        ax.annotate("", end, start, arrowprops={"arrowstyle": "->"})
+        point(ax, start, end)
     for x, label in ((0.2, "$x$"), (6.12, "+"), (7.3, "$y$")):
-        ax.text(x, 1.75, label, ha="center", va="center", fontsize=12)
-    ax.set(xlim=(0, 7.6), ylim=(-0.6, 4.3)), ax.axis("off")
-    plt.show()
+        write(ax, x, 1.75, label, fontsize=12)
+    ax.axis("off")
+    finish(ax, xlim=(0, 7.6), ylim=(-0.6, 4.3))
 
 
 def ap_tuned(scores):
     """Share of right answers after fine-tuning on six questions."""
     figure, ax = plt.subplots(figsize=(5.4, 2.4), layout="constrained")
     for i, label in enumerate(("the 6 animals of the questions", "the 18 others")):
-        ax.bar(
-            [x + 0.4 * i for x in range(3)],
-            [both[i] for both in scores.values()],
-            width=0.36,
-            label=label,
-        )
+        shares = [both[i] for both in scores.values()]
+        ax.bar([x + 0.4 * i for x in range(3)], shares, width=0.36, label=label)
     ax.axhline(0.5, color="black", linewidth=1.5)
     ax.set_xticks([x + 0.2 for x in range(3)], scores)
     ax.set(ylabel="share right", ylim=(0, 1.05))
@@ -125,51 +111,35 @@ def ap_tuned(scores):
 def ap_rlhf():
     """The three steps of InstructGPT; numbers of prompts as its paper gives them."""
     figure, ax = plt.subplots(figsize=(7.2, 2.4), layout="constrained")
-    steps = (
-        (
-            "1  demonstrations",
-            "people write answers\n(13,000 prompts)",
-            "fine-tune the\nlanguage model",
-        ),
-        (
-            "2  comparisons",
-            "people rank answers\n(33,000 prompts)",
-            "train a reward\nmodel $r(x, y)$",
-        ),
-        (
-            "3  reinforcement",
-            "the model answers\n(31,000 prompts)",
-            "train it towards $r$,\nnear the model of 1",
-        ),
+    titles = ("1  demonstrations", "2  comparisons", "3  reinforcement")
+    given = (
+        "people write answers\n(13,000 prompts)",
+        "people rank answers\n(33,000 prompts)",
+        "the model answers\n(31,000 prompts)",
     )
-    for i, (title, data, result) in enumerate(steps):
+    results = (
+        "fine-tune the\nlanguage model",
+        "train a reward\nmodel $r(x, y)$",
+        "train it towards $r$,\nnear the model of 1",
+    )
+    for i, (title, data, result) in enumerate(zip(titles, given, results)):
         ax.text(3 * i + 1.2, 3.2, title, ha="center", weight="bold")
         for y, label, colour in ((1.75, data, "#fbe0cf"), (0, result, "#cfe6f5")):
-            ax.add_patch(
-                plt.Rectangle(
-                    (3 * i, y), 2.4, 1.15, facecolor=colour, edgecolor="black", linewidth=0.8
-                )
-            )
-            ax.text(3 * i + 1.2, y + 0.57, label, ha="center", va="center")
-        ax.annotate("", (3 * i + 1.2, 1.17), (3 * i + 1.2, 1.73), arrowprops={"arrowstyle": "->"})
+            frame(ax, 3 * i, y, 2.4, 1.15, "", colour)
+            write(ax, 3 * i + 1.2, y + 0.57, label)
+        point(ax, (3 * i + 1.2, 1.73), (3 * i + 1.2, 1.17))
         if i:
-            ax.annotate(
-                "", (3 * i - 0.02, 0.57), (3 * i - 0.58, 0.57), arrowprops={"arrowstyle": "->"}
-            )
-    ax.set(xlim=(-0.1, 8.5), ylim=(-0.1, 3.6)), ax.axis("off")
-    plt.show()
+            point(ax, (3 * i - 0.58, 0.57), (3 * i - 0.02, 0.57))
+    ax.axis("off")
+    finish(ax, xlim=(-0.1, 8.5), ylim=(-0.1, 3.6))
 
 
 def ap_tilt(tilted, at, places):
     """The best distribution for a reward, by the weight of the penalty."""
     figure, ax = plt.subplots(figsize=(5.4, 2.3), layout="constrained")
     for i, (beta, p) in enumerate(tilted.items()):
-        ax.bar(
-            [x + 0.27 * i for x in range(4)],
-            p[at],
-            width=0.25,
-            label=r"$\pi_0$" if i == 0 else rf"$\beta$ = {beta}",
-        )
+        label = r"$\pi_0$" if i == 0 else rf"$\beta$ = {beta}"
+        ax.bar([x + 0.27 * i for x in range(4)], p[at], width=0.25, label=label)
     ax.set_xticks([x + 0.27 for x in range(4)], places)
     ax.set(ylabel="probability", ylim=(0, 1))
     ax.legend(frameon=False, bbox_to_anchor=(1, 0.6), loc="center left")
@@ -200,19 +170,11 @@ def ap_layers():
         for i, label in enumerate(boxes):
             y = i * 7 / len(boxes)
             colour = "#fbe0cf" if x and label not in ("add", "embedding") else "#e8eef5"
-            ax.add_patch(
-                plt.Rectangle((x, y), 4.4, 0.74, facecolor=colour, edgecolor="black", linewidth=0.8)
-            )
-            ax.text(x + 2.2, y + 0.37, label, ha="center", va="center", fontsize=8.5)
+            frame(ax, x, y, 4.4, 0.74, label, colour, fontsize=8.5)
             if i:
-                ax.annotate(
-                    "",
-                    (x + 2.2, y),
-                    (x + 2.2, y - 7 / len(boxes) + 0.74),
-                    arrowprops={"arrowstyle": "->"},
-                )
-    ax.set(xlim=(-0.1, 9.7), ylim=(-0.1, 7.6)), ax.axis("off")
-    plt.show()
+                point(ax, (x + 2.2, y - 7 / len(boxes) + 0.74), (x + 2.2, y))
+    ax.axis("off")
+    finish(ax, xlim=(-0.1, 9.7), ylim=(-0.1, 7.6))
 
 
 TIMELINE = {
@@ -300,12 +262,10 @@ def ap_positions():
     left.set(xlabel="position", ylabel="angle (radians)", title="RoPE", xlim=(0, 2048), ylim=(0, 7))
     left.legend(frameon=False)
     for head in (1, 3, 8):
-        right.plot(
-            [math.exp(-(2.0**-head) * distance) for distance in range(61)], label=f"head {head}"
-        )
-    right.set(xlabel="distance", ylabel="weight, present token = 1", title="ALiBi")
-    right.legend(frameon=False)
-    plt.show()
+        weights = [math.exp(-(2.0**-head) * distance) for distance in range(61)]
+        right.plot(weights, label=f"head {head}")
+    settings = {"xlabel": "distance", "ylabel": "weight, present token = 1", "title": "ALiBi"}
+    finish(right, legend="best", **settings)
 
     return angles
 
@@ -315,31 +275,20 @@ def ap_cache():
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(7.4, 2.9), layout="constrained", width_ratios=(1.3, 1)
     )
-    for row, (name, n_keys) in enumerate(
-        (("multi-head", 8), ("grouped", 2), ("multi-query", 1), ("latent", 8))
-    ):
+    line = {"color": "0.7", "linewidth": 0.8, "zorder": 0}
+    kinds = {"multi-head": 8, "grouped": 2, "multi-query": 1, "latent": 8}
+    for row, (name, n_keys) in enumerate(kinds.items()):
         y, keys = -1.5 * row, [(i + 0.5) * 8 / n_keys - 0.5 for i in range(n_keys)]
         for i in range(8):
-            left.plot(
-                [i, keys[i * n_keys // 8]], [y + 0.7, y], color="0.7", linewidth=0.8, zorder=0
-            )
+            left.plot([i, keys[i * n_keys // 8]], [y + 0.7, y], **line)
         left.scatter(range(8), [y + 0.7] * 8, 26, color=PALETTE[0])
-        left.scatter(
-            keys, [y] * n_keys, 26, color=PALETTE[1] if name != "latent" else "#f3c9ab", marker="s"
-        )
+        colour = PALETTE[1] if name != "latent" else "#f3c9ab"
+        left.scatter(keys, [y] * n_keys, 26, color=colour, marker="s")
         left.text(-0.8, y + 0.35, name, ha="right", va="center")
-    left.plot(
-        [3.5, 0, 3.5, 1, 3.5, 2, 3.5, 3, 3.5, 4, 3.5, 5, 3.5, 6, 3.5, 7],
-        [-5.3, -4.5] * 8,
-        color="0.7",
-        linewidth=0.8,
-        zorder=0,
-    )
-    (
-        left.scatter([3.5], [-5.3], 60, color=PALETTE[1], marker="s"),
-        left.axis("off"),
-        left.set(xlim=(-4, 7.5)),
-    )
+    left.plot([x for key in range(8) for x in (3.5, key)], [-5.3, -4.5] * 8, **line)
+    left.scatter([3.5], [-5.3], 60, color=PALETTE[1], marker="s")
+    left.axis("off")
+    left.set(xlim=(-4, 7.5))
     cached = {
         "multi-head": 2 * 128 * 128,
         "grouped (8)": 2 * 8 * 128,
@@ -348,8 +297,7 @@ def ap_cache():
     }
     for bar in right.barh(list(cached)[::-1], list(cached.values())[::-1], color=PALETTE[1]):
         right.text(bar.get_width() * 1.15, bar.get_y() + 0.4, f"{bar.get_width():,}", va="center")
-    right.set(xscale="log", xlim=(100, 300_000), xlabel="numbers per token and layer")
-    plt.show()
+    finish(right, xscale="log", xlim=(100, 300_000), xlabel="numbers per token and layer")
 
 
 def window(n, r):
@@ -359,9 +307,8 @@ def window(n, r):
 
 def with_global(mask, n_global):
     """The mask, with some tokens that see all and are seen by all."""
-    return (
-        mask | (torch.arange(len(mask)) < n_global)[:, None] | (torch.arange(len(mask)) < n_global)
-    )
+    is_global = torch.arange(len(mask)) < n_global
+    return mask | is_global[:, None] | is_global
 
 
 def with_random(mask, n_random):
@@ -388,9 +335,8 @@ def ap_restricted():
     for ax, (name, mask) in zip(axes, patterns(24).items()):
         ax.imshow(mask, vmin=0, vmax=1.4, cmap="Blues")
         ax.set(title=f"{name}\n{int(large[name].sum()):,}", xticks=[], yticks=[])
-        assert (
-            1.9 < large[name].sum() / patterns(512)[name].sum() < (4.1 if name == "full" else 2.1)
-        )
+        growth = large[name].sum() / patterns(512)[name].sum()
+        assert 1.9 < growth < (4.1 if name == "full" else 2.1)
     plt.show()
 
 
@@ -398,9 +344,8 @@ def ap_ssm(a, as_matrix, b, c):
     """A state-space layer as a matrix, beside causal softmax attention."""
     softmax = (c @ b.T / 2).masked_fill(~causal_mask(24)[0, 0], -math.inf).softmax(dim=-1)
     figure, axes = plt.subplots(1, 2, figsize=(6.6, 2.8), layout="constrained")
-    for ax, (name, matrix) in zip(
-        axes, {"state space": as_matrix(a, b, c), "softmax attention": softmax}.items()
-    ):
+    matrices = {"state space": as_matrix(a, b, c), "softmax attention": softmax}
+    for ax, (name, matrix) in zip(axes, matrices.items()):
         image = ax.imshow(matrix, cmap=HEAT_MAP, vmin=0, vmax=matrix[6:].max())
         ax.set(title=name, xlabel="input $j$", ylabel="output $i$")
         figure.colorbar(image, ax=ax, label="weight", extend="max")
@@ -424,19 +369,8 @@ def ap_scaling():
     for name, (n_parameters, tokens) in quoted.items():
         ax.plot(n_parameters, tokens, "o", color=PALETTE[0])
         below, ratio = name in ("the paper, base", "Gopher", "Chinchilla"), tokens / n_parameters
-        ax.annotate(
-            f"{name}: {ratio:,.0f}" if ratio > 2 else f"{name}: {ratio:.1f}",
-            (n_parameters, tokens),
-            (6, -10) if below else (-6, -10 if name == "GPT-3" else 4),
-            textcoords="offset points",
-            ha="left" if below else "right",
-        )
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="parameters",
-        ylabel="tokens",
-        xlim=(2e7, 8e12),
-        ylim=(3e8, 1e14),
-    )
-    plt.show()
+        label = f"{name}: {ratio:,.0f}" if ratio > 2 else f"{name}: {ratio:.1f}"
+        shift = (6, -10) if below else (-6, -10 if name == "GPT-3" else 4)
+        note(ax, label, (n_parameters, tokens), shift, ha="left" if below else "right")
+    ax.set(xscale="log", xlabel="parameters", xlim=(2e7, 8e12))
+    finish(ax, yscale="log", ylabel="tokens", ylim=(3e8, 1e14))

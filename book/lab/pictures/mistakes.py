@@ -8,17 +8,14 @@ import torch
 
 from annotated_transformer import noam_learning_rate
 from lab.display import PALETTE
+from lab.pictures.parts import finish, write_cells
 
 
 def clinic_symptoms(patients):
     """Training loss and held-out score of a right model and of six mistakes."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.4, 3.4), layout="constrained")
-    styles = zip(
-        patients.items(),
-        ("-", "--", ":", "-.", ":", "-", "--"),
-        ("o", "s", "^", "v", "*", "D", "x"),
-    )
-    for (mistake, (losses, shares)), style, marker in styles:
+    styles = ("-", "--", ":", "-.", ":", "-", "--")
+    for (mistake, (losses, shares)), style, marker in zip(patients.items(), styles, "os^v*Dx"):
         left.plot(range(10, 401), losses.unfold(0, 10, 1).mean(dim=1), style, label=mistake)
         right.plot(range(50, 401, 50), shares, style, marker=marker, markersize=4)
     left.set(xlabel="step", ylabel="training loss, nats per token", ylim=(0, None))
@@ -42,14 +39,8 @@ def clinic_masks(causal, padding):
             for key in range(5):
                 colour = PALETTE[0] if mask[query, key] else "0.93"
                 ax.add_patch(plt.Rectangle((key - 0.46, query - 0.46), 0.92, 0.92, fc=colour))
-        ax.set(
-            xlim=(-0.6, 4.6),
-            ylim=(4.6, -0.6),
-            aspect="equal",
-            xlabel="key",
-            xticks=range(5),
-            yticks=range(5),
-        )
+        ax.set(xlabel="key", xticks=range(5), xlim=(-0.6, 4.6))
+        ax.set(yticks=range(5), ylim=(4.6, -0.6), aspect="equal")
         ax.set_title(title, fontsize=9)
     axes[0].set_ylabel("query")
     plt.show()
@@ -72,18 +63,8 @@ def clinic_heads(right_split, wrong_split):
     for row, split, name in zip(axes, (right_split, wrong_split), ("right", "wrong")):
         for head, ax in enumerate(row):
             ax.imshow(split(origin)[head], vmin=0, vmax=4, aspect="auto")
-            for p in range(5):
-                for column in range(4):
-                    value = int(split(origin)[head, p, column])
-                    ax.text(
-                        column,
-                        p,
-                        value,
-                        ha="center",
-                        va="center",
-                        fontsize=8,
-                        color="white" if value < 3 else "black",
-                    )
+            cells = split(origin)[head].tolist()
+            write_cells(ax, cells, is_dark=lambda value: value < 3, fontsize=8)
             ax.set(xticks=[], yticks=range(5), title=f"{name}, head {head + 1}")
         row[0].set_ylabel("position in the head")
     plt.show()
@@ -101,14 +82,8 @@ def clinic_scale(attention_weights):
     figure, ax = plt.subplots(figsize=(5, 2.6), layout="constrained")
     for (name, values), style in zip(largest.items(), ("o-", "s--")):
         ax.plot(widths, values, style, label=name)
-    ax.set(
-        xscale="log",
-        xticks=widths,
-        xticklabels=widths,
-        xlabel="$d_k$",
-        ylabel="largest weight",
-        ylim=(0, 1),
-    )
+    ax.set(xscale="log", xticks=widths, xticklabels=widths, xlabel="$d_k$")
+    ax.set(ylabel="largest weight", ylim=(0, 1))
     ax.minorticks_off()
     ax.legend()
     plt.show()
@@ -119,24 +94,13 @@ def clinic_scale(attention_weights):
 def errata_rows(big_high, big_low, high, low):
     """A number line of rows of width d_model from 34,000 to 43,000."""
     figure, ax = plt.subplots(figsize=(6, 1.6), layout="constrained")
-    ax.barh(
-        [0, 1],
-        [high - low, big_high - big_low],
-        0.5,
-        [low, big_low],
-        color=[PALETTE[0], PALETTE[1]],
-    )
+    ax.barh([0, 1], [high - low, big_high - big_low], 0.5, [low, big_low], color=PALETTE[:2])
     ax.axvline(37_000, color="0.4", linestyle="--")
     ax.text(37_080, 1.3, "stated: 37,000 tokens", color="0.4")
-    ax.set(
-        yticks=[0, 1],
-        yticklabels=["ten rows of Table 3", "big"],
-        xlim=(34_000, 43_000),
-        ylim=(-0.5, 1.7),
-        xticks=range(34_000, 43_001, 3000),
-        xticklabels=[f"{n:,}" for n in range(34_000, 43_001, 3000)],
-    )
-    plt.show()
+    ax.set_yticks([0, 1], ["ten rows of Table 3", "big"])
+    marks = range(34_000, 43_001, 3000)
+    ax.set_xticks(marks, [f"{n:,}" for n in marks])
+    finish(ax, xlim=(34_000, 43_000), ylim=(-0.5, 1.7))
 
 
 def errata_rate():
@@ -147,9 +111,7 @@ def errata_rate():
     figure, ax = plt.subplots(figsize=(5.5, 2.7), layout="constrained")
     ax.plot(steps, paper_rate, label="paper: 4,000 steps, factor 1")
     ax.plot(steps, today_rate, "--", label="last default: 8,000 steps, factor 2")
-    ax.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
-    ax.legend(frameon=False)
-    plt.show()
+    finish(ax, legend="best", xlabel="step", ylabel="learning rate", ylim=(0, None))
 
     return paper_rate, today_rate
 
@@ -164,24 +126,15 @@ def errata_smoothing(smoothed, smoothed_by_the_code):
     for shift, (label, q) in zip((-0.18, 0.18), targets.items()):
         bars = ax.bar([i + shift for i in range(5)], q.tolist(), 0.36, label=label)
         ax.bar_label(bars, fmt="%.3g", fontsize=8)
-    ax.set(
-        xticks=range(5),
-        xticklabels=["right token", *(f"other {i}" for i in range(1, 5))],
-        ylabel="target",
-        ylim=(0, 0.9),
-    )
-    ax.legend(frameon=False)
-    plt.show()
+    ax.set_xticks(range(5), ["right token", *(f"other {i}" for i in range(1, 5))])
+    finish(ax, legend="best", ylabel="target", ylim=(0, 0.9))
 
 
 def errata_exponent(column):
     """Wavelength of each column."""
     figure, ax = plt.subplots(figsize=(5.5, 2.6), layout="constrained")
     ax.plot(2 * math.pi * 10000.0 ** (column // 2 * 2 / 512), label="the paper")
-    ax.plot(
-        2 * math.pi * 10000.0 ** (2 * column / 512), "--", label="every column its own exponent"
-    )
+    wrong = 2 * math.pi * 10000.0 ** (2 * column / 512)
+    ax.plot(wrong, "--", label="every column its own exponent")
     ax.axhline(600, color="0.4", linestyle=":")
-    ax.set(yscale="log", xlabel="column", ylabel="wavelength (tokens)")
-    ax.legend(frameon=False)
-    plt.show()
+    finish(ax, legend="best", yscale="log", xlabel="column", ylabel="wavelength (tokens)")

@@ -6,6 +6,7 @@ import itertools
 import matplotlib.pyplot as plt
 
 from lab.display import PALETTE
+from lab.pictures.parts import finish, write
 
 
 def parsing_readings(draw_tree, in_the_noun, in_the_verb):
@@ -28,8 +29,7 @@ def parsing_walk(in_the_verb, linearize):
     colours = {1: PALETTE[0], -1: PALETTE[1], 0: PALETTE[2]}
     for x, (token, y, up) in enumerate(zip(tokens, depth, steps)):
         ax.text(x, y + 0.25, token, ha="center", fontsize=8.5, color=colours[up])
-    ax.set(ylim=(-0.2, 5), yticks=range(5), xticks=[], ylabel="open brackets")
-    plt.show()
+    finish(ax, ylim=(-0.2, 5), yticks=range(5), xticks=[], ylabel="open brackets")
 
     return tokens
 
@@ -39,19 +39,12 @@ def parsing_spans(gold, in_the_noun, predicted, tree_words):
     figure, ax = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
     order = sorted(gold, key=lambda bracket: (bracket[2] - bracket[1], -bracket[1]))
     for row, (label, start, end) in enumerate(order):
-        shared = (label, start, end) in predicted
-        ax.barh(
-            row, end - start - 0.1, left=start + 0.05, color=PALETTE[0 if shared else 1], alpha=0.45
-        )
-        ax.text((start + end) / 2, row, label, ha="center", va="center", fontsize=9)
-    ax.set(
-        yticks=[],
-        xticks=[i + 0.5 for i in range(7)],
-        xticklabels=tree_words(in_the_noun)[:7],
-        xlim=(0, 7),
-    )
+        color = PALETTE[0 if (label, start, end) in predicted else 1]
+        ax.barh(row, end - start - 0.1, left=start + 0.05, color=color, alpha=0.45)
+        write(ax, (start + end) / 2, row, label, fontsize=9)
+    ax.set_xticks([i + 0.5 for i in range(7)], tree_words(in_the_noun)[:7])
     ax.spines["left"].set_visible(False)
-    plt.show()
+    finish(ax, yticks=[], xlim=(0, 7))
 
 
 def parsing_real(runs):
@@ -61,25 +54,17 @@ def parsing_real(runs):
         test = runs[name]["test"][0]
         ax.plot(test["F1 interval"], [y, y], color=PALETTE[0])
         ax.plot(test["f1"], y, "o", color=PALETTE[0])
-        ax.plot(
-            runs[name]["baselines"]["right-branching"]["f1"], y, "|", color="grey", markersize=12
-        )
+        baseline = runs[name]["baselines"]["right-branching"]["f1"]
+        ax.plot(baseline, y, "|", color="grey", markersize=12)
         ax.text(test["F1 interval"][1] + 0.8, y, name, va="center", fontsize=9)
-    ax.set(xlim=(0, 60), ylim=(-0.7, 5.7), yticks=[], xlabel="our F1 (not on WSJ section 23)")
-    plt.show()
+    label = "our F1 (not on WSJ section 23)"
+    finish(ax, xlim=(0, 60), ylim=(-0.7, 5.7), yticks=[], xlabel=label)
 
 
 def parsing_length(runs):
     """F1 by length of the sentence on our held-out files (our measurement, beam 4)."""
     figure, ax = plt.subplots(figsize=(5.5, 2.7), layout="constrained")
     for name, marker in (("craft-long", "o"), ("craft-1", "s"), ("ptb", "^")):
-        classes = runs[name]["by_length"]
-        ax.plot(
-            [f"from {row['words'][0]}" for row in classes],
-            [row["f1"] for row in classes],
-            f"{marker}-",
-            label=name,
-        )
-    ax.set(xlabel="words in the sentence", ylabel="F1", ylim=(0, 100))
-    ax.legend(frameon=False)
-    plt.show()
+        scores = {f"from {row['words'][0]}": row["f1"] for row in runs[name]["by_length"]}
+        ax.plot(scores.keys(), scores.values(), f"{marker}-", label=name)
+    finish(ax, legend="best", xlabel="words in the sentence", ylabel="F1", ylim=(0, 100))

@@ -10,18 +10,14 @@ from torch.nn import functional as F
 
 from annotated_transformer import noam_learning_rate
 from lab.display import PALETTE
+from lab.pictures.parts import finish, write, write_cells
 
 
 def box(ax, x, y, text, colour="white", width=0.8, height=0.5, **style):
     """A box with rounded corners and a text in it."""
-    corner = (x - width / 2, y - height / 2)
-    style_of_box = "round,pad=0.04"
-    ax.add_patch(
-        FancyBboxPatch(
-            corner, width, height, boxstyle=style_of_box, facecolor=colour, edgecolor="0.35"
-        )
-    )
-    ax.text(x, y, text, ha="center", va="center", **style)
+    look = {"boxstyle": "round,pad=0.04", "facecolor": colour, "edgecolor": "0.35"}
+    ax.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, **look))
+    write(ax, x, y, text, **style)
 
 
 def arrow(ax, start, end, **style):
@@ -46,16 +42,8 @@ def teacher():
     for ax, (title, (read, written)) in zip(axes, runs_of.items()):
         for t, (word, output, truth) in enumerate(zip(read, written, ["a", "b", "c", "</s>"])):
             box(ax, t, 0, word, "#dce9f5" if "truth" in title or t == 0 else "#fbe3cf", 0.5)
-            box(
-                ax,
-                t,
-                2,
-                output,
-                "white",
-                0.5,
-                color=PALETTE[2 if output == truth else 1],
-                weight="bold",
-            )
+            ink = PALETTE[2 if output == truth else 1]
+            box(ax, t, 2, output, "white", 0.5, color=ink, weight="bold")
             arrow(ax, (t, 0.3), (t, 1.7))
             if "own" in title and t < 3:
                 arrow(ax, (t + 0.28, 1.9), (t + 0.8, 0.3), linestyle=":")
@@ -90,9 +78,8 @@ def step(batch, logits, model):
         arrow(ax, start, end)
     ax.text(5.85, 0.85, "backward", ha="left", color="0.35")
     ax.text(2.1, 0.85, "new weights", ha="left", color="0.35")
-    ax.set(xlim=(-0.8, 6.9), ylim=(-0.2, 3.1))
     ax.axis("off")
-    plt.show()
+    finish(ax, xlim=(-0.8, 6.9), ylim=(-0.2, 3.1))
 
 
 def divisor(parts, whole):
@@ -101,14 +88,8 @@ def divisor(parts, whole):
     means = [1 / (3 * part.n_tokens) for part in parts]
     ax.bar([j - 0.18 for j in range(3)], [1 / whole.n_tokens] * 3, 0.36, label="divide once")
     ax.bar([j + 0.18 for j in range(3)], means, 0.36, label="mean of means")
-    ax.set(
-        xticks=range(3),
-        xticklabels=[part.n_tokens for part in parts],
-        xlabel="tokens in the micro-batch",
-        ylabel="weight of one token",
-    )
-    ax.legend(frameon=False)
-    plt.show()
+    ax.set_xticks(range(3), [part.n_tokens for part in parts])
+    finish(ax, legend="best", xlabel="tokens in the micro-batch", ylabel="weight of one token")
 
     return means
 
@@ -124,18 +105,10 @@ def all_reduce():
         box(ax, x, 0, "the same Adam step", "#fbe3cf", 1.7)
         for y in (4, 3, 2, 1):
             arrow(ax, (x, y - 0.3), (x, y - 0.7))
-    box(
-        ax,
-        2.2,
-        1,
-        r"all-reduce: $(\nabla\mathcal{L}_1 + \nabla\mathcal{L}_2 + \nabla\mathcal{L}_3)"
-        r"\;/\;(n_1 + n_2 + n_3)$",
-        "#d9f0e6",
-        6.1,
-    )
-    ax.set(xlim=(-1, 5.4), ylim=(-0.4, 4.4))
+    total = r"\nabla\mathcal{L}_1 + \nabla\mathcal{L}_2 + \nabla\mathcal{L}_3"
+    box(ax, 2.2, 1, rf"all-reduce: $({total})\;/\;(n_1 + n_2 + n_3)$", "#d9f0e6", 6.1)
     ax.axis("off")
-    plt.show()
+    finish(ax, xlim=(-1, 5.4), ylim=(-0.4, 4.4))
 
 
 def bits():
@@ -146,31 +119,16 @@ def bits():
         info = torch.finfo(getattr(torch, name))
         left = [0, 1, 1 + e]
         for start, n_bits, colour in zip(left, (1, e, f), colours):
-            ax.bar(
-                [start + i + 0.5 for i in range(n_bits)],
-                0.7,
-                0.9,
-                y - 0.35,
-                color=colour,
-                alpha=0.75,
-            )
-        ax.text(
-            33 if y == 0 else 17,
-            y,
-            f"largest {info.max:.1e}, spacing at 1: $2^{{{round(math.log2(info.eps))}}}$",
-            va="center",
-        )
+            places = [start + i + 0.5 for i in range(n_bits)]
+            ax.bar(places, 0.7, 0.9, y - 0.35, color=colour, alpha=0.75)
+        spacing = round(math.log2(info.eps))
+        label = f"largest {info.max:.1e}, spacing at 1: $2^{{{spacing}}}$"
+        ax.text(33 if y == 0 else 17, y, label, va="center")
     for x, name, colour in ((0.2, "sign", 0), (3, "exponent", 1), (18, "fraction", 2)):
         ax.text(x - 0.7 * (colour == 0), -0.6, name, color=colours[colour])
-    ax.set(
-        yticks=range(3),
-        yticklabels=["float32", "bfloat16", "float16"],
-        xticks=[],
-        xlim=(-1, 47),
-        ylim=(2.5, -1),
-    )
+    ax.set_yticks(range(3), ["float32", "bfloat16", "float16"])
     ax.spines[["left", "bottom"]].set_visible(False)
-    plt.show()
+    finish(ax, xticks=[], xlim=(-1, 47), ylim=(2.5, -1))
 
 
 def copy(V, curve, exact_share, losses, token_share):
@@ -211,9 +169,8 @@ def opt_bias():
         largest[beta2] = max(ratios)
         ax.plot(counted, ratios, dash, label=rf"without, $\beta_2 = {beta2}$")
     ax.plot(counted, [1] * 5000, "k--", linewidth=1, label="with")
-    ax.set(xscale="log", xlabel="step", ylabel="step size / rate", ylim=(0, None))
-    ax.legend(frameon=False)
-    plt.show()
+    ax.set(xscale="log", xlabel="step")
+    finish(ax, legend="best", ylabel="step size / rate", ylim=(0, None))
 
     return largest
 
@@ -224,9 +181,8 @@ def opt_window(divisors, size):
     for (beta2, values), dash in zip(divisors.items(), ("-", "-.")):
         ax.plot(values, dash, label=rf"$\beta_2 = {beta2}$")
     ax.plot(size, "k--", linewidth=1, label="typical size of the gradient")
-    ax.set(xlabel="step", ylabel=r"divisor $\sqrt{\hat v_t}$", ylim=(0, 1.4))
-    ax.legend(frameon=False)
-    plt.show()
+    label = r"divisor $\sqrt{\hat v_t}$"
+    finish(ax, legend="best", xlabel="step", ylabel=label, ylim=(0, 1.4))
 
 
 def opt_rate():
@@ -238,9 +194,7 @@ def opt_rate():
         rates = curves[d_model, warmup] = [noam_learning_rate(s, d_model, warmup) for s in steps]
         ax.plot(steps, rates, dash, label=f"$d_{{model}}$ {d_model}, warm-up {warmup:,}")
         ax.plot(warmup, max(rates), "o", color=ax.lines[-1].get_color(), markersize=4)
-    ax.set(xlabel="step", ylabel="learning rate", ylim=(0, 1.1e-3))
-    ax.legend(frameon=False)
-    plt.show()
+    finish(ax, legend="best", xlabel="step", ylabel="learning rate", ylim=(0, 1.1e-3))
 
     return curves
 
@@ -254,9 +208,8 @@ def opt_mistakes(rates_used):
         (rates_used(10_000, every=1000), "-.", "once per epoch of 1,000"),
     ):
         ax.plot(range(1, 10_001), rates, dash, label=label)
-    ax.set(xscale="log", yscale="log", xlabel="update", ylabel="learning rate")
-    ax.legend(frameon=False, loc="lower right")
-    plt.show()
+    ax.set(xscale="log", yscale="log")
+    finish(ax, legend="lower right", xlabel="update", ylabel="learning rate")
 
 
 def opt_warmup(factors, models, result):
@@ -265,28 +218,15 @@ def opt_warmup(factors, models, result):
     for ax, name in zip(axes, models):
         for warm_up, dash, colour in ((True, "o-", PALETTE[0]), (False, "s--", PALETTE[1])):
             runs = [result[name, factor, warm_up] for factor in factors]
-            ax.plot(
-                factors,
-                [sum(each) / 3 for each in runs],
-                dash,
-                color=colour,
-                markersize=4,
-                label="warm" if warm_up else "cold",
-            )
-            ax.fill_between(
-                factors,
-                [min(each) for each in runs],
-                [max(each) for each in runs],
-                color=colour,
-                alpha=0.2,
-            )
+            style = {"color": colour, "markersize": 4, "label": "warm" if warm_up else "cold"}
+            ax.plot(factors, [sum(each) / 3 for each in runs], dash, **style)
+            ends = list(map(min, runs)), list(map(max, runs))
+            ax.fill_between(factors, *ends, color=colour, alpha=0.2)
         ax.axhline(math.log(14), color="black", linestyle=":", linewidth=1)
         ax.set(title=name, xscale="log", xlabel="factor of equation 3", ylim=(0, 3))
         ax.set_xticks(factors, labels=[f"{factor:g}" for factor in factors])
         ax.minorticks_off()
-    axes[0].set_ylabel("loss (nats per token)")
-    axes[0].legend(frameon=False, loc="lower right")
-    plt.show()
+    finish(axes[0], legend="lower right", ylabel="loss (nats per token)")
 
 
 def opt_spread(spread):
@@ -296,29 +236,23 @@ def opt_spread(spread):
     ax.fill_between(range(1, 101), low, high, color=PALETTE[0], alpha=0.25, label="1 % to 99 %")
     ax.plot(range(1, 101), middle, label="median")
     ax.axhline(1, color="black", linestyle="--", linewidth=1)
-    ax.set(xscale="log", yscale="log", xlabel="step", ylabel=r"$1 / \sqrt{\hat v_t}$")
-    ax.legend(frameon=False)
-    plt.show()
+    ax.set(xscale="log", yscale="log")
+    finish(ax, legend="best", xlabel="step", ylabel=r"$1 / \sqrt{\hat v_t}$")
 
 
 def opt_schedules():
     """Shapes of four schedules, as shares of their peak."""
+    steps, angle = range(100, 100_001, 100), math.pi / 96_000
     shapes = {
         "equation 3": lambda s: min(s / 4000, (4000 / s) ** 0.5),
         "line (BERT)": lambda s: min(s / 4000, (100_000 - s) / 96_000),
-        "cosine (GPT-3)": lambda s: min(
-            s / 4000, 0.55 + 0.45 * math.cos(math.pi * (s - 4000) / 96_000)
-        ),
+        "cosine (GPT-3)": lambda s: min(s / 4000, 0.55 + 0.45 * math.cos(angle * (s - 4000))),
         "warm-up, stable, decay": lambda s: min(s / 4000, 1, (100_000 - s) / 20_000),
     }
     figure, ax = plt.subplots(figsize=(5.4, 2.7), layout="constrained")
     for (name, shape), dash in zip(shapes.items(), ("-", "--", "-.", ":")):
-        ax.plot(
-            range(100, 100_001, 100), [shape(s) for s in range(100, 100_001, 100)], dash, label=name
-        )
-    ax.set(xlabel="step", ylabel="share of the peak rate", ylim=(0, 1.05))
-    ax.legend(frameon=False)
-    plt.show()
+        ax.plot(steps, list(map(shape, steps)), dash, label=name)
+    finish(ax, legend="best", xlabel="step", ylabel="share of the peak rate", ylim=(0, 1.05))
 
 
 def opt_asleep(ways):
@@ -327,14 +261,9 @@ def opt_asleep(ways):
     for initial, colour in (("scaled", PALETTE[0]), ("glorot", PALETTE[1])):
         for rate, dash in (("low", "-"), ("high", "--")):
             points = ways[f"{initial}, {rate}"]["points"]
+            style = {"color": colour, "label": f"{initial}, {rate} rate"}
             for ax, measure in ((left, "entropy_1"), (right, "nats_without")):
-                ax.plot(
-                    [p["step"] for p in points],
-                    [p[measure] for p in points],
-                    dash,
-                    color=colour,
-                    label=f"{initial}, {rate} rate",
-                )
+                ax.plot([p["step"] for p in points], [p[measure] for p in points], dash, **style)
     left.set(xlabel="step", ylabel="entropy of layer 1 (bits)", ylim=(0, None))
     right.set(xlabel="step", ylabel="nats lost without attention", ylim=(0, None))
     handles, labels = left.get_legend_handles_labels()
@@ -348,23 +277,11 @@ def reg_dropout():
     x = torch.linspace(0.2, 2.4, 12)
     rows = torch.stack([x, *(F.dropout(x, 0.25) for _ in range(4))])
     figure, ax = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
-    image = ax.pcolormesh(
-        rows.masked_fill(rows == 0, math.nan),
-        cmap="Blues",
-        vmin=0,
-        vmax=4.5,
-        edgecolors="lightgray",
-    )
+    style = {"cmap": "Blues", "vmin": 0, "vmax": 4.5, "edgecolors": "lightgray"}
+    image = ax.pcolormesh(rows.masked_fill(rows == 0, math.nan), **style)
     for i, row in enumerate(rows.tolist()):
         for j, value in enumerate(row):
-            ax.text(
-                j + 0.5,
-                i + 0.5,
-                f"{value:.1f}" if value else "0",
-                ha="center",
-                va="center",
-                fontsize=9,
-            )
+            write(ax, j + 0.5, i + 0.5, f"{value:.1f}" if value else "0", fontsize=9)
     ax.set_yticks(torch.arange(5) + 0.5, ["inference", *(f"step {i}" for i in range(1, 5))])
     ax.set(xticks=[], xlabel="entries of the vector")
     ax.invert_yaxis()
@@ -385,17 +302,9 @@ def reg_places():
         (8.1, 0, "layer norm", "#f0f0f0"),
     ):
         box(ax, x, y, label, color, 1.9, 0.36, fontsize=10)
+    circle = {"boxstyle": "circle,pad=0.1", "fc": "white"}
     for x, y in ((3, 1.85), (6.4, 0)):
-        ax.text(
-            x,
-            y,
-            "+",
-            ha="center",
-            va="center",
-            fontsize=13,
-            bbox={"boxstyle": "circle,pad=0.1", "fc": "white"},
-            zorder=3,
-        )
+        write(ax, x, y, "+", fontsize=13, bbox=circle, zorder=3)
     lines = [((2, 2.2), (2.6, 2.2), (2.87, 1.98)), ((2, 1.5), (2.6, 1.5), (2.87, 1.72))]
     lines += [((3.2, 1.85), (3.3, 1.85), (3.8, 1.85)), ((5.8, 1.85), (6, 1.85), (6.6, 1.85))]
     lines += [((0.1, 0), (0.3, 0), (1.2, 0)), ((3.2, 0), (3.3, 0), (3.8, 0))]
@@ -405,9 +314,8 @@ def reg_places():
         path(ax, *points)
     ax.text(6.7, 1.85, "to the stack", va="center", fontsize=10)
     ax.text(0, 0, "$x$", ha="right", va="center", fontsize=11)
-    ax.set(xlim=(-0.3, 9.2), ylim=(-0.75, 2.5))
     ax.axis("off")
-    plt.show()
+    finish(ax, xlim=(-0.3, 9.2), ylim=(-0.75, 2.5))
 
 
 def reg_overfit(floor, runs):
@@ -427,26 +335,19 @@ def reg_overfit(floor, runs):
 
 def reg_targets(V, eps, one_hot, pad_id, q, real, target_out):
     """Two of the three smoothed targets, a row for each position."""
+
+    def short(share):
+        return f"{share:.3f}".rstrip("0").rstrip(".")
+
     third = ((1 - eps) * one_hot + (1 - one_hot) * eps / (V - 2)) * real
     third[..., pad_id] = 0
     figure, axes = plt.subplots(1, 2, figsize=(6.6, 3), layout="constrained")
-    for ax, matrix, title in zip(
-        axes, (q.view(8, V), third.view(8, V)), ("whole vocabulary", "others but padding")
-    ):
+    matrices = {"whole vocabulary": q.view(8, V), "others but padding": third.view(8, V)}
+    for ax, (title, matrix) in zip(axes, matrices.items()):
         image = ax.imshow(matrix, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        for i, row in enumerate(matrix.tolist()):
-            for j, share in enumerate(row):
-                label, color = (
-                    f"{share:.3f}".rstrip("0").rstrip("."),
-                    "white" if share > 0.5 else "black",
-                )
-                ax.text(j, i, label, ha="center", va="center", color=color, fontsize=8)
-        ax.set(
-            title=title,
-            xlabel="token",
-            yticks=range(8),
-            yticklabels=[t or "pad" for t in target_out.flatten().tolist()],
-        )
+        write_cells(ax, matrix.tolist(), lambda share: share > 0.5, short, fontsize=8)
+        ax.set_yticks(range(8), [t or "pad" for t in target_out.flatten().tolist()])
+        ax.set(title=title, xlabel="token")
     axes[0].set_ylabel("right token of the position")
     figure.colorbar(image, ax=axes, label="$q(v)$")
     plt.show()
@@ -459,13 +360,11 @@ def reg_push():
     z = torch.tensor([5.0, 0.5, 1.3, -1.0, 0.0]).double()
     push = F.one_hot(torch.tensor(0), 5) * 0.9 + 0.1 / 5 - z.softmax(dim=-1)
     figure, ax = plt.subplots(figsize=(5, 2.4), layout="constrained")
-    bars = ax.bar(
-        ["cat", "dog", "kitten", "the", "sat"], push, color=[PALETTE[int(q < 0)] for q in push]
-    )
+    colours = [PALETTE[int(q < 0)] for q in push]
+    bars = ax.bar(["cat", "dog", "kitten", "the", "sat"], push, color=colours)
     ax.bar_label(bars, fmt="%+.3f", padding=2)
     ax.axhline(0, color="black", linewidth=0.8)
-    ax.set(ylabel="$q - p$", ylim=(-0.045, 0.025))
-    plt.show()
+    finish(ax, ylabel="$q - p$", ylim=(-0.045, 0.025))
 
 
 def reg_penalty(penalty, entropy_floor):
@@ -475,9 +374,8 @@ def reg_penalty(penalty, entropy_floor):
     for eps, dash in ((0.0, "-"), (0.1, "--")):
         ax.plot(p, penalty(p, eps), dash, label=rf"$\epsilon_{{ls}} = {eps:g}$")
     ax.plot(0.9 + 0.1 / 600, entropy_floor(600), "ko", markersize=5)
-    ax.set(xlabel="probability $p$ of the right token", ylabel="loss (nats)", ylim=(0, 1.6))
-    ax.legend(frameon=False, loc="center right")
-    plt.show()
+    ax.set(xlabel="probability $p$ of the right token")
+    finish(ax, legend="center right", ylabel="loss (nats)", ylim=(0, 1.6))
 
     return p
 

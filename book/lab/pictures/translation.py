@@ -11,6 +11,7 @@ from annotated_transformer.looking.record import plot_attention
 from annotated_transformer.tables.table_2 import training_time
 from annotated_transformer.translation.search import length_penalty
 from lab.display import PALETTE
+from lab.pictures.parts import finish, note, write
 
 
 def training(curve, losses, rate):
@@ -30,8 +31,7 @@ def averaging(ppl):
     """Validation perplexity of the mean of the last checkpoints."""
     figure, ax = plt.subplots(figsize=(4.6, 2.5), layout="constrained")
     ax.plot(list(ppl), list(ppl.values()), "o-")
-    ax.set(xlabel="checkpoints averaged", ylabel="validation perplexity")
-    plt.show()
+    finish(ax, xlabel="checkpoints averaged", ylabel="validation perplexity")
 
 
 def beam(book, score, rounds):
@@ -46,24 +46,15 @@ def beam(book, score, rounds):
     for step, found in enumerate(rounds):
         for rank, key in enumerate(sorted((tuple(tokens) for tokens, _ in found), key=leads_to)):
             place[key], on_path = (step, -float(rank)), winner[: step + 1] == key
-            ax.plot(
-                *zip(place[key[:-1]], place[key]),
-                color=PALETTE[5 * (not on_path)],
-                lw=0.8 + 1.7 * on_path,
-                zorder=1,
-            )
-            label = (
-                f"end {score[key]:.2f}"
-                if key in score
-                else book.tokenizer.pieces([key[-1]])[0].strip("▁")
-            )
+            line = {"color": PALETTE[5 * (not on_path)], "lw": 0.8 + 1.7 * on_path}
+            ax.plot(*zip(place[key[:-1]], place[key]), **line, zorder=1)
+            label = book.tokenizer.pieces([key[-1]])[0].strip("▁")
+            if key in score:
+                label = f"end {score[key]:.2f}"
             box = dict(boxstyle="round,pad=0.2", fc="white", ec="0.2" if key in score else "none")
-            ax.text(
-                *place[key], label, ha="center", va="center", fontsize=8, bbox=box, parse_math=False
-            )
-    ax.set(xlim=(-1.2, len(rounds) - 0.4), ylim=(-3.6, 0.6))
+            write(ax, *place[key], label, fontsize=8, bbox=box, parse_math=False)
     ax.axis("off")
-    plt.show()
+    finish(ax, xlim=(-1.2, len(rounds) - 0.4), ylim=(-3.6, 0.6))
 
 
 def penalty():
@@ -80,35 +71,19 @@ def penalty():
 def cache(continues):
     """Left: the cached tokens as a tree."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 2.1), layout="constrained")
-    at = {
-        "bos": (0, 0),
-        "10": (1, 1),
-        "11": (1, 0),
-        "12": (1, -1),
-        "20": (2, 1.4),
-        "21": (2, 0.6),
-        "22": (2, -1),
-    }
+    at = {"bos": (0, 0), "10": (1, 1), "11": (1, 0), "12": (1, -1)}
+    at |= {"20": (2, 1.4), "21": (2, 0.6), "22": (2, -1)}
     for pair in ("bos 10", "bos 11", "bos 12", "10 20", "10 21", "12 22"):
         left.plot(*zip(*(at[token] for token in pair.split())), color="0.6", zorder=1)
     for token, (x, y) in at.items():
         box = dict(boxstyle="round", fc="white", ec="0.6")
-        left.text(
-            x,
-            y,
-            token,
-            ha="center",
-            va="center",
-            color="0.6" if token == "11" else "black",
-            bbox=box,
-        )
+        write(left, x, y, token, color="0.6" if token == "11" else "black", bbox=box)
     left.set(xlim=(-0.4, 2.4), ylim=(-1.5, 1.9))
     left.axis("off")
     right.imshow(continues, cmap="Blues", vmin=0, vmax=1.4)
     right.set_xticks(range(7), labels=list(at))
     right.set_yticks(range(3), labels=["10 20", "10 21", "12 22"])
-    right.set(xlabel="cached token", ylabel="hypothesis")
-    plt.show()
+    finish(right, xlabel="cached token", ylabel="hypothesis")
 
 
 def translation_attention(cross, model, output, source, target_in, tokenizer):
@@ -133,42 +108,22 @@ def results_cost(TABLE_2):
         "GNMT ensemble": (7, -10),
     }  # of labels that have no room at the right
     figure, axes = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained")
-    for ax, (pair, title) in zip(
-        axes, {"en_de": "English-German", "en_fr": "English-French"}.items()
-    ):
+    titles = {"en_de": "English-German", "en_fr": "English-French"}
+    for ax, (pair, title) in zip(axes, titles.items()):
         for row in TABLE_2:
             cost, score = getattr(row, f"cost_{pair}"), getattr(row, f"bleu_{pair}")
             if cost and score:
                 kind = next((group for group in groups if group in row.name), "single model")
-                ax.plot(
-                    cost,
-                    score,
-                    groups[kind][1],
-                    color=PALETTE[groups[kind][0]],
-                    label=kind,
-                    markersize=8,
-                )
+                colour, marker = groups[kind]
+                style = {"color": PALETTE[colour], "label": kind, "markersize": 8}
+                ax.plot(cost, score, marker, **style)
                 name = row.name.split(" ensemble")[0].split(" +")[0].split("(")[-1].strip(")")
-                ax.annotate(
-                    name,
-                    (cost, score),
-                    shifts.get(f"{name} {kind}", (7, -3)),
-                    textcoords="offset points",
-                )
-        ax.set(
-            xscale="log",
-            xlim=(1e18, 1e22),
-            title=title,
-            xlabel="training cost (operations)",
-            ylabel="BLEU",
-            ylim=(23.9, 29) if pair == "en_de" else (37.6, 42.3),
-        )
+                note(ax, name, (cost, score), shifts.get(f"{name} {kind}", (7, -3)))
+        ax.set(xscale="log", xlim=(1e18, 1e22), xlabel="training cost (operations)")
+        ax.set(title=title, ylabel="BLEU", ylim=(23.9, 29) if pair == "en_de" else (37.6, 42.3))
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        *zip(*{label: (h, label) for h, label in zip(handles, labels)}.values()),
-        loc="outside lower center",
-        ncols=3,
-    )
+    once = {label: (handle, label) for handle, label in zip(handles, labels)}
+    figure.legend(*zip(*once.values()), loc="outside lower center", ncols=3)
     plt.show()
 
 
@@ -178,18 +133,10 @@ def results_recomputed(RUNS, printed, recomputed):
     ax.plot([2e18, 2e21], [2e18, 2e21], color="0.7", zorder=0)
     for name, marker in (("GNMT", "s"), ("ConvS2S", "o"), ("MoE", "D"), ("Transformer", "*")):
         chosen = [k for k, run in enumerate(RUNS) if run.system.startswith(name)]
-        ax.plot(
-            [recomputed[k] for k in chosen],
-            [printed[k] for k in chosen],
-            marker,
-            label=name,
-            markersize=8,
-        )
-    ax.set(
-        xscale="log", yscale="log", xlabel="recomputed (operations)", ylabel="printed (operations)"
-    )
-    ax.legend(frameon=False)
-    plt.show()
+        costs = [recomputed[k] for k in chosen], [printed[k] for k in chosen]
+        ax.plot(*costs, marker, label=name, markersize=8)
+    ax.set(xscale="log", xlabel="recomputed (operations)")
+    finish(ax, legend="best", yscale="log", ylabel="printed (operations)")
 
 
 def results_six():
@@ -201,25 +148,16 @@ def results_six():
         ("backward, to the weight", r"$\nabla W = x^\top \nabla y$", "#fbe3cf"),
     )
     for i, (title, product, colour) in enumerate(products):
-        ax.add_patch(
-            FancyBboxPatch(
-                (2.4 * i, 0), 2, 0.8, boxstyle="round,pad=0.05", facecolor=colour, edgecolor="0.35"
-            )
-        )
-        ax.text(2.4 * i + 1, 0.4, product, ha="center", va="center", fontsize=12)
+        look = {"boxstyle": "round,pad=0.05", "facecolor": colour, "edgecolor": "0.35"}
+        ax.add_patch(FancyBboxPatch((2.4 * i, 0), 2, 0.8, **look))
+        write(ax, 2.4 * i + 1, 0.4, product, fontsize=12)
         ax.text(2.4 * i + 1, 1.05, title, ha="center", color="0.35")
         ax.text(2.4 * i + 1, -0.4, "2 operations per weight", ha="center")
-        ax.text(
-            2.4 * i + (2.2 if i < 2 else 2.35),
-            0.4,
-            "+" if i < 2 else "= 6",
-            ha="center",
-            va="center",
-            fontsize=12,
-        )
-    ax.set(xlim=(-0.1, 7.5), ylim=(-0.5, 1.3))
+        if i < 2:
+            write(ax, 2.4 * i + 2.2, 0.4, "+", fontsize=12)
+    write(ax, 7.15, 0.4, "= 6", fontsize=12)
     ax.axis("off")
-    plt.show()
+    finish(ax, xlim=(-0.1, 7.5), ylim=(-0.5, 1.3))
 
 
 def results_length(lengths, ratios):
@@ -227,8 +165,7 @@ def results_length(lengths, ratios):
     figure, ax = plt.subplots(figsize=(5, 2.3), layout="constrained")
     ax.plot(lengths, ratios, "o-")
     ax.axhline(1, color="0.7")
-    ax.set(xlabel="tokens per sentence", ylabel="counted / rule", ylim=(0.98, 1.16))
-    plt.show()
+    finish(ax, xlabel="tokens per sentence", ylabel="counted / rule", ylim=(0.98, 1.16))
 
 
 def results_operations(share, stated):
@@ -239,11 +176,8 @@ def results_operations(share, stated):
     ax.barh(names, list(share.values()), color=PALETTE[0], label="computed")
     for y, part in enumerate(share.values()):
         ax.text(part + 0.01, y, f"{part:.0%}", va="center")
-    ax.set(
-        xlim=(0, 1),
-        xticks=[0, 0.25, 0.5, 0.75, 1],
-        xticklabels=["0 %", "25 %", "50 %", "75 %", "100 %"],
-    )
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+    ax.set(xlim=(0, 1))
     ax.invert_yaxis()
     figure.legend(loc="outside upper center", ncols=2)
     plt.show()
@@ -252,20 +186,14 @@ def results_operations(share, stated):
 def results_today(done, rates):
     """Hours on one GPU, computed from the vendor's rate."""
     figure, ax = plt.subplots(figsize=(5.2, 2.9), layout="constrained")
-    utilizations = [u / 100 for u in range(10, 61, 2)]
+    percent = range(10, 61, 2)
     for (name, operations), colour in zip(done.items(), PALETTE):
         for (gpu, (rate, _)), style in zip(rates.items(), ("-", "--", ":")):
-            hours = [training_time(operations, rate, u) / 3600 for u in utilizations]
-            ax.plot(
-                [100 * u for u in utilizations], hours, style, color=colour, label=f"{name}, {gpu}"
-            )
-    ax.set(
-        yscale="log",
-        xlabel="utilization (%)",
-        ylabel="hours on one GPU",
-        yticks=[0.2, 0.5, 1, 2, 5, 10, 20, 50, 100],
-        yticklabels=["0.2", "0.5", "1", "2", "5", "10", "20", "50", "100"],
-    )
+            hours = [training_time(operations, rate, u / 100) / 3600 for u in percent]
+            ax.plot(percent, hours, style, color=colour, label=f"{name}, {gpu}")
+    ax.set(yscale="log", xlabel="utilization (%)", ylabel="hours on one GPU")
+    marks = [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+    ax.set_yticks(marks, [f"{mark:g}" for mark in marks])
     ax.minorticks_off()
     figure.legend(loc="outside right upper")
     plt.show()
@@ -275,7 +203,7 @@ def results_ngrams(hypothesis, ngrams, reference):
     """The n-grams of a hypothesis, coloured by whether the reference has them."""
     figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
     for i, word in enumerate(hypothesis):
-        ax.text(i + 0.5, 0, word, ha="center", va="center", weight="bold")
+        write(ax, i + 0.5, 0, word, weight="bold")
     y = 0.7
     for n in range(1, 5):
         ax.text(-0.15, y + 0.16 * n, f"$p_{n}$", ha="right", va="center", fontsize=11)
@@ -283,9 +211,8 @@ def results_ngrams(hypothesis, ngrams, reference):
             found = tuple(hypothesis[i : i + n]) in ngrams(reference, n)
             ax.barh(y + 0.32 * (i % n), n - 0.12, 0.24, i + 0.06, color=PALETTE[0 if found else 1])
         y += 0.32 * n + 0.35
-    ax.set(xlim=(-0.5, 7.1), ylim=(y, -0.3))
     ax.axis("off")
-    plt.show()
+    finish(ax, xlim=(-0.5, 7.1), ylim=(y, -0.3))
 
 
 def results_averaging(kept, path):

@@ -6,29 +6,31 @@ import math
 import matplotlib.pyplot as plt
 
 from lab.display import PALETTE
+from lab.pictures.parts import finish, note, write
+
+
+def dot(ax, x, y, is_filled):
+    """A point, white inside where it does not count."""
+    inside = PALETTE[0] if is_filled else "white"
+    ax.plot(x, y, "o", color=PALETTE[0], markersize=6, markerfacecolor=inside)
 
 
 def var_parameters(printed):
     """Where the parameters are, with 37,000 rows in the embedding."""
     figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+    names = ("embedding", "attention", "feed-forward and norms")
     for y, row in enumerate(printed):
         c = row.model_config(37_000)
         parts = [37_000 * c.d_model, 6 * c.N * c.h * c.d_model * (c.d_k + c.d_v)]
         parts.append(row.count(37_000) - sum(parts))
         for i, size in enumerate(parts):
-            ax.barh(
-                y,
-                size / 1e6,
-                left=sum(parts[:i]) / 1e6,
-                color=PALETTE[(0, 5, 4)[i]],
-                label=("embedding", "attention", "feed-forward and norms")[i] if y == 0 else None,
-            )
+            style = {"color": PALETTE[(0, 5, 4)[i]], "label": None if y else names[i]}
+            ax.barh(y, size / 1e6, left=sum(parts[:i]) / 1e6, **style)
         ax.plot(row.parameters, y, "D", color="black", markersize=4)
     ax.set_yticks(range(len(printed)), labels=[row.name for row in printed], fontsize=8)
     ax.invert_yaxis()
     ax.legend(fontsize=8)
-    ax.set(xlabel="parameters (millions)")
-    plt.show()
+    finish(ax, xlabel="parameters (millions)")
 
 
 def var_vocabulary(high, low, printed, vocabulary_interval):
@@ -36,20 +38,15 @@ def var_vocabulary(high, low, printed, vocabulary_interval):
     figure, ax = plt.subplots(figsize=(5.8, 3.2), layout="constrained")
     for y, row in enumerate(printed):
         first, last = vocabulary_interval([row])
-        ax.barh(
-            y, last - first, left=first, height=0.6, color=PALETTE[1 if row.name == "big" else 0]
-        )
+        color = PALETTE[1 if row.name == "big" else 0]
+        ax.barh(y, last - first, left=first, height=0.6, color=color)
     ax.axvspan(low, high, color=PALETTE[4], alpha=0.6, linewidth=0)
     ax.axvline(37_000, color="black", linestyle="--", linewidth=1)
     ax.annotate("stated: about 37,000", (36_900, 0.3), ha="right", fontsize=8)
-    ax.set_yticks(
-        range(len(printed)),
-        labels=[f"{row.name} ({row.parameters}M)" for row in printed],
-        fontsize=8,
-    )
+    names = [f"{row.name} ({row.parameters}M)" for row in printed]
+    ax.set_yticks(range(len(printed)), labels=names, fontsize=8)
     ax.invert_yaxis()
-    ax.set(xlabel="rows of width d_model", xlim=(33_000, 44_000))
-    plt.show()
+    finish(ax, xlabel="rows of width d_model", xlim=(33_000, 44_000))
 
 
 def var_bleu(TABLE_3, rows):
@@ -59,23 +56,14 @@ def var_bleu(TABLE_3, rows):
     for y, row in enumerate(others):
         difference = row.bleu - rows["base"].bleu
         ax.barh(y, difference, color=PALETTE[" ABCDE".index(row.letter or " ")])
-        side = {"ha": "left"} if difference >= 0 else {"ha": "right"}
-        ax.annotate(
-            f"{difference:+.1f}",
-            (difference, y),
-            (3 if difference >= 0 else -3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            **side,
-        )
-    ax.set_yticks(
-        range(len(others)), labels=[f"{row.letter}  {row.name}" for row in others], fontsize=8
-    )
+        side, shift = ("left", 3) if difference >= 0 else ("right", -3)
+        style = {"ha": side, "va": "center", "fontsize": 8}
+        note(ax, f"{difference:+.1f}", (difference, y), (shift, 0), **style)
+    names = [f"{row.letter}  {row.name}" for row in others]
+    ax.set_yticks(range(len(others)), labels=names, fontsize=8)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.invert_yaxis()
-    ax.set(xlabel="BLEU minus base (25.8)", xlim=(-2.5, 1))
-    plt.show()
+    finish(ax, xlabel="BLEU minus base (25.8)", xlim=(-2.5, 1))
 
 
 def var_columns(TABLE_3):
@@ -90,17 +78,10 @@ def var_columns(TABLE_3):
         "p_drop=0.0": (6, 2),
     }
     for row in TABLE_3:
-        ax.plot(
-            row.ppl, row.bleu, "o", color=PALETTE[1 if "eps_ls" in row.train else 0], markersize=5
-        )
+        color = PALETTE[1 if "eps_ls" in row.train else 0]
+        ax.plot(row.ppl, row.bleu, "o", color=color, markersize=5)
         if row.name in named:
-            ax.annotate(
-                row.name,
-                (row.ppl, row.bleu),
-                named[row.name],
-                textcoords="offset points",
-                fontsize=9,
-            )
+            note(ax, row.name, (row.ppl, row.bleu), named[row.name], fontsize=9)
     ax.set(xlabel="perplexity (in the paper)", ylabel="BLEU (in the paper)", xlim=(4.2, 6.3))
     plt.show()
 
@@ -116,8 +97,7 @@ def var_controls(asked, measured, parts, percent):
             ax.plot([asked[control]] * 2, [y - 0.3, y + 0.3], color="black")
     ax.set_yticks(range(5), labels=[*parts.values(), "trained without positions"], fontsize=9)
     ax.invert_yaxis()
-    ax.set(xlabel="perplexity, more than whole (%)")
-    plt.show()
+    finish(ax, xlabel="perplexity, more than whole (%)")
 
 
 def var_miniature(TABLE_3, TEN, compared, counts, p_of, rows):
@@ -127,29 +107,13 @@ def var_miniature(TABLE_3, TEN, compared, counts, p_of, rows):
         one = compared[row.id]
         x, (y, *ends) = 100 * (row.ppl / rows["base"].ppl - 1), map(one.scaled, one.found[:3])
         ax.plot([x, x], ends, color=PALETTE[0])
-        ax.plot(
-            x,
-            y,
-            "o",
-            color=PALETTE[0],
-            markersize=6,
-            markerfacecolor=PALETTE[0] if counts(one, p_of) else "white",
-        )
-        side = -1 if row.id in ("C6", "D3", "A3") else 1
-        ax.annotate(
-            row.name,
-            (x, y),
-            (6 * side, 0),
-            textcoords="offset points",
-            ha="left" if side > 0 else "right",
-            va="center",
-            fontsize=9,
-        )
+        dot(ax, x, y, counts(one, p_of))
+        side, shift = ("right", -6) if row.id in ("C6", "D3", "A3") else ("left", 6)
+        note(ax, row.name, (x, y), (shift, 0), ha=side, va="center", fontsize=9)
     ax.axline((0, 0), slope=1, color="grey", linestyle="--", linewidth=0.8)
     ax.axhline(0, color="black", linewidth=0.6)
     ax.axvline(0, color="black", linewidth=0.6)
-    ax.set(xlim=(-14, 28), xlabel="in the paper (%)", ylabel="here (%)")
-    plt.show()
+    finish(ax, xlim=(-14, 28), xlabel="in the paper (%)", ylabel="here (%)")
 
 
 def claims_tallies(counted):
@@ -165,18 +129,11 @@ def claims_tallies(counted):
         ):
             if n := verdicts[verdict]:
                 ax.barh(y, n, left=left, color=color, edgecolor="white")
-                ax.annotate(
-                    f"{n} {verdict}" if n > 4 else str(n),
-                    (left + n / 2, y),
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                )
+                write(ax, left + n / 2, y, f"{n} {verdict}" if n > 4 else str(n), fontsize=9)
                 left += n
     ax.set_yticks(range(3), labels=list(counted))
     ax.invert_yaxis()
-    ax.set(xlabel="claims and choices")
-    plt.show()
+    finish(ax, xlabel="claims and choices")
 
 
 def claims_rules(cases, judged):
@@ -186,12 +143,10 @@ def claims_rules(cases, judged):
     ax.axvline(0, color="black", linewidth=0.8)
     for y, (case, (is_worse, is_near)) in enumerate(zip(cases, judged)):
         ax.plot(case, [y, y], color=PALETTE[0], linewidth=2)
-        ax.annotate(
-            f"worse: {is_worse}; nearly the same: {is_near}", (2.3, y), va="center", fontsize=9
-        )
-    ax.set(xlabel="BLEU difference", yticks=[], xlim=(-2.3, 8.4), ylim=(4.6, -0.6))
-    ax.set_xticks([-2, -1, 0, 1, 2])
-    plt.show()
+        said = f"worse: {is_worse}; nearly the same: {is_near}"
+        ax.annotate(said, (2.3, y), va="center", fontsize=9)
+    ax.set(xlabel="BLEU difference", xticks=[-2, -1, 0, 1, 2], yticks=[])
+    finish(ax, xlim=(-2.3, 8.4), ylim=(4.6, -0.6))
 
 
 def claims_differences(p_of, percent, without_a_row):
@@ -203,19 +158,11 @@ def claims_differences(p_of, percent, without_a_row):
         ax.plot(ends, [y, y], color=PALETTE[0])
         seeds = [100 * math.expm1(seed) for seed in row["log_ppl_difference"]["seeds"]]
         ax.plot(seeds, [y] * len(seeds), "|", color=PALETTE[0], markersize=8)
-        ax.plot(
-            mean,
-            y,
-            "o",
-            color=PALETTE[0],
-            markersize=6,
-            markerfacecolor=PALETTE[0] if filled else "white",
-        )
+        dot(ax, mean, y, filled)
     ax.axvline(0, color="black", linewidth=0.8)
     words = {"unscaled": "no scale", "unscaled-A1": "no scale, one head", "short": "short captions"}
     words["short-learned"] = "short, learned positions"
     names = [words.get(row["id"], row["id"].replace("no-", "no ")) for row in without_a_row]
     ax.set_yticks(range(len(names)), labels=names, fontsize=9)
     ax.invert_yaxis()
-    ax.set(xlabel="perplexity, more (%)")
-    plt.show()
+    finish(ax, xlabel="perplexity, more (%)")
