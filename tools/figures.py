@@ -41,11 +41,12 @@ def number(value: float) -> str:
 
 
 class Drawing:
-    """A figure of `width` by `height`: shapes in the order in which they are drawn,
+    """A figure of `size`, width and height: shapes in the order in which they are drawn,
     the first lowest."""
 
-    def __init__(self, width: float, height: float, title: str, description: str):
-        self.width, self.height, self.title, self.description = width, height, title, description
+    def __init__(self, size: Point, title: str, description: str):
+        self.size, self.title, self.description = size, title, description
+        width, height = size
         self.parts: list[str] = []
         self.box((width / 2, height / 2), width - 1, height - 1, "", (CARD, "#c9c9c9"), radius=8)
 
@@ -58,23 +59,20 @@ class Drawing:
         colours: Colours = PLAIN,
         radius: float = 6,
         size: float = 15,
-        dash: str = "",
         stroke: float = 1.5,
     ) -> None:
         """A rounded rectangle with its label in the middle;
         a newline in the label starts a second line."""
         x, y = center[0] - width / 2, center[1] - height / 2
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(
             f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" '
             f'height="{number(height)}" rx="{number(radius)}" fill="{colours[0]}" '
-            f'stroke="{colours[1]}" stroke-width="{number(stroke)}"{dashed}/>'
+            f'stroke="{colours[1]}" stroke-width="{number(stroke)}"/>'
         )
         lines = label.split("\n") if label else []
         for index, line in enumerate(lines):
-            self.text(
-                (center[0], center[1] + (index - (len(lines) - 1) / 2) * size * 1.2), line, size
-            )
+            below = (index - (len(lines) - 1) / 2) * size * 1.2
+            self.text((center[0], center[1] + below), line, size)
 
     def text(
         self,
@@ -138,26 +136,25 @@ class Drawing:
         label: str = "",
         colours: Colours = PLAIN,
         size: float = 15,
-        bold: bool = False,
     ) -> None:
         self.parts.append(
             f'<circle cx="{number(center[0])}" cy="{number(center[1])}" r="{number(radius)}" '
             f'fill="{colours[0]}" stroke="{colours[1]}" stroke-width="1.5"/>'
         )
         if label:
-            self.text(center, label, size, bold=bold)
+            self.text(center, label, size)
 
-    def plus(self, center: Point, radius: float = 10) -> None:
+    def plus(self, center: Point) -> None:
         """A circle with a plus sign: its inputs are added."""
-        (x, y), arm = center, radius * 0.6
-        self.circle(center, radius, colours=(CARD, INK))
+        (x, y), arm = center, 6
+        self.circle(center, 10, colours=(CARD, INK))
         self.line((x - arm, y), (x + arm, y), colour=INK)
         self.line((x, y - arm), (x, y + arm), colour=INK)
 
-    def wave(self, center: Point, radius: float = 14) -> None:
+    def wave(self, center: Point) -> None:
         """A circle with one period of a sine: positions."""
-        (x, y), r = center, radius * 0.7
-        self.circle(center, radius, colours=SKY)
+        (x, y), r = center, 14 * 0.7
+        self.circle(center, 14, colours=SKY)
         self.parts.append(
             f'<path d="M{number(x - r)} {number(y)} C{number(x - r / 2)} {number(y - 1.1 * r)} '
             f"{number(x - r / 2)} {number(y - 1.1 * r)} {number(x)} {number(y)} "
@@ -174,10 +171,10 @@ class Drawing:
 
     def svg(self) -> str:
         """The file's text."""
-        size = f"{number(self.width)} {number(self.height)}"
+        width, height = map(number, self.size)
         head = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
-            f'width="{number(self.width)}" height="{number(self.height)}" role="img" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img" '
             f'aria-labelledby="title description" font-family="{FONT}">',
             f'<title id="title">{escape(self.title, quote=False)}</title>',
             f'<desc id="description">{escape(self.description, quote=False)}</desc>',
@@ -188,8 +185,7 @@ class Drawing:
 def scaled_dot_product() -> Drawing:
     """Figure 2, left: with the shape of what each arrow carries."""
     d = Drawing(
-        400,
-        452,
+        (400, 452),
         "Scaled dot-product attention",
         "Read from below. Queries Q, L by d_k, and keys K, S by d_k, are multiplied into scores, L "
         "by S; the scores are divided by the square root of d_k, masked where that is asked for, "
@@ -225,8 +221,7 @@ def scaled_dot_product() -> Drawing:
 def multi_head() -> Drawing:
     """Figure 2, right."""
     d = Drawing(
-        420,
-        430,
+        (420, 430),
         "Multi-head attention",
         "Read from below. Queries Q, keys K and values V, each d_model wide, pass through linear "
         "maps, a separate one for every head, into widths d_k, d_k and d_v; h heads of scaled "
@@ -237,23 +232,13 @@ def multi_head() -> Drawing:
     for depth in (2, 1, 0):
         shift = 6 * depth
         for x, name in zip(columns, "QKV"):
-            d.box(
-                (x + shift, 312 - shift),
-                92,
-                34,
-                f"Linear *W*_{{i}}^{{{name}}}" if depth == 0 else "",
-                GREEN,
-            )
+            label = "" if depth else f"Linear *W*_{{i}}^{{{name}}}"
+            d.box((x + shift, 312 - shift), 92, 34, label, GREEN)
         if depth == 0:
             for x in columns:
                 d.arrow((x, 295), (x, 249))
-        d.box(
-            (210 + shift, 228 - shift),
-            352,
-            42,
-            "Scaled dot-product attention" if depth == 0 else "",
-            BLUE,
-        )
+        label = "" if depth else "Scaled dot-product attention"
+        d.box((210 + shift, 228 - shift), 352, 42, label, BLUE)
     for x, name in zip(columns, "QKV"):
         d.arrow((x, 378), (x, 329))
         d.text((x, 390), f"*{name}*", 16, bold=True)
@@ -299,8 +284,7 @@ def add_norm_in_full(
 def encoder_layer() -> Drawing:
     """One encoder layer with the shape of what flows through it."""
     d = Drawing(
-        440,
-        730,
+        (440, 730),
         "One encoder layer and its shapes",
         "Read from below, for one sentence of S = 7 tokens in the base model. The vectors x, 7 by "
         "512, are multiplied with W_Q, W_K and W_V and cut into 8 heads: queries, keys and values, "
@@ -344,8 +328,7 @@ def encoder_layer() -> Drawing:
 def decoder_layer() -> Drawing:
     """One decoder layer as section 5.4 completes it: dropout, then the sum, then the norm."""
     d = Drawing(
-        440,
-        634,
+        (440, 634),
         "One decoder layer in full",
         "Read from below. The target's T positions, d_model wide, pass three sub-layers: masked "
         "self-attention, which takes the causal mask; attention over the encoder's output, whose "
@@ -377,8 +360,7 @@ def decoder_layer() -> Drawing:
 def post_and_pre_norm() -> Drawing:
     """The two orders of sum and norm."""
     d = Drawing(
-        440,
-        420,
+        (440, 420),
         "Post-norm and pre-norm",
         "Two columns, each read from below. Left, post-norm, the paper's order: x goes through the "
         "sub-layer and dropout, x is added, and a LayerNorm takes the sum, so that every layer's "
@@ -451,8 +433,7 @@ def masks() -> Drawing:
     """Three masks over one sentence with two padded positions."""
     tokens = ("the", "cat", "sat", "pad", "pad")
     d = Drawing(
-        464,
-        276,
+        (464, 276),
         "Padding mask, causal mask, and both",
         "Three grids of five queries, the rows, by five keys, the columns; the tokens are the, "
         "cat, sat, pad, pad. A filled cell means that the query may look at the key. Padding mask: "
@@ -497,17 +478,13 @@ def speeds() -> list[tuple[str, list[dict[str, Any]]]]:
     groups = []
     for title, name, common in SPEEDS:
         text = (ROOT / "book" / "results" / f"{name}.json").read_text(encoding="utf-8")
-        groups.append(
-            (
-                title,
-                [
-                    {**record, "speed": record.get("target_tokens_per_s") or record["tokens_per_s"]}
-                    for record in json.loads(text)["records"]
-                    if all(record.get(key) == value for key, value in common.items())
-                    and not record["implementation"].endswith(("int8", "no copy"))
-                ],
-            )
-        )
+        records = [
+            {**record, "speed": record.get("target_tokens_per_s") or record["tokens_per_s"]}
+            for record in json.loads(text)["records"]
+            if all(record.get(key) == value for key, value in common.items())
+            and not record["implementation"].endswith(("int8", "no copy"))
+        ]
+        groups.append((title, records))
     return groups
 
 
@@ -521,8 +498,7 @@ def speed() -> Drawing:
     )
     row, head = 21, 34
     d = Drawing(
-        480,
-        sum(head + row * len(records) for _, records in groups) + 54,
+        (480, sum(head + row * len(records) for _, records in groups) + 54),
         "Speed on one CPU core: tokens per second",
         "Groups of horizontal bars, in each group one bar for every implementation, as long as its "
         f"tokens per second; a longer bar is faster, and the first bar is this project. {said}.",

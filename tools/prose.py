@@ -27,15 +27,8 @@ from tools import colab
 from tools.arguments import parser_of
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
-LOOKED_UP = (
-    "api",
-    "hyperparameters",
-    "notation",
-    "paper_map",
-    "reading_guide",
-    "references",
-    "subject_index",
-)
+_LOOKED_UP = "api hyperparameters notation paper_map reading_guide references subject_index"
+LOOKED_UP = frozenset(_LOOKED_UP.split())
 HIDDEN = {"hide-cell", "remove-cell", "hide-input", "remove-input"}
 WE = re.compile(r"\b(we|us|our|ours|let's)\b", re.I)
 NEGATION = re.compile(r"\b(not|no|never|none|nothing|nor|neither|cannot|\w+n't)\b", re.I)
@@ -62,35 +55,21 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
-    def row(self) -> list[str]:
-        """The columns of the table, in the order of `HEADER`."""
+    def row(self) -> dict[str, str]:
+        """The columns of the table, by their heads."""
         per_thousand = 1000 / max(self.prose, 1)
-        return [
-            f"{self.words:,}",
-            f"{self.reading:,}",
-            str(self.figures),
-            f"{1000 * self.figures / max(self.words, 1):.1f}",
-            f"{self.we * per_thousand:.1f}",
-            f"{self.negations * per_thousand:.1f}",
-            f"{100 * self.short / max(self.sentences, 1):.0f} %",
-            str(self.silent),
-            str(self.asserts),
-            f"{self.folded:,}",
-        ]
-
-
-HEADER = (
-    "words",
-    "without exercises",
-    "figures",
-    "figures/1000",
-    "we/1000",
-    "negations/1000",
-    "short",
-    "silent",
-    "asserts",
-    "folded",
-)
+        return {
+            "words": f"{self.words:,}",
+            "without exercises": f"{self.reading:,}",
+            "figures": str(self.figures),
+            "figures/1000": f"{1000 * self.figures / max(self.words, 1):.1f}",
+            "we/1000": f"{self.we * per_thousand:.1f}",
+            "negations/1000": f"{self.negations * per_thousand:.1f}",
+            "short": f"{100 * self.short / max(self.sentences, 1):.0f} %",
+            "silent": str(self.silent),
+            "asserts": str(self.asserts),
+            "folded": f"{self.folded:,}",
+        }
 
 
 def prose(text: str) -> str:
@@ -185,7 +164,8 @@ def named_but_folded(chapter: Path) -> set[str]:
 
 
 def table(rows: dict[str, Counts]) -> str:
-    lines = [["", *HEADER], *([name, *counts.row()] for name, counts in rows.items())]
+    lines = [["", *Counts().row()]]
+    lines += [[name, *counts.row().values()] for name, counts in rows.items()]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     aligned = (
         [word.rjust(w) if i else word.ljust(w) for i, (word, w) in enumerate(zip(line, widths))]

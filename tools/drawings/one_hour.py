@@ -99,13 +99,13 @@ FIGURE_1 = (
 def architecture_map() -> Drawing:
     """Figure 1, each box with its number and a link to its chapter; equal boxes have one number."""
     title = "The Transformer as a map of the book: each numbered box leads to its chapter"
-    return figure_1(Map(510, 786, title, FIGURE_1))
+    return figure_1(Map((510, 786), title, FIGURE_1))
 
 
 def architecture() -> Drawing:
     """Figure 1 alone."""
     title = "The Transformer: encoder on the left, decoder on the right"
-    return figure_1(Drawing(510, 786, title, re.sub(r" \(\d+\)", "", FIGURE_1)))
+    return figure_1(Drawing((510, 786), title, re.sub(r" \(\d+\)", "", FIGURE_1)))
 
 
 def figure_1(d: Drawing) -> Drawing:
@@ -207,19 +207,18 @@ def figure_1(d: Drawing) -> Drawing:
 
 def strip(
     d: Drawing, center: Point, values: Sequence[str], colours: Colours, cell: float = 26,
-    high: float = 24, size: float = 13,
+    high: float = 24,
 ) -> None:  # fmt: skip
     """A vector: a row of small squares, each with what stands in it."""
     x0 = center[0] - cell * (len(values) - 1) / 2
     for index, value in enumerate(values):
-        d.box((x0 + index * cell, center[1]), cell, high, value, colours, 0, size, stroke=1.2)
+        d.box((x0 + index * cell, center[1]), cell, high, value, colours, 0, 13, stroke=1.2)
 
 
 def query_key_value() -> Drawing:
     """Each word's vector, multiplied by three matrices."""
     d = Drawing(
-        440,
-        330,
+        (440, 330),
         "From a word's vector x to its query, key and value",
         "Three columns, one for each of the words She, bought and it. Below, the vector x of the "
         "word, a row of four squares. From it three arrows lead up through the matrices W Q, W K "
@@ -261,8 +260,7 @@ def one_look() -> Drawing:
     products, weights, mean = weights_by_hand()
     said = ", ".join(f"{word} {weight:.2f}" for word, weight in zip(SOURCE, weights))
     d = Drawing(
-        440,
-        366,
+        (440, 366),
         "One look, by numbers: the query of it meets three keys, and takes a mean of three values",
         "Read from below. The query of the word it, (1, 2), is multiplied with the keys of She, "
         "bought and it; the products are 2, 5 and 1. Divided by the square root of 2 and put "
@@ -304,8 +302,7 @@ def one_look() -> Drawing:
 def heads() -> Drawing:
     """512 = 8 x 64: cut, attend, join."""
     d = Drawing(
-        440,
-        350,
+        (440, 350),
         "Eight heads: 512 numbers cut into eight pieces of 64, eight looks, joined again",
         "Read from below. A bar of 512 numbers for the queries, keys and values of a word is cut "
         "into eight coloured pieces of 64. Each piece goes into its own small attention map of "
@@ -341,8 +338,7 @@ def heads() -> Drawing:
 def both_masks() -> Drawing:
     """The source's padding and the target's future."""
     d = Drawing(
-        440,
-        296,
+        (440, 296),
         "The padding mask of the source and the causal mask of the target",
         "Two grids, queries down and keys across; a filled cell means that the query may look at "
         "the key. Left, the padding mask: for the source She, bought, it, pad, pad the three "
@@ -362,8 +358,7 @@ def both_masks() -> Drawing:
 def wide_and_back() -> Drawing:
     """512 to 2048 to 512 at each position, with the same two matrices."""
     d = Drawing(
-        440,
-        300,
+        (440, 300),
         "The feed-forward network: 512 to 2,048 to 512 numbers, the same at every position",
         "Three columns for the words She, bought and it, each read from below: a short bar of 512 "
         "numbers, the matrix W 1 and a ReLU, a bar four times as wide of 2,048 numbers in which "
@@ -399,8 +394,7 @@ def sum_and_norm() -> Drawing:
     spread = math.sqrt(sum((each - mean) ** 2 for each in total) / len(total))
     normed = [(each - mean) / spread for each in total]
     d = Drawing(
-        440,
-        330,
+        (440, 330),
         "Add and norm: the sub-layer's answer is added to x, and the sum is normalised",
         "Read from below. The vector x, (1, 2, -1, 0), takes two ways: straight up, and through a "
         "sub-layer, which answers (0.5, -1, 1, 1.5). The two meet in a plus sign, "
@@ -435,8 +429,7 @@ def sum_and_norm() -> Drawing:
 def shifted() -> Drawing:
     """Teacher forcing above, free running below."""
     d = Drawing(
-        440,
-        384,
+        (440, 384),
         "Teacher forcing in training, and free running when the model writes",
         "Two panels. Above, training: the decoder's inputs are start, Sie, hat, es, gekauft, all "
         "from the reference, and at each of the five positions it must give the next token: Sie, "
@@ -473,8 +466,7 @@ def shifted() -> Drawing:
 def clock_hands() -> Drawing:
     """Sine and cosine as the two coordinates of a hand, fast above and slow below."""
     d = Drawing(
-        440,
-        332,
+        (440, 332),
         "Positions as clock hands: each pair of sine and cosine is a hand that turns with position",
         "A table of clock faces: five columns for positions 0 to 4 with the words start, Sie, hat, "
         "es, gekauft, four rows for four pairs of numbers. In the first row the hand turns by one "
@@ -500,8 +492,7 @@ def clock_hands() -> Drawing:
 def paths() -> Drawing:
     """A recurrent network's chain, and attention's direct ways."""
     d = Drawing(
-        440,
-        256,
+        (440, 256),
         "From the first word to the last: seven steps along a recurrent network, one by attention",
         "Two rows of eight circles for eight words. Above, a recurrent network: arrows lead from "
         "each circle to the next, so that seven arrows join the first to the last. Below, "
