@@ -37,7 +37,7 @@ if not __package__:  # started by its path: go on as a module
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -66,19 +66,22 @@ from benchmarks.timing import (
     out_path,
     summary,
     times_faster,
+    toy,
     write,
 )
 from lab.experiments.table_1.memory import keep_freed_memory
 from tools.arguments import parser_of, run_main
 
 
+def test_sources(n: int) -> list[str]:
+    return [source for source, _ in corpus.load("tatoeba-en-de", "test")[:n]]
+
+
 def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
     """The model, 64 sources of ids, and the length that outputs are forced to (0: their own)."""
     if name != "book/model":
         torch.manual_seed(0)
-        config = getattr(ModelConfig, name)(8000)
-        if small:
-            config = ModelConfig(300, N=1, d_model=32, d_ff=64, h=4)
+        config = toy(300) if small else getattr(ModelConfig, name)(8000)
         length = 6 if small else 24
         sources = torch.randint(4, config.vocab_size, (64, length)).tolist()
         model = Transformer(config).eval()
@@ -94,7 +97,7 @@ def material(name: str, small: bool) -> tuple[Transformer, Ids, int]:
                 parameter.copy_(parameter.half())
         return model, sources, length
     model, tokenizer = load_model(ROOT / "book" / "model")
-    texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][: 4 if small else 64]
+    texts = test_sources(4 if small else 64)
     return model.eval(), tokenizer.encode_batch(texts), 0
 
 
@@ -125,13 +128,10 @@ def measure(
     for label, share in equal.items():
         is_exact = not label.endswith(("int8", "float16"))
         require(share > 0.9 or not is_exact, f"only {share:.0%} of the outputs of {label} are ours")
-    times = bench.rounds(
-        {
-            label: partial(decode_all, decode, batches, beam_size)
-            for label, decode in decoders.items()
-        },
-        rarely=WITHOUT_CACHE,
-    )
+    works = {
+        label: partial(decode_all, decode, batches, beam_size) for label, decode in decoders.items()
+    }
+    times = bench.rounds(works, rarely=WITHOUT_CACHE)
     tokens = {label: sum(map(len, rows)) for label, rows in outputs.items()}
     return [
         {
@@ -152,53 +152,42 @@ def measure(
     ]
 
 
-def measure_first_file(bench: Bench) -> list[dict[str, Any]]:
+def measure_first_file(bench: Bench) -> Iterator[dict[str, Any]]:
     """`Translator.translate` of a file of 1,000 lines, beam 4: the first time, and the second"""
-    texts = [source for source, _ in corpus.load("tatoeba-en-de", "test")][
-        : 8 if bench.small else 1000
-    ]
+    texts = test_sources(8 if bench.small else 1000)
     kinds: dict[str, dict[str, Any]] = {OURS: {"dtype": "float32"}, OURS_INT8: {"int8": True}}
     if bench.device == "cuda":
         kinds = {OURS: {"dtype": "float32"}, OURS_16: {}}
-    records = []
     for label, settings in kinds.items():
         translator = Translator.from_checkpoint(ROOT / "book" / "model", bench.device, **settings)
         first, again = (bench.seconds(partial(translator.translate, texts)) for _ in range(2))
-        records.append(
-            {
-                "measure": "first file",
-                "model": "book/model",
-                "implementation": label,
-                "lines": len(texts),
-                "first_s": first,
-                "again_s": again,
-                "first_over_again": first / again,
-            }
-        )
-    return records
+        yield {
+            "measure": "first file",
+            "model": "book/model",
+            "implementation": label,
+            "lines": len(texts),
+            "first_s": first,
+            "again_s": again,
+            "first_over_again": first / again,
+        }
 
 
-def measure_bleu(small: bool) -> list[dict[str, Any]]:
+def measure_bleu(small: bool) -> Iterator[dict[str, Any]]:
     """What 8 bits cost: book/model's BLEU with beam 4 on the whole test split,
     in float32 and in int8."""
     pairs = list(corpus.load("tatoeba-en-de", "test"))[: 8 if small else None]
-    records = []
     for label, int8 in ((OURS, False), (OURS_INT8, True)):
         translator = Translator.from_checkpoint(ROOT / "book" / "model", int8=int8)
-        found = bleu(
-            translator.translate([source for source, _ in pairs]), [target for _, target in pairs]
-        )
-        records.append(
-            {
-                "measure": "BLEU",
-                "model": "book/model",
-                "implementation": label,
-                "sentences": len(pairs),
-                "bleu": found.score,
-                "signature": found.signature,
-            }
-        )
-    return records
+        translations = translator.translate([source for source, _ in pairs])
+        found = bleu(translations, [target for _, target in pairs])
+        yield {
+            "measure": "BLEU",
+            "model": "book/model",
+            "implementation": label,
+            "sentences": len(pairs),
+            "bleu": found.score,
+            "signature": found.signature,
+        }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -226,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for package in ("transformers", "ctranslate2", "joeynmt")
         if importlib.util.find_spec(package) and (package == "transformers" or args.device == "cpu")
     }
-    measures: list[Callable[[], list[dict[str, Any]]]] = (
+    measures: list[Callable[[], Iterable[dict[str, Any]]]] = (
         [] if args.model else [partial(measure_first_file, bench)]
     )
     for name in [args.model] if args.model else ["base", "book/model"]:

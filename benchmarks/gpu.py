@@ -108,29 +108,26 @@ def new_run(
 
 def measure_first_epoch(
     bench: Bench, config: ModelConfig, name: str, max_tokens: int
-) -> list[Record]:
+) -> Iterator[Record]:
     """An epoch in which nearly every batch has a shape of its own, then the same epoch again:
     wall time, once each."""
     pairs = sentences(300 if bench.small else 50_000, config.vocab_size)
     batches = list(batches_of_training(pairs, max_tokens))
-    precision, records = "fp32" if bench.device == "cpu" else "bf16", []
+    precision = "fp32" if bench.device == "cpu" else "bf16"
     for packed in (False, True):
         epoch = steps(new_run(bench, config, precision, False, packed), batches, precision)
         first, again = bench.seconds(epoch), bench.seconds(epoch)
-        records.append(
-            {
-                "measure": "first epoch",
-                "model": name,
-                "precision": precision,
-                "packed": packed,
-                "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
-                "steps": len(batches),
-                "first_s": first,
-                "again_s": again,
-                "first_over_again": first / again,
-            }
-        )
-    return records
+        yield {
+            "measure": "first epoch",
+            "model": name,
+            "precision": precision,
+            "packed": packed,
+            "shapes": len({(batch.source.shape, batch.target_in.shape) for batch in batches}),
+            "steps": len(batches),
+            "first_s": first,
+            "again_s": again,
+            "first_over_again": first / again,
+        }
 
 
 def measure_training(
@@ -148,10 +145,8 @@ def measure_training(
     """
     pairs = sentences(400 if bench.small else 20_000, config.vocab_size)
     batches = list(batches_of_training(pairs, max_tokens))[: 2 if bench.small else 8]
-    tokens, count = (
-        sum(batch.n_tokens for batch in batches),
-        step_operations(config, real_lengths(batches)),
-    )
+    tokens = sum(batch.n_tokens for batch in batches)
+    count = step_operations(config, real_lengths(batches))
     variants, names = products(bench), {}
     compilation = (False,) if bench.small else (False, True)
     for compiled, precision, packed in product_of(compilation, precisions, (False, True)):
@@ -200,7 +195,9 @@ def measure_training(
     return records
 
 
-def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
+def measure_waiting(
+    bench: Bench, config: ModelConfig, name: str, max_tokens: int
+) -> Iterator[Record]:
     """A compiled run on batches of many shapes: graphs made after the third,
     and how often the host waited in all.
 
@@ -211,7 +208,6 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
     # Of lengths as they are. In multiples of 8 source and target are often equally long, and the
     # compiler makes graphs for that case after the warm-up too: how many is still to be counted.
     batches = list(token_batches(pairs, max_tokens))[:12]
-    records = []
     for packed in (False, True):
         run = new_run(bench, config, "bf16", True, packed)
         backend = "aot_eager" if bench.small else "inductor"
@@ -230,27 +226,22 @@ def measure_waiting(bench: Bench, config: ModelConfig, name: str, max_tokens: in
             steps(run, batches[3:], "bf16")()
             if bench.device == "cuda":
                 torch.cuda.set_sync_debug_mode("default")
-        waits = (
-            sum("synchroniz" in str(one.message) for one in caught)
-            if bench.device == "cuda"
-            else None
-        )
-        records.append(
-            {
-                "measure": "waiting",
-                "model": name,
-                "packed": packed,
-                "shapes": len({batch.source.shape for batch in batches}),
-                "steps": len(batches) - 3,
-                "graphs_before": before,
-                "graphs_after_warm_up": graphs["unique_graphs"] - before,
-                "synchronisations": waits,
-            }
-        )
-    return records
+        waits = sum("synchroniz" in str(one.message) for one in caught)
+        yield {
+            "measure": "waiting",
+            "model": name,
+            "packed": packed,
+            "shapes": len({batch.source.shape for batch in batches}),
+            "steps": len(batches) - 3,
+            "graphs_before": before,
+            "graphs_after_warm_up": graphs["unique_graphs"] - before,
+            "synchronisations": waits if bench.device == "cuda" else None,
+        }
 
 
-def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: int) -> list[Record]:
+def measure_batching(
+    bench: Bench, config: ModelConfig, name: str, max_tokens: int
+) -> Iterator[Record]:
     """The same sentences in batches of similar length and in random ones; with the loss read after
     every step; and with an epoch's groups and each batch made on the way, as `train` does, while
     the GPU computes the step before."""
@@ -264,34 +255,28 @@ def measure_batching(bench: Bench, config: ModelConfig, name: str, max_tokens: i
         "grouped, .item()": (grouped, True),
     }
     works = {kind: steps(run, batches, "bf16", read) for kind, (batches, read) in kinds.items()}
-    works["grouped, made on the way"] = lambda: steps(
-        run, batches_of_training(pairs, max_tokens), "bf16"
-    )()
-    kinds["grouped, made on the way"] = grouped, False
+    made = "grouped, made on the way"
+    works[made] = lambda: steps(run, batches_of_training(pairs, max_tokens), "bf16")()
+    kinds[made] = grouped, False
     times = bench.in_turns(works)
-    records = []
     for kind, (batches, _) in kinds.items():
         tokens = sum(batch.n_tokens for batch in batches)
         padded = sum(batch.target_out.numel() for batch in batches)
-        records.append(
-            {
-                "measure": "batching",
-                "model": name,
-                "batches": kind,
-                "n_batches": len(batches),
-                "tokens_per_s": tokens / times[kind]["seconds"],
-                "padding": 1 - tokens / padded,
-                **times[kind],
-            }
-        )
-    return records
+        yield {
+            "measure": "batching",
+            "model": name,
+            "batches": kind,
+            "n_batches": len(batches),
+            "tokens_per_s": tokens / times[kind]["seconds"],
+            "padding": 1 - tokens / padded,
+            **times[kind],
+        }
 
 
-def measure_attention(bench: Bench) -> list[Record]:
+def measure_attention(bench: Bench) -> Iterator[Record]:
     """Forward and backward of each kernel, 8 heads of width 64,
     the same number of tokens at every length."""
     tokens, lengths = (256, (32, 64)) if bench.small else (16_384, (64, 256, 1024, 4096, 8192))
-    records = []
     for length in lengths:
         shape = (tokens // length, 8, length, 64)
         qkv = [
@@ -303,36 +288,27 @@ def measure_attention(bench: Bench) -> list[Record]:
             try:
                 attend(qkv, kernel)
             except RuntimeError as error:
-                why = (
-                    "out of memory"
-                    if isinstance(error, torch.OutOfMemoryError)
-                    else "no such kernel for these sizes"
-                )
-                records.append(
-                    {
-                        "measure": "attention",
-                        "length": length,
-                        "kernel": name,
-                        "available": False,
-                        "why": why,
-                    }
-                )
+                is_full = isinstance(error, torch.OutOfMemoryError)
+                yield {
+                    "measure": "attention",
+                    "length": length,
+                    "kernel": name,
+                    "available": False,
+                    "why": "out of memory" if is_full else "no such kernel for these sizes",
+                }
             else:
                 variants[name] = partial(attend, qkv, kernel)
         peaks = {name: peak_bytes(bench, work) for name, work in variants.items()}
         for name, times in bench.in_turns(variants).items():
-            records.append(
-                {
-                    "measure": "attention",
-                    "length": length,
-                    "kernel": name,
-                    "available": True,
-                    "milliseconds": 1e3 * times["seconds"],
-                    "peak_megabytes": peaks[name] / 1e6,
-                    **times,
-                }
-            )
-    return records
+            yield {
+                "measure": "attention",
+                "length": length,
+                "kernel": name,
+                "available": True,
+                "milliseconds": 1e3 * times["seconds"],
+                "peak_megabytes": peaks[name] / 1e6,
+                **times,
+            }
 
 
 def attend(qkv: list[torch.Tensor], kernel: SDPBackend | None) -> None:

@@ -37,7 +37,7 @@ from annotated_transformer import ModelConfig, TrainConfig, Transformer, Transla
 from annotated_transformer.text.batching import encode_pairs, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.run import TrainingRun
-from benchmarks.timing import as_text, in_own_process, out_path, peak_megabytes, write
+from benchmarks.timing import as_text, in_own_process, out_path, peak_megabytes, toy, write
 from lab.experiments.table_1.memory import keep_freed_memory
 from tools.arguments import parser_of, run_main
 
@@ -100,11 +100,7 @@ def measure_training(small: bool, rounds: int) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     keep_freed_memory()
     tokenizer = Tokenizer.train(texts(500 if small else 20_000, 3), 300 if small else 480)
-    config = (
-        ModelConfig(tokenizer.vocab_size, N=1, d_model=32, d_ff=64, h=4)
-        if small
-        else ModelConfig.tiny(8000)
-    )
+    config = toy(tokenizer.vocab_size) if small else ModelConfig.tiny(8000)
     runs = {
         n: Training(n, tokenizer, config, 300 if small else 2048)
         for n in (SMALL_SIZES if small else SIZES)

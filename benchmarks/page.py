@@ -19,7 +19,7 @@ if not __package__:  # started by its path: go on as a module
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,24 +161,20 @@ def fidelity(
     return records
 
 
-def times(page: Path, texts: list[str]) -> list[dict[str, Any]]:
+def times(page: Path, texts: list[str]) -> Iterator[dict[str, Any]]:
     """Milliseconds of both ways to multiply."""
-    records = []
     for way in ("SIMD", "plain JavaScript"):
         job = {"do": "time", "texts": texts, "beamSize": 4}
         is_wasm, found = run_engine(page, {"do": "way"}, job, plain=way != "SIMD")
         require(is_wasm == (way == "SIMD"), "this Node has no SIMD in WebAssembly")
-        records.append(
-            {
-                "figure": "time",
-                "way": way,
-                "ms a token, greedy, median": round(statistics.median(found["perToken"]), 2),
-                "sentences of ten words": len(texts),
-                "ms a sentence, beam 4, median": round(statistics.median(found["sentences"]), 1),
-                "ms a sentence, beam 4, slowest": round(max(found["sentences"]), 1),
-            }
-        )
-    return records
+        yield {
+            "figure": "time",
+            "way": way,
+            "ms a token, greedy, median": round(statistics.median(found["perToken"]), 2),
+            "sentences of ten words": len(texts),
+            "ms a sentence, beam 4, median": round(statistics.median(found["sentences"]), 1),
+            "ms a sentence, beam 4, slowest": round(max(found["sentences"]), 1),
+        }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -37,7 +37,7 @@ from typing import Any
 
 import torch
 
-from annotated_transformer import ModelConfig, TrainConfig
+from annotated_transformer import TrainConfig
 from annotated_transformer.text.batching import Batch, plan
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MANIFEST, TOKENIZER, Shards, file_names
@@ -53,6 +53,7 @@ from benchmarks.timing import (
     in_own_process,
     out_path,
     peak_megabytes,
+    toy,
     write,
 )
 from tools.arguments import parser_of, run_main
@@ -128,8 +129,7 @@ def shards_of(folder: Path, size: int) -> Path:
 
 
 def new_run(vocab_size: int) -> TrainingRun:
-    config = ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4)
-    return TrainingRun(config, TrainConfig(max_tokens=4096, precision="fp32"))
+    return TrainingRun(toy(vocab_size), TrainConfig(max_tokens=4096, precision="fp32"))
 
 
 def train_from_shards(directory: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ class Bench:
         return clock() - began
 
     def rounds(
-        self, variants: dict[str, Work], rarely: Collection[str] = ()
+        self, variants: Mapping[str, Work], rarely: Collection[str] = ()
     ) -> dict[str, list[float]]:
         """Each variant once unmeasured, then all in turn, `repetitions` times:
         the seconds of each round.
@@ -132,7 +132,7 @@ class Bench:
                     times[name].append(self.seconds(work))
         return times
 
-    def in_turns(self, variants: dict[str, Work]) -> dict[str, dict[str, Any]]:
+    def in_turns(self, variants: Mapping[str, Work]) -> dict[str, dict[str, Any]]:
         """`rounds`, summarized."""
         return {name: summary(times) for name, times in self.rounds(variants).items()}
 
@@ -153,19 +153,15 @@ def times_faster(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(their / our for our, their in zip(ours, theirs, strict=False))
 
 
-def or_out_of_memory(measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def or_out_of_memory(measure: Callable[[], Iterable[dict[str, Any]]]) -> list[dict[str, Any]]:
     """What it measures, or a record that the memory did not suffice;
     what it held is free afterwards."""
     try:
-        return measure()
+        return list(measure())
     except torch.OutOfMemoryError as error:
-        return [
-            {
-                "measure": "out of memory",
-                "of": getattr(measure, "func", measure).__name__,
-                "message": str(error).splitlines()[0],
-            }
-        ]
+        name = getattr(measure, "func", measure).__name__
+        said = str(error).splitlines()[0]
+        return [{"measure": "out of memory", "of": name, "message": said}]
     finally:
         gc.collect()
         if torch.cuda.is_available():
@@ -235,6 +231,11 @@ def random_batches(
             longest = padded
         groups[-1].append(pair)
     return [make_batch(group, multiple_of=multiple_of) for group in groups]
+
+
+def toy(vocab_size: int) -> ModelConfig:
+    """What a rehearsal measures."""
+    return ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4)
 
 
 def step_operations(config: ModelConfig, lengths: Iterable[tuple[int, int]]) -> int:

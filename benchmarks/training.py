@@ -51,6 +51,7 @@ from benchmarks.timing import (
     step_operations,
     summary,
     times_faster,
+    toy,
     write,
 )
 from lab.experiments.table_1.memory import keep_freed_memory
@@ -60,7 +61,7 @@ OURS = "annotated_transformer"
 SIZES = {
     "base": ModelConfig.base(8000),
     "tiny": ModelConfig(8000, N=3, d_model=128, d_ff=512, h=4),
-    "toy": ModelConfig(500, N=1, d_model=32, d_ff=64, h=4),
+    "toy": toy(500),
 }
 MAX_TOKENS = {"base": 2048, "tiny": 2048, "toy": 200}
 MEMORY = (37_000, 4096)  # vocabulary, padded tokens a side
@@ -140,11 +141,7 @@ def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[st
 
     The pages of code that importing reads count on both sides.
     """
-    config = (
-        ModelConfig(vocab_size, N=1, d_model=32, d_ff=64, h=4)
-        if small
-        else ModelConfig.base(vocab_size)
-    )
+    config = toy(vocab_size) if small else ModelConfig.base(vocab_size)
     batch = some_batches(sentences(1000, vocab_size), max_tokens, 3)[1]
     if name == OURS:
         run = our_run(config)
@@ -160,18 +157,17 @@ def peak_of(name: str, vocab_size: int, max_tokens: int, small: bool) -> dict[st
 def measure_memory(names: list[str], small: bool) -> list[dict[str, Any]]:
     """Peak memory of a step, each implementation in a new process."""
     vocab_size, max_tokens = (500, 200) if small else MEMORY
-    records = []
-    for name in names:
-        records.append(
-            {
-                "measure": "peak memory",
-                "model": "toy" if small else "base",
-                "implementation": name,
-                "vocab_size": vocab_size,
-                "max_tokens": max_tokens,
-                **in_own_process("training", "--peak", name, *["--small"] * small),
-            }
-        )
+    records = [
+        {
+            "measure": "peak memory",
+            "model": "toy" if small else "base",
+            "implementation": name,
+            "vocab_size": vocab_size,
+            "max_tokens": max_tokens,
+            **in_own_process("training", "--peak", name, *["--small"] * small),
+        }
+        for name in names
+    ]
     for record in records:
         record["ours_over_it"] = records[0]["peak_megabytes"] / record["peak_megabytes"]
     return records
