@@ -6,12 +6,11 @@ With --small they run at toy size.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 
 from lab.experiments.figures_3_to_5 import findings as figures_3_to_5
-from lab.experiments.result_file import RESULTS
+from lab.experiments.result_file import folder_of
 from lab.experiments.table_1 import measurement as table_1
 from lab.experiments.table_3 import miniature_run as table_3
 from lab.experiments.table_4 import parser as parsing
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--jobs", type=int, default=1, help="runs of Table 3 at a time")
     add("--only", choices=PARTS, action="append", help="this one; may be repeated")
     args = parser.parse_args(arguments)
-    out = args.out or (Path(tempfile.mkdtemp()) if args.small else RESULTS)
+    out = folder_of(args.out, args.small)
     for name in args.only or PARTS:
         began = time.perf_counter()
         jobs = ["--jobs", str(args.jobs)] if name == "table_3" else []

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -90,6 +91,11 @@ def write_result(
     content = {**origin(command, device), **more, "records": list(records)}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_text(path, text)
+
+
+def folder_of(named: Path | None, small: bool) -> Path:
+    """The folder of result files: `named`, else book/results, for a rehearsal a temporary one."""
+    return named or (Path(tempfile.mkdtemp()) if small else RESULTS)
 
 
 def require_same_settings(

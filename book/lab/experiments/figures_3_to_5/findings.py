@@ -13,7 +13,6 @@ is taken away. All goes to book/results/figures_3_to_5.json, a record a seed and
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,7 +49,7 @@ from lab.experiments.figures_3_to_5.knock_out import (
     rounded,
     score,
 )
-from lab.experiments.result_file import RESULTS, RUNS, require_same_settings, write_result
+from lab.experiments.result_file import RUNS, folder_of, require_same_settings, write_result
 from lab.experiments.significance import Estimate, estimate, ratio_of_sums
 
 COMMAND = "python -m lab.experiments.figures_3_to_5"
@@ -233,10 +232,8 @@ def over_seeds(measured: Sequence[Measured]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Train or load each seed's model, measure it, and write figures_3_to_5.json."""
-    as_it_stands = argparse.RawTextHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog=COMMAND, description=__doc__, formatter_class=as_it_stands
-    )
+    raw = argparse.RawTextHelpFormatter
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=raw)
     add = parser.add_argument
     add("--small", action="store_true", help="toy size, to a temporary folder if there is no --out")
     add("--out", type=Path, help="where figures_3_to_5.json goes (default: book/results)")
@@ -244,7 +241,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     require(options.seeds >= 1, f"seeds must be at least 1, got {options.seeds}")
     torch.set_num_threads(1)
-    out = options.out or Path(tempfile.mkdtemp()) if options.small else RESULTS
+    out = folder_of(options.out, options.small)
     runs = out / "runs" if options.small else RUNS / "figures_3_to_5"
     n_seeds, every = (1, 100) if options.small else (options.seeds, 4)
     measured = []

@@ -5,7 +5,7 @@ What is counted comes out the same on every run; what is timed stands in `timing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -27,9 +27,8 @@ from lab.experiments.table_1.sweep import K, R, fit, settings, shape
 STORED_LAYER, RESTRICTED = "self-attention, weights stored", "restricted self-attention"
 
 
-def measured_memory(small: bool) -> list[dict[str, Any]]:
+def measured_memory(small: bool) -> Iterator[dict[str, Any]]:
     """Peak bytes of one layer for one sentence with gradients on, and their exponents."""
-    records = []
     for layer in LAYER_TYPES:
         by_the_largest_tensors = (2, 0) if layer == STORED_LAYER else (1, 1)
         for over, theory in zip("nd", by_the_largest_tensors):
@@ -43,18 +42,15 @@ def measured_memory(small: bool) -> list[dict[str, Any]]:
                 n, d = shape(over, size, other)
                 x = torch.randn(1, n, d, requires_grad=True)
                 values.append(peak_bytes(make_layer(layer, d, K, R), x))
-            records.append(
-                {
-                    "measure": "memory",
-                    "layer": layer,
-                    **settings(over, other),
-                    "theory": theory,
-                    "sizes": sizes,
-                    "bytes": values,
-                    "memory": fit(sizes, [float(v) for v in values]),
-                }
-            )
-    return records
+            yield {
+                "measure": "memory",
+                "layer": layer,
+                **settings(over, other),
+                "theory": theory,
+                "sizes": sizes,
+                "bytes": values,
+                "memory": fit(sizes, [float(v) for v in values]),
+            }
 
 
 def chain(layer: str, n: int, d: int) -> int:
@@ -66,15 +62,13 @@ def chain(layer: str, n: int, d: int) -> int:
         return longest_chain(make_layer(layer, d, K, 3)(torch.randn(1, n, d, requires_grad=True)))
 
 
-def waiting(sizes: tuple[int, ...] = (16, 32, 64)) -> list[dict[str, Any]]:
+def waiting(sizes: tuple[int, ...] = (16, 32, 64)) -> Iterator[dict[str, Any]]:
     """The chains of all layers; theory: n for a recurrence, else constant."""
-    records = []
     for layer in LAYER_TYPES:
         chains = [chain(layer, n, 8) for n in sizes]
         theory = sizes if layer.startswith("recurrent") else [chains[0]] * 3
         record = {"measure": "sequential", "layer": layer, "n": sizes, "chains": chains}
-        records.append({**record, "theory": theory})
-    return records
+        yield {**record, "theory": theory}
 
 
 def paths(lengths: tuple[int, ...]) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ n = d crosses over, stands in `timing`; what is counted stands in `counting`.
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
 import torch
 
-from lab.experiments.result_file import RESULTS, write_result
+from lab.experiments.result_file import folder_of, write_result
 from lab.experiments.table_1 import timing
 from lab.experiments.table_1.counting import measured_memory, paths, waiting
 
@@ -27,16 +26,17 @@ def main(arguments: list[str] | None = None) -> None:
     where = "folder of table_1.json (default: book/results, or a temporary one)"
     parser.add_argument("--out", type=Path, help=where)
     args = parser.parse_args(arguments)
-    small, out = args.small, args.out or Path(tempfile.mkdtemp()) if args.small else RESULTS
+    small, out = args.small, folder_of(args.out, args.small)
     sweeps = [timing.shrunk(sweep) for sweep in timing.TIMES] if small else timing.TIMES
     widths = (16,) if small else (64, 128, 256)
     torch.manual_seed(0)
     with timing.steady():
         with torch.inference_mode():
-            records = timing.measured_times(sweeps, rounds=2 if small else 7)
+            records = list(timing.measured_times(sweeps, rounds=2 if small else 7))
             records += timing.crossover(widths, batch=8, rounds=2 if small else 5)
             records.append(timing.matrix_rate(256 if small else 2048, rounds=3 if small else 10))
-        records += measured_memory(small) + waiting() + paths((9, 27) if small else (9, 27, 81))
+        lengths = (9, 27) if small else (9, 27, 81)
+        records += [*measured_memory(small), *waiting(), *paths(lengths)]
         write_result(out / "table_1.json", COMMAND + " --small" * small, records, seed=0)
     print(out / "table_1.json")
 

@@ -115,7 +115,7 @@ def steady() -> Iterator[None]:
         return_freed_memory()
 
 
-def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
+def measured_times(sweeps: list[Sweep], rounds: int) -> Iterator[dict[str, Any]]:
     """One record a sweep: sizes, seconds and operations of all points, and the fitted exponents."""
     best: dict[tuple[int, int], float] = {}
     made = cache(lambda layer, d: make_layer(layer, d, K, R))
@@ -130,7 +130,6 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
                 took = min(_seconds(partial(call, x)) for _ in range(3 if size in smaller else 1))
                 best[number, size] = took if before is None or turn <= 1 else min(took, before)
         print(f"round {turn} of {rounds}", flush=True)
-    records = []
     for number, (layer, over, low, high, smaller, other, batch, reason) in enumerate(sweeps):
         fitted = geometric(low, high)
         sizes = [*smaller, *fitted]
@@ -140,24 +139,21 @@ def measured_times(sweeps: list[Sweep], rounds: int) -> list[dict[str, Any]]:
         said = f"{layer}: {operations} operations counted, the formula gives {expected}"
         require(operations == expected, said)
         times = [best[number, size] for size in sizes]
-        records.append(
-            {
-                "measure": "time",
-                "layer": layer,
-                **settings(over, other),
-                "sentences": batch,
-                "theory": THEORY[row]["nd".index(over)],
-                "reason": reason,
-                "rounds": rounds,
-                "sizes": sizes,
-                "fitted_from": low,
-                "seconds": times,
-                "operations": operations,
-                "time": fit(fitted, times[len(smaller) :]),
-                "counted": fit(fitted, [float(o) for o in operations[len(smaller) :]]),
-            }
-        )
-    return records
+        yield {
+            "measure": "time",
+            "layer": layer,
+            **settings(over, other),
+            "sentences": batch,
+            "theory": THEORY[row]["nd".index(over)],
+            "reason": reason,
+            "rounds": rounds,
+            "sizes": sizes,
+            "fitted_from": low,
+            "seconds": times,
+            "operations": operations,
+            "time": fit(fitted, times[len(smaller) :]),
+            "counted": fit(fitted, [float(o) for o in operations[len(smaller) :]]),
+        }
 
 
 def meeting_point(lengths: list[int], difference: list[float]) -> float | None:
@@ -172,12 +168,11 @@ def meeting_point(lengths: list[int], difference: list[float]) -> float | None:
     return None
 
 
-def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str, Any]]:
+def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> Iterator[dict[str, Any]]:
     """Up to which n self-attention is cheaper than a recurrence of the same d.
 
     It may be cheaper in operations, or in time: both are found.
     """
-    records = []
     for d in widths:
         lengths = geometric(d // 2, 16 * d, 8)
         layers = ("self-attention", "recurrent", "recurrent (LSTM)")
@@ -192,20 +187,17 @@ def crossover(widths: tuple[int, ...], batch: int, rounds: int) -> list[dict[str
             counts = ([_formula(each, n, d) for n in every_n] for each in (layers[0], layer))
             by_count = [math.log(a / b) for a, b in zip(*counts)]
             by_time = [math.log(a / b) for a, b in zip(times["self-attention"], times[layer])]
-            records.append(
-                {
-                    "measure": "crossover",
-                    "layer": layer,
-                    "d": d,
-                    "sentences": batch,
-                    "n": lengths,
-                    "seconds": times[layer],
-                    "seconds_self_attention": times["self-attention"],
-                    "n_operations": meeting_point(list(every_n), by_count),
-                    "n_time": meeting_point(lengths, by_time),
-                }
-            )
-    return records
+            yield {
+                "measure": "crossover",
+                "layer": layer,
+                "d": d,
+                "sentences": batch,
+                "n": lengths,
+                "seconds": times[layer],
+                "seconds_self_attention": times["self-attention"],
+                "n_operations": meeting_point(list(every_n), by_count),
+                "n_time": meeting_point(lengths, by_time),
+            }
 
 
 def matrix_rate(size: int, rounds: int) -> dict[str, Any]:

@@ -26,7 +26,14 @@ import torch
 from annotated_transformer.errors import require
 from annotated_transformer.files import write_bytes
 from lab.experiments.comparisons import AT_THE_END, TWO_EPOCHS, at_both_lengths
-from lab.experiments.result_file import CHECKOUT, RESULTS, RUNS, read_result, write_result
+from lab.experiments.result_file import (
+    CHECKOUT,
+    RESULTS,
+    RUNS,
+    folder_of,
+    read_result,
+    write_result,
+)
 from lab.experiments.table_3 import miniature
 from lab.experiments.table_3.miniature_summary import as_text, collect, result_records, summarize
 
@@ -72,19 +79,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         runs = args.runs or (Path(scratch) if args.small else RUNS / "variations")
         kept = args.scores or (Path(scratch) / "kept" if args.small else KEPT)
-        out = args.out or (Path(tempfile.mkdtemp()) if args.small else RESULTS)
+        out = folder_of(args.out, args.small)
         usual = ["base", "A1"] if args.small else ["end" if args.to_the_end else "all"]
         variations = miniature.find_variations(args.rows or usual)
         names = [variation.id for variation in variations]
         name = "reverse" if args.small else miniature.CORPUS
         n_seeds = args.seeds or (2 if args.small else 3 if args.to_the_end else miniature.N_SEEDS)
-        steps = (
-            5 if args.small else miniature.STEPS_TO_THE_END if args.to_the_end else miniature.STEPS
-        )
-        sizes: dict[str, Any] = {"steps": args.steps or steps, "to_the_end": args.to_the_end}
-        sizes["device"] = args.device
+        steps = miniature.STEPS_TO_THE_END if args.to_the_end else miniature.STEPS
+        sizes: dict[str, Any] = {"to_the_end": args.to_the_end, "device": args.device}
+        sizes["steps"] = args.steps or (5 if args.small else steps)
         if args.small:
-            sizes |= {"steps": args.steps or 5, "vocab_size": 300, "n_sentences": 20}
+            sizes |= {"vocab_size": 300, "n_sentences": 20}
         table = miniature.table_name(name, args.to_the_end)
         take(kept / table, runs / table)
         tasks = miniature.tasks_of(names, n_seeds, name, runs, **sizes)

@@ -32,7 +32,7 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.translator import Translator
-from lab.experiments.result_file import RESULTS, RUNS, write_result
+from lab.experiments.result_file import RUNS, folder_of, write_result
 from lab.experiments.table_4 import plan as plans, treebank
 from lab.experiments.table_4.scoring import baselines, by_length, parse
 
@@ -121,16 +121,16 @@ def main(arguments: list[str] | None = None) -> None:
         ("--out", "folder of parsing.json", "book/results"),
         ("--runs", "folder of the runs", "runs/parsing"),
     ):
-        parser.add_argument(name, help=f"{what} (default: {default}; with --small a temporary one)")
+        where = f"{what} (default: {default}; with --small a temporary one)"
+        parser.add_argument(name, type=Path, help=where)
     parser.add_argument("--data-dir", help="where the treebanks lie")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
         plan = plans.SMALL if args.small else plans.FULL
         command = COMMAND + " --small" * args.small
-        folder = Path(args.out or (tempfile.mkdtemp() if args.small else RESULTS))
-        out = Path(folder) / "parsing.json"
-        runs = Path(args.runs or (scratch if args.small else RUNS / "parsing"))
+        out = folder_of(args.out, args.small) / "parsing.json"
+        runs = args.runs or (Path(scratch) if args.small else RUNS / "parsing")
         records, planned = [], [run.name for run in plan.runs]
         for run in plan.runs:
             path = plans.folder_of(run, runs) / "record.json"
