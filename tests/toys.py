@@ -6,7 +6,7 @@ import functools
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.training.loop import train
 from annotated_transformer.translation.search import StepModel
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "N": 2, "d_model": 8, "d_ff": 12, "h": 2, "p_drop": 0.0}
@@ -150,3 +151,21 @@ def peak():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak // 1024 if sys.platform == "darwin" else peak  # macOS counts bytes
 """
+
+
+def run(
+    out: Path,
+    pairs: Any = None,
+    tokenizer: Tokenizer | None = None,
+    valid: Iterable[tuple[str, str]] = (),
+    model_changes: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Transformer:
+    """Train the toy model on its 60 pairs, or on others; `changes` are arguments of `train` too."""
+    ways = {"corpus", "device", "init", "processes", "progress", "resume"} & changes.keys()
+    how = {"progress": False, **{way: changes.pop(way) for way in ways}}
+    model_config, train_config = toy_run_config(**changes)
+    model_config = model_config.replace(**(model_changes or {}))
+    tokenizer = tokenizer or toy_tokenizer()
+    pairs = text_pairs(1, 60) if pairs is None else pairs
+    return train(model_config, train_config, tokenizer, pairs, list(valid), out, **how)

@@ -1,20 +1,18 @@
 """Every way a run can end, short of a kill: what is left, and what is said."""
 
 import json
-import os
-import signal
 
 import pytest
 import torch
-from test_loop import log, run, saved_step
+from test_loop import before_step, log, saved_step
 
 from annotated_transformer.checkpoint import directory as checkpoint, weights
-from annotated_transformer.command_line import entry_point as cli, verbs as commands
+from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.config import ModelConfig, TrainConfig
-from annotated_transformer.errors import ConfigError, Terminated
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.training.run import TrainingLoss, TrainingRun
 from same_run import assert_same_run
-from toys import text_pairs, toy_run_config
+from toys import run, text_pairs, toy_run_config
 
 # Gradients that are no numbers
 
@@ -94,13 +92,11 @@ def test_a_run_that_is_skipped_now_and_then_is_not_stopped(tmp_path, poisoned):
     ids=lambda error: type(error).__name__,
 )
 def test_a_lack_of_memory_names_the_batch_and_what_to_lower(tmp_path, monkeypatch, error):
-    step, shapes = TrainingRun.step, []
+    step, packings_of, shapes = TrainingRun.step, TrainingRun.packings_of, []
 
     def noted(self, batches):
         shapes[:] = [(*batch.source.shape, batch.target_in.size(1)) for batch in batches]
         return step(self, batches)
-
-    packings_of = TrainingRun.packings_of
 
     def fails(self, batch):
         if self.steps == 7:
@@ -155,9 +151,8 @@ def test_another_error_stays_what_it_is(tmp_path, monkeypatch):
 def test_a_model_that_memory_cannot_hold_is_one_line():
     """Sizes in no allocator's reach: 2^28 rows of 2^20 numbers."""
     config = ModelConfig(2**28, N=1, d_model=2**20, d_ff=8, h=1)
-    with pytest.raises(
-        ConfigError, match="out of memory for a model of d_model 1,048,576"
-    ) as error:
+    line = "out of memory for a model of d_model 1,048,576"
+    with pytest.raises(ConfigError, match=line) as error:
         TrainingRun(config, TrainConfig())
     assert "\n" not in str(error.value)
 
@@ -168,18 +163,9 @@ def test_a_model_that_memory_cannot_hold_is_one_line():
 def test_a_full_disk_names_the_file_and_costs_no_checkpoint(tmp_path, monkeypatch):
     """Pretended by a limit on the size of a file, which a half-written one meets as well."""
     resource = pytest.importorskip("resource", reason="Windows has no such limits")
-    out, step, before = (
-        tmp_path / "run",
-        TrainingRun.step,
-        resource.getrlimit(resource.RLIMIT_FSIZE),
-    )
-
-    def update(self, batches):
-        if self.steps == 4:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-        return step(self, batches)
-
-    monkeypatch.setattr(TrainingRun, "step", update)
+    out, before = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    small = 20_000, before[1]
+    before_step(monkeypatch, 4, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, small))
     try:
         with pytest.raises(ConfigError, match="cannot write .*training.safetensors: .*too large"):
             run(out)
@@ -205,34 +191,6 @@ def test_a_place_that_may_not_be_written_is_one_line(tmp_path, capsys, monkeypat
     arguments = ["train", "--train", *files, "--valid", *files, "--vocab-size", "280", "--quiet"]
     assert cli.main([*arguments, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("config.json: Permission denied")
-
-
-# Signals
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]
-)
-def test_a_signal_saves_and_its_status_says_which(tmp_path, monkeypatch, number, status):
-    step = TrainingRun.step
-
-    def update(self, batches):
-        if self.steps == 4:
-            os.kill(os.getpid(), number)
-        return step(self, batches)
-
-    monkeypatch.setattr(TrainingRun, "step", update)
-    with pytest.raises(KeyboardInterrupt) as stopped:
-        run(tmp_path / "run")
-    assert saved_step(tmp_path / "run") == 5
-    assert (stopped.type is Terminated) == (number == signal.SIGTERM)
-
-    def end(args):
-        raise stopped.value
-
-    end.__name__ = "variations"
-    monkeypatch.setattr(commands, "variations", end)
-    assert cli.main(["variations"]) == status
 
 
 # The log
