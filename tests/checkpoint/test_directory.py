@@ -33,10 +33,11 @@ from toys import (
     SMALL,
     pipe_in_place_of,
     random_tokens,
+    small_checkpoint,
     small_model,
     text_pairs,
     toy_tokenizer,
-)
+)  # fmt: skip
 
 STEPS = (5, 10, 900, 1000)
 SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has
@@ -45,14 +46,25 @@ SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has
 @pytest.fixture
 def run(tmp_path):
     """A run with four saved models, whose name order is their step order."""
-    directory = checkpoint.write_directory(
-        tmp_path / "run", ModelConfig(**SIZES), toy_tokenizer(), {"corpus": "copy"}
-    )
+    directory, config = tmp_path / "run", ModelConfig(**SIZES)
+    checkpoint.write_directory(directory, config, toy_tokenizer(), {"corpus": "copy"})
     for step in STEPS:
         model = small_model(step, torch.float32, vocab_size=280)
-        save_weights(directory / "checkpoints" / f"step-{step:08d}.safetensors", model)
+        save_weights(at_step(directory, step), model)
     save_weights(directory / "model.safetensors", model)
     return directory
+
+
+def at_step(directory, step):
+    return directory / "checkpoints" / f"step-{step:08d}.safetensors"
+
+
+def assert_is_mean(averaged, files):
+    assert averaged.keys() == load_file(files[0]).keys()
+    for name, tensor in averaged.items():
+        by_hand = sum(load_file(file)[name].double() for file in files) / len(files)
+        assert tensor.dtype == torch.float32
+        assert_close(tensor.double(), by_hand, rtol=1e-7, atol=0)
 
 
 def test_a_model_survives_its_directory(run):
@@ -68,9 +80,7 @@ def test_a_model_survives_its_directory(run):
 def test_the_shared_matrix_is_stored_once_and_positions_not_at_all(run):
     tensors = load_file(run / "model.safetensors")
     assert tensors.keys() == dict(Transformer(ModelConfig(**SIZES)).named_parameters()).keys()
-    assert [name for name, tensor in tensors.items() if SIZES["vocab_size"] in tensor.shape] == [
-        "embedding.weight"
-    ]
+    assert [name for name in tensors if 280 in tensors[name].shape] == ["embedding.weight"]
 
 
 def test_float16_halves_the_file_and_loads_as_float32(run):
@@ -88,11 +98,7 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(run):
     out = averaging.average_checkpoints(run, last=3)
     assert out == run.with_name("run-averaged")
     averaged = load_file(out / "model.safetensors")
-    files = [load_file(run / "checkpoints" / f"step-{step:08d}.safetensors") for step in STEPS[1:]]
-    for name, tensor in averaged.items():
-        by_hand = sum(file[name].double() for file in files) / 3
-        assert tensor.dtype == torch.float32
-        assert_close(tensor.double(), by_hand, rtol=1e-7, atol=0)
+    assert_is_mean(averaged, [at_step(run, step) for step in STEPS[1:]])
     assert checkpoint.read_config(out) == {
         **checkpoint.read_config(run),
         "averaged": ["step-00000010", "step-00000900", "step-00001000"],
@@ -113,30 +119,20 @@ def test_the_average_of_one_is_itself_and_the_run_stays_as_it_was(run, tmp_path)
 @pytest.mark.parametrize("related", [True, False])
 def test_runs_from_one_start_have_an_average_together(run, tmp_path, capsys, related):
     """Of others it is made too, with a warning."""
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
+    other = shutil.copytree(run, tmp_path / "other")
     for step in STEPS:
         weights = small_model(100 + step, torch.float32, vocab_size=280)
         if related:
-            tensors = load_file(run / "checkpoints" / f"step-{step:08d}.safetensors")
+            tensors = load_file(at_step(run, step))
             for name, weight in weights.state_dict().items():
                 weight.copy_(weight + tensors[name])
-        save_weights(other / "checkpoints" / f"step-{step:08d}.safetensors", weights)
+        save_weights(at_step(other, step), weights)
     out = averaging.average_checkpoints(run, last=2, others=[other])
     assert ("other did not begin with the weights of" in capsys.readouterr().err) != related
-    averaged = load_file(out / "model.safetensors")
-    files = [
-        load_file(folder / "checkpoints" / f"step-{step:08d}.safetensors")
-        for folder in (run, other)
-        for step in STEPS[2:]
-    ]
-    for name, tensor in averaged.items():
-        assert_close(
-            tensor.double(), sum(file[name].double() for file in files) / 4, rtol=1e-6, atol=1e-8
-        )
-    assert checkpoint.read_config(out)["averaged"] == [
-        f"{folder}/step-{step:08d}" for folder in ("run", "other") for step in (900, 1000)
-    ]
+    files = [at_step(folder, step) for folder in (run, other) for step in STEPS[2:]]
+    assert_is_mean(load_file(out / "model.safetensors"), files)
+    names = [f"{file.parts[-3]}/{file.stem}" for file in files]
+    assert checkpoint.read_config(out)["averaged"] == names
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
@@ -152,17 +148,15 @@ def test_a_pipe_for_a_vocabulary_is_not_waited_for(run, tmp_path):
 
 
 def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
+    other = shutil.copytree(run, tmp_path / "other")
     wider = Transformer(ModelConfig(**{**SIZES, "d_ff": SMALL["d_ff"] + 1}))
-    save_weights(other / "checkpoints" / "step-00002000.safetensors", wider)
+    save_weights(at_step(other, 2000), wider)
     with pytest.raises(ConfigError, match="step-00002000.safetensors has other weights than"):
         averaging.average_checkpoints(run, last=1, others=[other])
     with (other / "tokenizer.model").open("ab") as file:
         file.write(b" ")
-    with pytest.raises(
-        ConfigError, match="other has another vocabulary than .*run: their weights have no mean"
-    ):
+    line = "other has another vocabulary than .*run: their weights have no mean"
+    with pytest.raises(ConfigError, match=line):
         averaging.average_checkpoints(run, last=1, others=[other])
     with pytest.raises(ConfigError, match="nowhere is not a checkpoint directory"):
         averaging.average_checkpoints(run, last=1, others=[tmp_path / "nowhere"])
@@ -170,27 +164,20 @@ def test_runs_with_other_vocabularies_or_shapes_have_none(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "line"),
+    ("last", "out", "line"),
     [
-        ({"last": 5}, "run has 4 checkpoints, cannot average the last 5"),
-        ({"last": 0}, "the number of checkpoints to average must be at least 1, got 0"),
-        ({"last": 2, "out": "run"}, "the result needs a directory of its own, got .*run"),
+        (5, "mean", "run has 4 checkpoints, cannot average the last 5"),
+        (0, "mean", "the number of checkpoints to average must be at least 1, got 0"),
+        (2, "run", "the result needs a directory of its own, got .*run"),
     ],
 )
-def test_impossible_averages_are_refused(run, settings, line):
-    if "out" in settings:
-        settings = {**settings, "out": run}
+def test_impossible_averages_are_refused(run, last, out, line):
     with pytest.raises(ConfigError, match=line):
-        averaging.average_checkpoints(run, **settings)
+        averaging.average_checkpoints(run, last, out=run.with_name(out))
     assert checkpoint.read_config(run)["corpus"] == "copy"
 
 
-def failing_write(path):
-    path.write_text("half a fi")
-    raise OSError("No space left on device")
-
-
-def failing_fsync(_):
+def power_cut(*_):
     raise OSError("power cut")
 
 
@@ -198,12 +185,15 @@ def failing_fsync(_):
 def test_a_crash_leaves_the_old_file(tmp_path, monkeypatch, when):
     path = tmp_path / "model.safetensors"
     files.write_atomically(path, lambda new: new.write_text("old"))
-    if when != "while writing":
-        monkeypatch.setattr(os, "fsync", failing_fsync)
+
+    def write(new):
+        new.write_text("half a fi")
+        monkeypatch.setattr(os, "fsync", power_cut)
+        if when == "while writing":
+            power_cut()
+
     with pytest.raises(OSError):
-        files.write_atomically(
-            path, failing_write if when == "while writing" else lambda new: new.write_text("new")
-        )
+        files.write_atomically(path, write)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]  # and no rubbish beside it
 
@@ -217,32 +207,16 @@ def test_files_are_safe_on_disk_before_they_take_their_place(tmp_path, monkeypat
     assert path.read_text() == "{}"
 
 
-def test_a_temporary_file_is_no_checkpoint(run):
-    (run / "checkpoints" / ".step-00000007.safetensors.123").write_text("half")
-    assert [path.name for path in checkpoint.step_checkpoints(run)] == [
-        f"step-{n:08d}.safetensors" for n in STEPS
-    ]
-
-
 def test_damage_is_named_in_one_line(run, tmp_path):
-    cases = {
-        "is not a checkpoint directory: it has no config.json": lambda: checkpoint.load_model(
-            tmp_path / "elsewhere"
-        ),
-        "no such file: .*nothing.safetensors": lambda: load_tensors(run / "nothing.safetensors"),
-    }
-    weights = run / "model.safetensors"
-    (run / "cut.safetensors").write_bytes(weights.read_bytes()[:-100])
-    cases["cut.safetensors is not a safetensors file or is damaged"] = lambda: load_tensors(
-        run / "cut.safetensors"
-    )
-    for line, load in cases.items():
+    (run / "cut.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-100])
+    for load, name, line in (
+        (checkpoint.load_model, "elsewhere", "is not a checkpoint directory: it has no config"),
+        (load_tensors, "nothing.safetensors", "no such file: .*nothing.safetensors"),
+        (load_tensors, "cut.safetensors", "cut.* is not a safetensors file or is damaged"),
+    ):
         with pytest.raises(ConfigError, match=line) as error:
-            load()
+            load(run / name)
         assert "\n" not in str(error.value)
-    (run / "config.json").write_text("{")
-    with pytest.raises(ConfigError, match="config.json is not JSON"):
-        checkpoint.read_config(run)
 
 
 def test_an_editor_may_put_a_byte_order_mark_before_the_config(run):
@@ -274,9 +248,10 @@ def test_a_file_with_an_entry_for_each_is_read_and_checked(tmp_path):
     save_file({"a": torch.ones(2)}, path, {**metadata, CHECKSUM: placeholder})
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest().encode()
-    path.write_bytes(content.replace(CHECKSUM_PLACEHOLDER.encode(), digest))
+    content = content.replace(CHECKSUM_PLACEHOLDER.encode(), digest)
+    path.write_bytes(content)
     assert load_tensors(path)[1] == read_metadata(path) == metadata
-    path.write_bytes(content.replace(CHECKSUM_PLACEHOLDER.encode(), digest)[:-1] + b"1")
+    path.write_bytes(content[:-1] + b"1")
     with pytest.raises(DamagedFileError, match="is damaged: its SHA-256 is"):
         load_tensors(path)
 
@@ -366,13 +341,9 @@ def test_a_save_after_one_that_was_killed_between_its_two_moves_leaves_nothing(t
 
 
 def test_a_tokenizer_of_another_size_is_refused(run):
-    toy_tokenizer().train(
-        [side for pair in text_pairs(0, 200) for side in pair], 290, run / "tokenizer.model"
-    )
-    line = (
-        "run: the tokenizer has 290 tokens and the model's vocab_size is 280: "
-        "they do not belong together"
-    )
+    sentences = [side for pair in text_pairs(0, 200) for side in pair]
+    Tokenizer.train(sentences, 290, run / "tokenizer.model")
+    line = "run: the tokenizer has 290 tokens and the model's vocab_size is 280: they do not belong"
     with pytest.raises(ConfigError, match=line):
         checkpoint.load_model(run)
     with pytest.raises(ConfigError, match=line):
@@ -381,7 +352,7 @@ def test_a_tokenizer_of_another_size_is_refused(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "line"),
+    ("content", "line"),
     [
         ({**SIZES, "N": "6"}, "config.json: N must be int, got '6'"),
         ({**SIZES, "N": 2.5}, "config.json: N must be int, got 2.5"),
@@ -396,24 +367,20 @@ def test_a_tokenizer_of_another_size_is_refused(run):
         ({**SIZES, "positions": "learned"}, "its config.json: positions.weight differ"),
         ({**SIZES, "d_model": 2**28, "d_ff": 2**28, "h": 1}, "does not fit its config.json: "),
         ({**SIZES, "d_ff": 10**30}, "config.json: d_ff must fit into 64 bits"),
+        ("{", "config.json is not JSON"),
+        ("[" * 100_000, "config.json"),
+        ('{"model": {}, "corpus": ["copy"]}', "config.json"),
+        ('{"train": {}}', "config.json"),
+        ("\udcff", "config.json"),
     ],
 )
-def test_a_config_that_a_stranger_wrote_is_one_line(run, model, line):
-    (run / "config.json").write_text(json.dumps({"model": model}))
+def test_a_config_that_a_stranger_wrote_is_one_line(run, content, line):
+    """As text, or the model in it."""
+    text = content if isinstance(content, str) else json.dumps({"model": content})
+    (run / "config.json").write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(ConfigError) as error:
         checkpoint.load_model(run)
     assert line in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"model": {}, "corpus": ["copy"]}', '{"train": {}}', "\udcff"]
-)
-def test_a_config_that_is_none_is_one_line(run, text):
-    (run / "config.json").write_text(text, encoding="utf-8", errors="surrogateescape")
-    with pytest.raises(ConfigError, match="config.json") as error:
-        checkpoint.read_config(run)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow
@@ -449,22 +416,15 @@ def test_a_small_config_cannot_take_much_memory(run):
     ],
 )
 def test_a_loaded_model_has_memory_of_its_own_and_computes_and_learns(tmp_path, changes):
-    original = small_model(3, torch.float32, vocab_size=280, **changes)
-    checkpoint.write_directory(tmp_path, original.config, toy_tokenizer())
-    save_weights(tmp_path / "model.safetensors", original)
+    original = small_checkpoint(tmp_path, **changes)
     loaded, _ = checkpoint.load_model(tmp_path)
     # In place, as a program that copies does.
     with (tmp_path / "model.safetensors").open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        file.write(bytes(size))
+        file.write(bytes((tmp_path / "model.safetensors").stat().st_size))
     source, target_in = random_tokens(1, 2, 7), random_tokens(2, 2, 6)
     assert torch.equal(loaded(source, target_in), original(source, target_in))
     loaded(source, target_in).sum().backward()
-    assert all(
-        parameter.grad is not None and parameter.is_contiguous()
-        for parameter in loaded.parameters()
-    )
+    assert all(p.grad is not None and p.is_contiguous() for p in loaded.parameters())
 
 
 # Averages that would overwrite, or be of nothing
@@ -476,10 +436,9 @@ def test_an_average_never_overwrites_a_run(run, file):
     for name in (file, "model.safetensors"):
         (other / name).parent.mkdir(parents=True, exist_ok=True)
         (other / name).write_bytes(b"mine")
+    line = "run-averaged holds a training run: name another directory"
     for settings in ({}, {"out": other}):
-        with pytest.raises(
-            ConfigError, match="run-averaged holds a training run: name another directory"
-        ):
+        with pytest.raises(ConfigError, match=line):
             averaging.average_checkpoints(run, last=1, **settings)
     assert {path.read_bytes() for path in other.rglob("*") if path.is_file()} == {b"mine"}
 
@@ -503,24 +462,17 @@ UNLIKE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", UNLIKE, ids=[next(iter(changes)) for changes in UNLIKE])
 def test_equal_shapes_are_no_equal_models(run, tmp_path, changes):
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
-    one, two = (ModelConfig(**{**SIZES, **more}) for more in ({}, changes))
-    shapes = [
-        {name: tensor.shape for name, tensor in Transformer(c).state_dict().items()}
-        for c in (one, two)
-    ]
-    assert shapes[0] == shapes[1]  # nothing but config.json tells them apart
-    checkpoint.write_directory(other, two, toy_tokenizer())
-    with pytest.raises(
-        ConfigError, match=f"other has another .*{next(iter(changes))}.* than .*run: their weights "
-    ):
+    other, config = shutil.copytree(run, tmp_path / "other"), ModelConfig(**{**SIZES, **changes})
+    # It has the weights of `run`, so nothing but config.json tells them apart.
+    Transformer(config).load_state_dict(small_model(vocab_size=280).state_dict())
+    checkpoint.write_directory(other, config, toy_tokenizer())
+    line = f"other has another .*{next(iter(changes))}.* than .*run: their weights "
+    with pytest.raises(ConfigError, match=line):
         averaging.average_checkpoints(run, last=1, others=[other])
 
 
 def test_dropout_is_no_difference_between_models(run, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
+    other = shutil.copytree(run, tmp_path / "other")
     config = ModelConfig(**{**SIZES, "p_drop": 0.3, "attention_dropout": 0.1, "ffn_dropout": 0.1})
     checkpoint.write_directory(other, config, toy_tokenizer())
     assert averaging.average_checkpoints(run, last=1, others=[other]).exists()
@@ -562,14 +514,14 @@ ALTERED = [
 @pytest.mark.parametrize("changes", ALTERED, ids=[next(iter(changes)) for changes in ALTERED])
 def test_weights_know_the_settings_that_they_were_trained_with(trained, tmp_path, changes):
     """No shape tells these, and a translation that is wrong says nothing."""
-    for _ in (trained, out := averaging.average_checkpoints(trained, last=2)):
-        checkpoint.load_model(out)
+    out = averaging.average_checkpoints(trained, last=2)
     config = ModelConfig(**{**SIZES, **changes})
     for directory in (trained, out):
+        checkpoint.load_model(directory)
         checkpoint.write_directory(directory, config, toy_tokenizer(), {"averaged": []})
-        with pytest.raises(ConfigError, match=f"{next(iter(changes))}"):
+        with pytest.raises(ConfigError, match=next(iter(changes))):
             checkpoint.load_model(directory)
-    with pytest.raises(ConfigError, match=f"{next(iter(changes))}"):
+    with pytest.raises(ConfigError, match=next(iter(changes))):
         averaging.average_checkpoints(trained, last=2, out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
 

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from annotated_transformer.checkpoint.weights import load_tensors
 from annotated_transformer.config import TrainConfig
@@ -15,10 +14,9 @@ from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.epochs import TrainingPairs
-from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
-from same_run import assert_same_run
-from toys import text_pairs, toy_run_config, toy_tokenizer
+from same_run import assert_same_run, unlike
+from toys import run as toy_run, text_pairs, toy_run_config, toy_tokenizer
 
 PAIRS = [*text_pairs(1, 60), ("", "tea"), ("tea " * 50, "aet " * 50)]
 
@@ -30,9 +28,8 @@ def directory(tmp_path_factory):
     return path
 
 
-def run(out, pairs, resume=False, **changes):
-    configs = toy_run_config(**{"window": 32, "concatenate": 0.5, "max_tokens": 100, **changes})
-    train(*configs, toy_tokenizer(), pairs, [], out, resume=resume, progress=False)
+def run(out, pairs, **changes):
+    toy_run(out, pairs, **{"window": 32, "concatenate": 0.5, "max_tokens": 100, **changes})
 
 
 def counters(out):
@@ -54,13 +51,9 @@ def test_a_run_stopped_in_mid_epoch_five_times_ends_as_one_that_was_not(tmp_path
     for n in (3, 8, 13, 16, 21, 24):
         settings = {"train_steps": n, "checkpoint_every": 24}
         run(tmp_path / "stopped", Shards(directory), resume=n > 3, **settings)
-        places.add(
-            (counters(tmp_path / "stopped")["epoch"], counters(tmp_path / "stopped")["n_batches"])
-        )
-    ours, theirs = (
-        load_file(tmp_path / name / "training.safetensors") for name in ("stopped", "whole")
-    )
-    assert not [k for k in ours if not torch.equal(ours[k], theirs[k])]
+        said = counters(tmp_path / "stopped")
+        places.add((said["epoch"], said["n_batches"]))
+    assert unlike(tmp_path / "stopped", tmp_path / "whole", "training.safetensors") == []
     assert len({epoch for epoch, _ in places}) >= 2 and all(n > 0 for _, n in places)
 
 
@@ -69,8 +62,7 @@ def test_a_run_goes_on_from_shards_to_lists_and_back(tmp_path, directory):
     run(tmp_path / "both", Shards(directory), train_steps=3)
     run(tmp_path / "both", PAIRS, resume=True, train_steps=6)
     run(tmp_path / "both", Shards(directory), resume=True, train_steps=9)
-    ours, theirs = (load_file(tmp_path / n / "model.safetensors") for n in ("both", "whole"))
-    assert not [name for name in ours if not torch.equal(ours[name], theirs[name])]
+    assert unlike(tmp_path / "both", tmp_path / "whole") == []
 
 
 def test_a_run_does_not_go_on_in_another_window(tmp_path, directory):
@@ -83,13 +75,9 @@ def test_a_run_does_not_go_on_in_another_window(tmp_path, directory):
 def test_a_run_gets_the_batches_of_an_epoch():
     config = toy_run_config()[1]
     pairs = encode_pairs(toy_tokenizer(), PAIRS, config.max_length)
-    kept = MAX_SENTENCE_TOKENS + 1
-    expected = token_batches(
-        encode_pairs(toy_tokenizer(), PAIRS, kept),
-        config.max_tokens,
-        seed=config.seed,
-        max_length=config.max_length,
-    )
+    every_pair = encode_pairs(toy_tokenizer(), PAIRS, MAX_SENTENCE_TOKENS + 1)
+    how = {"seed": config.seed, "max_length": config.max_length}
+    expected = token_batches(every_pair, config.max_tokens, **how)
     drawn = TrainingRun(*toy_run_config()).batches(TrainingPairs(config, toy_tokenizer(), PAIRS))
     n_seen = 0
     for batch, of_run in zip(expected, drawn):
@@ -168,9 +156,8 @@ def everything(store):
 
 @pytest.fixture(scope="module")
 def as_typed():
-    return Tokenizer.train(
-        [side for pair in text_pairs(1, 60) for side in pair], 400, as_typed=True
-    )
+    sentences = [side for pair in text_pairs(1, 60) for side in pair]
+    return Tokenizer.train(sentences, 400, as_typed=True)
 
 
 def test_both_ways_every_pair_is_there_once_each_way_and_joined_within_its_own(as_typed):

@@ -24,12 +24,9 @@ def test_equation_3(step, rate):
 def test_rate_rises_linearly_to_its_peak_and_falls():
     rates = [noam_learning_rate(step, 64, 100) for step in range(1, 401)]
     assert max(rates) == rates[99]
-    assert rates[:100] == pytest.approx(
-        [rates[99] * step / 100 for step in range(1, 101)], rel=1e-12
-    )
-    assert rates[99:] == pytest.approx(
-        [rates[99] * (100 / step) ** 0.5 for step in range(100, 401)], rel=1e-12
-    )
+    rising = [rates[99] * step / 100 for step in range(1, 101)]
+    falling = [rates[99] * (100 / step) ** 0.5 for step in range(101, 401)]
+    assert rates == pytest.approx(rising + falling, rel=1e-12)
 
 
 def test_there_is_no_step_0():
@@ -58,12 +55,8 @@ def test_adam_has_every_parameter_once_and_waits_for_its_rate():
     optimizer = make_adam(model, TrainConfig(beta1=0.8, adam_eps=1e-7))
     (group,) = optimizer.param_groups
     assert [id(p) for p in group["params"]] == [id(p) for p in model.parameters()]
-    assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (
-        0.0,
-        (0.8, 0.98),
-        1e-7,
-        0,
-    )
+    expected = {"lr": 0.0, "betas": (0.8, 0.98), "eps": 1e-7, "weight_decay": 0}
+    assert group.items() >= expected.items()
 
 
 def test_adamw_is_pytorchs():

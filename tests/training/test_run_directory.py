@@ -11,8 +11,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_tensors, save_weights
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.training.loop import train
-from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
+from toys import run as toy_run, small_model, toy_run_config, toy_tokenizer
 
 MODEL, _ = toy_run_config()
 
@@ -34,15 +33,20 @@ def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
     with pytest.raises(ConfigError, match="run already holds a model: name another directory"):
         checkpoint.begin_run(run)
     (run / "training.safetensors").write_bytes(b"days")
-    with pytest.raises(
-        ConfigError, match="run already holds a run: resume it .--resume., or name another"
-    ):
+    line = "run already holds a run: resume it .--resume., or name another"
+    with pytest.raises(ConfigError, match=line):
         checkpoint.begin_run(run)
     (run / "training.safetensors").unlink()
     (run / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="checkpoints holds the weights of another run"):
         checkpoint.begin_run(run)
     assert all(path.read_bytes() == content for path, content in before.items() if path.exists())
+
+
+def begun(directory, **extra):
+    """A run that has written its settings; its first save is at step 10."""
+    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
+    checkpoint.write_directory(directory, MODEL, toy_tokenizer(), {"train": train, **extra})
 
 
 @pytest.mark.parametrize(
@@ -59,12 +63,9 @@ def test_a_new_run_needs_a_directory_without_weights(run, tmp_path):
 def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_path, extra, steps):
     """The first save of this run is at step 10,
     so a checkpoint of step 20 means that it went on."""
-    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
-    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train, **extra})
-    weights = [
-        tmp_path / "model.safetensors",
-        *(tmp_path / f"checkpoints/step-{step:08d}.safetensors" for step in steps),
-    ]
+    begun(tmp_path, **extra)
+    names = ["model", *(f"checkpoints/step-{step:08d}" for step in steps)]
+    weights = [tmp_path / f"{name}.safetensors" for name in names]
     for path in weights:
         save_tensors(path, {"a": torch.zeros(1)})
     with pytest.raises(ConfigError, match="already holds a model"):
@@ -75,8 +76,7 @@ def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_
 @pytest.mark.parametrize("n_written", range(5))
 def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
     """Whatever it had written by then; nobody's own file goes with it."""
-    train = TrainConfig(train_steps=100, checkpoint_every=10).to_dict()
-    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
+    begun(tmp_path)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     written = [
@@ -84,17 +84,19 @@ def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
         f"checkpoints/.step-00000010.safetensors.{dead.pid}",
         "checkpoints/step-00000010.safetensors", "model.safetensors",
     ][: n_written + 1]  # fmt: skip
-    own = ("checkpoints/step-best.safetensors",)
-    for name in (*written, *own):
+    own = "checkpoints/step-best.safetensors"
+    for name in (*written, own):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     checkpoint.begin_run(tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {"config.json", "tokenizer.model", *own}
+    assert left == {"config.json", "tokenizer.model", own}
 
 
 def test_a_file_of_ones_own_is_no_checkpoint_of_the_run(run):
-    (run / "checkpoints" / "step-best.safetensors").write_bytes(b"")
+    """Nor is what has a temporary name still."""
+    for name in ("step-best.safetensors", ".step-00000007.safetensors.123"):
+        (run / "checkpoints" / name).write_bytes(b"")
     steps = [path.stem for path in checkpoint.step_checkpoints(run)]
     assert steps == ["step-00000005", "step-00000010"]
 
@@ -118,8 +120,7 @@ def test_what_no_run_has_left_is_neither_removed_nor_overwritten(tmp_path, name,
 
 
 def test_shards_beside_the_settings_of_a_run_are_still_shards(tmp_path):
-    train = TrainConfig().to_dict()
-    checkpoint.write_directory(tmp_path, MODEL, toy_tokenizer(), {"train": train})
+    begun(tmp_path)
     checkpoint.begin_run(tmp_path)
     (tmp_path / "shards.json").write_text("{}")
     with pytest.raises(ConfigError, match="shards.json would be overwritten"):
@@ -141,16 +142,15 @@ with kept_from_others(Path(sys.argv[1]), ALONE):
 @pytest.mark.parametrize("resume", [False, True])
 def test_two_processes_never_train_in_one_directory(tmp_path, resume):
     """Not even where a cluster starts a run again while the old one lives; a kill frees it."""
-    arguments = *toy_run_config(train_steps=2), toy_tokenizer(), text_pairs(1, 60), [], tmp_path
     if resume:
-        train(*toy_run_config(train_steps=1), *arguments[2:], progress=False)
+        toy_run(tmp_path, train_steps=1)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     command = [sys.executable, "-c", OTHER, str(tmp_path)]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
         assert other.stdout.readline() == "has it\n"
         with pytest.raises(ConfigError, match="another process trains in .*: name another dir"):
-            train(*arguments, resume=resume, progress=False)
+            toy_run(tmp_path, train_steps=2, resume=resume)
         assert all(path.read_bytes() == content for path, content in before.items())
         other.kill()
-    train(*arguments, resume=resume, progress=False)
+    toy_run(tmp_path, train_steps=2, resume=resume)
     assert not (tmp_path / ".lock").exists() and len([*tmp_path.iterdir()]) >= 5
