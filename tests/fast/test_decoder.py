@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line.entry_point import main
 from annotated_transformer.errors import ConfigError
@@ -21,7 +20,15 @@ from annotated_transformer.fast.int8 import Int8Linear, quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.translation.search import beam_search, greedy_search
 from annotated_transformer.translation.translator import Translator
-from toys import OPTIONS, random_tokens, small_model, text_pairs, toy_tokenizer, walk
+from toys import (
+    OPTIONS,
+    random_tokens,
+    small_checkpoint,
+    small_model,
+    text_pairs,
+    toy_tokenizer,
+    walk,
+)  # fmt: skip
 
 
 def test_laying_out_changes_strides_and_no_number():
@@ -66,13 +73,10 @@ def test_many_sentences_have_attention_as_two_products():
         assert (state.caches[0].memory_keys.stride(-1) == 1) == (n == 15)  # or K^T is stored
 
 
-@pytest.mark.parametrize(
-    "ready",
-    [FastDecoder, lambda model: FastDecoder(quantize(model))],
-    ids=["float", "int8"],
-)
-def test_no_sentences_have_no_outputs(ready):
-    decoder, none = ready(small_model(dtype=torch.float32)), torch.zeros(0, 3, dtype=torch.long)
+@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+def test_no_sentences_have_no_outputs(int8):
+    model, none = small_model(dtype=torch.float32), torch.zeros(0, 3, dtype=torch.long)
+    decoder = FastDecoder(quantize(model) if int8 else model)
     assert beam_search(decoder, none) == greedy_search(decoder, none) == []
 
 
@@ -342,15 +346,12 @@ def test_sums_of_8_bit_products_do_not_overflow():
 
 @pytest.mark.slow
 def test_a_checkpoint_is_read_into_8_bits(tmp_path):
-    tokenizer = toy_tokenizer()
-    model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
-    checkpoint.write_directory(tmp_path, model.config, tokenizer)
-    save_weights(tmp_path / "model.safetensors", model)
+    model = small_checkpoint(tmp_path)
     sources = [source for source, _ in text_pairs(1, 3)]
     laid = Translator.from_checkpoint(tmp_path)
     assert isinstance(laid.search_model, FastDecoder)
     assert laid.model.decoder.layers[0].feed_forward.W_1.weight.t().is_contiguous()
-    assert laid.translate(sources) == Translator(model, tokenizer).translate(sources)
+    assert laid.translate(sources) == Translator(model, toy_tokenizer()).translate(sources)
     eight = Translator.from_checkpoint(tmp_path, int8=True)
     assert isinstance(eight.search_model, FastDecoder)
     assert isinstance(eight.model.decoder.layers[0].feed_forward.W_1, Int8Linear)
@@ -366,15 +367,9 @@ def test_8_bits_are_for_float32_on_the_cpu(model):
 
 
 def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
-    tokenizer = toy_tokenizer()
-    model = small_model(dtype=torch.float32, vocab_size=tokenizer.vocab_size)
-    checkpoint.write_directory(tmp_path, model.config, tokenizer)
-    save_weights(tmp_path / "model.safetensors", model)
-    for asked, dtype in (
-        (None, torch.float32),
-        (torch.float16, torch.float16),
-        ("bfloat16", torch.bfloat16),
-    ):
+    small_checkpoint(tmp_path)
+    found = {None: torch.float32, torch.float16: torch.float16, "bfloat16": torch.bfloat16}
+    for asked, dtype in found.items():
         translator = Translator.from_checkpoint(tmp_path, dtype=asked)
         state = translator.search_model.start(random_tokens(1, 2, 5))
         assert translator.search_model.step(random_tokens(2, 2, 1), state).dtype == dtype
@@ -386,9 +381,7 @@ def test_a_checkpoint_is_searched_in_the_type_that_is_asked_for(tmp_path):
 
 
 def test_the_command_line_names_the_type(tmp_path, monkeypatch, capsys):
-    model = small_model(dtype=torch.float32, vocab_size=toy_tokenizer().vocab_size)
-    checkpoint.write_directory(tmp_path, model.config, toy_tokenizer())
-    save_weights(tmp_path / "model.safetensors", model)
+    small_checkpoint(tmp_path)
     (tmp_path / "in").write_text("tea\n")
     types, start = [], FastDecoder.start
     noted = lambda self, source: types.append(self.dtype) or start(self, source)  # noqa: E731

@@ -51,28 +51,36 @@ LENGTHS = {
 }
 
 
+def batch_of(lengths, vocab_size=40):
+    """Random sentences of these lengths, the source's and the target's."""
+    sentence = lambda n: torch.randint(3, vocab_size, (n,)).tolist()  # noqa: E731
+    return make_batch([(sentence(s), sentence(t)) for s, t in lengths])
+
+
+def model_and_batch(lengths, **changes):
+    torch.manual_seed(0)
+    config = ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0, **changes)
+    return Transformer(config).double().train(), batch_of(lengths)
+
+
+def assert_alike(packed, padded, model):
+    """Losses, and their gradients."""
+    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
+    parameters = list(model.parameters())
+    packed, padded = (torch.autograd.grad(loss, parameters) for loss, _ in (packed, padded))
+    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_a_packed_batch_has_the_loss_and_the_gradients_of_a_padded_one(lengths, norm):
-    torch.manual_seed(0)
-    config = ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0, norm=norm)
-    model = Transformer(config).double().train()
-    batch = make_batch(
-        [
-            (torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist())
-            for s, t in lengths
-        ]
-    )
+    model, batch = model_and_batch(lengths, norm=norm)
     x, positions = packed_decode(model, batch.source, batch.target_in)
     target = batch.target_out.flatten()[positions]
     assert (target != 0).sum() == batch.n_tokens
     packed = linear_cross_entropy(x, model.embedding.weight, target)
     padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
-    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
-    packed, padded = (
-        torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded)
-    )
-    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+    assert_alike(packed, padded, model)
 
 
 def one_sentence_at_a_time(
@@ -91,44 +99,24 @@ def one_sentence_at_a_time(
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 def test_a_kernel_for_different_lengths_gets_what_it_needs(lengths, monkeypatch):
-    torch.manual_seed(0)
-    model = (
-        Transformer(ModelConfig(40, N=2, d_model=16, d_ff=32, h=4, d_k=3, d_v=5, p_drop=0.0))
-        .double()
-        .train()
-    )
-    batch = make_batch(
-        [
-            (torch.randint(3, 40, (s,)).tolist(), torch.randint(3, 40, (t,)).tolist())
-            for s, t in lengths
-        ]
-    )
+    model, batch = model_and_batch(lengths)
     padded = label_smoothed_cross_entropy(model(batch.source, batch.target_in), batch.target_out)
     calls = []
-    monkeypatch.setattr(
-        packing,
-        "varlen_attn",
-        lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw),
-    )
+    kernel = lambda *a, **kw: calls.append(kw) or one_sentence_at_a_time(*a, **kw)  # noqa: E731
+    monkeypatch.setattr(packing, "varlen_attn", kernel)
     monkeypatch.setattr(packing, "fits_kernel", lambda attention, queries: True)
-    x, positions = packed_decode(
-        model, *batch[:2], (Packing(batch.source != 0), Packing(batch.target_in != 0))
-    )
+    packings = Packing(batch.source != 0), Packing(batch.target_in != 0)
+    x, positions = packed_decode(model, *batch[:2], packings)
     packed = label_smoothed_cross_entropy(model.logits(x), batch.target_out.flatten()[positions])
     assert len(calls) == 6 and len(x) == batch.n_tokens
-    torch.testing.assert_close(packed, padded, rtol=1e-12, atol=0)
-    packed, padded = (
-        torch.autograd.grad(loss, list(model.parameters())) for loss, _ in (packed, padded)
-    )
-    torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-11)
+    assert_alike(packed, padded, model)
 
 
 def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
     def fits(dtype=torch.bfloat16, **changes):
         model = Transformer(ModelConfig(40, N=1, d_model=32, d_ff=32, h=4, **changes))
-        return packing.fits_kernel(
-            model.encoder.layers[0].self_attention, torch.zeros(3, 32, dtype=dtype)
-        )
+        attention = model.encoder.layers[0].self_attention
+        return packing.fits_kernel(attention, torch.zeros(3, 32, dtype=dtype))
 
     assert not fits() and not packing.has_kernel(torch.device("cpu"))
     monkeypatch.setattr(packing, "has_kernel", lambda device: True)
@@ -139,9 +127,8 @@ def test_the_kernel_is_for_16_bits_on_a_gpu(monkeypatch):
 
 @pytest.mark.parametrize("major, has", [(7, False), (8, True), (9, True)])
 def test_the_kernel_is_for_ampere_and_newer(major, has, monkeypatch):
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major)
-    )
+    properties = SimpleNamespace(major=major)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert packing.has_kernel(torch.device("cuda")) == (has and packing.varlen_attn is not None)
 
 
@@ -163,13 +150,11 @@ def gradients(model, batch, fast, **autocast):
     with torch.autocast("cpu", **autocast):
         if fast:
             x, positions = packed_decode(model, batch.source, batch.target_in)
-            loss, _ = linear_cross_entropy(
-                x, model.embedding.weight, batch.target_out.flatten()[positions]
-            )
+            target = batch.target_out.flatten()[positions]
+            loss, _ = linear_cross_entropy(x, model.embedding.weight, target)
         else:
-            loss, _ = label_smoothed_cross_entropy(
-                model(batch.source, batch.target_in), batch.target_out
-            )
+            logits = model(batch.source, batch.target_in)
+            loss, _ = label_smoothed_cross_entropy(logits, batch.target_out)
     found = torch.autograd.grad(loss, list(model.parameters()))
     return torch.cat([gradient.double().flatten() for gradient in found])
 
@@ -180,17 +165,10 @@ def test_the_fast_path_is_as_exact_as_the_plain_one(norm):
     """In float32 within 1e-5 of each other; in bf16 as far from float64 as the plain path is."""
     torch.manual_seed(0)
     model = Transformer(ModelConfig(300, N=2, d_model=64, d_ff=128, h=4, p_drop=0.0, norm=norm))
-    lengths = [(3, 9), (12, 2), (7, 5), (20, 21)] * 4
-    batch = make_batch(
-        [
-            (torch.randint(3, 300, (s,)).tolist(), torch.randint(3, 300, (t,)).tolist())
-            for s, t in lengths
-        ]
-    )
+    batch = batch_of([(3, 9), (12, 2), (7, 5), (20, 21)] * 4, vocab_size=300)
     exact = gradients(deepcopy(model).double(), batch, fast=False, enabled=False)
     plain, fast = (gradients(model, batch, fast, enabled=False) for fast in (False, True))
-    assert (fast - plain).norm() < 1e-5 * plain.norm() and (
-        fast - exact
-    ).norm() < 1e-5 * exact.norm()
+    assert (fast - plain).norm() < 1e-5 * plain.norm()
+    assert (fast - exact).norm() < 1e-5 * exact.norm()
     plain, fast = (gradients(model, batch, fast, dtype=torch.bfloat16) for fast in (False, True))
     assert 1e-4 * exact.norm() < (fast - exact).norm() < 1.2 * (plain - exact).norm()

@@ -23,11 +23,8 @@ def random(*shape, seed=0, dtype=torch.float64):
 
 
 def heads(d_k=K, d_v=K_V):
-    q, k, v = (
-        random(B, H, L, d_k, seed=1),
-        random(B, H, S, d_k, seed=2),
-        random(B, H, S, d_v, seed=3),
-    )
+    q = random(B, H, L, d_k, seed=1)
+    k, v = random(B, H, S, d_k, seed=2), random(B, H, S, d_v, seed=3)
     mask = torch.rand(B, 1, L, S, generator=torch.Generator().manual_seed(4)) < 0.6
     mask[..., 0] = True
     return q, k, v, mask
@@ -56,10 +53,8 @@ def test_equation_1_by_hand():
 def test_the_taught_function_equals_pytorchs_kernel(masked):
     q, k, v, mask = heads()
     mask = mask if masked else None
-    assert_close(
-        scaled_dot_product_attention(q, k, v, mask),
-        F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
-    )
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert_close(scaled_dot_product_attention(q, k, v, mask), expected)
 
 
 def test_weights_are_distributions_over_visible_keys():
@@ -86,14 +81,11 @@ def test_dividing_by_sqrt_d_k_keeps_the_variance_of_scores_at_one():
 
 
 def test_true_means_may_look():
-    assert padding_mask(torch.tensor([[5, 3, 0], [0, 4, 4]]), 0).tolist() == [
-        [[[True, True, False]]],
-        [[[False, True, True]]],
-    ]
+    tokens = torch.tensor([[5, 3, 0], [0, 4, 4]])
+    assert padding_mask(tokens, 0).tolist() == [[[[True, True, False]]], [[[False, True, True]]]]
     assert padding_mask(torch.tensor([[5, 9]]), 9).tolist() == [[[[True, False]]]]
-    assert causal_mask(3).tolist() == [
-        [[[True, False, False], [True, True, False], [True, True, True]]]
-    ]
+    ((rows,),) = causal_mask(3).tolist()
+    assert rows == [[True, False, False], [True, True, False], [True, True, True]]
 
 
 def test_the_masks_we_build_leave_every_query_a_key():
@@ -115,9 +107,8 @@ def test_multi_head_attention_is_a_loop_over_heads(changes):
     outputs = []
     for i in range(attention.h):
         of_k, of_v = slice(i * d_k, (i + 1) * d_k), slice(i * d_v, (i + 1) * d_v)
-        scores = (
-            project(attention.W_Q, of_k, x) @ project(attention.W_K, of_k, memory).mT / d_k**0.5
-        )
+        q, k = project(attention.W_Q, of_k, x), project(attention.W_K, of_k, memory)
+        scores = q @ k.mT / d_k**0.5
         scores[~mask[:, None].expand_as(scores)] = -math.inf
         outputs.append(scores.softmax(-1) @ project(attention.W_V, of_v, memory))
     by_loop = project(attention.W_O, slice(None), torch.cat(outputs, -1))
@@ -144,12 +135,8 @@ def test_the_causal_flag_stands_for_the_causal_mask():
 
 
 def test_projections_have_no_bias_unless_asked():
-    assert [name for name, _ in random_attention().named_parameters()] == [
-        "W_Q.weight",
-        "W_K.weight",
-        "W_V.weight",
-        "W_O.weight",
-    ]
+    names = [f"{matrix}.weight" for matrix in ("W_Q", "W_K", "W_V", "W_O")]
+    assert [name for name, _ in random_attention().named_parameters()] == names
     assert len(list(random_attention(bias=True).parameters())) == 8
 
 

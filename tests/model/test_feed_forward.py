@@ -10,19 +10,16 @@ B, L, D, D_FF = 2, 7, 4, 6
 
 def random_network(**changes):
     torch.manual_seed(1)
-    return PositionwiseFeedForward(D, D_FF, **changes).double(), torch.randn(
-        B, L, D, dtype=torch.float64
-    )
+    network = PositionwiseFeedForward(D, D_FF, **changes).double()
+    return network, torch.randn(B, L, D, dtype=torch.float64)
 
 
 def test_equation_2_by_hand():
     network, x = random_network()
     W_1, b_1, W_2, b_2 = (p.tolist() for p in network.parameters())
     b, t = 1, 4
-    hidden = [
-        max(0.0, sum(w * v for w, v in zip(row, x[b, t].tolist())) + bias)
-        for row, bias in zip(W_1, b_1)
-    ]
+    inner = [sum(w * v for w, v in zip(row, x[b, t].tolist())) for row in W_1]
+    hidden = [max(0.0, sum_ + bias) for sum_, bias in zip(inner, b_1)]
     by_hand = [sum(w * v for w, v in zip(row, hidden)) + bias for row, bias in zip(W_2, b_2)]
     assert_close(network(x)[b, t].tolist(), by_hand)
     assert 0.0 in hidden and max(hidden) > 0.0  # the ReLU has something to cut off

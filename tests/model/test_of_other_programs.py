@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from annotated_transformer.config import BOS_ID, PAD_ID, ModelConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.fast.int8 import quantize
+from annotated_transformer.fast.packing import Packing
 from annotated_transformer.model.embedding import (
     SharedEmbedding,
     concatenated_positional_encoding,
@@ -100,14 +101,9 @@ def test_training_sees_the_bias(blockwise):
     model = small_model(output_bias=True)
     batch = make_batch(random_pairs(1, 4))
     padded = TrainingLoss(model, 0.1)(batch)
-    packed = TrainingLoss(model, 0.1, blockwise)(batch, _packings(batch))
+    packings = Packing(batch.source != PAD_ID), Packing(batch.target_in != PAD_ID)
+    packed = TrainingLoss(model, 0.1, blockwise)(batch, packings)
     assert_close(packed, padded)
-
-
-def _packings(batch):
-    from annotated_transformer.fast.packing import Packing
-
-    return Packing(batch.source != PAD_ID), Packing(batch.target_in != PAD_ID)
 
 
 def test_eight_bits_keep_bias_and_start():

@@ -31,9 +31,8 @@ def copy_layer(theirs, ours, norms):
     theirs.linear1.load_state_dict(ours.feed_forward.W_1.state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward.W_2.state_dict())
     for i in range(1, norms + 1):
-        getattr(theirs, f"norm{i}").load_state_dict(
-            getattr(ours, f"add_norm_{i}").norm.state_dict()
-        )
+        norm = ours.get_submodule(f"add_norm_{i}.norm")
+        theirs.get_submodule(f"norm{i}").load_state_dict(norm.state_dict())
 
 
 @torch.no_grad()
@@ -41,24 +40,15 @@ def pytorchs(model):
     """nn.Transformer with our weights. The paper's stacks end in the last layer's norm:
     no norm of their own."""
     c, dtype = model.config, model.embedding.weight.dtype
-    settings = {
-        "dropout": 0.0,
-        "activation": c.activation,
-        "norm_first": c.norm == "pre",
-        "batch_first": True,
-    }
+    settings = {"dropout": 0.0, "activation": c.activation, "norm_first": c.norm == "pre"}
+    settings["batch_first"] = True
     encoder_layer = nn.TransformerEncoderLayer(c.d_model, c.h, c.d_ff, **settings)
     decoder_layer = nn.TransformerDecoderLayer(c.d_model, c.h, c.d_ff, **settings)
     norms = [nn.LayerNorm(c.d_model) if c.norm == "pre" else None for _ in range(2)]
-    oracle = nn.Transformer(
-        c.d_model,
-        c.h,
-        batch_first=True,
-        custom_encoder=nn.TransformerEncoder(
-            encoder_layer, c.N, norms[0], enable_nested_tensor=False
-        ),
-        custom_decoder=nn.TransformerDecoder(decoder_layer, c.N, norms[1]),
-    ).to(dtype)
+    encoder = nn.TransformerEncoder(encoder_layer, c.N, norms[0], enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(decoder_layer, c.N, norms[1])
+    stacks = {"custom_encoder": encoder, "custom_decoder": decoder}
+    oracle = nn.Transformer(c.d_model, c.h, batch_first=True, **stacks).to(dtype)
     for theirs, ours in zip(oracle.encoder.layers, model.encoder.layers, strict=True):
         copy_layer(theirs, ours, 2)
     for theirs, ours in zip(oracle.decoder.layers, model.decoder.layers, strict=True):
@@ -71,20 +61,13 @@ def pytorchs(model):
 
 def oracle_logits(oracle, weight, source, target_in):
     def embed(tokens):
-        return weight[tokens] * weight.size(1) ** 0.5 + positional_encoding(
-            tokens.size(1), weight.size(1)
-        ).to(weight)
+        positions = positional_encoding(tokens.size(1), weight.size(1)).to(weight)
+        return weight[tokens] * weight.size(1) ** 0.5 + positions
 
     padding = source == PAD_ID
     future = torch.ones(target_in.size(1), target_in.size(1), dtype=torch.bool).triu(1)
-    decoded = oracle(
-        embed(source),
-        embed(target_in),
-        tgt_mask=future,
-        src_key_padding_mask=padding,
-        memory_key_padding_mask=padding,
-    )
-    return decoded @ weight.T
+    masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+    return oracle(embed(source), embed(target_in), tgt_mask=future, **masks) @ weight.T
 
 
 @pytest.mark.slow
@@ -110,11 +93,8 @@ def test_gradients_equal_pytorchs(norm):
     to the shared embedding and the first and last layers."""
     model = small_model(norm=norm)
     oracle, weight = pytorchs(model), model.embedding.weight
-    source, target_in, target_out = (
-        random_tokens(1, B, S),
-        random_tokens(2, B, T),
-        random_tokens(3, B, T),
-    )
+    source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
+    target_out = random_tokens(3, B, T)
     source[1, 4:] = target_out[0, 3:] = PAD_ID
 
     def gradients(logits, *parameters):

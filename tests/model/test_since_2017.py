@@ -81,9 +81,8 @@ def test_the_fast_decoder_finds_the_same_or_refuses_and_a_page_refuses(options):
             FastDecoder(model)
     else:
         ours, theirs = (beam_search(one, source) for one in (FastDecoder(model), model))
-        assert [[h.tokens for h in row] for row in ours] == [
-            [h.tokens for h in row] for row in theirs
-        ]
+        found, expected = ([[h.tokens for h in row] for row in rows] for rows in (ours, theirs))
+        assert found == expected
     with pytest.raises(ConfigError, match="a page knows no RMSNorm"):
         rounded_tensors(model)
 
@@ -118,11 +117,13 @@ def test_rotary_positions_are_a_product_of_complex_numbers():
 
 def test_a_rotary_score_depends_on_the_distance_alone():
     q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
-    scores = [
-        (rotated(q, position=i) * rotated(k, position=i - 3)).sum().item() for i in (3, 10, 200)
-    ]
+
+    def score(i, j):
+        return (rotated(q, position=i) * rotated(k, position=j)).sum().item()
+
+    scores = [score(i, i - 3) for i in (3, 10, 200)]
     assert scores == pytest.approx([scores[0]] * 3, rel=1e-5)
-    other = (rotated(q, position=10) * rotated(k, position=6)).sum().item()
+    other = score(10, 6)
     assert other != pytest.approx(scores[0], rel=1e-3)
 
 
@@ -182,13 +183,10 @@ def test_muon_is_pytorchs_for_matrices_and_adam_for_the_rest():
     optimizer = Muon(ours, config)
     matrices = {n for n, p in theirs.named_parameters() if p.dim() == 2} - {"embedding.weight"}
     named = dict(theirs.named_parameters())
-    muon = torch.optim.Muon(
-        [named[n] for n in matrices], lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
-    )
-    adam = torch.optim.AdamW(
-        [p for n, p in named.items() if n not in matrices],
-        lr=0.01, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1,
-    )  # fmt: skip
+    rest = [p for n, p in named.items() if n not in matrices]
+    both = {"lr": 0.01, "weight_decay": 0.1}
+    muon = torch.optim.Muon([named[n] for n in matrices], adjust_lr_fn="match_rms_adamw", **both)
+    adam = torch.optim.AdamW(rest, betas=(0.9, 0.98), eps=1e-9, **both)
     optimizer.param_groups[0]["lr"] = 0.01
     source, target = tokens()
     for _ in range(3):

@@ -30,18 +30,14 @@ def test_post_norm_is_layer_norm_of_the_sum():
     module, x = random_add_norm("post")
     y = x + x.sin()
     centred = y - y.mean(-1, keepdim=True)
-    by_hand = (
-        centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * module.norm.weight
-        + module.norm.bias
-    )
-    assert_close(module(x, torch.sin), by_hand)
+    normed = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert_close(module(x, torch.sin), normed * module.norm.weight + module.norm.bias)
 
 
 def test_pre_norm_leaves_the_sum_as_it_is():
     module, x = random_add_norm("pre")
-    assert_close(
-        module(x, torch.sin), x + F.layer_norm(x, [D], module.norm.weight, module.norm.bias).sin()
-    )
+    normed = F.layer_norm(x, [D], module.norm.weight, module.norm.bias)
+    assert_close(module(x, torch.sin), x + normed.sin())
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -50,7 +46,8 @@ def test_dropout_falls_on_the_sublayers_output_before_the_sum(norm):
     module, x = random_add_norm(norm)
     module.dropout.p, module.norm = 0.5, nn.Identity()
     added = module(x, torch.ones_like) - x
-    assert_close(added, added.round()) and set(added.round().unique().tolist()) == {0.0, 2.0}
+    assert_close(added, added.round())
+    assert set(added.round().unique().tolist()) == {0.0, 2.0}
     assert 0.2 < (added > 1).double().mean() < 0.8
 
 
@@ -70,11 +67,10 @@ def test_every_stack_ends_in_one_normalisation():
     for x in (memory, decoded):
         assert_close(x.mean(-1), torch.zeros(x.shape[:2]), atol=1e-6, rtol=0)
         assert_close(x.var(-1, unbiased=False), torch.ones(x.shape[:2]), atol=1e-3, rtol=0)
-    assert not any(
-        isinstance(module, nn.LayerNorm) for module in (model.encoder.norm, model.decoder.norm)
-    )
     pre = Transformer(ModelConfig(**SMALL, norm="pre"))
-    assert all(isinstance(module, nn.LayerNorm) for module in (pre.encoder.norm, pre.decoder.norm))
+    for stack in ("encoder", "decoder"):
+        assert not isinstance(getattr(model, stack).norm, nn.LayerNorm)
+        assert isinstance(getattr(pre, stack).norm, nn.LayerNorm)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -99,15 +95,12 @@ def test_dropout_is_where_section_5_4_puts_it_and_nowhere_else(norm, monkeypatch
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
     source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
     model(source, target_in)
-    sums = [
-        model.embedding(tokens) + model.positions(tokens.size(1)) for tokens in (source, target_in)
-    ]
     n_sublayers = 2 * model.config.N + 3 * model.config.N
     assert len(produced) == n_sublayers and len(dropped) == n_sublayers + 2
     embedded = [x for x in dropped if not any(x is y for y in produced)]
     assert len(embedded) == 2
-    for x, y in zip(embedded, sums):
-        assert_close(x, y)
+    for x, tokens in zip(embedded, (source, target_in)):
+        assert_close(x, model.embedding(tokens) + model.positions(tokens.size(1)))
     assert weights_dropped == [0.0] * 3 * model.config.N
 
 
@@ -139,15 +132,11 @@ def test_a_decoder_layer_steps_as_it_goes_forward():
 
     # The positions of the two take turns.
     own = torch.eye(2, dtype=torch.bool)[None, None].repeat(1, 1, 1, T)
-    steps = [
-        layer(
-            x[:, t][None],
-            partial(cache.attend_memory, mask=minus_infinities(mask)),
-            attend_past=partial(
-                cache.attend_past, mask=minus_infinities(own[..., : 2 * (t + 1)]), position=t
-            ),
-        )
-        for t in range(T)
-    ]
+    attend_memory = partial(cache.attend_memory, mask=minus_infinities(mask))
+    steps = []
+    for t in range(T):
+        seen = minus_infinities(own[..., : 2 * (t + 1)])
+        attend_past = partial(cache.attend_past, mask=seen, position=t)
+        steps.append(layer(x[:, t][None], attend_memory, attend_past=attend_past))
     assert_close(torch.stack(steps, dim=2)[0], expected)
     assert cache.keys.shape == (1, 2, 2 * T, 3) and cache.memory_keys.shape == (1, 2, S, 3)

@@ -41,9 +41,8 @@ def hypotheses(state, b, w):
 def test_cached_steps_equal_one_forward(changes):
     model = small_model(**changes)
     source, target_in = inputs()
-    assert_close(
-        step_through(model, model.start(source), target_in[:, None])[:, 0], model(source, target_in)
-    )
+    steps = step_through(model, model.start(source), target_in[:, None])
+    assert_close(steps[:, 0], model(source, target_in))
 
 
 @pytest.mark.slow
@@ -85,10 +84,9 @@ def test_keep_drops_the_other_sentences():
     step_through(model, state, past)
     state.keep(kept)
     logits = model.step(new[kept, :, 0], state)
+    whole = torch.cat([past, new], dim=2)[kept]
     for w in range(2):
-        assert_close(
-            logits[:, w], model(source[kept], torch.cat([past, new], dim=2)[kept, w])[:, -1]
-        )
+        assert_close(logits[:, w], model(source[kept], whole[:, w])[:, -1])
 
 
 @pytest.mark.slow
@@ -182,9 +180,8 @@ def test_every_position_sees_itself_its_past_and_the_whole_source():
     for i in range(T):
         changed = target_in.clone()
         changed[:, i] = 3 + (changed[:, i] - 2) % 8
-        assert (model(source, changed) != before).any(-1).tolist() == [
-            [t >= i for t in range(T)]
-        ] * B
+        seen = (model(source, changed) != before).any(-1)
+        assert seen.tolist() == [[t >= i for t in range(T)]] * B
     for j in range(S):
         changed = source.clone()
         changed[:, j] = 3 + (changed[:, j] - 2) % 8
@@ -210,9 +207,8 @@ def test_padding_added_to_a_batch_changes_no_gradient():
     target_out[0, 4:] = PAD_ID
 
     def gradients(n):
-        loss, _ = label_smoothed_cross_entropy(
-            model(padded(source, n), padded(target_in, n)), padded(target_out, n)
-        )
+        logits = model(padded(source, n), padded(target_in, n))
+        loss, _ = label_smoothed_cross_entropy(logits, padded(target_out, n))
         return torch.autograd.grad(loss, list(model.parameters()))
 
     assert_close(gradients(3), gradients(0))
@@ -274,29 +270,23 @@ def test_one_matrix_serves_three_times_and_gathers_every_gradient():
 
     apart = [gradient(part) for part in ("source", "target", "softmax")]
     assert all(part.abs().max() > 1e-3 for part in apart)
-    (together,) = torch.autograd.grad(
-        model(source, target_in).square().sum(), model.embedding.weight
-    )
+    loss = model(source, target_in).square().sum()
+    (together,) = torch.autograd.grad(loss, model.embedding.weight)
     assert_close(together, sum(apart))
 
 
 def test_attention_has_no_bias_and_the_feed_forward_network_has():
     names = [name for name, _ in Transformer(ModelConfig(**SMALL)).named_parameters()]
-    assert not [name for name in names if "attention" in name and name.endswith("bias")]
-    assert (
-        len([name for name in names if "feed_forward" in name and name.endswith("bias")])
-        == 2 * 2 * 2
-    )
+    biases = [name for name in names if name.endswith("bias")]
+    assert not [name for name in biases if "attention" in name]
+    assert len([name for name in biases if "feed_forward" in name]) == 2 * 2 * 2
 
 
 @pytest.mark.parametrize("initialization", ["scaled", "glorot"])
 def test_initial_values(initialization):
     torch.manual_seed(0)
-    model = Transformer(
-        ModelConfig(
-            vocab_size=300, N=2, d_model=64, d_ff=256, h=4, bias=True, initialization=initialization
-        )
-    )
+    sizes = {"vocab_size": 300, "N": 2, "d_model": 64, "d_ff": 256, "h": 4}
+    model = Transformer(ModelConfig(**sizes, bias=True, initialization=initialization))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             assert not parameter.any(), name
@@ -314,10 +304,8 @@ def test_the_authors_positions_are_an_option():
     torch.manual_seed(0)
     model = Transformer(ModelConfig(**SMALL, positions="concatenated")).eval()
     tokens = torch.tensor([[5, 7, 4]])
-    assert_close(
-        model.embed(tokens) - model.embedding(tokens),
-        concatenated_positional_encoding(3, model.config.d_model)[None],
-    )
+    added = model.embed(tokens) - model.embedding(tokens)
+    assert_close(added, concatenated_positional_encoding(3, model.config.d_model)[None])
 
 
 def test_forward_stores_nothing_and_decoding_state_is_the_callers():
