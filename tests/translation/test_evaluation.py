@@ -12,8 +12,6 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import toys
-from annotated_transformer.checkpoint import directory as checkpoint
-from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line.entry_point import main
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.errors import ConfigError
@@ -179,9 +177,7 @@ def test_pairs_beyond_the_last_position_are_left_out_aloud(caplog):
 def test_evaluate_knows_what_it_can_score_before_it_translates(tmp_path, capsys, monkeypatch):
     """A line beyond the last learned position is cut in translation,
     and left out of the perplexity."""
-    model = toys.small_model(vocab_size=280, dtype=torch.float32, positions="learned", max_len=30)
-    checkpoint.write_directory(tmp_path, model.config, toys.toy_tokenizer())
-    save_weights(tmp_path / "model.safetensors", model)
+    model = toys.small_checkpoint(tmp_path, positions="learned", max_len=30)
     pairs = [*toys.text_pairs(1, 3), ("tea " * 40, "aet")]
     files = [tmp_path / name for name in ("source", "reference")]
     arguments = ["--source", str(files[0]), "--reference", str(files[1])]

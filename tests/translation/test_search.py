@@ -39,9 +39,8 @@ class TableModel:
     """
 
     def __init__(self, seed, vocab_size=V, spread=2.0, forbidden=()):
-        self.config = SimpleNamespace(
-            pad_id=PAD_ID, bos_id=BOS_ID, eos_id=EOS_ID, positions="sinusoidal"
-        )
+        ids = {"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID}
+        self.config = SimpleNamespace(**ids, positions="sinusoidal")
         self.seed = seed
         self.vocab_size = vocab_size
         self.spread = spread
@@ -139,16 +138,23 @@ def plain_beam_search(model, sentence, limit, beam_size, alpha):
         chosen, alive = candidates[: beam_size - len(ended)], []
         for tokens, total in chosen:
             if tokens[-1] == EOS_ID:
-                ended.append((total / penalty(length, alpha), list(tokens[:-1])))
+                ended.append((total / penalty(length, alpha), total, list(tokens[:-1])))
             elif length == limit:
-                ended.append((total / penalty(length, alpha), list(tokens)))
+                ended.append((total / penalty(length, alpha), total, list(tokens)))
             else:
                 alive.append((tokens, total))
     return sorted(ended, key=lambda h: -h[0])
 
 
-def source_of(*lengths):
-    return pad_source([random_tokens(10 + i, n).tolist() for i, n in enumerate(lengths)])
+def assert_found(hypotheses, expected):
+    scores, log_ps, tokens = zip(*expected, strict=True)
+    assert tuple(h.tokens for h in hypotheses) == tokens
+    assert [h.score for h in hypotheses] == pytest.approx(scores, rel=1e-9)
+    assert [h.log_p for h in hypotheses] == pytest.approx(log_ps, rel=1e-9)
+
+
+def source_of(*lengths, seed=10):
+    return pad_source([random_tokens(seed + i, n).tolist() for i, n in enumerate(lengths)])
 
 
 def sentence_of(source, row):
@@ -176,10 +182,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
         found = beam_search(model, pad_source(sentences), 400, alpha, 5, LIMIT - 1, early_stopping)
         for sentence, hypotheses in zip(sentences, found, strict=True):
             log_p = functools.cache(functools.partial(model.log_p, tuple(sentence)))
-            scores, log_ps, tokens = zip(*every_hypothesis(log_p, alpha)[:5], strict=True)
-            assert tuple(h.tokens for h in hypotheses) == tokens
-            assert [h.score for h in hypotheses] == pytest.approx(scores, rel=1e-9)
-            assert [h.log_p for h in hypotheses] == pytest.approx(log_ps, rel=1e-9)
+            assert_found(hypotheses, every_hypothesis(log_p, alpha)[:5])
 
 
 @pytest.mark.slow
@@ -187,10 +190,9 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, early_stopping):
 def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alpha):
     model = small_model(seed=3, vocab_size=V, N=1)
     source = pad_source([[3], [], [1, 3, 3]])
-    outputs = torch.tensor(
-        [[BOS_ID, *tokens] for tokens in itertools.product(range(V), repeat=LIMIT - 1)]
-    )
-    rows = {tuple(tokens[1:]): i for i, tokens in enumerate(outputs.tolist())}
+    every = list(itertools.product(range(V), repeat=LIMIT - 1))
+    rows = {tokens: i for i, tokens in enumerate(every)}
+    outputs = torch.tensor([[BOS_ID, *tokens] for tokens in every])
     found = beam_search(model, source, 400, alpha, 3, LIMIT - 1)
     with torch.no_grad():
         log_p_BTV = model(source[:1].expand(len(outputs), -1), outputs).log_softmax(-1)
@@ -199,9 +201,7 @@ def test_a_wide_beam_over_the_transformer_finds_what_exhaustive_search_finds(alp
     def log_p(prefix):
         return table[rows[(*prefix, *[0] * (LIMIT - 1 - len(prefix)))]][len(prefix)]
 
-    scores, _, tokens = zip(*every_hypothesis(log_p, alpha)[:3], strict=True)
-    assert tuple(h.tokens for h in found[0]) == tokens
-    assert [h.score for h in found[0]] == pytest.approx(scores, rel=1e-9)
+    assert_found(found[0], every_hypothesis(log_p, alpha)[:3])
 
 
 @pytest.mark.slow
@@ -215,9 +215,7 @@ def test_narrow_beams_equal_the_plain_algorithm(alpha, beam_size):
         for row, hypotheses in enumerate(found):
             sentence = sentence_of(source, row)
             expected = plain_beam_search(model, sentence, len(sentence) + 4, beam_size, alpha)
-            scores, tokens = zip(*expected, strict=True)
-            assert tuple(h.tokens for h in hypotheses) == tokens
-            assert [h.score for h in hypotheses] == pytest.approx(scores, rel=1e-9)
+            assert_found(hypotheses, expected)
 
 
 @pytest.mark.slow
@@ -262,8 +260,7 @@ def test_beam_1_is_greedy_search_where_logits_are_equal(vocab_size):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_beam_1_is_greedy_search_over_the_transformer(dtype):
-    source = pad_source([random_tokens(i, n).tolist() for i, n in enumerate([5, 1, 8, 0])])
-    lengths = set()
+    source, lengths = source_of(5, 1, 8, 0, seed=0), set()
     for seed in range(4):
         model = small_model(seed, dtype, N=1)
         greedy = greedy_search(model, source, 10)
@@ -288,7 +285,7 @@ def test_greedy_search_takes_the_most_probable_token():
 
 def test_scores_are_what_the_model_gives_the_whole_sentence():
     model = small_model(seed=2, norm="pre")
-    source = pad_source([random_tokens(i, n).tolist() for i, n in enumerate([5, 2, 8])])
+    source = source_of(5, 2, 8, seed=0)
     for row, hypotheses in enumerate(beam_search(model, source, 4, 0.6, 4, 3)):
         limit = int((source[row] > EOS_ID).sum()) + 3
         assert len(hypotheses) == 4
@@ -346,9 +343,8 @@ def test_jupyter_shows_an_n_best_list_as_a_tree():
 
 def test_the_best_of_n_is_the_best_of_one():
     for seed in range(10):
-        one, four = (
-            beam_search(TableModel(seed, 8), source_of(3, 5), 4, 0.6, n, 5) for n in (1, 4)
-        )
+        model, source = TableModel(seed, 8), source_of(3, 5)
+        one, four = (beam_search(model, source, 4, 0.6, n, 5) for n in (1, 4))
         assert one == [row[:1] for row in four]
 
 
@@ -360,15 +356,14 @@ def test_fewer_come_back_when_there_are_no_more():
     assert all(math.isfinite(h.score) for h in found)
 
 
-@pytest.mark.parametrize(
-    "search", [greedy_search, lambda *args, **kw: beam_search(*args, beam_size=2, **kw)]
-)
-def test_a_finished_sentence_leaves_the_batch(search):
-    model = CountingModel()
-    source = pad_source([[4], [7], [3]])
-    outputs = search(model, source, max_extra=20)
-    lengths = [len(row if isinstance(row[0], int) else row[0].tokens) for row in outputs]
-    assert lengths == [4, 7, 3]
+@pytest.mark.parametrize("is_greedy", [True, False])
+def test_a_finished_sentence_leaves_the_batch(is_greedy):
+    model, source = CountingModel(), pad_source([[4], [7], [3]])
+    if is_greedy:
+        outputs = greedy_search(model, source, max_extra=20)
+    else:
+        outputs = best_tokens(beam_search(model, source, beam_size=2, max_extra=20))
+    assert list(map(len, outputs)) == [4, 7, 3]
     assert [b for b, _ in model.sizes] == [3] * 4 + [2] + [1] * 3
 
 
@@ -444,10 +439,8 @@ def test_logits_in_bfloat16_are_scored_in_float32():
     for row, found in enumerate(beam_search(model, source, 3, n_best=3, max_extra=3)):
         sentence = sentence_of(source, row)
         for tokens, _, log_p in found:
-            path = [*tokens, EOS_ID][: len(sentence) + 3]
-            exact = sum(
-                model.log_p(sentence, tuple(path[:i]))[token] for i, token in enumerate(path)
-            )
+            path = (*tokens, EOS_ID)[: len(sentence) + 3]
+            exact = sum(model.log_p(sentence, path[:i])[token] for i, token in enumerate(path))
             assert abs(log_p - exact) < 1e-5
 
 

@@ -8,8 +8,6 @@ from html import escape
 
 import pytest
 
-from annotated_transformer.checkpoint import directory as checkpoint
-from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import DecodeConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import Tokenizer
@@ -17,7 +15,7 @@ from annotated_transformer.translation import translator as translation
 from annotated_transformer.translation.search import Hypothesis
 from annotated_transformer.translation.translator import Translation, Translator
 from annotated_transformer.views import ListAsTree
-from toys import small_model, text_pairs, toy_tokenizer
+from toys import small_checkpoint, small_model, text_pairs, toy_tokenizer
 
 HOSTILE = [
     "", "   ", "tea", "\t\u3000", "a\x00b", "\r", "bad\u2028cab", "😀👩‍👩‍👧", "\ufeff",
@@ -32,13 +30,13 @@ def translator(max_source=40, **changes):
     return Translator(model, tokenizer, max_source=max_source)
 
 
-def answer_with(monkeypatch, text):
-    """Let every search find `text`; the number of searched sentences is collected
+def answer_with(monkeypatch, text, tokenizer=None):
+    """Let every search find `text`; the searched batches and their beam widths are collected
     in the returned list."""
-    ids, searched = toy_tokenizer().encode(text), []
+    ids, searched = (tokenizer or toy_tokenizer()).encode(text), []
 
     def search(model, source, config):
-        searched.append(len(source))
+        searched.append((source, config.beam_size))
         return [[Hypothesis(ids, -1.0, -2.0)] for _ in source]
 
     monkeypatch.setattr(translation, "search_beams", search)
@@ -75,24 +73,17 @@ def test_a_line_without_a_letter_comes_back(monkeypatch):
     searched = answer_with(monkeypatch, "tea")
     lines = ["2 + 2 = 4", " \u200b ", "?!", "😀", "12", "a1"]
     assert translator().translate(lines) == ["2 + 2 = 4", "\u200b", "?!", "😀", "12", "tea"]
-    assert searched == [1]
+    assert [len(source) for source, _ in searched] == [1]
 
 
 def test_a_model_that_learned_both_ways_is_turned_round_by_a_token(monkeypatch):
-    read = []
-
-    def search(model, source, config):
-        read.extend(source.tolist())
-        return [[Hypothesis([tokenizer.encode("tea")[0]], -1.0, -2.0)] for _ in source]
-
-    monkeypatch.setattr(translation, "search_beams", search)
-    tokenizer = Tokenizer.train(
-        [side for pair in text_pairs(1, 60) for side in pair], 400, as_typed=True
-    )
+    sentences = [side for pair in text_pairs(1, 60) for side in pair]
+    tokenizer = Tokenizer.train(sentences, 400, as_typed=True)
+    searched = answer_with(monkeypatch, "tea", tokenizer)
     both_ways = Translator(small_model(vocab_size=tokenizer.vocab_size), tokenizer)
     both_ways.translate(["bad"])
     both_ways.translate(["bad", "", "12"], back=True)
-    there, back = read
+    there, back = (row for source, _ in searched for row in source.tolist())
     assert back == [tokenizer.back_id, *there]
     with pytest.raises(ConfigError, match="learned for one direction"):
         translator().translate(["bad"], back=True)
@@ -184,17 +175,12 @@ def test_batches_hold_every_sentence_once_within_the_limit():
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_max_tokens_bounds_a_batch_with_all_its_hypotheses(monkeypatch, beam_size):
-    shapes = []
-
-    def search(model, source, config):
-        shapes.append((*source.shape, config.beam_size))
-        return [[Hypothesis([5], -1.0, -2.0)] for _ in source]
-
-    monkeypatch.setattr(translation, "search_beams", search)
+    searched = answer_with(monkeypatch, "tea")
     sources = [source for source, _ in text_pairs(7, 60)]
     translator(max_source=1024).translate(sources, beam_size=beam_size, max_batch_tokens=300)
-    sizes = [b * length * width for b, length, width in shapes]
-    assert sum(b for b, _, _ in shapes) == 60 and {width for _, _, width in shapes} == {beam_size}
+    sizes = [source.numel() * width for source, width in searched]
+    assert sum(len(source) for source, _ in searched) == 60
+    assert {width for _, width in searched} == {beam_size}
     assert max(sizes) <= 300 and min(sizes[:-1]) > 150  # each as full as it can be, or nearly
 
 
@@ -224,12 +210,9 @@ def test_a_model_of_nan_answers_with_empty_lines():
 
 @pytest.mark.slow
 def test_a_checkpoint_directory_is_all_it_takes(tmp_path):
-    t = translator()
-    t.model.float()
-    checkpoint.write_directory(tmp_path / "run", t.model.config, t.tokenizer)
-    save_weights(tmp_path / "run" / "model.safetensors", t.model)
+    t = Translator(small_checkpoint(tmp_path), toy_tokenizer())
     sources = [source for source, _ in text_pairs(6, 4)]
-    found = Translator.from_checkpoint(tmp_path / "run").translate(sources, **FAST)
+    found = Translator.from_checkpoint(tmp_path).translate(sources, **FAST)
     assert found == t.translate(sources, **FAST)
 
 
@@ -252,10 +235,9 @@ def test_what_is_no_list_of_strings_is_refused(given):
     """A string is a sequence of strings too: of its letters."""
     t = translator()
     wrong = re.escape(repr(given if isinstance(given, str) else given[-1]))
+    line = f"^sentences must be a list of strings, got {wrong}$"
     for ask in (t.translate, t.n_best, lambda lines: list(t.translate_stream(lines))):
-        with pytest.raises(
-            ConfigError, match=f"^sentences must be a list of strings, got {wrong}$"
-        ):
+        with pytest.raises(ConfigError, match=line):
             ask(given)
 
 
@@ -284,8 +266,6 @@ def echo(sources, search):
 
 @pytest.mark.parametrize(("alpha", "best"), [(0.0, "tea bad"), (2.0, "tea bad tea bad")])
 def test_an_engine_searches_and_the_length_penalty_ranks_what_it_finds(alpha, best):
-    tokenizer = toy_tokenizer()
-    model = small_model(vocab_size=tokenizer.vocab_size)
-    t = Translator(model, tokenizer, engine=echo)
+    t = Translator(small_model(vocab_size=280), toy_tokenizer(), engine=echo)
     assert t.translate(["tea bad", ""], alpha=alpha) == [best, ""]
     assert len(t.n_best(["tea"], n_best=2)[0]) == 2
