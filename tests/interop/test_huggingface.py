@@ -11,15 +11,16 @@ from torch.testing import assert_close
 
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.directory import load_model
-from annotated_transformer.checkpoint.weights import load_tensors, save_tensors, save_weights
+from annotated_transformer.checkpoint.weights import load_tensors, save_tensors
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.config import PAD_ID
 from annotated_transformer.errors import ConfigError
+from annotated_transformer.interop import our_own
 from annotated_transformer.interop.huggingface import FILES, export_checkpoint
 from annotated_transformer.interop.importing import import_checkpoint
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.translator import Translator
-from toys import random_tokens, small_model, text_pairs, toy_tokenizer
+from toys import random_tokens, small_checkpoint, text_pairs, toy_tokenizer
 
 SOURCE, TARGET = random_tokens(1, 2, 7, high=280), random_tokens(2, 2, 6, high=280)
 SOURCE[1, 4:] = PAD_ID
@@ -27,10 +28,8 @@ SOURCE[1, 4:] = PAD_ID
 
 def ours(folder, tokenizer=None, **changes):
     tokenizer = tokenizer or toy_tokenizer()
-    settings = {"vocab_size": tokenizer.vocab_size, **changes}
-    model = small_model(dtype=torch.float32, **settings)
+    model = small_checkpoint(folder, tokenizer, **changes)
     checkpoint.write_directory(folder, model.config, tokenizer, {"corpus": "reverse"})
-    save_weights(folder / "model.safetensors", model)
     return model
 
 
@@ -85,10 +84,7 @@ def test_a_card_says_what_the_checkpoint_knows(tmp_path):
     (tmp_path / "ours" / "scores.json").write_text(json.dumps({"BLEU": score, "int8": False}))
     train = {"train": {"max_length": 77}, "corpus": "tatoeba-en-de"}
     changed(tmp_path / "ours" / "config.json", **train)
-    for form in (
-        export_checkpoint,
-        __import__("annotated_transformer.interop.our_own").interop.our_own.export_checkpoint,
-    ):
+    for form in (export_checkpoint, our_own.export_checkpoint):
         out = form(tmp_path / "ours", tmp_path / form.__module__, notes="A note.")
         card = (out / "README.md").read_text()
         assert "A note." in card and "CC BY 2.0 FR" in card and "at most 77 tokens" in card
@@ -188,14 +184,6 @@ def test_a_marian_model_becomes_ours_with_a_row_more(tmp_path):
     assert Translator.from_checkpoint(tmp_path / "back").translate([text], max_extra=2)
 
 
-def hide(tensors):
-    tensors["model.shared.weight"][5, 3] = torch.nan
-
-
-def of_one_side(tensors):
-    tensors["lm_head.weight"] = tensors["model.shared.weight"] + 1
-
-
 def with_two_vocabularies(folder):
     changed(folder / "config.json", model_type="fsmt")
     shutil.copy(folder / "vocab.json", folder / "vocab-src.json")
@@ -204,107 +192,91 @@ def with_two_vocabularies(folder):
     (folder / "vocab-tgt.json").write_text(json.dumps(backwards))
 
 
+def config(**changes):
+    return lambda folder: changed(folder / "config.json", **changes)
+
+
+def vocabulary(**changes):
+    return lambda folder: changed(folder / "vocab.json", **changes)
+
+
+def tensors(change):
+    return lambda folder: with_tensors(folder, change)
+
+
+def content(name, text):
+    return lambda folder: (folder / name).write_bytes(text)
+
+
+def without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def as_pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+TABLE = "model.shared.weight"
+FEW = b'{"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}'
+NOT_OURS = "of models that were not exported here only marian and"
+GIANTS = {"d_model": 2**26, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
 HOSTILE = {
-    "no folder": (lambda f: shutil.rmtree(f), "config.json: No such file or directory"),
-    "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
-    "another model": (
-        lambda f: changed(f / "config.json", model_type="t5"),
-        "has a model of type 't5': of models that were not exported here only marian and fsmt can",
-    ),
-    "a Pegasus of another": (
-        lambda f: changed(f / "config.json", model_type="pegasus"),
-        "has a model of type 'pegasus': of models that were not exported here only marian and",
-    ),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "no such file"),
+    "no folder": (shutil.rmtree, "config.json: No such file or directory"),
+    "no JSON": (content("config.json", b"{"), "config.json is not JSON"),
+    "another model": (config(model_type="t5"), f"has a model of type 't5': {NOT_OURS} fsmt can"),
+    "a Pegasus of another": (config(model_type="pegasus"), f"type 'pegasus': {NOT_OURS}"),
+    "no weights": (without("model.safetensors"), "no such file"),
     "a pickle": (
-        lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"),
+        as_pickle,
         "pytorch_model.bin can run code when it is read, so it is not opened: to make",
     ),
-    "cut weights": (
-        lambda f: (f / "model.safetensors").write_bytes(
-            (f / "model.safetensors").read_bytes()[:-9]
-        ),
-        "is not a safetensors file or is damaged",
-    ),
+    "cut weights": (cut, "is not a safetensors file or is damaged"),
     "no numbers": (
-        lambda f: with_tensors(f, hide),
+        tensors(lambda t: t[TABLE][5, 3].fill_(torch.nan)),
         "that are not finite, in model.shared",
     ),
     "two tables": (
-        lambda f: with_tensors(f, of_one_side),
+        tensors(lambda t: t.update({"lm_head.weight": t[TABLE] + 1})),
         "has another lm_head.weight than model.shared.weight: ours is one for all",
     ),
     "a tensor too few": (
-        lambda f: with_tensors(f, lambda t: t.pop("model.encoder.layers.1.fc1.bias")),
+        tensors(lambda t: t.pop("model.encoder.layers.1.fc1.bias")),
         "does not fit its config.json: model.encoder.layers.1.fc1.bias differ",
     ),
-    "a tensor too many": (
-        lambda f: with_tensors(f, lambda t: t.update(more=torch.zeros(1))),
-        "more differ",
-    ),
-    "giants": (
-        lambda f: changed(
-            f / "config.json", d_model=2**26, encoder_attention_heads=1, decoder_attention_heads=1
-        ),
-        "model.decoder.layers.0.",
-    ),
+    "a tensor too many": (tensors(lambda t: t.update(more=torch.zeros(1))), "more differ"),
+    "giants": (config(**GIANTS), "model.decoder.layers.0."),
     "a billion layers": (
-        lambda f: changed(f / "config.json", encoder_layers=10**8, decoder_layers=10**8),
+        config(encoder_layers=10**8, decoder_layers=10**8),
         "has 2 layers in the encoder, N is 100000000",
     ),
-    "unlike stacks": (
-        lambda f: changed(f / "config.json", decoder_layers=1),
-        "alike, got layers 2 and 1",
-    ),
-    "sizes in words": (
-        lambda f: changed(f / "config.json", d_model="eight"),
-        "d_model must be int, got 'eight'",
-    ),
-    "unscaled": (
-        lambda f: changed(f / "config.json", scale_embedding=...),
-        "scale_embedding must be True",
-    ),
-    "another activation": (
-        lambda f: changed(f / "config.json", activation_function="tanh"),
-        "must be one of swish",
-    ),
-    "no piece is unknown": (
-        lambda f: changed(f / "vocab.json", **{"<unk>": ..., "<nnk>": 3}),
-        "no piece <unk>",
-    ),
-    "holes in the numbers": (
-        lambda f: changed(f / "vocab.json", **{"<unk>": 300}),
-        "must number its 280 pieces from 0",
-    ),
-    "a shorter vocabulary": (
-        lambda f: (f / "vocab.json").write_text('{"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}'),
-        "has 4 pieces, the weights 280 rows",
-    ),
-    "one end for two": (
-        lambda f: changed(f / "config.json", eos_token_id=0),
-        "are 0, 0 and 3: they do not fit",
-    ),
+    "unlike stacks": (config(decoder_layers=1), "alike, got layers 2 and 1"),
+    "sizes in words": (config(d_model="eight"), "d_model must be int, got 'eight'"),
+    "unscaled": (config(scale_embedding=...), "scale_embedding must be True"),
+    "another activation": (config(activation_function="tanh"), "must be one of swish"),
+    "no piece is unknown": (vocabulary(**{"<unk>": ..., "<nnk>": 3}), "no piece <unk>"),
+    "holes in the numbers": (vocabulary(**{"<unk>": 300}), "must number its 280 pieces from 0"),
+    "a shorter vocabulary": (content("vocab.json", FEW), "has 4 pieces, the weights 280 rows"),
+    "one end for two": (config(eos_token_id=0), "are 0, 0 and 3: they do not fit"),
     "a start in words": (
-        lambda f: changed(f / "config.json", decoder_start_token_id="two"),
+        config(decoder_start_token_id="two"),
         "decoder_start_token_id must be a whole number, got 'two'",
     ),
     "a vocabulary for each side": (
         with_two_vocabularies,
         "has a vocabulary for each side, and ours is one for both",
     ),
-    "a start beyond": (
-        lambda f: changed(f / "config.json", decoder_start_token_id=280),
-        "they do not fit",
-    ),
-    "no SentencePiece": (
-        lambda f: (f / "source.spm").write_bytes(b"\x0a\xff"),
-        "is not a SentencePiece model",
-    ),
+    "a start beyond": (config(decoder_start_token_id=280), "they do not fit"),
+    "no SentencePiece": (content("source.spm", b"\x0a\xff"), "is not a SentencePiece model"),
     "half a character": (
-        lambda f: changed(f / "vocab.json", **{"<s>": ..., "\ud800": 1}),
+        vocabulary(**{"<s>": ..., "\ud800": 1}),
         "this is no pair of vocabularies: UnicodeEncodeError",
     ),
-    "no target": (lambda f: (f / "target.spm").unlink(), "target.spm: No such file or directory"),
+    "no target": (without("target.spm"), "target.spm: No such file or directory"),
 }
 
 
@@ -319,17 +291,16 @@ def test_a_damaged_folder_is_refused_in_a_line_and_nothing_written(tmp_path, nam
     assert not (tmp_path / "back").exists()
 
 
-OWN = {
-    "no object": ({"annotated_transformer": 3}, "annotated_transformer must be an object"),
-    "no model": ({"annotated_transformer": {}}, "settings of ModelConfig must be a dictionary"),
-    "another class": ({"model_type": "pegasus"}, "norm=post is no pegasus"),
-}
-
-
-@pytest.mark.parametrize("name", OWN)
-def test_our_own_entry_may_be_a_strangers_too(tmp_path, name):
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"annotated_transformer": 3}, "annotated_transformer must be an object"),
+        ({"annotated_transformer": {}}, "settings of ModelConfig must be a dictionary"),
+        ({"model_type": "pegasus"}, "norm=post is no pegasus"),
+    ],
+)
+def test_our_own_entry_may_be_a_strangers_too(tmp_path, changes, words):
     theirs = exported(tmp_path)
-    changes, words = OWN[name]
     changed(theirs / "config.json", **changes)
     with pytest.raises(ConfigError, match=words):
         import_checkpoint(theirs, tmp_path / "back")
@@ -346,9 +317,8 @@ def test_what_is_ours_needs_its_embedding_and_its_vocabulary(tmp_path):
     (theirs / "tokenizer.model").unlink()
     with pytest.raises(ConfigError, match="cannot read the tokenizer"):
         import_checkpoint(theirs, tmp_path / "back")
-    Tokenizer.train(
-        [text for pair in text_pairs(5, 90) for text in pair], 270, theirs / "tokenizer.model"
-    )
+    sentences = [text for pair in text_pairs(5, 90) for text in pair]
+    Tokenizer.train(sentences, 270, theirs / "tokenizer.model")
     with pytest.raises(ConfigError, match="the tokenizer has 270 tokens"):
         import_checkpoint(theirs, tmp_path / "back")
 

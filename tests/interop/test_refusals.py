@@ -6,27 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from annotated_transformer.checkpoint.directory import write_directory
-from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.command_line import entry_point as cli
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.interop import argos, ctranslate2, onnx
-from toys import small_model, toy_tokenizer
+from toys import small_checkpoint
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
-
-
-def checkpoint(path, **changes):
-    model = small_model(vocab_size=toy_tokenizer().vocab_size, **changes)
-    write_directory(path, model.config, toy_tokenizer())
-    save_weights(path / "model.safetensors", model.float())
-    return path
 
 
 @pytest.mark.parametrize("name", ["ctranslate2", "onnx"])
 def test_without_the_package_a_line_names_it(tmp_path, monkeypatch, capsys, name):
     monkeypatch.setitem(sys.modules, name, None)
-    directory = checkpoint(tmp_path / "ours")
+    directory = tmp_path / "ours"
+    small_checkpoint(directory)
     commands = [["export", str(directory), "--to", name, "--out", str(tmp_path / "out")]]
     if name == "ctranslate2":
         commands.append(["translate", str(directory), "--engine", name])
@@ -48,9 +40,9 @@ def test_without_the_package_a_line_names_it(tmp_path, monkeypatch, capsys, name
 )
 def test_what_onnx_has_no_place_for_is_refused(tmp_path, monkeypatch, capsys, changes, more, words):
     monkeypatch.setitem(sys.modules, "onnx", SimpleNamespace())
-    directory = checkpoint(tmp_path / "ours", **changes)
-    out = str(tmp_path / "out")
-    assert cli.main(["export", str(directory), "--to", "onnx", "--out", out, *more]) == 2
+    small_checkpoint(tmp_path / "ours", **changes)
+    export = ["export", str(tmp_path / "ours"), "--to", "onnx", "--out", str(tmp_path / "out")]
+    assert cli.main([*export, *more]) == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists()
