@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import random
+import subprocess
+import sys
+import tarfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +22,7 @@ from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import save_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.text.batching import Batch
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.search import StepModel
@@ -169,3 +174,26 @@ def run(
     tokenizer = tokenizer or toy_tokenizer()
     pairs = text_pairs(1, 60) if pairs is None else pairs
     return train(model_config, train_config, tokenizer, pairs, list(valid), out, **how)
+
+
+def printed_by(program: str, *arguments: str, **environment: str) -> str:
+    """What a Python program prints in a process of its own, in the repository's root: all of it,
+    also what goes to standard error."""
+    return subprocess.check_output(
+        [sys.executable, "-c", program, *arguments], stderr=subprocess.STDOUT, text=True,
+        cwd=Path(__file__).parents[1], env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def tar_of(path: Path, contents: dict[str, bytes]) -> None:
+    """Write a .tar.gz of these files."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def as_lists(batches: Iterable[Batch]) -> list[list[list[list[int]]]]:
+    """Source, target in and target out of each batch."""
+    return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
 
 import pytest
 
-from annotated_transformer.text.augmentation import (
-    CHANCES,
-    DIGITS,
-    WORD,
-    Augmentation,
-    names_in,
-    number_words,
-    same_numbers,
-    word_pairs,
-)
+from annotated_transformer.text import augmentation
+from annotated_transformer.text.augmentation import CHANCES, DIGITS, WORD, Augmentation
+from toys import printed_by
 
 NOUNS = [("dog", "Hund"), ("book", "Buch"), ("house", "Haus"), ("garden", "Garten")]
 PAIRS = [
@@ -38,13 +29,13 @@ def only(*rules: str, **chances: float) -> Augmentation:
 
 
 def test_names_are_what_both_sides_share_and_never_write_small():
-    assert names_in(PAIRS) == {"Tom": 16, "Kowalski": 20}
+    assert augmentation.names_in(PAIRS) == {"Tom": 16, "Kowalski": 20}
 
 
 def test_words_are_learned_from_the_pairs():
-    words = word_pairs(PAIRS)
+    words = augmentation.word_pairs(PAIRS)
     assert {*NOUNS, ("two", "zwei"), ("six", "sechs")} <= {*words}
-    assert number_words(PAIRS, words) == {"two": "zwei", "six": "sechs"}
+    assert augmentation.number_words(PAIRS, words) == {"two": "zwei", "six": "sechs"}
 
 
 @pytest.mark.parametrize("rule", ["numbers", "names", "number_for_words", "marks", "joined"])
@@ -60,9 +51,9 @@ def test_what_is_to_be_copied_is_the_same_on_both_sides(rule):
 
 
 def test_a_new_number_is_nearly_always_another():
-    before = [pair for pair in PAIRS if same_numbers(pair)]
+    before = [pair for pair in PAIRS if augmentation.same_numbers(pair)]
     changed = only("numbers").epoch("1")
-    numbers = {DIGITS.findall(x)[0] for x, y in changed if same_numbers((x, y))}
+    numbers = {DIGITS.findall(x)[0] for x, y in changed if augmentation.same_numbers((x, y))}
     assert len(numbers) > len({DIGITS.findall(x)[0] for x, _ in before})
     rules = only("numbers")
     rules.epoch("1")
@@ -83,15 +74,14 @@ def test_what_is_copied_is_of_many_kinds():
 def test_noise_changes_the_source_alone(rule):
     found = only(rule).epoch("1")
     assert [y for _, y in found] == [y for _, y in PAIRS]
-    changed = [(x, old) for (x, _), (old, _) in zip(found, PAIRS, strict=True) if x != old]
+    sources = [(x, old) for (x, _), (old, _) in zip(found, PAIRS, strict=True)]
+    changed = [(x, old) for x, old in sources if x != old]
     assert len(changed) > len(PAIRS) // 3
     if rule in ("capitals", "small_letters"):
         assert all(x.casefold() == old.casefold() for x, old in changed)
     if rule == "slips":
         assert ("Dont go.", "Geh nicht.") in [p for s in "123456" for p in only(rule).epoch(s)]
-        assert all(
-            "Tom" in x for (x, _), (old, _) in zip(found, PAIRS, strict=True) if "Tom" in old
-        )
+        assert all("Tom" in x for x, old in sources if "Tom" in old)
 
 
 def test_numbers_of_few_digits_and_round_ones_are_frequent():
@@ -108,7 +98,7 @@ def test_numbers_of_few_digits_and_round_ones_are_frequent():
 
 def test_words_and_numbers_are_added():
     added = only(words=0.5, number_copies=2.0).epoch("1")[len(PAIRS) :]
-    assert sum(map(same_numbers, added[:32])) == 32
+    assert sum(map(augmentation.same_numbers, added[:32])) == 32
     assert len(added) == 32 + round(0.5 * len(PAIRS))
     assert all(len(WORD.findall(x)) == 1 for x, _ in added[32:])
 
@@ -116,20 +106,15 @@ def test_words_and_numbers_are_added():
 def test_a_seed_gives_the_same_pairs_in_another_process():
     rules = Augmentation(PAIRS)
     assert rules.epoch("7") == rules.epoch("7") != rules.epoch("8")
-    program = (
-        "from text.test_augmentation import PAIRS, Augmentation as A; print(A(PAIRS).epoch('7'))"
-    )
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, 'tests'); {program}"]
+    program = """import sys; sys.path.insert(0, 'tests')
+from text.test_augmentation import PAIRS, Augmentation
+print(Augmentation(PAIRS).epoch('7'))"""
     for hashing in ("1", "2"):
-        environment = {"PYTHONHASHSEED": hashing, "PYTHONPATH": ":".join(sys.path)}
-        printed = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert printed.stdout == f"{rules.epoch('7')}\n", printed.stderr
+        assert printed_by(program, PYTHONHASHSEED=hashing) == f"{rules.epoch('7')}\n"
 
 
 def test_every_rule_is_a_method_and_without_rules_nothing_changes():
-    assert all(
-        hasattr(Augmentation, name) for name in CHANCES if name not in ("words", "number_copies")
-    )
+    assert all(hasattr(Augmentation, name) for name in CHANCES.keys() - {"words", "number_copies"})
     assert Augmentation(PAIRS, {}).epoch("1") == PAIRS
 
 

@@ -6,21 +6,11 @@ import torch
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, SpecialIds
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import (
-    Batch,
-    encode_pairs,
-    make_batch,
-    pad,
-    pad_source,
-)
-from toys import random_pairs, text_pairs, toy_tokenizer
+from annotated_transformer.text.batching import Batch, encode_pairs, make_batch, pad, pad_source
+from toys import as_lists, random_pairs, text_pairs, toy_tokenizer
 
 PAIRS = random_pairs(0, 300)
 TEXTS = text_pairs(1, 60)
-
-
-def as_lists(batches):
-    return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
 
 
 def test_outputs_are_shifted_right_by_one():
@@ -42,20 +32,16 @@ def test_jupyter_shows_the_shapes_of_a_batch():
 def test_special_ids_are_the_models():
     batch = make_batch([([5], []), ([5, 6], [7])], SpecialIds(9, 10, 11))
     assert batch.source.tolist() == [[5, 11, 9], [5, 6, 11]]
-    assert (batch.target_in.tolist(), batch.target_out.tolist()) == (
-        [[10, 9], [10, 7]],
-        [[11, 9], [7, 11]],
-    )
+    assert batch.target_in.tolist() == [[10, 9], [10, 7]]
+    assert batch.target_out.tolist() == [[11, 9], [7, 11]]
 
 
 @pytest.mark.parametrize(
     "kind", [list, tuple, lambda ids: array("i", ids), lambda ids: array("q", ids)]
 )
 def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
-    assert pad([kind([5, 6]), kind([7])], 9, before=[1], after=[2, 3]).tolist() == [
-        [1, 5, 6, 2, 3],
-        [1, 7, 2, 3, 9],
-    ]
+    filled = pad([kind([5, 6]), kind([7])], 9, before=[1], after=[2, 3])
+    assert filled.tolist() == [[1, 5, 6, 2, 3], [1, 7, 2, 3, 9]]
     assert pad([kind([5]), []]).tolist() == [[5], [PAD_ID]]
     assert pad([[], []]).shape == (2, 0)
     assert pad([kind([5])]).dtype == torch.int64
@@ -64,13 +50,8 @@ def test_rows_of_any_kind_are_filled_up_on_the_right(kind):
 def test_pairs_that_cannot_be_trained_on_are_left_out():
     tokenizer = toy_tokenizer()
     n = len(tokenizer.encode("tea bad cab"))
-    pairs = [
-        ("tea bad cab", "tea"),
-        ("", "tea"),
-        ("tea", ""),
-        ("tea", "tea bad cab"),
-        ("tea", "bad"),
-    ]
+    long = "tea bad cab"
+    pairs = [(long, "tea"), ("", "tea"), ("tea", ""), ("tea", long), ("tea", "bad")]
     ids = [(array("i", tokenizer.encode(x)), array("i", tokenizer.encode(y))) for x, y in pairs]
     assert encode_pairs(tokenizer, pairs, n + 1) == [ids[0], ids[3], ids[4]]  # eos makes n + 1
     assert encode_pairs(tokenizer, pairs, n) == [ids[4]]
@@ -98,9 +79,6 @@ def test_a_batch_of_nothing_is_refused(make):
 def test_moving_a_batch_moves_its_tensors():
     batch = make_batch(PAIRS[:3])
     moved = batch.to("cpu")
-    assert (
-        isinstance(moved, Batch)
-        and as_lists([moved]) == as_lists([batch])
-        and moved.n_tokens == batch.n_tokens
-    )
+    assert isinstance(moved, Batch) and as_lists([moved]) == as_lists([batch])
+    assert moved.n_tokens == batch.n_tokens
     assert batch.to("meta").source.device.type == "meta"

