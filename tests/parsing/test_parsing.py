@@ -9,19 +9,8 @@ import pytest
 
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.parsing.linearization import delinearize, is_well_formed, linearize
-from annotated_transformer.parsing.scoring import (
-    bracket_counts,
-    bracket_f1,
-    brackets,
-    f1_of_counts,
-)
-from annotated_transformer.parsing.trees import (
-    Tree,
-    read_tree,
-    read_trees,
-    tree_words,
-    write_tree,
-)
+from annotated_transformer.parsing.scoring import bracket_counts, bracket_f1, brackets, f1_of_counts
+from annotated_transformer.parsing.trees import Tree, read_tree, read_trees, tree_words, write_tree
 from lab.toy_grammar import sample_trees
 
 DOG = "(S (NP (DT the) (NN dog)) (VP (VBD saw) (NP (NNP Ann))) (. .))"
@@ -73,10 +62,9 @@ def test_reading_undoes_writing():
 
 
 def test_white_space_is_free_and_a_nameless_bracket_is_top():
-    assert read_tree("( (S\n   (NP (NNP  Ann) )\t(VP (VBD ran))))") == Tree(
-        "TOP",
-        (Tree("S", (Tree("NP", (Tree("NNP", ("Ann",)),)), Tree("VP", (Tree("VBD", ("ran",)),)))),),
-    )
+    ann, ran = Tree("NP", (Tree("NNP", ("Ann",)),)), Tree("VP", (Tree("VBD", ("ran",)),))
+    read = read_tree("( (S\n   (NP (NNP  Ann) )\t(VP (VBD ran))))")
+    assert read == Tree("TOP", (Tree("S", (ann, ran)),))
     assert read_trees(" \n") == []
 
 
@@ -134,9 +122,7 @@ def test_a_tree_survives_the_way_to_tokens_and_back():
 
 def test_unknown_leaves_are_refused():
     with pytest.raises(ConfigError, match="words, tags or XX, got none"):
-        linearize.__wrapped__(TREES[0], "none") if hasattr(linearize, "__wrapped__") else linearize(
-            TREES[0], "none"
-        )
+        linearize(TREES[0], "none")
 
 
 @pytest.mark.parametrize(
@@ -216,17 +202,8 @@ def test_depth_is_no_limit():
 
 
 def test_brackets_of_a_sentence_by_hand():
-    assert brackets(read_tree(WITH)) == Counter(
-        [
-            ("S", 0, 6),
-            ("NP", 0, 1),
-            ("VP", 1, 6),
-            ("NP", 2, 6),
-            ("NP", 2, 4),
-            ("PP", 4, 6),
-            ("NP", 5, 6),
-        ]
-    )
+    expected = [("S", 0, 6), ("NP", 0, 1), ("VP", 1, 6), ("NP", 2, 6), ("NP", 2, 4), ("PP", 4, 6)]
+    assert brackets(read_tree(WITH)) == Counter([*expected, ("NP", 5, 6)])
 
 
 @pytest.mark.parametrize(
@@ -247,12 +224,6 @@ def test_what_evalb_does_not_tell_apart(one, other):
     assert brackets(read_tree(one)) == brackets(read_tree(other)) != Counter()
 
 
-def test_a_unary_chain_counts_every_link():
-    assert brackets(read_tree("(NP (NP (NN a)))")) == Counter({("NP", 0, 1): 2})
-    scores = bracket_f1([read_tree("(NP (NP (NN a)))")], [read_tree("(NP (NN a))")])
-    assert (scores.precision, scores.recall, scores.complete) == (100, 50, 0)
-
-
 def test_f1_by_hand_on_one_attachment():
     flat = (
         "(S (NP (NNP Bob)) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN with) (NP (NNP Ann)))) (. .))"
@@ -269,20 +240,17 @@ def test_f1_agrees_with_pairing_off_by_hand():
     generator = random.Random(9)
     guesses = []
     for tree in TREES:
-        tokens = [
-            token
-            for token in linearize(tree, "tags")
-            if token[0] not in "()" or generator.random() > 0.1
-        ]
-        guesses.append(delinearize(tokens, tree_words(tree)))
+        tokens = linearize(tree, "tags")
+        kept = [token for token in tokens if token[0] not in "()" or generator.random() > 0.1]
+        guesses.append(delinearize(kept, tree_words(tree)))
     scores = bracket_f1(TREES, guesses)
     assert scores.f1 == pytest.approx(f1_by_hand(TREES, guesses))
     assert 30 < scores.f1 < 99
     assert scores.f1 == pytest.approx(2 / (1 / scores.precision + 1 / scores.recall))
     swapped = bracket_f1(guesses, TREES)
     assert swapped == (scores.recall, scores.precision, scores.f1, scores.complete)
-    backwards = bracket_f1(TREES[::-1], guesses[::-1])
-    assert backwards == pytest.approx(scores)
+    assert bracket_f1(TREES[::-1], guesses[::-1]) == pytest.approx(scores)
+    assert bracket_f1(TREES, TREES) == (100, 100, 100, 100)
 
 
 @pytest.mark.slow
@@ -300,20 +268,15 @@ def test_counts_of_pairs_add_up_to_the_corpus():
 def test_a_bracket_that_occurs_twice_must_be_predicted_twice():
     twice = read_tree("(S (NP (NP (NN dogs))) (VP (VBP bark)))")
     once = read_tree("(S (NP (NN dogs)) (VP (VBP bark)))")
+    assert brackets(twice)["NP", 0, 1] == 2
     assert bracket_f1([twice], [twice]) == (100, 100, 100, 100)
-    assert bracket_f1([twice], [once])[:2] == (100, 75)  # S, NP, VP of S, NP, NP, VP
+    assert bracket_f1([twice], [once]) == (100, 75, pytest.approx(600 / 7), 0)  # 3 of 4
     assert bracket_f1([once], [twice])[:2] == (75, 100)
 
 
-def test_a_tree_is_a_perfect_parse_of_its_sentence():
-    assert bracket_f1(TREES, TREES) == (100, 100, 100, 100)
-
-
 def test_a_wrong_tag_moves_no_bracket():
-    gold, guess = (
-        read_tree("(S (NP (NN a)) (, ,) (NN b))"),
-        read_tree("(S (NP (. a)) (NN ,) (NN b))"),
-    )
+    gold = read_tree("(S (NP (NN a)) (, ,) (NN b))")
+    guess = read_tree("(S (NP (. a)) (NN ,) (NN b))")
     assert bracket_f1([gold], [guess]).f1 == 100
 
 
