@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from annotated_transformer.tables.table_3 import TABLE_3
+from lab.experiments import verdicts
 from lab.experiments.claims import corrected, judge_claims, load_results, untold
 from lab.experiments.comparisons import (
     AT_THE_END,
@@ -25,21 +26,6 @@ from lab.experiments.comparisons import (
     worse,
 )
 from lab.experiments.table_3.miniature import TEN
-from lab.experiments.verdicts import (
-    a_head_looks_there,
-    a_head_tells_the_antecedent,
-    big_has_the_same_vocabulary,
-    costs_as_printed,
-    counted_as,
-    faster_while_n_is_below_d,
-    grows_as,
-    learns_to_parse,
-    one_head_costs_the_same,
-    parameters_with,
-    without_it_words_go_wrong,
-)
-
-VERDICTS = {HOLDS, DOES_NOT, CANNOT_TELL}
 
 
 def difference(low, high):
@@ -50,16 +36,11 @@ def difference(low, high):
 
 def results(**differences):
     """A table_3.json in which these variations differ from base, in BLEU and in log perplexity."""
-    rows = [
-        {
-            "id": name.replace("_", "-"),
-            "against": "base",
-            "bleu_difference": difference(*one),
-            "log_ppl_difference": difference(*one),
-        }
-        for name, one in differences.items()
-    ]
-    return {"table_3": {"summary": [{"id": "base"}, *rows]}}
+    rows = [{"id": "base"}]
+    for name, one in differences.items():
+        measured = {f"{of}_difference": difference(*one) for of in ("bleu", "log_ppl")}
+        rows.append({"id": name.replace("_", "-"), "against": "base", **measured})
+    return {"table_3": {"summary": rows}}
 
 
 @pytest.mark.parametrize(
@@ -211,12 +192,6 @@ def test_a_difference_is_told_at_each_length_at_which_it_was_measured():
     ]
 
 
-def test_one_seed_is_not_enough():
-    rows = results(A1=(1, 2))
-    rows["table_3"]["summary"][1]["log_ppl_difference"]["seeds"] = [1.5]
-    assert worse("A1")(rows) == (CANNOT_TELL, ONE_SEED)
-
-
 def test_the_more_is_compared_the_more_a_difference_must_show():
     """z = 2.5, p = 0.0124: enough alone, and not beside nine others with no difference at all."""
     one = {"A1": (0.54, 4.46)}
@@ -249,24 +224,16 @@ def test_what_cannot_tell_is_listed_with_what_it_could_have_seen():
 
 
 def test_controls_are_not_corrected_for():
-    rows = results(A1=(1, 2))
-    with_control = {**rows["table_3"]["summary"][1], "id": "without-cross", "group": "controls"}
-    rows["table_3"]["summary"].append(with_control)
+    rows = results(A1=(1, 2), without_cross=(1, 2))
+    rows["table_3"]["summary"][2]["group"] = "controls"
     assert set(corrected(rows)) == {("A1", "ppl", False)}
 
 
 def fit(over, theory, exponent, reason=""):
     one = {"exponent": exponent, "low": exponent - 0.1, "high": exponent + 0.1}
     exact = {"exponent": float(theory), "low": theory, "high": theory}
-    return {
-        "measure": "time",
-        "layer": "recurrent",
-        "over": over,
-        "theory": theory,
-        "time": one,
-        "counted": exact,
-        "reason": reason,
-    }
+    said = {"measure": "time", "layer": "recurrent", "over": over, "reason": reason}
+    return {**said, "theory": theory, "time": one, "counted": exact}
 
 
 @pytest.mark.parametrize(
@@ -275,22 +242,20 @@ def fit(over, theory, exponent, reason=""):
      (2.1, 0.14, HOLDS), (2.1, 0.16, CANNOT_TELL)],
 )  # fmt: skip
 def test_an_exponent_of_time_has_the_formulas_in_its_interval(exponent, half, verdict):
-    """Neither beside it, nor in one so wide that everything is in it."""
+    """Neither beside it, nor in one so wide that everything is in it; the exponent of counted
+    operations must be the formula's itself."""
     records = [fit("n", 1, 1.0), fit("d", 2, exponent), fit("d", 2, 2.5, "limited by memory")]
     records[1]["time"] |= {"low": exponent - half, "high": exponent + half}
-    assert grows_as("recurrent")({"table_1": {"records": records}})[0] == verdict
-    assert grows_as("recurrent")({"table_1": {"records": records[:1]}})[0] == CANNOT_TELL
+    rule = verdicts.grows_as("recurrent")
+    assert rule({"table_1": {"records": records}})[0] == verdict
+    assert rule({"table_1": {"records": records[:1]}})[0] == CANNOT_TELL
+    counted = {**fit("d", 2, 2.0), "counted": {"exponent": 1.98}}
+    assert rule({"table_1": {"records": [records[0], counted]}})[0] == DOES_NOT
 
 
 def test_counts_must_be_the_formulas_at_every_size():
-    record = {
-        "measure": "path",
-        "layer": "recurrent",
-        "n": [9, 27],
-        "steps": [8, 26],
-        "theory": [8, 26],
-    }
-    rule = counted_as("path", "steps", "recurrent")
+    record = dict(measure="path", layer="recurrent", n=[9, 27], steps=[8, 26], theory=[8, 26])
+    rule = verdicts.counted_as("path", "steps", "recurrent")
     assert rule({"table_1": {"records": [record]}})[0] == HOLDS
     assert rule({"table_1": {"records": [{**record, "steps": [8, 25]}]}})[0] == DOES_NOT
 
@@ -305,38 +270,37 @@ def test_counts_must_be_the_formulas_at_every_size():
 )
 def test_self_attention_must_be_faster_wherever_n_is_below_d(seconds, verdict):
     """At every width; what happens at n = d and above does not matter."""
+    sizes = {"measure": "crossover", "layer": "recurrent", "d": 64, "n": [16, 32, 64]}
     crossings = [
-        {
-            "measure": "crossover",
-            "layer": "recurrent",
-            "d": 64,
-            "n": [16, 32, 64],
-            "seconds": [2.0, 2.0, 2.0],
-            "seconds_self_attention": some,
-        }
-        for some in seconds
+        {**sizes, "seconds": [2.0, 2.0, 2.0], "seconds_self_attention": some} for some in seconds
     ]
-    assert faster_while_n_is_below_d({"table_1": {"records": crossings}})[0] == verdict
+    found = {"table_1": {"records": crossings}}
+    assert verdicts.faster_while_n_is_below_d(found)[0] == verdict
 
 
 @pytest.mark.parametrize(
-    ("lows", "p_values", "looks", "fails"),
+    ("seeds", "looks", "fails"),
     [
-        ([0.4, 0.5], [0.001, 0.002], HOLDS, HOLDS),
-        ([0.4, 0.2], [0.001, 0.2], CANNOT_TELL, CANNOT_TELL),
-        ([0.1, 0.2], [0.3, 0.2], DOES_NOT, DOES_NOT),
+        ([(0.4, 0.001), (0.5, 0.002)], HOLDS, HOLDS),
+        ([(0.4, 0.001), (0.2, 0.2)], CANNOT_TELL, CANNOT_TELL),
+        ([(0.1, 0.3), (0.2, 0.2)], DOES_NOT, DOES_NOT),
+        # The weight is above three times the untrained one's.
+        ([(0.31, 0.009)], HOLDS, HOLDS),
+        ([(0.29, 0.02)], DOES_NOT, DOES_NOT),
+        ([(0.31, 0.001, 0.6, 0.9)], HOLDS, DOES_NOT),  # significantly more often right is no fall
     ],
 )
-def test_a_claim_on_heads_needs_every_seed(lows, p_values, looks, fails):
-    records = [
-        {
-            "shares": {"link": {"weight": low, "low": low, "high": low, "untrained": 0.1}},
-            "ablation": {"best: link": {"before": 0.99, "after": 0.6, "p": p}},
-        }
-        for low, p in zip(lows, p_values, strict=True)
-    ]
-    assert a_head_looks_there("link")({"figures_3_to_5": {"records": records}})[0] == looks
-    assert without_it_words_go_wrong("link")({"figures_3_to_5": {"records": records}})[0] == fails
+def test_a_claim_on_heads_needs_every_seed(seeds, looks, fails):
+    """A head is judged by its interval, a fall by p and direction."""
+    records = []
+    for low, p, *answers in seeds:
+        before, after = answers or (0.9, 0.6)
+        share = {"weight": low + 0.1, "low": low, "high": low + 0.2, "untrained": 0.1}
+        fall = {"before": before, "after": after, "p": p}
+        records.append({"shares": {"link": share}, "ablation": {"best: link": fall}})
+    found = {"figures_3_to_5": {"records": records}}
+    assert verdicts.a_head_looks_there("link")(found)[0] == looks
+    assert verdicts.without_it_words_go_wrong("link")(found)[0] == fails
 
 
 @pytest.mark.parametrize(
@@ -346,26 +310,16 @@ def test_a_claim_on_heads_needs_every_seed(lows, p_values, looks, fails):
 def test_a_head_tells_the_antecedent_where_its_rival_gets_less_in_either_place(
     second, other_seed, verdict
 ):
-    def seed(rival):
-        places = {"first": (0.9, 0.1), "second": (0.4, rival)}
-        return {
-            "ablation": {},
-            "places": {
-                name: {
-                    "weight beside a rival": weight,
-                    "rival": other,
-                    "more than the rival": {"low": weight - other - 0.05},
-                }
-                for name, (weight, other) in places.items()
-            },
-        }
+    def place(weight, rival):
+        more = {"more than the rival": {"low": weight - rival - 0.05}}
+        return {"weight beside a rival": weight, "rival": rival, **more}
 
-    assert (
-        a_head_tells_the_antecedent(
-            {"figures_3_to_5": {"records": [seed(second), seed(other_seed)]}}
-        )[0]
-        == verdict
-    )
+    records = [
+        {"ablation": {}, "places": {"first": place(0.9, 0.1), "second": place(0.4, rival)}}
+        for rival in (second, other_seed)
+    ]
+    found = {"figures_3_to_5": {"records": records}}
+    assert verdicts.a_head_tells_the_antecedent(found)[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -377,48 +331,19 @@ def test_a_parser_must_beat_the_baselines_and_write_trees(low, well_formed, verd
         parsed("craft", share, steps, one, well_formed)
         for share, steps, one in ((0.5, 90, 0.0), (1, 50, low), (1, 10, 0.0))
     ]
-    assert learns_to_parse({"parsing": {"records": records}})[0] == verdict
+    assert verdicts.learns_to_parse({"parsing": {"records": records}})[0] == verdict
 
 
 def parsed(corpus, share, steps, low, well_formed):
     test = {"f1": low + 1, "F1 interval": [low, low + 2], "well_formed": well_formed}
-    return {
-        "corpus": corpus,
-        "share": share,
-        "test": [test],
-        "train": {"train_steps": steps},
-        "baselines": {"flat": {"f1": 8.0}, "right-branching": {"f1": 9.0}},
-    }
+    baselines = {"flat": {"f1": 8.0}, "right-branching": {"f1": 9.0}}
+    run = {"corpus": corpus, "share": share, "train": {"train_steps": steps}}
+    return {**run, "test": [test], "baselines": baselines}
 
 
 def test_every_treebank_must_be_learned():
     records = [parsed("craft", 1, 1, 40.0, 80.0), parsed("ptb", 1, 1, 8.0, 80.0)]
-    assert learns_to_parse({"parsing": {"records": records}})[0] == CANNOT_TELL
-
-
-def test_a_head_is_judged_by_its_interval_and_a_fall_by_p_and_direction():
-    for low, before, after, p, looks, falls in (
-        (0.31, 0.9, 0.6, 0.009, HOLDS, HOLDS),
-        # The weight is above three times the untrained one's.
-        (0.29, 0.9, 0.6, 0.02, DOES_NOT, DOES_NOT),
-        (0.31, 0.6, 0.9, 0.001, HOLDS, DOES_NOT),
-    ):  # significantly more often right is no fall
-        records = [
-            {
-                "shares": {"link": {"weight": 0.4, "low": low, "high": 0.5, "untrained": 0.1}},
-                "ablation": {"best: link": {"before": before, "after": after, "p": p}},
-            }
-        ]
-        found = {"figures_3_to_5": {"records": records}}
-        assert a_head_looks_there("link")(found)[0] == looks
-        assert without_it_words_go_wrong("link")(found)[0] == falls
-
-
-def test_counted_operations_must_follow_the_formula_too():
-    counted = {**fit("d", 2, 2.0), "counted": {"exponent": 1.98}}
-    assert (
-        grows_as("recurrent")({"table_1": {"records": [fit("n", 1, 1.0), counted]}})[0] == DOES_NOT
-    )
+    assert verdicts.learns_to_parse({"parsing": {"records": records}})[0] == CANNOT_TELL
 
 
 def test_seeds_that_disagree_and_single_seeds_say_nothing():
@@ -427,7 +352,9 @@ def test_seeds_that_disagree_and_single_seeds_say_nothing():
     for one in (disagree, single):
         found = {"table_3": {"summary": [{"id": "E1", "against": "base", "bleu_difference": one}]}}
         assert nearly_the_same("E1", "bleu")(found)[0] == CANNOT_TELL
-        assert worse("E1", measure="bleu")(found)[0] == CANNOT_TELL
+        verdict, said = worse("E1", measure="bleu")(found)
+        assert verdict == CANNOT_TELL
+        assert (said == ONE_SEED) == (one is single)
 
 
 BY_ROW = {  # the claims that read one of the ten rows of Table 3
@@ -451,30 +378,18 @@ def of_the_paper(turned=""):
     base, rows = TABLE_3[0], [{"id": "base"}]
     for row in TABLE_3[1:]:
         sign, shift = (-1, -1.5 * (row.id in SAME)) if row.id == turned else (1, 0.0)
-        by = {
-            "bleu": sign * (row.bleu - base.bleu) + shift,
-            "log_ppl": sign * math.log(row.ppl / base.ppl) + shift,
-        }
-        rows.append(
-            {
-                "id": row.id,
-                "against": "base",
-                **{
-                    f"{name}_difference": difference(d - 0.001, d + 0.001) for name, d in by.items()
-                },
-            }
-        )
-    return {
-        claim.statement: claim.verdict for claim in judge_claims({"table_3": {"summary": rows}})
-    }
+        rows.append({"id": row.id, "against": "base"})
+        for name, d in (("bleu", row.bleu - base.bleu), ("log_ppl", math.log(row.ppl / base.ppl))):
+            here = sign * d + shift
+            rows[-1][f"{name}_difference"] = difference(here - 0.001, here + 0.001)
+    claims = judge_claims({"table_3": {"summary": rows}})
+    return {claim.statement: claim.verdict for claim in claims}
 
 
 def test_the_papers_own_numbers_bear_out_every_claim_on_table_3():
     found = of_the_paper()
     assert set(BY_ROW) == set(TEN)
-    assert {found[statement] for statements in BY_ROW.values() for statement in statements} == {
-        HOLDS
-    }
+    assert {found[statement] for statement in set().union(*BY_ROW.values())} == {HOLDS}
 
 
 @pytest.mark.slow
@@ -485,30 +400,27 @@ def test_a_row_that_turns_round_changes_the_claims_on_it_and_no_others(row):
 
 
 def test_the_costs_of_table_2_come_out():
-    assert costs_as_printed({})[0] == HOLDS
+    assert verdicts.costs_as_printed({})[0] == HOLDS
 
 
 def test_the_printed_parameters_fit_one_vocabulary_and_not_the_stated_one():
-    assert parameters_with(None)({})[0] == HOLDS
-    assert parameters_with(37_000)({})[0] == DOES_NOT
-    assert parameters_with(41_100)({})[0] == HOLDS
-    verdict, evidence = big_has_the_same_vocabulary({})
+    assert verdicts.parameters_with(None)({})[0] == HOLDS
+    assert verdicts.parameters_with(37_000)({})[0] == DOES_NOT
+    assert verdicts.parameters_with(41_100)({})[0] == HOLDS
+    verdict, evidence = verdicts.big_has_the_same_vocabulary({})
     assert verdict == DOES_NOT
     assert evidence == "the ten need 41,004 to 41,208 rows, big 35,368 to 36,344"
 
 
 def test_heads_cost_what_one_does():
-    verdict, evidence = one_head_costs_the_same({})
+    verdict, evidence = verdicts.one_head_costs_the_same({})
     assert verdict == HOLDS
     assert evidence.startswith("operations by the number of heads: 1: 109,990,100, 4: ")
 
 
-def test_what_was_not_measured_cannot_be_told():
-    for claim in judge_claims({}):
-        assert claim.verdict in VERDICTS
-        assert (claim.verdict == CANNOT_TELL) == (claim.evidence == "not measured")
-
-
-def test_there_are_more_than_twenty_claims_each_said_once():
+def test_each_claim_is_said_once_and_what_was_not_measured_cannot_be_told():
     claims = judge_claims({})
     assert len({claim.statement for claim in claims}) == len(claims) >= 30
+    for claim in claims:
+        assert claim.verdict in (HOLDS, DOES_NOT, CANNOT_TELL)
+        assert (claim.verdict == CANNOT_TELL) == (claim.evidence == "not measured")
