@@ -9,34 +9,24 @@ import re
 import pytest
 
 from annotated_transformer.errors import ConfigError
-from lab.experiments.figures_3_to_5.controlled_corpus import (
-    HELD_OUT_NOUNS,
-    HELD_OUT_TEMPLATES,
-    PARTS,
-    SIZE,
-    THINGS,
-    antecedent_is_first,
-    is_held_out,
-    position,
-    sentences,
-    text_pairs,
-)
+from lab.experiments.figures_3_to_5 import controlled_corpus
+from lab.experiments.figures_3_to_5.controlled_corpus import THINGS, position, sentences
 
-GENDER = {
-    noun: gender
-    for gender, nouns in {
-        "m": """Apfel Ball Besen Brief Eimer Gürtel Hammer Handschuh Hut Kamm Koffer Korb Kuchen
-            Löffel Mantel Nagel Ring Rock Schirm Schlüssel Schrank Schuh Spiegel Stein Stock Stuhl
-            Teller Teppich Tisch Topf Mann Junge Arzt Onkel Lehrer Preis Rand""",
-        "f": """Birne Blume Bürste Decke Feder Flasche Flöte Gabel Geige Jacke Karte Kerze Kette
-            Kiste Lampe Leiter Münze Mütze Pfanne Puppe Schachtel Schaufel Schüssel Säge Tasche
-            Tasse Trommel Uhr Zeitung Zwiebel Frau Tante Königin Farbe Form""",
-        "n": """Bett Bild Blatt Boot Brett Buch Ei Fahrrad Fass Glas Handtuch Heft Hemd Kissen
-            Klavier Kleid Messer Netz Paket Rad Radio Regal Schwert Seil Sieb Sofa Spielzeug Telefon
-            Tuch Zelt Kind Mädchen Muster Ende""",
-    }.items()
-    for noun in nouns.split()
+HELD_OUT_NOUNS = controlled_corpus.HELD_OUT_NOUNS
+HELD_OUT_TEMPLATES = controlled_corpus.HELD_OUT_TEMPLATES
+
+NOUNS = {
+    "m": """Apfel Ball Besen Brief Eimer Gürtel Hammer Handschuh Hut Kamm Koffer Korb Kuchen Löffel
+        Mantel Nagel Ring Rock Schirm Schlüssel Schrank Schuh Spiegel Stein Stock Stuhl Teller
+        Teppich Tisch Topf Mann Junge Arzt Onkel Lehrer Preis Rand""",
+    "f": """Birne Blume Bürste Decke Feder Flasche Flöte Gabel Geige Jacke Karte Kerze Kette Kiste
+        Lampe Leiter Münze Mütze Pfanne Puppe Schachtel Schaufel Schüssel Säge Tasche Tasse Trommel
+        Uhr Zeitung Zwiebel Frau Tante Königin Farbe Form""",
+    "n": """Bett Bild Blatt Boot Brett Buch Ei Fahrrad Fass Glas Handtuch Heft Hemd Kissen Klavier
+        Kleid Messer Netz Paket Rad Radio Regal Schwert Seil Sieb Sofa Spielzeug Telefon Tuch Zelt
+        Kind Mädchen Muster Ende""",
 }
+GENDER = {noun: gender for gender, nouns in NOUNS.items() for noun in nouns.split()}
 
 
 def words(text):
@@ -103,64 +93,49 @@ def judge(text):
         verbs = [i for i, word in enumerate(clause) if finite(word, joined)]
         assert len(verbs) == 1, clause
         particle, verb = finite(clause[verbs[0]], joined)
-        cases, constituents, i = ["nominative", "accusative"], [], 0
+        cases, starts, i = ["nominative", "accusative"], [], 0
         subject = None
         while i < len(clause):
             start, preposition = i, clause[i] in ("neben", "hinter", "unter", "auf", "in")
             if preposition and i == len(clause) - 1:  # hob ... auf
-                constituents.append(("particle", i))
+                starts.append(i)
                 break
             i += preposition
             word = clause[i]
-            if word in ("der", "die", "das", "den", "dem") or re.fullmatch(
-                "(ein|sein|ihr)(e|en|em|er)?", word
-            ):
-                adjective = (
-                    clause[i + 1] if re.fullmatch(f"({STEMS})e[nrs]?", clause[i + 1]) else None
-                )
-                noun = clause[i + 1 + bool(adjective)]
-                plural = noun not in GENDER or (
-                    noun in PLURALS and word == "die" and GENDER[noun] != "f"
-                )
+            if re.fullmatch("der|die|das|den|dem|(ein|sein|ihr)(e|en|em|er)?", word):
+                described = bool(re.fullmatch(f"({STEMS})e[nrs]?", clause[i + 1]))
+                noun = clause[i + 1 + described]
+                gender = GENDER.get(noun)
+                plural = not gender or (noun in PLURALS and word == "die" and gender != "f")
                 assert noun in (PLURALS if plural else GENDER), clause
-                case = (
-                    ("accusative" if verb == "passte" else "dative")
-                    if preposition
-                    else cases.pop(0)
-                )
+                if preposition:
+                    case = "accusative" if verb == "passte" else "dative"
+                else:
+                    case = cases.pop(0)
                 if plural:
                     assert (word, case) == ("die", "nominative")
                 else:
-                    k, gender = CASES.index(case), GENDER[noun]
+                    k = CASES.index(case)
                     possessive = re.sub("^(sein|ihr)", "ein", word)
-                    assert word == DECLENSION[gender][k] or possessive == EIN[gender][k], (
-                        clause,
-                        noun,
-                    )
-                if adjective:
-                    ending = adjective_ending(word, GENDER.get(noun), case, plural)
-                    assert re.fullmatch(f"({STEMS}){ending}", adjective), (clause, adjective)
-                i += 2 + bool(adjective)
+                    assert word == DECLENSION[gender][k] or possessive == EIN[gender][k], clause
+                if described:
+                    ending = adjective_ending(word, gender, case, plural)
+                    assert re.fullmatch(f"({STEMS}){ending}", clause[i + 1]), clause
+                i += 2 + described
             elif word in ("er", "sie", "es", "ihn"):
                 case = cases.pop(0)
-                assert (word != "er" or case == "nominative") and (
-                    word != "ihn" or case == "accusative"
-                ), clause
+                assert case == {"er": "nominative", "ihn": "accusative"}.get(word, case), clause
                 plural, i = None, i + 1
             else:
                 assert not preposition
-                constituents.append(("word", i))
+                starts.append(i)
                 i += 1
                 continue
             if not preposition and case == "nominative":
                 subject, subject_is_plural = clause[start:i], plural
-                constituents.append(("subject", start))
-            elif (
-                preposition and constituents and constituents[-1][1] < verbs[0] and start < verbs[0]
-            ):
-                pass  # "der Tisch neben der Lampe": part of the phrase before
-            else:
-                constituents.append(("other", start))
+            # "der Tisch neben der Lampe": part of the phrase before
+            if not (preposition and starts and start < verbs[0]):
+                starts.append(start)
         assert subject is not None
         if subject_is_plural is not None:
             assert (verb in PLURAL) == subject_is_plural, clause
@@ -168,7 +143,7 @@ def judge(text):
             assert verbs[0] == len(clause) - 1, clause
         else:
             # The verb is second.
-            assert sum(start < verbs[0] for _, start in constituents) == 1, clause
+            assert sum(start < verbs[0] for start in starts) == 1, clause
             assert not particle
         subjects.append((subject, verb in PLURAL))
     return subjects
@@ -234,35 +209,31 @@ def test_the_judge_refuses_wrong_german():
 
 
 def test_both_sides_name_the_same_things_with_the_same_words_round_them(every):
-    english_of = {german: english for english, (german, _) in THINGS.items()} | dict(
-        zip(
-            words("neben hinter unter weil obwohl dass aber"),
-            words("beside behind under because although that but"),
-        )
-    )
+    english_of = {german: english for english, (german, _) in THINGS.items()}
+    german = words("neben hinter unter weil obwohl dass aber")
+    english_of |= zip(german, words("beside behind under because although that but"), strict=True)
+
+    def having(side, *tags):
+        return [word for word in side if word.tag in tags]
+
     for sentence in every:
-        assert [word.tag for word in sentence.english if word.tag in ("DET", "NOUN")] == [
-            word.tag for word in sentence.german if word.tag in ("DET", "NOUN")
-        ]
+        phrases, translated = (
+            [word.tag for word in having(side, "DET", "NOUN")]
+            for side in (sentence.english, sentence.german)
+        )
+        assert phrases == translated
         for tag in ("NOUN", "PREP", "CONJ", "ADJ"):
-            english, german = (
-                [word.text for word in side if word.tag == tag]
-                for side in (sentence.english, sentence.german)
-            )
-            assert len(english) == len(german)
-            for one, other in zip(english, german):
-                assert (
-                    english_of.get(other.lower() if tag == "PREP" else other, one.lower())
-                    == one.lower()
-                )
+            german = having(sentence.german, tag)
+            for one, other in zip(having(sentence.english, tag), german, strict=True):
+                text = other.text.lower() if tag == "PREP" else other.text
+                assert english_of.get(text, one.text.lower()) == one.text.lower()
 
 
 @pytest.mark.slow
 def test_the_verbs_number_follows_the_english_subject(every):
+    conjunctions = " because | although | when | but | and | that "
     for sentence in every:
-        english = re.split(
-            r" because | although | when | but | and | that ", sentence.texts[0].lower()
-        )
+        english = re.split(conjunctions, sentence.texts[0].lower())
         for clause, (subject, plural) in zip(english, judge(sentence.texts[1]), strict=True):
             if subject == ["sie"]:
                 assert plural == ("they" in clause.split())
@@ -273,9 +244,8 @@ def test_the_pronoun_agrees_with_what_the_rule_says_it_refers_to(every):
     for sentence in every:
         found = position(sentence.english, "pronoun"), position(sentence.german, "pronoun")
         if not sentence.gender:
-            assert found == (-1, -1) and not {"it", "its"} & {
-                word.text for word in sentence.english
-            }
+            assert found == (-1, -1)
+            assert not {"it", "its"} & {word.text for word in sentence.english}
             continue
         english, german = sentence.english[found[0]].text, sentence.german[found[1]].text
         noun = antecedent(sentence.texts[0])
@@ -305,20 +275,16 @@ def test_in_the_test_the_distractor_would_take_another_pronoun():
 def test_the_antecedent_is_second_after_a_fronted_phrase_or_where_it_is_too_small():
     for sentence in sentences("test"):
         small = words(sentence.texts[0])[-2] in ("small", "thin", "narrow", "short")
-        second = sentence.template.startswith("fronted") or (
-            sentence.template.startswith("fit") and small
-        )
-        assert antecedent_is_first(sentence) == (not second)
-    assert not any(
-        antecedent_is_first(sentence) for sentence in sentences("valid") if not sentence.gender
-    )
+        fronted, fit = map(sentence.template.startswith, ("fronted", "fit"))
+        assert controlled_corpus.antecedent_is_first(sentence) == (not (fronted or fit and small))
+    without = [sentence for sentence in sentences("valid") if not sentence.gender]
+    assert not any(map(controlled_corpus.antecedent_is_first, without))
 
 
 def test_a_particle_stands_at_the_end_or_is_joined_to_the_verb(every):
     for sentence in every:
-        english, german = (
-            position(side, "particle") for side in (sentence.english, sentence.german)
-        )
+        english = position(sentence.english, "particle")
+        german = position(sentence.german, "particle")
         assert (english >= 0) == (german >= 0)
         if english >= 0:
             verb = sentence.english[position(sentence.english, "verb")].text
@@ -332,18 +298,20 @@ def test_held_out_nouns_and_templates_are_in_no_training_sentence_with_a_pronoun
             assert sentence.template not in HELD_OUT_TEMPLATES
             if sentence.gender:
                 assert not HELD_OUT_NOUNS & {word.text for word in sentence.english}
-    size = SIZE["test"] // len(PARTS)
-    for number, expected in enumerate(PARTS.values()):
+    parts = controlled_corpus.PARTS
+    size = controlled_corpus.SIZE["test"] // len(parts)
+    for number, expected in enumerate(parts.values()):
         part = sentences("test")[number * size : (number + 1) * size]
-        assert {is_held_out(sentence) for sentence in part} == {expected}
+        assert {controlled_corpus.is_held_out(sentence) for sentence in part} == {expected}
 
 
 @pytest.mark.slow
 def test_every_word_and_each_half_of_a_held_out_template_occurs_in_training(every):
-    known = {
-        word for sentence in sentences("train") for text in sentence.texts for word in words(text)
-    }
-    assert {word for sentence in every for text in sentence.texts for word in words(text)} <= known
+    met, known = (
+        {word for sentence in some for text in sentence.texts for word in words(text)}
+        for some in (every, sentences("train"))
+    )
+    assert met <= known
     trained = [sentence.template.split(" + ") for sentence in sentences("train") if sentence.gender]
     for template in HELD_OUT_TEMPLATES:
         first, second = template.split(" + ")
@@ -361,8 +329,9 @@ def test_held_out_nouns_show_their_gender_in_training():
 
 
 def test_no_sentence_is_in_two_splits_or_twice():
-    texts = [english for split in SIZE for english, _ in text_pairs(split)]
-    assert len(set(texts)) == len(texts) == sum(SIZE.values())
+    size = controlled_corpus.SIZE
+    texts = [english for split in size for english, _ in controlled_corpus.text_pairs(split)]
+    assert len(set(texts)) == len(texts) == sum(size.values())
 
 
 def test_an_unknown_split_is_named():

@@ -18,32 +18,16 @@ from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import perplexity
 from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature, miniature_summary
-from lab.experiments.table_3.miniature import (
-    CLAIMS,
-    CONTROLS,
-    DECODINGS,
-    VARIATIONS,
-    Task,
-    find_variations,
-    read_scores,
-    run_task,
-    taken_out,
-)
+from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, DECODINGS, VARIATIONS, run_task
 from lab.experiments.table_3.miniature_run import keep, run_tasks, take
-from lab.experiments.table_3.miniature_summary import (
-    as_text,
-    collect,
-    result_records,
-    spreads,
-    summarize,
-)
+from lab.experiments.table_3.miniature_summary import as_text, collect, spreads, summarize
 
 VOCAB_SIZE = 300
 REAL_LOAD, REAL_TRAIN = corpus.load, miniature.train
 
 
 def task(name, out, seed=1, steps=5):
-    return Task(name, seed, "reverse", out, steps, VOCAB_SIZE)
+    return miniature.Task(name, seed, "reverse", out, steps, VOCAB_SIZE)
 
 
 def few(name, split, data_dir=None):
@@ -62,14 +46,14 @@ def out(tmp_path_factory):
     path = tmp_path_factory.mktemp("variations")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(miniature.corpus, "load", few)
-        run_all(path)
+        for name in ("base", "A1"):
+            for seed in (1, 2):
+                run_task(task(name, path, seed))
     return path
 
 
-def run_all(path):
-    for name in ("base", "A1"):
-        for seed in (1, 2):
-            run_task(task(name, path, seed))
+def rows_of(records):
+    return {row["id"]: row for row in summarize(records, n_samples=20)}
 
 
 @pytest.mark.parametrize("row", TABLE_3, ids=lambda row: row.id)
@@ -78,10 +62,8 @@ def test_the_rule_divides_widths_by_four_and_layers_by_two_and_keeps_the_rest(ro
     for name in ("d_model", "d_ff", "d_k", "d_v"):
         assert 4 * getattr(small, name) == getattr(full, name)
     assert 2 * small.N == full.N
-    kept = (
-        "h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention",
-    )  # fmt: skip
-    assert [getattr(small, name) for name in kept] == [getattr(full, name) for name in kept]
+    for name in ["h", "p_drop", "norm", "positions", "activation", "bias", "scaled_attention"]:
+        assert getattr(small, name) == getattr(full, name), name
     assert small.initialization == "glorot"
     assert training.train_steps == miniature.STEPS
     assert (training.eps_ls, training.seed) == (row.train_config().eps_ls, 7)
@@ -93,39 +75,39 @@ def test_rows_that_keep_the_number_of_parameters_still_do():
     assert {config.h * config.d_k for config in sizes.values()} == {128}
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
-def test_a_claim_changes_what_it_says_against_what_it_is_compared_with(claim):
-    (model, training), (other, other_training) = (
-        VARIATIONS[name].configs(1) for name in (claim.id, claim.against)
-    )
-    ours, theirs = (
-        {**one.to_dict(), **two.to_dict()}
-        for one, two in ((model, training), (other, other_training))
-    )
-    changed = {name for name in ours if ours[name] != theirs[name]}
-    assert (
-        changed
-        == {
-            "unscaled": {"scaled_attention"},
-            "unscaled-A1": {"scaled_attention"},
-            "no-positions": {"positions"},
-            "no-warm-up": {"warm_up"},
-            "pre-norm": {"norm"},
-            "short": {"max_length"},
-            "short-learned": {"positions"},
-        }[claim.id]
-    )
+def settings_of(name):
+    model, training = VARIATIONS[name].configs(1)
+    return {**model.to_dict(), **training.to_dict()}.items()
+
+
+def test_a_claim_changes_what_it_says_against_what_it_is_compared_with():
+    changed = {
+        claim.id: [name for name, _ in settings_of(claim.id) - settings_of(claim.against)]
+        for claim in CLAIMS
+    }
+    assert changed == {
+        "unscaled": ["scaled_attention"],
+        "unscaled-A1": ["scaled_attention"],
+        "no-positions": ["positions"],
+        "no-warm-up": ["warm_up"],
+        "pre-norm": ["norm"],
+        "short": ["max_length"],
+        "short-learned": ["positions"],
+    }
 
 
 def test_groups_and_ids_name_variations():
-    assert [v.id for v in find_variations(["table"])] == [row.id for row in TABLE_3]
+    def found(*names):
+        return [variation.id for variation in miniature.find_variations(names)]
+
+    assert found("table") == [row.id for row in TABLE_3]
     assert len(VARIATIONS) == 20 + 7 + 6
-    ten = [v.id for v in find_variations(["ten"])]
+    ten = found("ten")
     assert ten == ["base", *miniature.TEN] and len(ten) == 11
-    assert {v.id for v in find_variations(["all", "A1"])} == {*ten, *(v.id for v in CLAIMS)}
-    assert [v.id for v in find_variations(["B2", "B2", "pre-norm"])] == ["B2", "pre-norm"]
+    assert {*found("all", "A1")} == {*ten, *(v.id for v in CLAIMS)}
+    assert found("B2", "B2", "pre-norm") == ["B2", "pre-norm"]
     with pytest.raises(ConfigError, match="no variation A9"):
-        find_variations(["A1", "A9"])
+        found("A1", "A9")
 
 
 @pytest.mark.slow
@@ -133,7 +115,7 @@ def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
     record = collect(out, "reverse")["A1"][2]
     assert ModelConfig.from_dict(record["model"]) == VARIATIONS["A1"].configs(2, 5, VOCAB_SIZE)[0]
     assert TrainConfig.from_dict(record["train"]).seed == record["seed"] == 2
-    scores = read_scores(record)
+    scores = miniature.read_scores(record)
     assert scores.nll.shape == (20, 2)
     assert scores.bleu.shape == (20, 10)
 
@@ -141,40 +123,30 @@ def test_a_run_records_its_settings_and_the_scores_of_every_sentence(out):
 @pytest.mark.slow
 def test_the_scores_are_those_of_the_weights_on_the_validation_split(out):
     model, tokenizer = load_model(out / "reverse" / "base-1")
-    pairs = [
-        (tokenizer.encode(source), tokenizer.encode(target))
-        for source, target in few("reverse", "valid")
-    ]
+    pairs = [tuple(tokenizer.encode_batch(pair)) for pair in few("reverse", "valid")]
     record = collect(out, "reverse")["base"][1]
-    assert ppl_of_sums(read_scores(record).nll.sum(0)) == pytest.approx(
-        perplexity(model, pairs), rel=1e-5
+    last, averaged, greedy = (
+        miniature.read_scores(record, which).nll for which in ("", "averaged", "beam-1")
     )
-    assert (
-        read_scores(record, "averaged").nll[:, 0].tolist() != read_scores(record).nll[:, 0].tolist()
-    )
-    assert read_scores(record, "beam-1").nll.tolist() == read_scores(record).nll.tolist()
+    assert ppl_of_sums(last.sum(0)) == pytest.approx(perplexity(model, pairs), rel=1e-5)
+    assert averaged[:, 0].tolist() != last[:, 0].tolist()
+    assert greedy.tolist() == last.tolist()
 
 
 @pytest.mark.slow
 def test_the_vocabulary_is_learned_from_the_training_split_and_five_checkpoints_are_averaged(out):
     base = out / "reverse" / "base-1"
     texts = (side for pair in few("reverse", "train") for side in pair)
-    assert (
-        Tokenizer.load(base / "tokenizer.model").model_bytes
-        == Tokenizer.train(texts, VOCAB_SIZE).model_bytes
-    )
+    expected = Tokenizer.train(texts, VOCAB_SIZE).model_bytes
+    assert (base / "tokenizer.model").read_bytes() == expected
     assert len(json.loads((base / "averaged" / "config.json").read_text())["averaged"]) == 5
 
 
 @pytest.mark.slow
 def test_a_finished_run_with_other_settings_is_refused(out):
-    for other in (
-        task("A1", out, steps=6),
-        task("A1", out)._replace(vocab_size=280),
-        task("A1", out)._replace(n_sentences=3),
-    ):
+    for other in ({"steps": 6}, {"vocab_size": 280}, {"n_sentences": 3}):
         with pytest.raises(ConfigError, match="other settings|not 3"):
-            run_task(other)
+            run_task(task("A1", out)._replace(**other))
 
 
 def test_a_width_that_does_not_divide_is_refused(monkeypatch):
@@ -208,16 +180,13 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkey
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
+    def half(model, config, *args, **kwargs):
+        return REAL_TRAIN(model, config.replace(train_steps=3), *args, **kwargs)
+
     whole = run_task(task("A2", tmp_path / "whole", steps=6))
     with monkeypatch.context() as patched:
         patched.setattr(miniature, "scored_sentences", stop)
-        patched.setattr(
-            miniature,
-            "train",
-            lambda model, config, *args, **kwargs: REAL_TRAIN(
-                model, config.replace(train_steps=3), *args, **kwargs
-            ),
-        )
+        patched.setattr(miniature, "train", half)
         with pytest.raises(KeyboardInterrupt):
             run_task(task("A2", tmp_path / "stopped", steps=6))
     resumed = run_task(task("A2", tmp_path / "stopped", steps=6))
@@ -228,11 +197,12 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkey
 
 @pytest.mark.slow
 def test_the_summary_compares_every_row_with_its_own(out):
-    rows = {row["id"]: row for row in summarize(collect(out, "reverse"), n_samples=20)}
+    records = collect(out, "reverse")
+    rows = rows_of(records)
     assert list(rows) == ["base", "A1", *DECODINGS, *CONTROLS]
     assert "bleu_difference" not in rows["base"]
-    ppl = {record["row"]: [] for record in result_records(collect(out, "reverse"))}
-    for record in result_records(collect(out, "reverse")):
+    ppl = {"base": [], "A1": []}
+    for record in miniature_summary.result_records(records):
         ppl[record["row"]].append(record["ppl"])
     assert rows["A1"]["ppl"]["seeds"] == pytest.approx(ppl["A1"])
     ratios = [math.log(one / other) for one, other in zip(ppl["A1"], ppl["base"], strict=True)]
@@ -248,24 +218,13 @@ def made_up_record(name, seed, matched, nats, train_loss):
     counts = [10, 10, *(max(matched - n, 0) for n in range(4)), 10, 9, 8, 7]
 
     def scores(nats):
-        return {
-            "signature": "none",
-            "nll": [[nats * n, n] for n in (5, 9, 14, 24)],
-            "bleu_counts": [counts] * 4,
-        }
+        nll = [[nats * n, n] for n in (5, 9, 14, 24)]
+        return {"signature": "none", "nll": nll, "bleu_counts": [counts] * 4}
 
-    found = {"": scores(nats)}
-    if name == "base":
-        more = (*DECODINGS, *CONTROLS)
-        found |= {name: scores(nats + i) for i, name in enumerate(more, 1)}
-    return {
-        "id": name,
-        "seed": seed,
-        "steps": 5,
-        "train_loss": train_loss,
-        "scores": found,
-        "model": VARIATIONS[name].configs(seed)[0].to_dict(),
-    }
+    names = ["", *DECODINGS, *CONTROLS] if name == "base" else [""]
+    found = {name: scores(nats + i) for i, name in enumerate(names)}
+    run = {"id": name, "seed": seed, "steps": 5, "train_loss": train_loss, "scores": found}
+    return {**run, "model": VARIATIONS[name].configs(seed)[0].to_dict()}
 
 
 def made_up_runs():
@@ -276,7 +235,7 @@ def made_up_runs():
 
 
 def test_each_way_to_search_and_each_control_has_its_own_scores():
-    rows = {row["id"]: row for row in summarize(made_up_runs(), n_samples=20)}
+    rows = rows_of(made_up_runs())
     for i, name in enumerate((*DECODINGS, *CONTROLS), 1):
         assert rows[name]["group"] == ("controls" if name in CONTROLS else "search")
         assert rows[name]["ppl"]["seeds"] == pytest.approx([math.exp(1 + i)] * 2)
@@ -288,11 +247,9 @@ def test_runs_to_the_end_have_a_curve_and_the_average_of_each_row_against_bases(
     seeds is theirs, halfway."""
     runs = made_up_runs()
     for name, seeds in runs.items():
+        better = 0.3 if name == "A1" else 0.1
         for seed, record in seeds.items():
-            nll = [
-                [nats - (0.3 if name == "A1" else 0.1) * n, n]
-                for nats, n in record["scores"][""]["nll"]
-            ]
+            nll = [[nats - better * n, n] for nats, n in record["scores"][""]["nll"]]
             record["scores"]["averaged"] = {**record["scores"][""], "nll": nll}
             record["curve"] = [[500, 3.0, 2.0 + seed], [1000, 2.0, 1.0]]
     assert spreads(runs)["averaged"]["bleu"]._asdict() == {"sd": 0.0, "degrees": 1}
@@ -323,7 +280,7 @@ def test_the_noise_of_the_seeds_is_that_of_base_and_the_ten_rows():
     found = spreads(records)
     assert found["trained"]["ppl"] == (pytest.approx(math.sqrt(0.02)), 1)
     assert found["search"]["ppl"].sd == pytest.approx(0)  # each way changes both seeds alike
-    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    rows = rows_of(records)
     own = {"A1": 0.2 / math.sqrt(2), "unscaled-A1": 13 / math.sqrt(2)}
     for name, sd in (("A1", math.sqrt(0.02)), ("unscaled-A1", own["unscaled-A1"])):
         difference = rows[name]["log_ppl_difference"]
@@ -348,7 +305,7 @@ def test_where_a_way_to_search_changes_nothing_the_interval_is_a_point():
         scores = record["scores"]
         scores["beam-1"]["nll"] = scores[""]["nll"]
         scores["averaged"]["nll"] = [[nats * (1 + 0.1 * seed), n] for nats, n in scores[""]["nll"]]
-    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
+    rows = rows_of(records)
     beam, averaged = (rows[name]["log_ppl_difference"] for name in ("beam-1", "averaged"))
     assert beam["low"] == beam["mean"] == beam["high"] == 0
     assert averaged["low"] < averaged["mean"] < averaged["high"]
@@ -361,7 +318,7 @@ def test_a_control_takes_its_part_out_of_the_trained_weights_and_puts_it_back(na
     turned = tokens.flip(1)
     other_first, other_last = (tokens.index_fill(1, torch.tensor(i), 7) for i in (0, 8))
     whole = model(tokens, tokens)
-    with taken_out(model, name):
+    with miniature.taken_out(model, name):
         damaged = model(tokens, tokens)
         same = {
             "without-encoder": (model.encode(tokens)[:, :8], model.encode(other_last)[:, :8]),
@@ -392,13 +349,12 @@ def test_perplexity_beyond_a_length_is_that_of_the_longer_sentences(tmp_path, mo
     for name in ("short", "short-learned"):
         run_task(task(name, tmp_path))
     records = collect(tmp_path, "reverse")
-    rows = {row["id"]: row for row in summarize(records, n_samples=20)}
-    nll = {name: read_scores(records[name][1]).nll for name in rows}
+    rows = rows_of(records)
+    nll = {name: miniature.read_scores(records[name][1]).nll for name in rows}
     beyond = nll["short"][:, 1] > 10
     assert 0 < beyond.sum() < len(beyond)
-    assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(
-        ppl_of_sums(nll["short"][beyond].sum(0))
-    )
+    expected = ppl_of_sums(nll["short"][beyond].sum(0))
+    assert rows["short"]["ppl_beyond"]["mean"] == pytest.approx(expected)
     difference = rows["short-learned"]["log_ppl_within_difference"]["mean"]
     within = [ppl_of_sums(nll[name][~beyond].sum(0)) for name in ("short-learned", "short")]
     assert difference == pytest.approx(math.log(within[0] / within[1]))
@@ -408,12 +364,8 @@ def test_perplexity_beyond_a_length_is_that_of_the_longer_sentences(tmp_path, mo
 def test_runs_in_parallel_leave_what_runs_in_turn_leave(tmp_path, monkeypatch):
     """Other processes know nothing of the small corpus, so this one takes the whole."""
     monkeypatch.setattr(miniature.corpus, "load", REAL_LOAD)
-    files = list(
-        run_tasks(
-            [task("C1", tmp_path / "both", 1, 1), task("C1", tmp_path / "both", 2, 1)], jobs=2
-        )
-    )
-    assert len(files) == 2
+    both = [task("C1", tmp_path / "both", seed, steps=1) for seed in (1, 2)]
+    assert len(list(run_tasks(both, jobs=2))) == 2
     alone = run_task(task("C1", tmp_path / "alone", 2, 1))
     together = tmp_path / "both" / "reverse" / "C1-2" / "scores.json"
     assert json.loads(alone.read_text())["scores"] == json.loads(together.read_text())["scores"]
