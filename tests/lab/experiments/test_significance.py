@@ -25,12 +25,8 @@ from lab.experiments.significance import (
 from toys import random_pairs, small_model
 
 HYPOTHESES = ["the cat sat on the mat", "a dog sleeps under the old table", "", "no"]
-REFERENCES = [
-    "the cat sat on the red mat",
-    "a dog is asleep under the old table today",
-    "yes",
-    "no",
-]
+LONGEST = "a dog is asleep under the old table today"
+REFERENCES = ["the cat sat on the red mat", LONGEST, "yes", "no"]
 
 
 def mean(sums):
@@ -42,10 +38,9 @@ def rows(*values):
     return torch.tensor([[value, 1.0] for value in values], dtype=torch.float64)
 
 
-def normal(seed, n=400, shift=0.0, spread=1.0):
-    return rows(
-        *(shift + spread * torch.randn(n, generator=torch.Generator().manual_seed(seed))).tolist()
-    )
+def normal(seed, n=400, spread=1.0, shift=0.0):
+    draws = torch.randn(n, generator=torch.Generator().manual_seed(seed))
+    return rows(*(shift + spread * draws.double()).tolist())
 
 
 def test_nats_of_sentences_add_up_to_perplexity():
@@ -56,12 +51,9 @@ def test_nats_of_sentences_add_up_to_perplexity():
     assert ppl_of_sums(nll[4]) == pytest.approx(perplexity(model, pairs[4:5]), rel=1e-9)
 
 
-def test_a_model_that_drops_out_is_refused():
+def test_a_model_that_drops_out_and_no_pairs_are_refused():
     with pytest.raises(ConfigError, match="eval mode"):
         sentence_nll(small_model().train(), random_pairs(3, 2))
-
-
-def test_no_pairs_are_refused():
     with pytest.raises(ConfigError, match="no pairs"):
         sentence_nll(small_model(), [])
 
@@ -69,9 +61,8 @@ def test_no_pairs_are_refused():
 @pytest.mark.parametrize("of", [[0, 1, 2, 3], [1, 0], [2], [3, 3, 1]])
 def test_counts_of_sentences_add_up_to_bleu(of):
     counts = sentence_bleu_statistics(HYPOTHESES, REFERENCES)[of].sum(0)
-    assert bleu_of_sums(counts) == pytest.approx(
-        bleu([HYPOTHESES[i] for i in of], [REFERENCES[i] for i in of]).score
-    )
+    hypotheses, references = ([side[i] for i in of] for side in (HYPOTHESES, REFERENCES))
+    assert bleu_of_sums(counts) == pytest.approx(bleu(hypotheses, references).score)
 
 
 def test_the_interval_of_a_mean_is_the_textbooks():
@@ -87,27 +78,23 @@ def test_pairing_takes_out_what_both_sides_share():
     """A small constant gain on very different sentences: invisible side by side,
     certain pair by pair."""
     base = normal(2, spread=10)
-    better = base + torch.tensor([0.1, 0.0])
+    better = normal(2, spread=10, shift=0.1)
     one, other = estimate(mean, [better]), estimate(mean, [base])
     assert one.low < other.high
     found = estimate(mean, [better], [base])
-    assert found.low == pytest.approx(0.1)
-    assert found.high == pytest.approx(0.1)
+    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
     assert found.sign == 1
 
 
 def test_the_same_seeds_are_compared():
-    base = [normal(2) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)]
-    found = estimate(mean, [run + torch.tensor([0.1, 0.0]) for run in base], base)
+    base, better = ([normal(2, shift=i + more) for i in (-1, 0, 1)] for more in (0.0, 0.1))
+    found = estimate(mean, better, base)
     assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
 
 
 def test_seeds_that_differ_widen_the_interval_by_students_t():
-    same, apart = (
-        [normal(3)] * 3,
-        [normal(3) + torch.tensor([shift, 0.0]) for shift in (-1.0, 0.0, 1.0)],
-    )
-    narrow, wide = estimate(mean, same), estimate(mean, apart)
+    narrow = estimate(mean, [normal(3)] * 3)
+    wide = estimate(mean, [normal(3, shift=i) for i in (-1, 0, 1)])
     assert wide.mean == pytest.approx(narrow.mean)
     of_sentences = (narrow.high - narrow.low) / 2
     of_seeds = 4.30265 * 1 / math.sqrt(3)  # the standard deviation of -1, 0, 1 is 1
@@ -120,9 +107,8 @@ def test_where_only_seeds_differ_the_interval_holds_the_truth_in_95_percent_of_c
     """Sentences alike, so that all noise is that of the seeds, around a true value of 0."""
     generator = torch.Generator().manual_seed(n_seeds)
     draws = torch.randn(1000, n_seeds, generator=generator).tolist()
-    found = [
-        estimate(mean, [rows(value, value) for value in values], n_samples=2) for values in draws
-    ]
+    runs = [[rows(value, value) for value in values] for values in draws]
+    found = [estimate(mean, run, n_samples=2) for run in runs]
     held = sum(one.low <= 0 <= one.high for one in found) / len(found)
     assert 0.935 < held < 0.965
 
@@ -149,8 +135,6 @@ def test_p_values_are_those_worked_out_by_hand():
     assert p_value(Estimate(1.0, 1 - 1.96, 1 + 1.96, [1.0] * 3)) == pytest.approx(0.3173, abs=1e-4)
     half = 4.303 / math.sqrt(3)
     found = Estimate(2.0, 2 - half, 2 + half, [1.0, 2.0, 3.0])
-    t = 2 * math.sqrt(3)
-    assert p_value(found) == pytest.approx(1 - t / math.sqrt(2 + t**2), abs=1e-4)
     assert p_value(found) == pytest.approx(0.0742, abs=1e-4)
     two = Estimate(1.5, 1.5 - 12.706 / 2, 1.5 + 12.706 / 2, [1.0, 2.0])  # t = 3, Cauchy's law
     assert p_value(two) == pytest.approx(1 - 2 / math.pi * math.atan(3), abs=1e-4)
@@ -160,7 +144,7 @@ def test_p_values_are_those_worked_out_by_hand():
 @pytest.mark.parametrize("n_seeds", [1, 2, 3, 4, 5, 8, 12])
 def test_p_is_five_percent_where_the_interval_ends(n_seeds):
     """Whatever share sentences and seeds have in it."""
-    runs = [normal(3, n=30) + torch.tensor([0.1 * i**2, 0.0]) for i in range(n_seeds)]
+    runs = [normal(3, n=30, shift=0.1 * i**2) for i in range(n_seeds)]
     found = estimate(mean, runs)
     assert p_value(found, found.low) == pytest.approx(0.05, abs=1e-4)
     assert p_value(found, found.high) == pytest.approx(0.05, abs=1e-4)
@@ -218,13 +202,10 @@ def test_the_interval_of_a_block_design_holds_the_truth_in_95_percent_of_cases()
     """Eleven configurations, three seeds that move all of them alike, and equal noise: the
     difference of each to the first, whose true value is 0."""
     generator = torch.Generator().manual_seed(5)
+    noise = torch.randn(300, 11, 3, generator=generator)
+    seeds = 5 * torch.randn(300, 1, 3, generator=generator)
     held = []
-    for noise, seeds in zip(
-        torch.randn(300, 11, 3, generator=generator).tolist(),
-        (5 * torch.randn(300, 3, generator=generator)).tolist(),
-        strict=True,
-    ):
-        table = [[x + s for x, s in zip(row, seeds, strict=True)] for row in noise]
+    for table in (noise + seeds).tolist():
         spread = block_spread(table)
         spread = spread._replace(sd=math.sqrt(2) * spread.sd)
         for row in table[1:]:

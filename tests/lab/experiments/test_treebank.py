@@ -32,10 +32,8 @@ def content(number: int) -> bytes:
     trees = TREES[12 * number : 12 * number + 12]
     if number:
         before = TREES[12 * number - 1]
-        trees = [
-            delinearize(linearize(before, "tags"), [word.upper() for word in tree_words(before)]),
-            *trees,
-        ]
+        shouted = [word.upper() for word in tree_words(before)]
+        trees = [delinearize(linearize(before, "tags"), shouted), *trees]
     return "\n".join(f"( {write_tree(tree)} )" for tree in trees).encode()
 
 
@@ -55,12 +53,16 @@ def empty_cache(tmp_path, monkeypatch) -> Path:
 def web(tmp_path) -> Path:
     """A place that stands in for the two web addresses."""
     (tmp_path / "web").mkdir()
-    for file, text in zip(FILES, CONTENTS, strict=True):
-        (tmp_path / "web" / file).write_bytes(text)
-    with zipfile.ZipFile(tmp_path / "web" / "treebank.zip", "w") as archive:
-        for file, text in zip(FILES, CONTENTS, strict=True):
-            archive.writestr(f"treebank/combined/{file}", text)
+    serve(tmp_path / "web", CONTENTS)
     return tmp_path / "web"
+
+
+def serve(web, contents):
+    """The files, each alone and all in the archive."""
+    with zipfile.ZipFile(web / "treebank.zip", "w") as archive:
+        for file, text in zip(FILES, contents, strict=True):
+            (web / file).write_bytes(text)
+            archive.writestr(f"treebank/combined/{file}", text)
 
 
 def stand_in(monkeypatch, name: str, web: Path) -> None:
@@ -109,9 +111,8 @@ def with_functions_and_traces(tree: Tree, chance: random.Random) -> Tree:
         children.append(with_functions_and_traces(child, chance))
         if chance.random() < 0.2:
             trace = Tree("-NONE-", ("*",))
-            children.append(
-                chance.choice([trace, Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))])
-            )
+            within = Tree("NP-SBJ", (trace,)), Tree("S", (Tree("VP", (trace,)),))
+            children.append(chance.choice([trace, *within]))
     return Tree(tree.label + chance.choice(["", "", "-SBJ", "=2", "-TMP-1"]), tuple(children))
 
 
@@ -133,14 +134,10 @@ def test_files_are_split_by_their_place():
         splits = {split: entry.split_files(split) for split in entry.n_trees}
         assert sorted(file for files in splits.values() for file in files) == sorted(entry.files)
         assert len(set(entry.files)) == len(entry.files)
-    assert treebank.TREEBANKS["ptb-sample"].split_files("test")[:2] == (
-        "wsj_0005.mrg",
-        "wsj_0015.mrg",
-    )
-    assert treebank.TREEBANKS["ptb-sample"].split_files("valid")[-1] == "wsj_0180.mrg"
-    assert [
-        len(treebank.TREEBANKS["craft"].split_files(split)) for split in ("train", "valid", "test")
-    ] == [80, 3, 4]
+    ptb, craft = (treebank.TREEBANKS[name].split_files for name in ("ptb-sample", "craft"))
+    assert ptb("test")[:2] == ("wsj_0005.mrg", "wsj_0015.mrg")
+    assert ptb("valid")[-1] == "wsj_0180.mrg"
+    assert [len(craft(split)) for split in ("train", "valid", "test")] == [80, 3, 4]
 
 
 def folded(trees):
@@ -150,18 +147,18 @@ def folded(trees):
 @pytest.mark.slow
 def test_no_held_out_sentence_is_trained_on(tmp_path, monkeypatch, web):
     stand_in(monkeypatch, "craft", web)
-    splits = {split: treebank.load("craft", split, web) for split in ("train", "valid", "test")}
-    everything = [treebank.clean(tree) for text in CONTENTS for tree in read_trees(text.decode())]
-    assert folded(everything) == folded(splits["train"]) | folded(splits["valid"]) | folded(
-        splits["test"]
+    train, valid, test = (
+        treebank.load("craft", split, web) for split in ("train", "valid", "test")
     )
-    assert not folded(splits["train"]) & folded(splits["valid"])
-    assert not folded(splits["train"] + splits["valid"]) & folded(splits["test"])
+    everything = [treebank.clean(tree) for text in CONTENTS for tree in read_trees(text.decode())]
+    assert folded(everything) == folded(train + valid + test)
+    assert not folded(train) & folded(valid)
+    assert not folded(train + valid) & folded(test)
     for place in (1, 6):  # the test files are whole, with the sentence that another file has too
         texts = read_trees(CONTENTS[place].decode())
-        assert all(treebank.clean(tree) in splits["test"] for tree in texts)
-    assert len(splits["test"]) == 26
-    assert len(splits["train"]) + len(splits["valid"]) < len(everything) - 26
+        assert all(treebank.clean(tree) in test for tree in texts)
+    assert len(test) == 26
+    assert len(train) + len(valid) < len(everything) - 26
 
 
 def test_a_caller_cannot_spoil_the_next_ones_trees(monkeypatch, web):
@@ -204,38 +201,30 @@ def test_a_treebank_is_read_from_a_directory(packed, tmp_path, monkeypatch, web)
 @pytest.mark.parametrize("name", ["ptb-sample", "craft"])
 def test_a_changed_byte_is_refused_and_not_kept(name, monkeypatch, web, empty_cache):
     stand_in(monkeypatch, name, web)
-    wrong = [*CONTENTS[:3], CONTENTS[3].replace(b"S", b"T", 1), *CONTENTS[4:]]
-    for file, text in zip(FILES, wrong, strict=True):
-        (web / file).write_bytes(text)
-    with zipfile.ZipFile(web / "treebank.zip", "w") as archive:
-        for file, text in zip(FILES, wrong, strict=True):
-            archive.writestr(f"treebank/combined/{file}", text)
+    serve(web, [*CONTENTS[:3], CONTENTS[3].replace(b"S", b"T", 1), *CONTENTS[4:]])
     for data_dir in (None, web):
         with pytest.raises(ConfigError, match="it is damaged, or of another edition"):
             treebank.load(name, "test", data_dir)
     assert not empty_cache.exists()
 
 
+EMPTY_ZIP = b"PK\5\6" + bytes(18)
+
+
 @pytest.mark.parametrize(
-    ("name", "damage", "words"),
+    ("name", "file", "content", "words"),
     [
-        ("ptb-sample", lambda web: (web / "treebank.zip").unlink(), "cannot download"),
-        ("craft", lambda web: (web / "03.tree").unlink(), "cannot download"),
-        (
-            "ptb-sample",
-            lambda web: (web / "treebank.zip").write_bytes(b"PK"),
-            "is not the archive expected",
-        ),
-        (
-            "ptb-sample",
-            lambda web: zipfile.ZipFile(web / "treebank.zip", "w").close(),
-            "is not the archive expected",
-        ),
+        ("ptb-sample", "treebank.zip", None, "cannot download"),
+        ("craft", "03.tree", None, "cannot download"),
+        ("ptb-sample", "treebank.zip", b"PK", "is not the archive expected"),
+        ("ptb-sample", "treebank.zip", EMPTY_ZIP, "is not the archive expected"),
     ],
 )
-def test_what_cannot_be_fetched_is_one_line(name, damage, words, monkeypatch, web):
+def test_what_cannot_be_fetched_is_one_line(name, file, content, words, monkeypatch, web):
     stand_in(monkeypatch, name, web)
-    damage(web)
+    (web / file).unlink()
+    if content:
+        (web / file).write_bytes(content)
     with pytest.raises(ConfigError, match=words) as error:
         treebank.load(name, "test")
     assert "\n" not in str(error.value)
@@ -267,9 +256,8 @@ def test_what_does_not_exist_is_refused(name, split, data_dir, words):
 @pytest.mark.slow
 def test_a_pair_is_text_that_a_tokenizer_keeps_whole():
     pairs = [treebank.to_pair(tree) for tree in TREES]
-    tokenizer = Tokenizer.train(
-        (side for pair in pairs for side in pair), 400, symbols=treebank.symbols(TREES)
-    )
+    texts = (side for pair in pairs for side in pair)
+    tokenizer = Tokenizer.train(texts, 400, symbols=treebank.symbols(TREES))
     for tree, (sentence, target) in zip(TREES, pairs, strict=True):
         assert len(tokenizer.encode(target)) == len(linearize(tree, "tags"))
         written = tokenizer.decode(tokenizer.encode(target)).split()
@@ -284,18 +272,18 @@ def test_symbols_are_all_tokens():
 
 
 def test_trees_that_nobody_has_learned():
-    tree = read_tree("(S (NP (NNP Ann)) (VP (VBD saw) (NP (DT the) (NN dog))) (. .))")
+    text = "(S (NP (NNP Ann)) (VP (VBD saw) (NP (DT the) (NN dog))) (. .))"
+    tree = read_tree(text)
     assert write_tree(treebank.flat(tree)) == "(S (XX Ann) (XX saw) (XX the) (XX dog) (XX .))"
+    for given, expected in (
+        (text, "(S (XX Ann) (NP (XX saw) (NP (XX the) (NP (XX dog)))) (XX .))"),
+        ("(NP (NN a) (NN b))", "(S (XX a) (NP (XX b)))"),
+        ("(NP (NN a))", "(S (XX a))"),
+        ("(. .)", "(S (XX .))"),
+    ):
+        assert write_tree(treebank.right_branching(read_tree(given), "NP")) == expected
     branching = treebank.right_branching(tree, "NP")
-    assert write_tree(branching) == "(S (XX Ann) (NP (XX saw) (NP (XX the) (NP (XX dog)))) (XX .))"
     assert bracket_counts(tree, branching) == (2, 4, 4)  # S and (NP the dog), by hand
-    assert (
-        write_tree(treebank.right_branching(read_tree("(NP (NN a) (NN b))"), "NP"))
-        == "(S (XX a) (NP (XX b)))"
-    )
-    for one in ("(NP (NN a))", "(. .)"):
-        word = tree_words(read_tree(one))[0]
-        assert write_tree(treebank.right_branching(read_tree(one), "NP")) == f"(S (XX {word}))"
     for other in TREES:
         assert tree_words(treebank.right_branching(other, "VP")) == tree_words(other)
 

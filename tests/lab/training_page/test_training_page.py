@@ -39,13 +39,13 @@ def draw(seed, n, length=0):
     return [draw_word(generator, held_out=False, length=length) for _ in range(n)]
 
 
-def as_model(values, config):
-    """The page's parameters in a model of ours."""
-    model = Transformer(config).double()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.tensor(values[name]).view_as(parameter))
-    return model
+def loss_of(model, words):
+    """The loss of these words, whose gradients are then in the parameters."""
+    batch = reversal_batch(words)
+    logits = model(batch.source, batch.target_in).flatten(0, 1)
+    loss = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=0)
+    loss.backward()
+    return loss.item()
 
 
 # Chance from a seed
@@ -75,11 +75,9 @@ def test_the_numbers_look_random():
 
 @needs_node
 def test_words_are_the_same_and_held_out_words_are_never_trained_on(page):
-    jobs = [
-        {"do": "words", "seed": 3, "n": 300, "heldOut": held_out, "length": length}
-        for held_out, length in ((False, 0), (True, 8))
-    ]
-    trained, held_out = run_training_engine(page, *jobs)
+    job = {"do": "words", "seed": 3, "n": 300}
+    of_both = {"heldOut": False, "length": 0}, {"heldOut": True, "length": 8}
+    trained, held_out = run_training_engine(page, *({**job, **kind} for kind in of_both))
     generator = Generator(3)
     assert held_out == [draw_word(generator, held_out=True, length=8) for _ in range(300)]
     assert trained == draw(3, 300) and {len(word) for word in trained} == set(range(1, 9))
@@ -117,11 +115,8 @@ def test_loss_and_gradients_are_those_of_autograd(page, sizes):
     words = draw(7, 13)
     job = {"do": "gradients", "settings": {**sizes, "seed": 8}, "words": words}
     (found,) = run_training_engine(page, job)
-    model, batch = model_in_python(8, **sizes), reversal_batch(words)
-    logits = model(batch.source, batch.target_in).flatten(0, 1)
-    loss = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=0)
-    loss.backward()
-    assert found["loss"] == pytest.approx(loss.item(), rel=1e-12)
+    model = model_in_python(8, **sizes)
+    assert found["loss"] == pytest.approx(loss_of(model, words), rel=1e-12)
     for name, parameter in model.named_parameters():
         grad = torch.tensor(found["grads"][name], dtype=torch.float64).view_as(parameter)
         torch.testing.assert_close(grad, parameter.grad, rtol=1e-9, atol=1e-12)
@@ -136,9 +131,8 @@ def test_without_positions_it_is_blind_to_order(page):
         for positions in (False, True)
     ]
     blind, sighted = (answer["grads"][name] for answer in run_training_engine(page, *jobs))
-    model, batch = model_in_python(8, positions="none"), reversal_batch([word])
-    logits = model(batch.source, batch.target_in).flatten(0, 1)
-    F.cross_entropy(logits, batch.target_out.flatten()).backward()
+    model = model_in_python(8, positions="none")
+    loss_of(model, [word])
     assert blind == pytest.approx(model.get_parameter(name).grad.flatten().tolist())
     assert blind != pytest.approx(sighted)
 
@@ -146,25 +140,17 @@ def test_without_positions_it_is_blind_to_order(page):
 # Training
 
 
-def largest_difference(page, seed, n_steps):
-    """How far the losses are from those of `TrainingRun`, and the last of them."""
+@needs_node
+@pytest.mark.parametrize(
+    ("seed", "n_steps", "largest"),
+    [(9, 40, 1e-6), pytest.param(1, 200, 1e-4, marks=pytest.mark.slow)],
+)
+def test_the_loss_curve_is_pytorchs(page, seed, n_steps, largest):
+    """Forward, backward, clipping, rate and Adam; a step's sum is told in float32."""
     job = {"do": "losses", "settings": {"seed": seed}, "steps": n_steps}
     (found,) = run_training_engine(page, job)
-    expected = reversal.losses(seed, n_steps)
     assert found[-1] < found[0] - 0.5
-    return max(abs(one - other) for one, other in zip(found, expected, strict=True))
-
-
-@needs_node
-def test_the_loss_curve_is_pytorchs(page):
-    """Forward, backward, clipping, rate and Adam; a step's sum is told in float32."""
-    assert largest_difference(page, seed=9, n_steps=40) < 1e-6
-
-
-@pytest.mark.slow
-@needs_node
-def test_the_loss_curve_is_pytorchs_over_200_steps(page):
-    assert largest_difference(page, seed=1, n_steps=200) < 1e-4
+    assert found == pytest.approx(reversal.losses(seed, n_steps), rel=0, abs=largest)
 
 
 @pytest.mark.slow
@@ -174,7 +160,10 @@ def test_what_it_says_and_where_it_looks_are_the_models(page):
     words = draw(11, 8, length=2) + draw(12, 4, length=1) + draw(13, 8, length=8)
     job = {"do": "after", "settings": {"factor": 0.6}, "steps": 150, "words": words}
     (found,) = run_training_engine(page, job)
-    model = as_model(found["values"], reversal.MODEL).eval()
+    model = Transformer(reversal.MODEL).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.tensor(found["values"][name]).view_as(parameter))
     sources = reversal_batch(words).source
     said = [ids[:8] for ids in greedy_search(model, sources)]
     right = [ids == word[::-1] for ids, word in zip(said, words, strict=True)]
