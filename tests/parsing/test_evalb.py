@@ -26,6 +26,7 @@ from lab.toy_grammar import sample_trees
 COUNTS = Path(__file__).with_name("evalb_counts.json")
 EVALB = os.environ.get("EVALB")
 PUNCTUATION = {",": ",", ":": "--", "``": "``", "''": "''", ".": "."}
+UNCOUNTED = (*PUNCTUATION, "-NONE-")
 LABELS = [
     "S", "NP", "VP", "PP", "SBAR", "ADVP", "PRT", "ADJP", "NP-SBJ", "NP=2", "PP-LOC-3", "S-TPC-1",
     "SBAR|X",
@@ -71,10 +72,8 @@ def decorate(tree, chance):
             node.insert(chance.randint(1, len(node)), [tag, PUNCTUATION[tag]])
         if chance.random() < 0.1:
             trace = ["-NONE-", "*T*-1"]
-            node.insert(
-                chance.randint(1, len(node)),
-                chance.choice([trace, ["NP-SBJ-1", trace], ["S", ["NP", trace]]]),
-            )
+            place = chance.randint(1, len(node))
+            node.insert(place, chance.choice([trace, ["NP-SBJ-1", trace], ["S", ["NP", trace]]]))
         if chance.random() < 0.2:
             node[0] += chance.choice(["-SBJ", "-TMP-2", "=3", "-LOC=1"])
         if chance.random() < 0.05:
@@ -103,11 +102,7 @@ def disturb(tree, chance, n_edits):
             place = next(i for i, child in enumerate(above) if child is node)
             above.insert(place + 1, node.pop())
         elif edit == "tag":
-            leaves = [
-                child
-                for child in node[1:]
-                if is_leaf(child) and child[0] not in (*PUNCTUATION, "-NONE-")
-            ]
+            leaves = [child for child in node[1:] if is_leaf(child) and child[0] not in UNCOUNTED]
             if leaves:
                 chance.choice(leaves)[0] = chance.choice(["NN", "JJ", "XX", "-LRB-"])
     return tree
@@ -126,15 +121,19 @@ def noisy_pairs(n=1000):
 
 
 PAIRS = noisy_pairs()
-DIGEST = hashlib.sha256(
-    "\n".join(f"{gold}\t{predicted}" for gold, predicted in PAIRS).encode()
-).hexdigest()
+DIGEST = hashlib.sha256("\n".join(map("\t".join, PAIRS)).encode()).hexdigest()
 
 
 def ours(pairs):
-    return [
-        list(bracket_counts(read_tree(gold), read_tree(predicted))) for gold, predicted in pairs
-    ]
+    return [list(bracket_counts(*map(read_tree, pair))) for pair in pairs]
+
+
+def lines_of_evalb(pairs, folder):
+    """What EVALB prints of these pairs."""
+    for i, name in enumerate(("gold", "test")):
+        (folder / name).write_text("\n".join(pair[i] for pair in pairs) + "\n")
+    command = [f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", folder / "gold", folder / "test"]
+    return subprocess.check_output(command, text=True)
 
 
 def test_the_noise_is_noise():
@@ -143,19 +142,8 @@ def test_the_noise_is_noise():
     wrong = sum(matched < max(gold, predicted) for matched, gold, predicted in stored)
     assert wrong > 600
     text = "".join(predicted for _, predicted in PAIRS)
-    for piece in (
-        "PRT",
-        "ADVP",
-        "-NONE-",
-        "-SBJ",
-        "=2",
-        "``",
-        "(: --)",
-        "(, ,)",
-        "SBAR|X",
-        "(NP (NP",
-    ):
-        assert piece in text
+    pieces = ["PRT", "ADVP", "-NONE-", "-SBJ", "=2", "``", "(: --)", "(, ,)", "SBAR|X", "(NP (NP"]
+    assert [piece for piece in pieces if piece not in text] == []
 
 
 @pytest.mark.slow
@@ -164,45 +152,30 @@ def test_counts_are_those_of_evalb():
     assert stored["sha256 of the pairs"] == DIGEST, "the pairs are not those that EVALB has seen"
     assert ours(PAIRS) == stored["counts"]
     gold, predicted = (read_trees("\n".join(side)) for side in zip(*PAIRS, strict=True))
-    scores = bracket_f1(gold, predicted)
-    for name, value in (
-        ("Recall", scores.recall),
-        ("Precision", scores.precision),
-        ("FMeasure", scores.f1),
-        ("Complete match", scores.complete),
-    ):
-        assert f"{value:.2f}" == stored["summary"][name]
+    precision, recall, f1, complete = (f"{value:.2f}" for value in bracket_f1(gold, predicted))
+    of_evalb = {
+        "Recall": recall,
+        "Precision": precision,
+        "FMeasure": f1,
+        "Complete match": complete,
+    }
+    assert of_evalb == stored["summary"]
 
 
 @pytest.mark.skipif(not EVALB, reason="EVALB does not name a folder with the compiled program")
 def test_evalb_itself_counts_what_is_stored(tmp_path):
-    for i, name in enumerate(("gold", "test")):
-        (tmp_path / name).write_text("\n".join(pair[i] for pair in PAIRS) + "\n")
-    run = subprocess.run(
-        [f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", tmp_path / "gold", tmp_path / "test"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rows = [line.split() for line in run.stdout.split("=== Summary ===")[0].splitlines()]
+    printed = lines_of_evalb(PAIRS, tmp_path)
+    rows = [line.split() for line in printed.split("=== Summary ===")[0].splitlines()]
     rows = [row for row in rows if len(row) == 12 and row[0].isdigit()]
     assert [row[2] for row in rows] == ["0"] * len(PAIRS), "EVALB refuses a pair"
     counts = [[int(row[5]), int(row[6]), int(row[7])] for row in rows]
-    summary = dict(
-        re.findall(
-            r"^(?:Bracketing )?(Recall|Precision|FMeasure|Complete match) +=? *([\d.]+)$",
-            run.stdout.split("-- All --")[1].split("-- len<=40 --")[0],
-            re.M,
-        )
-    )
+    of_all = printed.split("-- All --")[1].split("-- len<=40 --")[0]
+    named = r"^(?:Bracketing )?(Recall|Precision|FMeasure|Complete match) +=? *([\d.]+)$"
+    summary = dict(re.findall(named, of_all, re.M))
     if os.environ.get("WRITE"):
-        rows_of_text = ",\n".join(
-            ", ".join(map(json.dumps, counts[i : i + 10])) for i in range(0, len(counts), 10)
-        )
-        COUNTS.write_text(
-            f'{{"sha256 of the pairs": "{DIGEST}",\n"summary": {json.dumps(summary)},\n'
-            f'"counts": [\n{rows_of_text}\n]}}\n'
-        )
+        tens = (", ".join(map(json.dumps, counts[i : i + 10])) for i in range(0, len(counts), 10))
+        header = f'{{"sha256 of the pairs": "{DIGEST}",\n"summary": {json.dumps(summary)},\n'
+        COUNTS.write_text(header + '"counts": [\n' + ",\n".join(tens) + "\n]}\n")
     stored = json.loads(COUNTS.read_text(encoding="utf-8"))
     assert (counts, summary) == (stored["counts"], stored["summary"])
 
@@ -213,7 +186,7 @@ def collinize(tree):
 
     def strip(node):
         if is_leaf(node):
-            return None if node[0] in (*PUNCTUATION, "-NONE-") else list(node)
+            return None if node[0] in UNCOUNTED else list(node)
         children = [child for child in map(strip, node[1:]) if child]
         label = re.match(r"[^-=]+", node[0])[0]
         return [label.replace("PRT", "ADVP"), *children] if children else None
@@ -231,44 +204,35 @@ def number_repeats(node, above=()):
     return [label, *(number_repeats(child, alone) for child in node[1:])]
 
 
-@pytest.mark.slow
-def test_counts_are_those_of_pyevalb():
+def by_pyevalb(*pair):
     pytest.importorskip("PYEVALB")
     from PYEVALB import parser, scorer
 
-    found = []
+    result = scorer.Scorer().score_trees(*map(parser.create_from_bracket_string, pair))
+    return [result.matched_brackets, result.gold_brackets, result.test_brackets]
+
+
+@pytest.mark.slow
+def test_counts_are_those_of_pyevalb():
     for pair in PAIRS:
-        trees = [
-            parser.create_from_bracket_string(as_text(number_repeats(collinize(as_list(text)))))
-            for text in pair
-        ]
-        result = scorer.Scorer().score_trees(*trees)
-        found.append([result.matched_brackets, result.gold_brackets, result.test_brackets])
-    assert ours(PAIRS) == found
+        texts = [as_text(number_repeats(collinize(as_list(text)))) for text in pair]
+        assert ours([pair]) == [by_pyevalb(*texts)]
 
 
 def test_where_pyevalb_departs_from_evalb():
     """Each of these would make a difference if the trees were given to PYEVALB as they are."""
-    pytest.importorskip("PYEVALB")
-    from PYEVALB import parser, scorer
-
-    def counts(*pair):
-        result = scorer.Scorer().score_trees(*map(parser.create_from_bracket_string, pair))
-        return result.matched_brackets, result.gold_brackets, result.test_brackets
-
     twice, once = "(S (NP (NP (NN dogs))) (VP (VBP bark)))", "(S (NP (NN dogs)) (VP (VBP bark)))"
-    assert counts(twice, twice) == (3, 4, 4)  # a tree against itself is not complete
+    assert by_pyevalb(twice, twice) == [3, 4, 4]  # a tree against itself is not complete
     assert ours([(twice, twice), (twice, once)]) == [[4, 4, 4], [3, 4, 3]]
-    inside, outside = (
-        "(S (NP (NN dogs) (, ,)) (VP (VBP bark)))",
-        "(S (NP (NN dogs)) (, ,) (VP (VBP bark)))",
-    )
-    assert counts(inside, outside) == (2, 3, 3)  # punctuation moves brackets
+    inside = "(S (NP (NN dogs) (, ,)) (VP (VBP bark)))"
+    outside = "(S (NP (NN dogs)) (, ,) (VP (VBP bark)))"
+    assert by_pyevalb(inside, outside) == [2, 3, 3]  # punctuation moves brackets
     assert ours([(inside, outside)]) == [[3, 3, 3]]
-    assert counts(f"(TOP {once})", f"(TOP {once})") == (4, 4, 4)  # TOP counts
+    assert by_pyevalb(f"(TOP {once})", f"(TOP {once})") == [4, 4, 4]  # TOP counts
     assert ours([(f"(TOP {once})", f"(TOP {once})")]) == [[3, 3, 3]]
-    assert counts("(S (NP-SBJ (NN dogs)))", "(S (NP (NN dogs)))") == (1, 2, 2)  # functions count
-    assert counts("(S (PRT (RP up)))", "(S (ADVP (RP up)))") == (1, 2, 2)  # and so does PRT
+    # Functions count, and so does PRT.
+    assert by_pyevalb("(S (NP-SBJ (NN dogs)))", "(S (NP (NN dogs)))") == [1, 2, 2]
+    assert by_pyevalb("(S (PRT (RP up)))", "(S (ADVP (RP up)))") == [1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -289,13 +253,6 @@ def test_where_pyevalb_departs_from_evalb():
 def test_where_we_depart_from_evalb(pair, counted, by_evalb, tmp_path):
     assert ours([pair]) == [counted]
     if EVALB:
-        for name, text in zip(("gold", "test"), pair, strict=True):
-            (tmp_path / name).write_text(text + "\n")
-        run = subprocess.run(
-            [f"{EVALB}/evalb", "-p", f"{EVALB}/COLLINS.prm", tmp_path / "gold", tmp_path / "test"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        row = next(line.split() for line in run.stdout.splitlines() if re.match(r" +1 ", line))
+        printed = lines_of_evalb([pair], tmp_path).splitlines()
+        row = next(line.split() for line in printed if re.match(r" +1 ", line))
         assert ("error" if row[2] == "1" else tuple(map(int, row[5:8]))) == by_evalb

@@ -29,7 +29,7 @@ def attention():
     return MultiHeadAttention(D, H, d_k=K, d_v=KV).double()
 
 
-def each_head(module, x, memory, mask):
+def each_head(module, x, memory):
     """The outputs of the heads, from the book's own formula and slices of the matrices by hand."""
     outputs = []
     for i in range(H):
@@ -38,9 +38,8 @@ def each_head(module, x, memory, mask):
             for matrix, width in ((module.W_Q, K), (module.W_K, K), (module.W_V, KV))
         )
         W_O = module.W_O.weight[:, i * KV : (i + 1) * KV]
-        outputs.append(
-            scaled_dot_product_attention(x @ W_Q.T, memory @ W_K.T, memory @ W_V.T, mask) @ W_O.T
-        )
+        head = scaled_dot_product_attention(x @ W_Q.T, memory @ W_K.T, memory @ W_V.T)
+        outputs.append(head @ W_O.T)
     return outputs
 
 
@@ -49,10 +48,10 @@ def test_the_output_is_the_sum_of_the_heads_that_stay(gone):
     module, x, memory = attention(), torch.randn(B, T, D).double(), torch.randn(B, S, D).double()
     with torch.no_grad(), knocked_out(*((module, i) for i in gone)):
         found = module(x, memory)
-        by_hand = sum(
-            (each_head(attention(), x, memory, None)[i] for i in range(H) if i not in gone),
-            torch.zeros(B, T, D).double(),
-        )
+        heads = each_head(attention(), x, memory)
+    by_hand = torch.zeros(B, T, D).double()
+    for i in set(range(H)) - set(gone):
+        by_hand += heads[i]
     assert_close(found, by_hand)
 
 
@@ -61,9 +60,8 @@ def test_a_model_without_a_head_is_one_whose_columns_of_W_O_are_removed():
     source, target_in = random_tokens(1, B, S), random_tokens(2, B, T)
     narrow = small_model()  # the same weights; its second layer's first head is cut out for good
     cut = narrow.encoder.layers[1].self_attention
-    kept = {name: slice(4, None) for name in ("W_Q", "W_K", "W_V")}
-    for name, rows in kept.items():
-        getattr(cut, name).weight = torch.nn.Parameter(getattr(cut, name).weight[rows].detach())
+    for projection in (cut.W_Q, cut.W_K, cut.W_V):
+        projection.weight = torch.nn.Parameter(projection.weight[4:].detach())
     cut.W_O.weight = torch.nn.Parameter(cut.W_O.weight[:, 4:].detach())
     cut.h = 1
     with torch.no_grad(), knocked_out((model.encoder.layers[1].self_attention, 0)):
@@ -105,29 +103,24 @@ def test_search_goes_without_the_head_too():
 def test_everything_comes_back_also_by_an_error(even):
     model = small_model(bias=True)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    heads = [
-        (model.encoder.layers[0].self_attention, 0),
-        (model.decoder.layers[1].cross_attention, 1),
-    ]
+    cross = model.decoder.layers[1].cross_attention
+    heads = [(model.encoder.layers[0].self_attention, 0), (cross, 1)]
+
+    def changed():
+        after = dict(model.named_parameters())
+        names = [name for name in before if not torch.equal(after[name], before[name])]
+        return {name.split(".W_")[0] for name in names}
+
+    expected = {"encoder.layers.0.self_attention", "decoder.layers.1.cross_attention"}
     with pytest.raises(RuntimeError, match="inside"), knocked_out(*heads, even=even):
-        changed = [
-            name
-            for name, parameter in model.named_parameters()
-            if not torch.equal(parameter, before[name])
-        ]
-        assert {name.split(".W_")[0] for name in changed} == {
-            "encoder.layers.0.self_attention",
-            "decoder.layers.1.cross_attention",
-        }
+        assert changed() == expected
         raise RuntimeError("inside")
-    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert changed() == set()
 
 
 def test_a_head_that_is_not_there_is_named():
-    with (
-        pytest.raises(ConfigError, match="head must be 0 to 2, got 3"),
-        knocked_out((attention(), 3)),
-    ):
+    gone = knocked_out((attention(), 3))
+    with pytest.raises(ConfigError, match="head must be 0 to 2, got 3"), gone:
         pass
 
 

@@ -11,17 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.tables.table_1 import layer_operations
+from lab.experiments.table_1 import layer_types
 from lab.experiments.table_1.instruments import longest_chain, peak_bytes
-from lab.experiments.table_1.layer_types import (
-    LAYER_TYPES,
-    convolution,
-    layers_to_connect,
-    make_layer,
-    restricted_self_attention,
-    self_attention,
-    separable_convolution,
-)
+from lab.experiments.table_1.layer_types import LAYER_TYPES, convolution, make_layer, self_attention
 
+restricted_self_attention = layer_types.restricted_self_attention
+layers_to_connect = layer_types.layers_to_connect
 B, L, D, K = 2, 7, 4, 3
 FORMULA = {  # the row of cost.LAYERS and what else its formula needs
     "self-attention, weights stored": ("self-attention", {}),
@@ -65,12 +60,13 @@ def test_windows_are_neither_copied_nor_computed_twice():
     """Memory grows with n as n does, and stays far below the n r d of copied windows
     and the n^2 of all scores."""
     r, d = 33, 64
-    sizes = {
-        n: peak_bytes(lambda x: restricted_self_attention(x, r), torch.randn(1, n, d))
+    one, two, four = (
+        peak_bytes(lambda x: restricted_self_attention(x, r), torch.randn(1, n, d))
         for n in (256, 512, 1024)
-    }
-    assert 1.9 < sizes[512] / sizes[256] < 2.05 and 1.9 < sizes[1024] / sizes[512] < 2.05
-    assert sizes[1024] < 4 * 1024 * r * d / 4 and sizes[1024] < 4 * 1024**2 / 2
+    )
+    assert 1.9 < two / one < 2.05
+    assert 1.9 < four / two < 2.05
+    assert four < 4 * 1024 * min(r * d / 4, 1024 / 2)
 
 
 @pytest.mark.parametrize("dilation", [1, 2, 3])
@@ -90,7 +86,7 @@ def test_a_separable_convolution_is_a_convolution_whose_matrices_are_products(ba
     x, kernel, W = random(*batch, L, D), random(D, 1, K, seed=1), random(D, D, seed=2)
     full = torch.stack([(kernel[:, 0, j, None] * W).T for j in range(K)], dim=-1)
     by_hand = F.conv1d(F.pad(x.mT, (K - 1, 0)), full).mT
-    assert_close(separable_convolution(x, kernel, W), by_hand)
+    assert_close(layer_types.separable_convolution(x, kernel, W), by_hand)
 
 
 @pytest.mark.parametrize("layer", LAYER_TYPES)
@@ -104,13 +100,11 @@ def test_the_layers_do_the_operations_of_the_formula(layer):
 
 @pytest.mark.parametrize("layer", LAYER_TYPES)
 def test_only_a_recurrence_has_to_wait(layer):
-    chains = []
-    for n in (5, 10):
-        with torch.device("meta"):
-            chains.append(
-                longest_chain(make_layer(layer, D)(torch.randn(B, n, D, requires_grad=True)))
-            )
-    assert chains == ([5, 10] if "recurrent" in layer else [chains[0]] * 2) and chains[0] > 0
+    with torch.device("meta"):
+        inputs = [torch.randn(B, n, D, requires_grad=True) for n in (5, 10)]
+        chains = [longest_chain(make_layer(layer, D)(x)) for x in inputs]
+    assert chains == ([5, 10] if "recurrent" in layer else [chains[0]] * 2)
+    assert chains[0] > 0
 
 
 @pytest.mark.parametrize("layer", LAYER_TYPES)
@@ -122,10 +116,8 @@ def test_a_batch_is_its_sentences(layer):
 
 def test_a_dilated_layer_has_gaps_of_k():
     torch.manual_seed(3)
-    layer, x = (
-        make_layer("convolutional, dilated", D, k=2),
-        torch.randn(1, L, D, requires_grad=True),
-    )
+    layer = make_layer("convolutional, dilated", D, k=2)
+    x = torch.randn(1, L, D, requires_grad=True)
     [gradient] = torch.autograd.grad(layer(x)[0, -1].sum(), x)
     assert gradient[0].any(dim=-1).nonzero().flatten().tolist() == [L - 3, L - 1]
 
@@ -151,7 +143,6 @@ def test_what_is_no_layer_type_is_refused():
         make_layer("dense", 4)
     with pytest.raises(ConfigError, match="r must be odd, so that a window has a middle, got 4"):
         restricted_self_attention(torch.ones(3, 2), 4)
-    with pytest.raises(
-        ConfigError, match="5 layers must connect the first of 5 positions to the last"
-    ):
+    words = "5 layers must connect the first of 5 positions to the last"
+    with pytest.raises(ConfigError, match=words):
         layers_to_connect(lambda x, depth: restricted_self_attention(x, 1), 5)
