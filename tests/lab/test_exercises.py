@@ -340,10 +340,7 @@ WRONG = {
         "of length 1 is to be 1": lambda length, alpha: ((6 + length) / 6) ** alpha,
         "turned round": lambda length, alpha: (6 / (5 + length)) ** alpha,
     },
-    "6.1-beam": {
-        "next tokens only": beam_without_scores,
-        "cut by the beam": beam_cut_wrongly,
-    },
+    "6.1-beam": {"next tokens only": beam_without_scores, "cut by the beam": beam_cut_wrongly},
     "6.1-bleu": {
         "repeated seven times": lambda hypothesis, reference, n: (
             sum(gram in n_grams(reference, n) for gram in n_grams(hypothesis, n))
@@ -355,10 +352,7 @@ WRONG = {
         "per second": lambda hours, n_gpus, flops_per_s: hours * n_gpus * flops_per_s,
         "one of the GPUs": lambda hours, n_gpus, flops_per_s: hours * 3600 * flops_per_s,
     },
-    "6.3": {
-        "bare": without_brackets,
-        "one string": lambda tree: " ".join(linearize(tree)),
-    },
+    "6.3": {"bare": without_brackets, "one string": lambda tree: " ".join(linearize(tree))},
 }
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking.knock_out import heads_of, knocked_out
 from annotated_transformer.text import corpus
 from annotated_transformer.training.optimizer import noam_learning_rate
 from lab.experiments import attention_at_work
 from lab.experiments.result_file import read_result
-from toys import small_model, text_pairs, toy_tokenizer
+from toys import small_model, text_pairs, toy_run_config, toy_tokenizer
 
 
 @pytest.mark.parametrize("name", attention_at_work.RECIPES)
@@ -37,34 +36,30 @@ def test_ways_differ_in_one_or_two_settings_from_the_first():
         assert 1 <= len(changed - {"lr_factor"}) <= 2 or changed == {"lr_factor"}
 
 
-def model_that_ignores_its_encoders_attention():
+def model_of(asleep=False):
+    """A model that ignores its encoder's attention if it is asleep."""
     model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
     with torch.no_grad():
-        for layer in heads_of(model, "encoder"):
+        for layer in heads_of(model, "encoder") if asleep else ():
             for module, _ in layer:
                 module.W_O.weight.zero_()
     return model
 
 
 def test_what_is_not_used_is_not_missed():
-    pairs = text_pairs(1, 12)
-    asleep = attention_at_work.measured_attention(
-        model_that_ignores_its_encoders_attention(), toy_tokenizer(), pairs
+    asleep, awake = (
+        attention_at_work.measured_attention(model_of(sleeps), toy_tokenizer(), text_pairs(1, 12))
+        for sleeps in (True, False)
     )
-    model = small_model(vocab_size=toy_tokenizer().vocab_size).float()
-    awake = attention_at_work.measured_attention(model, toy_tokenizer(), pairs)
     for name in ("nats_without", "nats_1", "nats_2"):
         assert asleep[name] == 0 != awake[name]
-    assert (
-        asleep.keys()
-        == awake.keys()
-        >= {"valid_nll", "entropy_1", "entropy_2", "spread_1", "spread_2"}
-    )
+    names = {"valid_nll", "entropy_1", "entropy_2", "spread_1", "spread_2"}
+    assert asleep.keys() == awake.keys() >= names
 
 
 def test_bins_of_length_together_are_all_sentences_and_their_loss():
     pairs = text_pairs(1, 40)
-    model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
+    model, tokenizer = model_of(), toy_tokenizer()
     bins = attention_at_work.loss_by_kind(model, tokenizer, pairs)["by_length"]
     assert sum(found["sentences"] for found in bins) == 40 and len(bins) > 1
     for found in bins:
@@ -88,8 +83,7 @@ def test_a_construction_is_known_by_its_words():
 
 def test_every_sentence_is_of_some_construction():
     pairs = [("It rains.", "a"), ("I saw it.", "b"), ("Who has it?", "c"), ("I must go.", "d")]
-    model, tokenizer = small_model(vocab_size=toy_tokenizer().vocab_size).float(), toy_tokenizer()
-    found = attention_at_work.loss_by_kind(model, tokenizer, pairs)["by_construction"]
+    found = attention_at_work.loss_by_kind(model_of(), toy_tokenizer(), pairs)["by_construction"]
     counts = {part["construction"]: part["sentences"] for part in found}
     assert counts == {"pronoun": 2, "verb at the end": 2, "question": 1, "none of these": 1}
 
@@ -99,21 +93,17 @@ def test_a_finished_model_is_divided_without_attention_and_with_even_weights(
 ):
     """Heads without an output lose nothing, whatever their weights; else the two ways differ."""
     monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 30))
-    models = {
-        "asleep": model_that_ignores_its_encoders_attention(),
-        "awake": small_model(vocab_size=toy_tokenizer().vocab_size).float(),
-    }
-    for name, model in models.items():
-        of = {Path("book/model"): (model, toy_tokenizer())}
+    out = tmp_path / "out.json"
+    for asleep in (True, False):
+        of = {Path("book/model"): (model_of(asleep), toy_tokenizer())}
         monkeypatch.setattr(attention_at_work, "load_model", of.__getitem__)
-        out = tmp_path / f"{name}.json"
         attention_at_work.main(["--checkpoint", "book/model", "--out", str(out)])
         nothing, even = read_result(out)["records"]
-        assert (nothing["instead"], even["instead"], even["pairs"]) == (
-            "nothing", "even weights", 30,
-        )  # fmt: skip
+        assert (nothing["instead"], even["instead"]) == ("nothing", "even weights")
+        assert even["pairs"] == 30
         lost = [[part["nats"] for part in one["by_length"]] for one in (nothing, even)]
-        assert (lost[0] == lost[1] == [0.0] * len(lost[0])) == (name == "asleep")
+        assert (lost[0] == lost[1] == [0.0] * len(lost[0])) == asleep
+        out.unlink()
     assert lost[0] != lost[1]
 
 
@@ -121,21 +111,12 @@ def test_a_finished_model_is_divided_without_attention_and_with_even_weights(
 def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 60))
     monkeypatch.setattr(attention_at_work, "VOCAB_SIZE", 280)
-    monkeypatch.setattr(
-        attention_at_work.Recipe,
-        "configs",
-        lambda recipe, steps, vocab_size: (
-            small_model(vocab_size=vocab_size).config,
-            TrainConfig(
-                train_steps=4 if steps == attention_at_work.TRAIN_STEPS else 2,
-                validate_every=2,
-                checkpoint_every=2,
-                max_tokens=256,
-                warmup_steps=2,
-                precision="fp32",
-            ),
-        ),
-    )
+
+    def configs(recipe, steps, vocab_size):
+        train_steps = 4 if steps == attention_at_work.TRAIN_STEPS else 2
+        return toy_run_config(train_steps=train_steps, validate_every=2, checkpoint_every=2)
+
+    monkeypatch.setattr(attention_at_work.Recipe, "configs", configs)
     out = str(tmp_path / "out.json")
     arguments = ["--only", "glorot, low", "--quiet", "--runs", str(tmp_path / "runs"), "--out", out]
     attention_at_work.main(arguments)
