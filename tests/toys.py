@@ -197,3 +197,14 @@ def tar_of(path: Path, contents: dict[str, bytes]) -> None:
 def as_lists(batches: Iterable[Batch]) -> list[list[list[list[int]]]]:
     """Source, target in and target out of each batch."""
     return [[tensor.tolist() for tensor in batch[:3]] for batch in batches]
+
+
+def report_scores(said: str) -> dict[str, Any]:
+    """What the report of a translator shows that has said this."""
+    worst = [("smaller", "kleiner", said)]
+    typed = {"rule": "small_letters", "pairs": 5, "before": 41.24, "after": 9.87, "worst": worst}
+    return {
+        "scores": {"BLEU": {"score": 12.345, "signature": "nrefs:1|case:mixed"}},
+        "parameters": 1234, "vocab_size": 321, "as_typed": [typed],
+        "translations": [(said, "reference", "said"), ("a", "b", "b")],
+    }  # fmt: skip

@@ -2,34 +2,16 @@
 
 from pathlib import Path
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from annotated_transformer.from_pairs.report import report_page
-from tools.browser import CHROMIUM, chromium_page
+from exported_page import IN_CHROMIUM
+from tools.browser import chromium_page
+from toys import report_scores
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
-    ),
-]
+pytestmark = IN_CHROMIUM
 SCORE = {"score": 12.3, "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"}
-SCORES = {
-    "scores": {"BLEU": SCORE, "chrF2": SCORE},
-    "parameters": 1234,
-    "vocab_size": 321,
-    "translations": [("Guten Tag. " + "w" * 90, "Good morning.", "Good day.")],
-    "as_typed": [
-        {
-            "rule": "small_letters",
-            "pairs": 5,
-            "before": 41.24,
-            "after": 9.87,
-            "worst": [("guten tag", "Good day.", "good")],
-        },
-    ],
-}
+SCORES = report_scores("Guten Tag. " + "w" * 90) | {"scores": {"BLEU": SCORE, "chrF2": SCORE}}
 
 
 def test_axe_finds_nothing_and_a_phone_is_wide_enough(tmp_path: Path) -> None:
