@@ -23,17 +23,14 @@ def test_sampled_trees_follow_the_grammar_and_repeat():
 
     rules = {
         (short(symbol), tuple(map(short, right.split())))
-        for symbol, right in (
-            (symbol, right) for symbol, options in GRAMMAR.items() for _, right in options
-        )
+        for symbol, options in GRAMMAR.items()
+        for _, right in options
     }
 
     def check(tree):
         if is_tag(tree):
-            assert (
-                tree.children[0]
-                in " ".join(w for tag, w in LEXICON.items() if short(tag) == tree.label).split()
-            )
+            words = (w.split() for tag, w in LEXICON.items() if short(tag) == tree.label)
+            assert tree.children[0] in sum(words, [])
             return
         assert (tree.label, tuple(child.label for child in tree.children)) in rules
         for child in tree.children:
@@ -52,6 +49,5 @@ def test_a_sampled_tree_has_a_depth():
     def depth(tree):
         return 0 if is_tag(tree) else 1 + max(map(depth, tree.children))
 
-    assert max(map(depth, sample_trees(300, seed=0, max_depth=5))) < max(
-        map(depth, sample_trees(300, seed=0))
-    )
+    shallow, deep = sample_trees(300, seed=0, max_depth=5), sample_trees(300, seed=0)
+    assert max(map(depth, shallow)) < max(map(depth, deep))

@@ -4,16 +4,12 @@ they were counted with."""
 import pytest
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.tables.table_3 import (
-    TABLE_3,
-    VOCAB_SIZE,
-    VOCAB_SIZE_BIG,
-    table,
-    vocabulary_interval,
-)
+from annotated_transformer.tables import table_3
+from annotated_transformer.tables.table_3 import TABLE_3, table, vocabulary_interval
 
+BASE, BIG = TABLE_3[0], TABLE_3[-1]
 PRINTED = [row for row in TABLE_3 if row.parameters is not None]
-BIG = TABLE_3[-1]
+ALL_BUT_BIG = [row for row in PRINTED if row is not BIG]
 
 
 def printed_form(n_parameters):
@@ -23,9 +19,8 @@ def printed_form(n_parameters):
 def test_there_are_twenty_rows_and_eleven_with_parameters():
     assert len({row.name for row in TABLE_3}) == len(TABLE_3) == 20
     assert [row.letter for row in TABLE_3] == ["", *"AAAABBCCCCCCCDDDDE", ""]
-    assert len([row for row in PRINTED if row is not BIG]) == 10
-    assert VOCAB_SIZE == 41_100
-    assert VOCAB_SIZE_BIG == 36_000
+    assert len(ALL_BUT_BIG) == 10
+    assert (table_3.VOCAB_SIZE, table_3.VOCAB_SIZE_BIG) == (41_100, 36_000)
 
 
 @pytest.mark.parametrize("row", PRINTED, ids=lambda row: row.name)
@@ -34,16 +29,11 @@ def test_parameters_are_the_printed_number(row):
 
 
 def test_no_row_but_big_fits_the_vocabulary_that_the_paper_states():
-    assert not [
-        row.name
-        for row in PRINTED
-        if row is not BIG and printed_form(row.count(37_000)) == row.parameters
-    ]
+    for row in ALL_BUT_BIG:
+        assert printed_form(row.count(37_000)) != row.parameters, row.name
 
 
-@pytest.mark.parametrize(
-    "rows", [[row for row in PRINTED if row is not BIG], [BIG]], ids=["base to C", "big"]
-)
+@pytest.mark.parametrize("rows", [ALL_BUT_BIG, [BIG]], ids=["base to C", "big"])
 def test_the_implied_vocabulary_is_exactly_this_interval(rows):
     low, high = vocabulary_interval(rows)
     for vocab_size, fits in ((low - 1, False), (low, True), (high, True), (high + 1, False)):
@@ -61,22 +51,19 @@ def test_no_one_vocabulary_fits_base_and_big():
 def test_heads_vary_at_constant_size(row):
     config = row.model_config()
     assert config.h * config.d_k == config.h * config.d_v == config.d_model
-    assert row.count() == TABLE_3[0].count()
+    assert row.count() == BASE.count()
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE_3 if row.letter], ids=lambda row: row.name)
 def test_every_lettered_row_changes_something(row):
-    base = TABLE_3[0]
-    assert (row.model_config(), row.train_config()) != (base.model_config(), base.train_config())
+    assert (row.model_config(), row.train_config()) != (BASE.model_config(), BASE.train_config())
 
 
 def test_the_presets_are_the_rows_base_and_big():
-    assert TABLE_3[0].model_config(500) == ModelConfig.base(500)
+    assert BASE.model_config(500) == ModelConfig.base(500)
     assert BIG.model_config(500) == ModelConfig.big(500)
-    assert (TABLE_3[0].train_config().train_steps, BIG.train_config().train_steps) == (
-        100_000,
-        300_000,
-    )
+    assert BASE.train_config().train_steps == 100_000
+    assert BIG.train_config().train_steps == 300_000
 
 
 def test_a_row_may_be_trained_for_fewer_steps():

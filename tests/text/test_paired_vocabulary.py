@@ -10,19 +10,8 @@ from annotated_transformer.text.paired_vocabulary import fairseq_vocabulary, mar
 from annotated_transformer.text.tokenizer import Tokenizer
 from toys import toy_tokenizer
 
-PIECES = [
-    "<pad>",
-    "<begin>",
-    "</s>",
-    "<unk>",
-    "th",
-    "e</w>",
-    "the</w>",
-    ">>de<<",
-    "c",
-    "a",
-    "t</w>",
-]
+PIECES = ["<pad>", "<begin>", "</s>", "<unk>", "th", "e</w>", "the</w>", ">>de<<", "c", "a"]
+PIECES += ["t</w>"]
 MERGES = b"t h 5\nth e</w> 4\n\nc a 3\n"
 
 
@@ -72,6 +61,7 @@ def test_there_is_no_way_back():
         of_fairseq().back_id  # noqa: B018
 
 
+MODEL = toy_tokenizer().model_bytes
 GOOD = json.loads(fairseq_vocabulary(MERGES, PIECES, ["en", "de"]))
 
 
@@ -93,10 +83,7 @@ GOOD = json.loads(fairseq_vocabulary(MERGES, PIECES, ["en", "de"]))
         ({"pieces": PIECES, "source": "!", "target": ""}, "base64"),
         ({"pieces": PIECES, "source": 1, "target": 2}, "TypeError"),
         (json.loads(marian_vocabulary(b"", b"", PIECES)), "it has no pieces"),
-        (
-            json.loads(marian_vocabulary(toy_tokenizer().model_bytes, b"no model", PIECES)),
-            "it is not a protocol buffer",
-        ),
+        (json.loads(marian_vocabulary(MODEL, b"no model", PIECES)), "it is not a protocol buffer"),
     ],
     ids=range(16),
 )

@@ -51,12 +51,8 @@ def test_pieces_scores_and_types_are_the_librarys(model_type):
 )
 def test_a_tokenizer_of_another_making_is_refused(tmp_path, changes):
     (tmp_path / "text").write_text("\n".join(TEXT))
-    settings = {
-        "byte_fallback": True,
-        "remove_extra_whitespaces": False,
-        "model_type": "bpe",
-        **changes,
-    }
+    settings = {"byte_fallback": True, "remove_extra_whitespaces": False, "model_type": "bpe"}
+    settings |= changes
     vocab_size = 280 if settings["byte_fallback"] else 20
     sentencepiece.SentencePieceTrainer.train(
         input=str(tmp_path / "text"), model_prefix=str(tmp_path / "it"), vocab_size=vocab_size,

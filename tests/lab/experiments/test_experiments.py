@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 def results(tmp_path_factory):
     """The folder that `python -m lab.experiments --small` fills."""
     out = tmp_path_factory.mktemp("results")
-    command = [
-        sys.executable, "-m", "lab.experiments", "--small", "--out", str(out),
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "lab.experiments", "--small", "--out", str(out)]
     subprocess.run(command, check=True)
     return out
 

@@ -26,9 +26,7 @@ def test_the_interval_of_f1_is_about_two_standard_errors_and_the_bins_are_all_se
     assert scored["f1"] == bracket_f1(TREES, FLAT).f1 and low < scored["f1"] < high
     counts = list(map(bracket_counts, TREES, FLAT))
     # Linearized: the ratio of two sums, whose residuals are matched - f1 / 200 (gold + predicted).
-    residuals = [
-        count.matched - scored["f1"] / 200 * (count.gold + count.predicted) for count in counts
-    ]
+    residuals = [n.matched - scored["f1"] / 200 * (n.gold + n.predicted) for n in counts]
     total = sum(count.gold + count.predicted for count in counts)
     error = 200 * statistics.pstdev(residuals) * len(TREES) ** 0.5 / total
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)

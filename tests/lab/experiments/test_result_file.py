@@ -14,10 +14,8 @@ from lab.experiments.result_file import KEYS, PLACE, commit, read_result, write_
 
 def git(directory: Path, *words: str) -> str:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    done = subprocess.run(
-        ["git", *identity, *words], cwd=directory, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
+    command = ["git", *identity, *words]
+    return subprocess.check_output(command, cwd=directory, text=True).strip()
 
 
 @pytest.fixture
@@ -36,9 +34,8 @@ def test_what_is_written_is_read_with_its_origin(tmp_path):
     path = tmp_path / "results" / "a.json"
     write_result(path, "python a.py", [{"seed": 1, "bleu": 2.5, "word": "größer"}], summary=[3])
     content = read_result(path)
-    assert content["records"] == [{"seed": 1, "bleu": 2.5, "word": "größer"}] and content[
-        "summary"
-    ] == [3]
+    assert content["records"] == [{"seed": 1, "bleu": 2.5, "word": "größer"}]
+    assert content["summary"] == [3]
     assert content["command"] == "python a.py" and set(KEYS) <= set(content)
     assert set(content["versions"]) == {"torch", "sentencepiece", "sacrebleu", "python"}
 

@@ -16,13 +16,9 @@ TINY = {"d_model": 8, "d_ff": 8, "nWords": 4}  # some steps show the form, not t
 
 
 @pytest.fixture(scope="module")
-def losses() -> list[float]:
-    """PyTorch's first losses with the page's own sizes."""
-    return reversal.losses(seed=1, n_steps=10)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, losses: list[float]) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page with its own sizes, and PyTorch's first losses with these."""
+    losses = reversal.losses(seed=1, n_steps=10)
     out = tmp_path_factory.mktemp("site") / "page"
     return write_training_page(out, reversal.page_settings(), 1, losses)
 
@@ -37,9 +33,7 @@ def wait_for_steps(page: Page, n: int) -> None:
     page.wait_for_function(f"parseInt(document.querySelector('#said').textContent) >= {n}")
 
 
-def test_from_a_disk_it_trains_as_pytorch_does_and_asks_for_nothing(
-    page: Page, folder: Path
-) -> None:
+def test_from_a_disk_it_trains_as_pytorch_does_and_asks_for_nothing(page, folder: Path) -> None:
     asked: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

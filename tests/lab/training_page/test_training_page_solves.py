@@ -2,21 +2,18 @@
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from exported_page import open_page
+from exported_page import IN_CHROMIUM, open_page
 from lab.training_page import reversal
 from lab.training_page.page import write_training_page
-from tools.browser import CHROMIUM
 
+pytestmark = IN_CHROMIUM
 LONGEST = 3000  # steps; seeds 1 and 2 need 1,000 and 1,200
 STEPS = "parseInt(document.querySelector('#said').textContent.match(/\\d+ steps/))"
 IS_SOLVED = "document.querySelector('#said').textContent.startsWith('Solved')"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)")
 def test_it_trains_until_every_held_out_word_is_reversed(page: Page, tmp_path: Path) -> None:
     """Bounded by steps, since a busy machine may take any time; 100 steps in ten minutes it must
     make."""
@@ -33,9 +30,8 @@ def test_it_trains_until_every_held_out_word_is_reversed(page: Page, tmp_path: P
     expect(page.locator("#spoken")).to_contain_text(said)  # what a screen reader hears
     expect(page.locator("#go")).to_have_text("Go on")
     page.wait_for_selector("html[data-ready=paused]")
-    expect(page.locator("#right")).to_have_text(
-        "200 of 200 words of 8 letters are reversed exactly."
-    )
+    of_all = "200 of 200 words of 8 letters are reversed exactly."
+    expect(page.locator("#right")).to_have_text(of_all)
     samples = page.locator("#samples tbody tr")
     words, says = (samples.locator(cell).all_text_contents() for cell in ("th", "td:nth-child(2)"))
     assert len(words) == 5 and says == [word[::-1] for word in words]
