@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import ConsoleMessage, Page as Tab
+from playwright.sync_api import Page as Tab
 
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking.explorer import (
@@ -20,7 +20,8 @@ from annotated_transformer.looking.explorer import (
 from annotated_transformer.looking.record import record_attention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.translation.search import beam_search
-from tools.browser import CHROMIUM, open_page
+from exported_page import IN_CHROMIUM
+from tools.browser import open_page
 from toys import small_model, toy_tokenizer
 
 N, H, L, S = 2, 3, 4, 5
@@ -38,14 +39,9 @@ def toy_model(**changes: object) -> Transformer:
 def random_maps(
     name: str = "Attention", queries: int = L, keys: int = S, n: int = N, h: int = H
 ) -> AttentionMaps:
-    weights = (
-        torch.randn(n, h, queries, keys, generator=torch.Generator().manual_seed(queries))
-        .mul(2)
-        .softmax(-1)
-    )
-    return AttentionMaps(
-        name, weights, [f"▁q{i}" for i in range(queries)], [f"▁k{i}" for i in range(keys)]
-    )
+    scores = torch.randn(n, h, queries, keys, generator=torch.Generator().manual_seed(queries))
+    q, k = [f"▁q{i}" for i in range(queries)], [f"▁k{i}" for i in range(keys)]
+    return AttentionMaps(name, (2 * scores).softmax(-1), q, k)
 
 
 class Page(HTMLParser):
@@ -95,18 +91,12 @@ def test_it_shows_what_the_model_used() -> None:
 def test_a_decoders_query_has_the_token_it_reads_and_the_one_it_predicts() -> None:
     tokenizer = toy_tokenizer()
     encoder, decoder, cross = explore_attention(toy_model(), tokenizer, "tea bad", "cab").maps
-    source, target = (
-        tokenizer.pieces(tokenizer.encode("tea bad")),
-        tokenizer.pieces(tokenizer.encode("cab")),
-    )
+    source, target = (tokenizer.pieces(tokenizer.encode(text)) for text in ("tea bad", "cab"))
     assert encoder.queries == encoder.keys == [*source, "</s>"]
     assert encoder.predicts == ()
     for maps, keys in ((decoder, ["<s>", *target]), (cross, [*source, "</s>"])):
-        assert (maps.queries, maps.predicts, maps.keys) == (
-            ["<s>", *target],
-            [*target, "</s>"],
-            keys,
-        )
+        assert (maps.queries, maps.predicts) == (["<s>", *target], [*target, "</s>"])
+        assert maps.keys == keys
 
 
 @pytest.mark.slow
@@ -128,22 +118,17 @@ def test_the_encoder_alone_asks_the_decoder_nothing(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_while_it_looks_and_the_mode_stays(training: bool) -> None:
     model = toy_model(p_drop=0.5).train(training)
-    one, two = (
-        explore_attention(model, toy_tokenizer(), "tea", "bad").maps[2].weights for _ in range(2)
-    )
-    assert torch.equal(one, two)
+    one, two = (explore_attention(model, toy_tokenizer(), "tea", "bad") for _ in range(2))
+    assert torch.equal(one.maps[2].weights, two.maps[2].weights)
     assert model.training is training
 
 
 def test_the_kinds_and_the_first_head_can_be_chosen() -> None:
-    explorer = explore_attention(
-        toy_model(), toy_tokenizer(), "tea", "bad", ["cross", "encoder"], 2, 1, 2
-    )
+    start = ["cross", "encoder"], 2, 1, 2
+    explorer = explore_attention(toy_model(), toy_tokenizer(), "tea", "bad", *start)
     shown = page(explorer)
-    assert [maps["name"] for maps in shown.data["maps"]] == [
-        "Encoder-decoder attention",
-        "Encoder self-attention",
-    ]
+    names = [maps["name"] for maps in shown.data["maps"]]
+    assert names == ["Encoder-decoder attention", "Encoder self-attention"]
     assert (shown.data["layer"], shown.data["head"], shown.data["query"]) == (1, 0, 1)
     first_row = [f"{weight:.2f}" for weight in explorer.maps[0].weights[1, 0, 0].tolist()]
     width = len(first_row)
@@ -168,21 +153,16 @@ def test_any_token_and_any_title_stay_text() -> None:
     html = AttentionExplorer("<b>title", [maps])._repr_html_()
     shown, plain = Page(html), page(AttentionExplorer("title", [random_maps()]))
     assert [tag for tag, _ in shown.tags] == [tag for tag, _ in plain.tags]
-    assert [shown.data["maps"][0][side] for side in ("queries", "keys", "predicts")] == [
-        nasty[:L],
-        nasty,
-        nasty[:L],
-    ]
+    (data,) = shown.data["maps"]
+    assert data["queries"] == data["predicts"] == nasty[:L] and data["keys"] == nasty
     assert '<p class="ax-title">&lt;b&gt;title</p>' in html
 
 
 def test_zeros_are_decimals_too() -> None:
     """nbval compares decimals closely and words exactly: 0 against 0.001 would be two words."""
     maps = AttentionMaps("A", torch.tensor([[[[1.0, 0.0], [0.0004, 0.9996]]]]), "ab", "cd")
-    assert (
-        '"weights": [[[[[1.000,0.000],[0.000,1.000]]]]]'
-        in AttentionExplorer("t", [maps])._repr_html_()
-    )
+    html = AttentionExplorer("t", [maps])._repr_html_()
+    assert '"weights": [[[[[1.000,0.000],[0.000,1.000]]]]]' in html
 
 
 def test_a_sentence_of_a_dozen_tokens_is_a_small_page() -> None:
@@ -195,16 +175,15 @@ def test_its_text_form_is_one_line() -> None:
     assert repr(explorer) == "AttentionExplorer('a → b': one, two)"
 
 
-def contrast(one: str, two: str) -> float:
-    def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [
-            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-        ]
-        return sum(
-            weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
-        )
+def luminance(colour: str) -> float:
+    found = 0.0
+    for i, weight in ((1, 0.2126), (3, 0.7152), (5, 0.0722)):
+        part = int(colour[i : i + 2], 16) / 255
+        found += weight * (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4)
+    return found
 
+
+def contrast(one: str, two: str) -> float:
     low, high = sorted(map(luminance, (one, two)))
     return (high + 0.05) / (low + 0.05)
 
@@ -228,21 +207,15 @@ def test_text_stands_out_on_the_strongest_heat() -> None:
     ],
 )
 def test_what_cannot_be_shown_is_refused(changes: dict, message: str) -> None:
-    arguments = {
-        "model": toy_model(),
-        "tokenizer": toy_tokenizer(),
-        "source": "tea",
-        "target": "bad",
-    } | changes
+    texts = {"source": "tea", "target": "bad"}
     with pytest.raises(ConfigError, match=message):
-        explore_attention(**arguments)
+        explore_attention(toy_model(), toy_tokenizer(), **(texts | changes))
 
 
 def test_maps_that_do_not_fit_are_refused() -> None:
     weights = random_maps().weights
-    with pytest.raises(
-        ConfigError, match="4 queries by 5 keys, got 3 query tokens and 5 key tokens"
-    ):
+    line = "4 queries by 5 keys, got 3 query tokens and 5 key tokens"
+    with pytest.raises(ConfigError, match=line):
         AttentionMaps("A", weights, "abc", "abcde")
     with pytest.raises(ConfigError, match="a predicted token for each of 4 queries, got 1"):
         AttentionMaps("A", weights, "abcd", "abcde", "a")
@@ -275,20 +248,15 @@ SECOND_ROW = (
     "[...document.querySelectorAll('tbody tr:nth-child(2) td')].map((cell) => cell.textContent)"
 )
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-in_browser = pytest.mark.skipif(
-    not CHROMIUM, reason="no chromium on this machine (apt-get install chromium)"
-)
+in_browser = IN_CHROMIUM[-1]  # not all of them are slow
+Load = Callable[..., AttentionExplorer]
 
 
 def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]:
     """An explorer of `length` queries, and a page in which it stands `copies` times."""
-    cross = AttentionMaps(
-        "Cross",
-        random_maps(queries=length).weights,
-        [f"▁q{i}" for i in range(length)],
-        [f"▁k{i}" for i in range(S)],
-        [f"▁p{i}" for i in range(length)],
-    )
+    maps = random_maps(queries=length)
+    predicts = [f"▁p{i}" for i in range(length)]
+    cross = AttentionMaps("Cross", maps.weights, maps.queries, maps.keys, predicts)
     explorer = AttentionExplorer("A sentence", [random_maps("Self", S, S), cross], layer=2, head=3)
     return explorer, (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>t</title>"
@@ -298,15 +266,12 @@ def page_with(copies: int = 1, length: int = L) -> tuple[AttentionExplorer, str]
 
 
 @pytest.fixture
-def load(tab: Tab, tmp_path: Path) -> Iterator[Callable[..., AttentionExplorer]]:
+def load(tab: Tab, tmp_path: Path) -> Iterator[Load]:
     """A page with one explorer, or several; afterwards nothing may have complained."""
     complaints: list[str] = []
 
-    def note_error(error: object) -> None:
-        complaints.append(str(error))
-
-    def note_said(said: ConsoleMessage) -> None:
-        complaints.append(said.text)
+    def note(complaint: object) -> None:
+        complaints.append(getattr(complaint, "text", str(complaint)))
 
     def load(**size: int) -> AttentionExplorer:
         explorer, html = page_with(**size)
@@ -315,12 +280,12 @@ def load(tab: Tab, tmp_path: Path) -> Iterator[Callable[..., AttentionExplorer]]
         open_page(tab, path.as_uri())
         return explorer
 
-    tab.on("pageerror", note_error)
-    tab.on("console", note_said)
+    for event in ("pageerror", "console"):
+        tab.on(event, note)
     yield load
     tab.evaluate("1")
-    tab.remove_listener("pageerror", note_error)
-    tab.remove_listener("console", note_said)
+    for event in ("pageerror", "console"):
+        tab.remove_listener(event, note)
     assert complaints == []
 
 
@@ -345,9 +310,7 @@ def nearly(one: list[str], two: list[str]) -> bool:
 
 @pytest.mark.slow
 @in_browser
-def test_the_keyboard_reaches_and_changes_everything(
-    tab: Tab, load: Callable[..., AttentionExplorer]
-) -> None:
+def test_the_keyboard_reaches_and_changes_everything(tab: Tab, load: Load) -> None:
     explorer = load()
     seen = chosen(tab)
     assert (seen["checked"], seen["query"], seen["active"]) == (["Self", "2", "Head 3"], 0, True)
@@ -374,9 +337,7 @@ def test_the_keyboard_reaches_and_changes_everything(
 
 @pytest.mark.slow
 @in_browser
-def test_what_is_chosen_is_said_with_its_strongest_keys(
-    tab: Tab, load: Callable[..., AttentionExplorer]
-) -> None:
+def test_what_is_chosen_is_said_with_its_strongest_keys(tab: Tab, load: Load) -> None:
     explorer = load()
     press(tab, "Tab", "ArrowRight", "Tab", "Tab", "Tab", "ArrowDown")
     weights = explorer.maps[1].weights[1, 2, 1]
@@ -387,26 +348,21 @@ def test_what_is_chosen_is_said_with_its_strongest_keys(
     assert says[1] == "Cross, layer 2, head 3. Query: q1, to predict p1. Strongest keys"
     assert re.sub(r" [\d.]+", "", says[2]) == re.sub(r" [\d.]+", "", strongest)
     assert nearly(re.findall(r"\d\.\d+", says[2]), re.findall(r"\d\.\d+", strongest))
-    assert (
-        tab.evaluate("document.querySelector('[role=status]').getAttribute('aria-live')")
-        == "polite"
-    )
+    live = "document.querySelector('[role=status]').getAttribute('aria-live')"
+    assert tab.evaluate(live) == "polite"
     assert chosen(tab)["caption"].startswith("Cross, layer 2, head 3:")
 
 
 @in_browser
-def test_controls_and_tokens_have_names_and_the_focus_is_seen(
-    tab: Tab, load: Callable[..., AttentionExplorer]
-) -> None:
+def test_controls_and_tokens_have_names_and_the_focus_is_seen(tab: Tab, load: Load) -> None:
     load()
     press(tab, "Tab", "Tab", "Tab", "Tab")
     nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
     names: dict[str, list[str]] = {}
     for node in nodes:
         if not node["ignored"]:
-            names.setdefault(node["role"]["value"], []).append(
-                node.get("name", {}).get("value", "")
-            )
+            name = node.get("name", {}).get("value", "")
+            names.setdefault(node["role"]["value"], []).append(name)
     assert names["option"] == [f"q{i}, {i + 1} of {S}" for i in range(S)]
     assert names["radio"] == ["Self", "Cross", "1", "2", "Head 1", "Head 2", "Head 3"]
     assert names["listbox"][0].startswith("Queries of Self, layer 2, head 3.")
@@ -416,9 +372,7 @@ def test_controls_and_tokens_have_names_and_the_focus_is_seen(
 
 
 @in_browser
-def test_pointing_shows_and_clicking_chooses(
-    tab: Tab, load: Callable[..., AttentionExplorer]
-) -> None:
+def test_pointing_shows_and_clicking_chooses(tab: Tab, load: Load) -> None:
     explorer = load()
     third = tab.get_by_role("option").nth(2)
     third.hover()
@@ -432,9 +386,7 @@ def test_pointing_shows_and_clicking_chooses(
 
 
 @in_browser
-def test_two_on_a_page_leave_each_other_alone(
-    tab: Tab, load: Callable[..., AttentionExplorer]
-) -> None:
+def test_two_on_a_page_leave_each_other_alone(tab: Tab, load: Load) -> None:
     load(copies=2)
     before = chosen(tab, 1)
     press(tab, "Tab", "ArrowRight", "Tab", "ArrowLeft", "Tab", "ArrowLeft", "Tab", "ArrowDown")
@@ -445,7 +397,7 @@ def test_two_on_a_page_leave_each_other_alone(
 
 
 @in_browser
-def test_on_paper_it_is_a_table(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
+def test_on_paper_it_is_a_table(tab: Tab, load: Load) -> None:
     explorer = load()
     assert tab.evaluate(SHOWN) == [True, False]
     press(tab, "Tab", "ArrowRight")
@@ -469,18 +421,14 @@ def test_without_a_script_it_is_a_table(tab: Tab) -> None:
 
 
 @in_browser
-def test_it_fits_a_phone(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
+def test_it_fits_a_phone(tab: Tab, load: Load) -> None:
     load(length=30)
     usual = tab.viewport_size
     tab.set_viewport_size({"width": 360, "height": 800})
     try:
         assert tab.evaluate(OVERFLOW) == 0
-        assert (
-            tab.evaluate(
-                OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")
-            )
-            == 0
-        )
+        explorer = OVERFLOW.replace("documentElement", "querySelector('.attention-explorer')")
+        assert tab.evaluate(explorer) == 0
         tab.get_by_role("button").click()
         assert tab.evaluate(SHOWN) == [True, True]
         assert tab.evaluate(OVERFLOW) == 0
@@ -489,7 +437,7 @@ def test_it_fits_a_phone(tab: Tab, load: Callable[..., AttentionExplorer]) -> No
 
 
 @in_browser
-def test_who_wants_no_motion_gets_none(tab: Tab, load: Callable[..., AttentionExplorer]) -> None:
+def test_who_wants_no_motion_gets_none(tab: Tab, load: Load) -> None:
     load()
     fade = "getComputedStyle(document.querySelector('.ax-keys li')).transitionDuration"
     try:

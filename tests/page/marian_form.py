@@ -67,30 +67,21 @@ def write_marian(
     bias = torch.randn(1, n, generator=torch.Generator().manual_seed(5)).double()
     with torch.no_grad():
         model.embedding.weight[-1] = 0.0  # pad, with which the decoder starts
-    state, order = (
-        model.state_dict(),
-        [*range(0, sizes["d_model"], 2), *range(1, sizes["d_model"], 2)],
-    )
-    tensors = {
-        "model.shared.weight": state["embedding.weight"][:, order],
-        "final_logits_bias": bias,
-    }
+    state = model.state_dict()
+    order = [*range(0, sizes["d_model"], 2), *range(1, sizes["d_model"], 2)]
+    table = state.pop("embedding.weight")[:, order]
+    tensors = {"model.shared.weight": table, "final_logits_bias": bias}
     for name, tensor in state.items():
-        if name == "embedding.weight":
-            continue
         stack, _, layer, part, inner, *rest = name.split(".")
         its = PARTS.get(f"{part}.{inner}") or f"{NORMS[stack][int(part[-1])]}_layer_norm"
         leaf = rest[-1]
-        into_stream = inner in ("W_O", "W_2", "norm")
-        if into_stream:
+        if inner in ("W_O", "W_2", "norm"):  # into the stream
             tensor = tensor[order]
         elif leaf == "weight":
             tensor = tensor[:, order]
         tensors[f"model.{stack}.layers.{layer}.{its}.{leaf}"] = tensor
-    save_file(
-        {name: one.float().contiguous() for name, one in tensors.items()},
-        folder / "model.safetensors",
-    )
+    stored = {name: one.float().contiguous() for name, one in tensors.items()}
+    save_file(stored, folder / "model.safetensors")
     stacks = {
         f"{stack}_{name}": sizes[ours]
         for stack in ("encoder", "decoder")

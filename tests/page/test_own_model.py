@@ -16,7 +16,7 @@ from annotated_transformer.interop.importing import import_checkpoint
 from annotated_transformer.page.int8_rows import with_int8_rows
 from annotated_transformer.page.writing import write_page
 from tools.page_engine import NODE, run_engine
-from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs
+from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs, toy_tokenizer
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 NONE = {"positions": True, "without": []}
@@ -65,22 +65,16 @@ def test_numbers_of_16_bits_are_read_as_they_are(tmp_path, page, dtype):
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
     tiny = torch.finfo(dtype)
     odd = [tiny.smallest_normal / 2, -tiny.max if dtype == torch.float16 else -3e38, 0.0, 1.5]
-    tensors["encoder.layers.0.feed_forward.W_1.bias"][:4] = torch.tensor(odd, dtype=dtype)
+    name = "encoder.layers.0.feed_forward.W_1.bias"
+    tensors[name][:4] = torch.tensor(odd, dtype=dtype)
     save_file(tensors, path)
-    facts, bias = run_engine(
-        page,
-        {"do": "open", "folder": str(tmp_path / "own")},
-        {"do": "tensor", "name": "encoder.layers.0.feed_forward.W_1.bias"},
-    )
-    assert "refused" not in facts
-    stored = tensors["encoder.layers.0.feed_forward.W_1.bias"].double().tolist()
-    assert bias == stored
+    open_ = {"do": "open", "folder": str(tmp_path / "own")}
+    facts, bias = run_engine(page, open_, {"do": "tensor", "name": name})
+    assert "refused" not in facts and bias == tensors[name].double().tolist()
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"activation": "relu"}, {"N": 1, "d_model": 24, "h": 3}],
-    ids=str,
+    "changes", [{}, {"activation": "relu"}, {"N": 1, "d_model": 24, "h": 3}], ids=str
 )
 def test_a_marian_model_has_the_logits_of_the_same_model_in_ours(tmp_path, page, changes):
     folder = tmp_path / "opus-mt-en-de"
@@ -109,9 +103,8 @@ def test_a_marian_model_that_came_by_us_and_went_out_again_is_the_same(tmp_path,
     assert facts["config"]["bos_id"] == 1
     expected = with_int8_rows(model)(torch.tensor([source]), torch.tensor([target]))[0].detach()
     torch.testing.assert_close(found[:, 1:], expected[:, 1:], rtol=1e-9, atol=1e-9)
-    (ids,) = run_engine(
-        page, {"do": "open", "folder": str(again)}, {"do": "encode", "texts": ["tea bad"]}
-    )[1:]
+    encode = {"do": "encode", "texts": ["tea bad"]}
+    _, ids = run_engine(page, {"do": "open", "folder": str(again)}, encode)
     assert ids == [source[:-1]]
 
 
@@ -122,13 +115,8 @@ def test_marians_pieces_are_sentencepieces_and_its_ids_those_of_vocab_json(tmp_p
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
         for side in ("source", "target")
     )
-    texts = [
-        *(pair[0] for pair in text_pairs(1, 50)),
-        "  tea   bad ",
-        "tea éé 12 cab",
-        "\u3000tea\u00a0",
-        "\ufb00ee",
-    ]
+    texts = ["  tea   bad ", "tea éé 12 cab", "\u3000tea\u00a0", "\ufb00ee"]
+    texts += [source_text for source_text, _ in text_pairs(1, 50)]
     lists = [
         [vocabulary[piece] for piece in target.encode(text, out_type=str) if piece in vocabulary]
         for _, text in text_pairs(2, 50)
@@ -155,17 +143,23 @@ def damaged(tmp_path):
     def copy(name, kind="own"):
         return shutil.copytree(tmp_path / kind, tmp_path / name)
 
-    def settings(folder, **changes):
+    def settings(name, kind="own", **changes):
+        folder = copy(name, kind)
         config = json.loads((folder / "config.json").read_text())
-        inner = config.get("model", config)
-        inner.update(changes)
+        config.get("model", config).update(changes)
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
-    def weights(folder, change):
+    def weights(name, change):
+        folder = copy(name)
         tensors = load_file(folder / "model.safetensors")
         change(tensors)
         save_file(tensors, folder / "model.safetensors")
+        return folder
+
+    def cut(name, file, end):
+        folder = copy(name)
+        (folder / file).write_bytes((folder / file).read_bytes()[:end])
         return folder
 
     small_checkpoint(tmp_path / "own")
@@ -188,53 +182,38 @@ def damaged(tmp_path):
         folder = copy(f"config {said}")
         (folder / "config.json").write_text(content)
         yield folder, said
-    yield settings(copy("large"), vocab_size=10**8), "at most 75.0 million parameters"
-    yield settings(copy("deep"), N=10**9), "N must be at most 1024"
-    yield settings(copy("negative"), d_k=-1), "d_k must be a positive integer, got -1"
-    yield settings(copy("no end"), eos_id=280), "eos_id must be an id of the vocabulary, got 280"
-    yield settings(copy("odd"), d_model=7), "d_model must be even, got 7"
-    yield settings(copy("swiglu"), activation="swiglu"), "knows no RMSNorm"
-    yield settings(copy("other words"), vocab_size=281), "do not belong together"
-    yield settings(copy("learned"), positions="learned"), "no positions.weight of shape"
-    yield settings(copy("wide"), d_ff=9000), "at most 8259 products"
-    yield settings(copy("unequal", "marian"), decoder_layers=1), "not of one size"
-    yield settings(copy("unscaled", "marian"), scale_embedding=False), "one scaled embedding"
-    yield settings(copy("tanh", "marian"), activation_function="tanh"), "activation tanh"
-    yield (
-        weights(copy("nan"), lambda all_: all_["embedding.weight"].__setitem__((3, 2), torch.nan)),
-        "not finite, in embedding.weight",
-    )
-    yield (
-        weights(
-            copy("norm"),
-            lambda all_: all_["encoder.layers.0.add_norm_1.norm.bias"].fill_(torch.inf),
-        ),
-        "not finite",
-    )
-    yield (
-        weights(copy("lacks"), lambda all_: all_.pop("encoder.layers.0.feed_forward.W_1.bias")),
-        "has no encoder.layers.0.feed_forward.W_1.bias of shape",
-    )
-    whole = copy("integers")
-    weights(whole, lambda all_: all_.update({"embedding.weight": all_["embedding.weight"].int()}))
-    yield whole, "numbers of the kind I32"
+    yield settings("large", vocab_size=10**8), "at most 75.0 million parameters"
+    yield settings("deep", N=10**9), "N must be at most 1024"
+    yield settings("negative", d_k=-1), "d_k must be a positive integer, got -1"
+    yield settings("no end", eos_id=280), "eos_id must be an id of the vocabulary, got 280"
+    yield settings("odd", d_model=7), "d_model must be even, got 7"
+    yield settings("swiglu", activation="swiglu"), "knows no RMSNorm"
+    yield settings("other words", vocab_size=281), "do not belong together"
+    yield settings("learned", positions="learned"), "no positions.weight of shape"
+    yield settings("wide", d_ff=9000), "at most 8259 products"
+    yield settings("unequal", "marian", decoder_layers=1), "not of one size"
+    yield settings("unscaled", "marian", scale_embedding=False), "one scaled embedding"
+    yield settings("tanh", "marian", activation_function="tanh"), "activation tanh"
+    table, layer = "embedding.weight", "encoder.layers.0"
+    yield weights("nan", lambda t: t[table][3, 2].fill_(torch.nan)), f"not finite, in {table}"
+    norm = f"{layer}.add_norm_1.norm.bias"
+    yield weights("norm", lambda t: t[norm].fill_(torch.inf)), "not finite"
+    bias = f"{layer}.feed_forward.W_1.bias"
+    yield weights("lacks", lambda t: t.pop(bias)), f"has no {bias} of shape"
+    integers = weights("integers", lambda t: t.update({table: t[table].int()}))
+    yield integers, "numbers of the kind I32"
     for name, content in (("empty", b""), ("short", b"\1\0\0\0"), ("long", b"\xff" * 16)):
         folder = copy(f"{name} weights")
         (folder / "model.safetensors").write_bytes(content)
         yield folder, "is no safetensors file"
-    cut = copy("cut")
-    content = (cut / "model.safetensors").read_bytes()
-    (cut / "model.safetensors").write_bytes(content[:-100])
-    yield cut, "lies beyond its end"
-    tokens = copy("cut tokenizer")
-    content = (tokens / "tokenizer.model").read_bytes()
-    (tokens / "tokenizer.model").write_bytes(content[: len(content) // 2])
-    yield tokens, "tokenizer"
-    ids = shutil.copytree(tmp_path / "marian", tmp_path / "ids")
+    yield cut("cut", "model.safetensors", -100), "lies beyond its end"
+    middle = len(toy_tokenizer().model_bytes) // 2
+    yield cut("cut tokenizer", "tokenizer.model", middle), "tokenizer"
+    ids = copy("ids", "marian")
     vocabulary = json.loads((ids / "vocab.json").read_text("utf-8"))
     (ids / "vocab.json").write_text(json.dumps(vocabulary | {"</s>": 1}))
     yield ids, "do not belong together"
-    (shutil.copytree(tmp_path / "marian", tmp_path / "no vocabulary") / "vocab.json").unlink()
+    (copy("no vocabulary", "marian") / "vocab.json").unlink()
     yield tmp_path / "no vocabulary", "has no vocab.json"
 
 

@@ -15,12 +15,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.looking.record import record_attention
 from annotated_transformer.model.feed_forward import ACTIVATIONS
 from annotated_transformer.page.int8_rows import WIDEST, with_int8_rows
-from annotated_transformer.page.writing import (
-    COPIED,
-    engine,
-    kernels as stored_kernels,
-    write_page,
-)
+from annotated_transformer.page.writing import COPIED, engine, kernels as stored_kernels, write_page
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.search import beam_search, greedy_search
@@ -28,9 +23,10 @@ from annotated_transformer.translation.translator import Translator
 from benchmarks.page import SCRIPTS, ids_in_python, varied_lines
 from tools import kernels
 from tools.page_engine import NODE, run_engine
-from toys import OPTIONS, SHAPES, small_checkpoint, small_model
+from toys import OPTIONS, SHAPES, small_checkpoint
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+WHOLE = {"positions": True, "without": []}
 needs_node = pytest.mark.skipif(not NODE, reason="no node on this machine")
 
 
@@ -44,6 +40,22 @@ def book_model():
     """book/model in the page's arithmetic, and its tokenizer."""
     model, tokenizer = checkpoint.load_model(BOOK_MODEL)
     return with_int8_rows(model), tokenizer
+
+
+def model_and_page(tmp_path, **changes):
+    """A small model in the page's arithmetic, and its page."""
+    model = with_int8_rows(small_checkpoint(tmp_path / "run", **changes))
+    return model, write_page(tmp_path / "run", tmp_path / "page")
+
+
+def gauss(generator, n):
+    return [generator.gauss(0, 1) for _ in range(n)]
+
+
+def assert_close(found, expected, rtol=1e-9, atol=1e-9):
+    """What the engine found, in JSON, against a tensor."""
+    found = torch.tensor(found, dtype=torch.float64)
+    torch.testing.assert_close(found, expected.detach(), rtol=rtol, atol=atol)
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +92,16 @@ def test_ten_thousand_varied_lines_have_sentencepieces_ids(book_page, book_model
 def test_other_kinds_of_tokenizers_are_the_same_too(tmp_path, model_type, symbols, as_typed):
     pairs = corpus.load("tatoeba-en-de", "valid")[:400]
     sentences = [side for pair in pairs for side in pair]
-    tokenizer = Tokenizer.train(
-        sentences, 700, model_type=model_type, symbols=symbols, as_typed=as_typed
-    )
+    kind = {"model_type": model_type, "symbols": symbols, "as_typed": as_typed}
+    tokenizer = Tokenizer.train(sentences, 700, **kind)
     small_checkpoint(tmp_path / "run", tokenizer)
     page = write_page(tmp_path / "run", tmp_path / "page")
     odd = ["(a (b (c)", "\u2581(\u0301 x", "a(b", "there", "the then breathe"]
     odd += ["‘a’ „b“ c\u200bd e\u0301", "\ufeff", "<2source> x"]
     lines = [*varied_lines(2, 1500, tokenizer), *odd]
     (ids,) = run_engine(page, {"do": "encode", "texts": lines})
-    assert [
-        line for line, *both in zip(lines, ids, tokenizer.encode_batch(lines)) if both[0] != both[1]
-    ] == []
+    expected = tokenizer.encode_batch(lines)
+    assert [line for line, *both in zip(lines, ids, expected) if both[0] != both[1]] == []
 
 
 @needs_node
@@ -100,13 +110,12 @@ def test_any_ids_decode_to_sentencepieces_text(book_page, book_model):
     first = tokenizer.pieces(range(300)).index("<0x00>")  # a marker may stand before the bytes
     bytes_, any_ = range(first, first + 256), range(tokenizer.vocab_size)
     space = tokenizer.encode("a")[0]
-    lists = [
-        [
-            generator.choice(generator.choice([bytes_, any_, [space, 2]]))
-            for _ in range(generator.randint(0, 12))
-        ]
-        for _ in range(3000)
-    ]
+
+    def random_ids():
+        kinds = generator.choices([bytes_, any_, [space, 2]], k=generator.randint(0, 12))
+        return [generator.choice(kind) for kind in kinds]
+
+    lists = [random_ids() for _ in range(3000)]
     lists += tokenizer.encode_batch(varied_lines(4, 300, tokenizer))
     (texts,) = run_engine(book_page, {"do": "decode", "lists": lists})
     assert texts == [tokenizer.decode(ids) for ids in lists]
@@ -141,7 +150,7 @@ def test_greedy_and_beam_ids_are_those_of_python(book_page, book_model, test_sen
 def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
     generator = random.Random(5)
     jobs = [
-        {"do": "linear", "name": name, "x": [generator.gauss(0, 1) for _ in range(width * 17)]}
+        {"do": "linear", "name": name, "x": gauss(generator, width * 17)}
         for name, width in (("embedding", 192), ("encoder.layers.0.feed_forward.W_2", 768))
     ]
     jobs.append({"do": "greedy", "sources": [[*ids, 2] for ids in test_sentences[:8]]})
@@ -153,17 +162,9 @@ def test_without_simd_the_numbers_are_the_same(book_page, test_sentences):
 @needs_node
 def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
     """Rows meet the weights by fours, then one by one; 7 columns fill no group."""
-    small_checkpoint(tmp_path / "run", d_ff=7)
-    page, generator = write_page(tmp_path / "run", tmp_path / "page"), random.Random(7)
-    width = checkpoint.load_model(tmp_path / "run")[0].config.d_model
-    jobs = [
-        {
-            "do": "linear",
-            "name": "encoder.layers.0.feed_forward.W_1",
-            "x": [generator.gauss(0, 1) for _ in range(width * n_rows)],
-        }
-        for n_rows in (1, 4, 7, 19)
-    ]
+    model, page = model_and_page(tmp_path, d_ff=7)
+    job, generator = {"do": "linear", "name": "encoder.layers.0.feed_forward.W_1"}, random.Random(7)
+    jobs = [job | {"x": gauss(generator, model.config.d_model * n)} for n in (1, 4, 7, 19)]
     assert run_engine(page, *jobs) == run_engine(page, *jobs, plain=True)
 
 
@@ -175,8 +176,7 @@ def test_without_simd_no_row_of_an_odd_matrix_spills_into_another(tmp_path):
 )
 def test_every_kind_of_model_has_the_logits_of_python(tmp_path, changes):
     """On sizes that no SIMD register is filled by, with steps, and with every search."""
-    model = with_int8_rows(small_checkpoint(tmp_path / "run", **changes))
-    page = write_page(tmp_path / "run", tmp_path / "page")
+    model, page = model_and_page(tmp_path, **changes)
     config, generator = model.config, random.Random(6)
     source = [*generator.choices(range(3, config.vocab_size), k=6), config.eos_id]
     target = [config.bos_id, *generator.choices(range(3, config.vocab_size), k=9)]
@@ -188,22 +188,12 @@ def test_every_kind_of_model_has_the_logits_of_python(tmp_path, changes):
     ]
     logits, greedy, *beams = run_engine(
         page,
-        {
-            "do": "logits",
-            "source": source,
-            "target": target,
-            "change": {"positions": True, "without": []},
-        },
+        {"do": "logits", "source": source, "target": target, "change": WHOLE},
         {"do": "greedy", "sources": [source], "maxExtra": 5},
         *({"do": "beam", "sources": [source], "settings": settings} for settings in searches),
     )
     source_BS = torch.tensor([source])
-    torch.testing.assert_close(
-        torch.tensor(logits, dtype=torch.float64),
-        model(source_BS, torch.tensor([target]))[0].detach(),
-        rtol=1e-9,
-        atol=1e-9,
-    )
+    assert_close(logits, model(source_BS, torch.tensor([target]))[0])
     assert greedy == greedy_search(model, source_BS, max_extra=5)
     for settings, (found,) in zip(searches, beams, strict=True):
         names = {"beamSize": "beam_size", "maxExtra": "max_extra", "nBest": "n_best"}
@@ -247,8 +237,7 @@ def test_activations_are_pytorchs(book_page):
     known = {name: kind for name, kind in ACTIVATIONS.items() if name != "swiglu"}  # refused
     jobs = [{"do": "activate", "name": name, "x": x.tolist()} for name in known]
     for found, activation in zip(run_engine(book_page, *jobs), known.values(), strict=True):
-        ours = torch.tensor(found, dtype=torch.float64)
-        torch.testing.assert_close(ours, activation()(x), rtol=1e-9, atol=1e-14)
+        assert_close(found, activation()(x), atol=1e-14)
 
 
 @pytest.mark.slow
@@ -299,8 +288,7 @@ def test_attention_and_runners_up_are_those_of_the_model(book_page, book_model, 
         ("cross", "decoder.layers.{}.cross_attention"),
     ):
         expected = torch.cat([weights[name.format(i)] for i in range(model.config.N)])
-        ours = torch.tensor(seen["attention"][kind], dtype=torch.float64)
-        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+        assert_close(seen["attention"][kind], expected, atol=1e-12)
     p_TV = logits.softmax(dim=-1)
     best_p, best = p_TV.topk(5)
     runners = [place["runners"] for place in seen["next"]]
@@ -308,18 +296,15 @@ def test_attention_and_runners_up_are_those_of_the_model(book_page, book_model, 
     assert [one["p"] for one in runners[0]] == pytest.approx(best_p[0].tolist())
     told = [*target, 2]
     assert [place["id"] for place in seen["next"]] == told
-    assert [place["p"] for place in seen["next"]] == pytest.approx(
-        [float(p[i]) for p, i in zip(p_TV, told, strict=True)]
-    )
+    of_told = [float(p[i]) for p, i in zip(p_TV, told, strict=True)]
+    assert [place["p"] for place in seen["next"]] == pytest.approx(of_told)
 
 
 def _without(model, *heads):
     """Hooks that set what these heads hand to W^O to zero: a second way to take a head away."""
     for kind, layer, head in heads:
-        stack = model.encoder if kind == "encoder" else model.decoder
-        attention = getattr(
-            stack.layers[layer], f"{'cross' if kind == 'cross' else 'self'}_attention"
-        )
+        stack, part = ("decoder", "cross") if kind == "cross" else (kind, "self")
+        attention = model.get_submodule(f"{stack}.layers.{layer}.{part}_attention")
 
         def zero(module, inputs, head=head, h=attention.h):
             (x,) = inputs
@@ -333,34 +318,25 @@ def _without(model, *heads):
 @needs_node
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_head_or_the_positions_can_be_taken_away(tmp_path, bias):
-    model = with_int8_rows(small_checkpoint(tmp_path / "run", bias=bias))
-    page = write_page(tmp_path / "run", tmp_path / "page")
-    source, target, heads = (
-        [5, 9, 7, 4, 2],
-        [1, 6, 3],
-        [("encoder", 0, 1), ("cross", 1, 0), ("decoder", 1, 1)],
-    )
-    changes = [
-        {"positions": True, "without": [".".join(map(str, head)) for head in heads]},
-        {"positions": False, "without": []},
-        {"positions": True, "without": []},
-    ]
-    jobs = [
-        {"do": "logits", "source": source, "target": target, "change": change} for change in changes
-    ]
-    found = [torch.tensor(logits, dtype=torch.float64) for logits in run_engine(page, *jobs)]
+    model, page = model_and_page(tmp_path, bias=bias)
+    job = {"do": "logits", "source": [5, 9, 7, 4, 2], "target": [1, 6, 3]}
+    heads = [("encoder", 0, 1), ("cross", 1, 0), ("decoder", 1, 1)]
+    without_heads = {"positions": True, "without": [".".join(map(str, head)) for head in heads]}
+    changes = without_heads, {"positions": False, "without": []}, WHOLE
+    found = run_engine(page, *(job | {"change": change} for change in changes))
 
     def logits():
-        return model(torch.tensor([source]), torch.tensor([target]))[0].detach()
+        return model(torch.tensor([job["source"]]), torch.tensor([job["target"]]))[0]
 
     hooks = list(_without(model, *heads))
-    torch.testing.assert_close(found[0], logits(), rtol=1e-9, atol=1e-9)
+    assert_close(found[0], logits())
     for hook in hooks:
         hook.remove()
-    torch.testing.assert_close(found[2], logits(), rtol=1e-9, atol=1e-9)
+    assert_close(found[2], logits())
     model.positions.table.zero_()
-    torch.testing.assert_close(found[1], logits(), rtol=1e-9, atol=1e-9)
-    assert not torch.allclose(found[0], found[2]) and not torch.allclose(found[1], found[2])
+    assert_close(found[1], logits())
+    heads, positions, whole = map(torch.tensor, found)
+    assert not torch.allclose(heads, whole) and not torch.allclose(positions, whole)
 
 
 # The files
@@ -404,8 +380,7 @@ def test_what_a_page_cannot_be_made_of_is_refused_in_one_line(tmp_path):
     small_checkpoint(tmp_path / "wide", N=1, d_ff=WIDEST + 1)
     small_checkpoint(tmp_path / "run")
     (tmp_path / "run" / "training.safetensors").write_bytes(b"precious")
-    small_checkpoint(tmp_path / "nan")
-    nan = small_model(vocab_size=280).float()
+    nan = small_checkpoint(tmp_path / "nan")
     with torch.no_grad():
         nan.encoder.layers[0].feed_forward.W_1.weight[0, 0] = torch.nan
     save_weights(tmp_path / "nan" / "model.safetensors", nan)
@@ -424,8 +399,7 @@ def test_what_a_page_cannot_be_made_of_is_refused_in_one_line(tmp_path):
 @needs_node
 def test_the_widest_sum_does_not_overflow(tmp_path):
     """All products as large as they can be, in as many columns as there may be."""
-    small_checkpoint(tmp_path / "run", N=1, d_ff=WIDEST)
-    model, _ = checkpoint.load_model(tmp_path / "run")
+    model = small_checkpoint(tmp_path / "run", N=1, d_ff=WIDEST)
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.W_2.weight.fill_(127.0)
     save_weights(tmp_path / "run" / "model.safetensors", model)
@@ -434,12 +408,7 @@ def test_the_widest_sum_does_not_overflow(tmp_path):
     bias = model.encoder.layers[0].feed_forward.W_2.bias.double()
     for plain in (False, True):
         (y,) = run_engine(page, job, plain=plain)
-        torch.testing.assert_close(
-            torch.tensor(y, dtype=torch.float64),
-            127.0 * 2047 * WIDEST + bias.detach(),
-            rtol=1e-12,
-            atol=0,
-        )
+        assert_close(y, 127.0 * 2047 * WIDEST + bias, rtol=1e-12, atol=0)
 
 
 def test_lines_vary(book_model):

@@ -7,8 +7,6 @@ from playwright.sync_api import Page, expect
 
 from exported_page import IN_CHROMIUM, open_page
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
-
 pytestmark = IN_CHROMIUM
 
 

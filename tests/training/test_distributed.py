@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
 import annotated_transformer
 from annotated_transformer.checkpoint import weights
@@ -33,19 +34,14 @@ from annotated_transformer.training.distributed.processes import (
 )
 from annotated_transformer.training.distributed.rendezvous import fresh_store
 from annotated_transformer.training.epochs import TrainingPairs
-from annotated_transformer.training.loop import train
 from annotated_transformer.training.run import TrainingRun
-from toys import text_pairs, toy_run_config, toy_tokenizer
+from same_run import unlike
+from toys import run as toy_run, text_pairs, toy_run_config, toy_tokenizer
 
 fcntl = pytest.importorskip("fcntl", reason="no Unix: processes cannot be forked")
 TESTS = Path(__file__).parents[1]
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join(
-        (str(Path(annotated_transformer.__file__).parents[1]), str(TESTS))
-    ),
-}
+PATH = os.pathsep.join((str(Path(annotated_transformer.__file__).parents[1]), str(TESTS)))
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
 PAIRS = text_pairs(1, 60)
 
 
@@ -79,14 +75,13 @@ def lines(run):
     found = {}
     for line in (run / "log.jsonl").read_text().splitlines():
         record = json.loads(line)
-        del record["step"]
-        step = json.loads(line)["step"]
+        step = record.pop("step")
         assert not found.get(step, {}).keys() & record.keys()  # no line twice
         found[step] = {**found.get(step, {}), **record}
     return found
 
 
-def assert_alike(one, two, of_weights=1e-4):
+def assert_alike(one, two):
     """Losses to 1e-5 at every step and at the end, and weights."""
     ours, theirs = lines(one), lines(two)
     assert ours.keys() == theirs.keys() == set(range(1, 9))
@@ -96,9 +91,11 @@ def assert_alike(one, two, of_weights=1e-4):
         assert same.keys() >= {"loss", "nll", "rate"}
         assert same == pytest.approx({name: theirs[step][name] for name in same}, abs=1e-5)
     assert {"valid_nll", "valid_bleu"} <= ours[8].keys() & theirs[8].keys()
-    weights, others = (load_file(run / "model.safetensors") for run in (one, two))
-    assert weights.keys() == others.keys()
-    assert max((weights[k] - others[k]).abs().max() for k in weights) < of_weights
+    assert_nearly_the_same_weights(one, two)
+
+
+def assert_nearly_the_same_weights(one, two):
+    assert_close(*(load_file(run / "model.safetensors") for run in (one, two)), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "n"), [("two", 2), ("four", 4)])
@@ -137,10 +134,7 @@ def test_processes_stop_together_when_one_gets_a_signal(runs):
     """Two signals come, as with Ctrl-C under torchrun, and the step is finished all the same."""
     assert ended(runs)["stopped"] == [130, 130] and ended(runs)["resumed"] == [0, 0]
     whole, stopped = runs / "dropout", runs / "stopped"
-    for name in ("model.safetensors", "training.safetensors"):
-        ours, theirs = load_file(whole / name), load_file(stopped / name)
-        assert ours.keys() == theirs.keys()
-        assert not [key for key in ours if not torch.equal(ours[key], theirs[key])]
+    assert unlike(whole, stopped) == unlike(whole, stopped, "training.safetensors") == []
     losses = [{step: record["loss"] for step, record in lines(r).items()} for r in (whole, stopped)]
     assert losses[0] == losses[1]
 
@@ -154,15 +148,13 @@ def test_each_process_drops_what_it_likes_and_goes_on_with_it(runs):
 
 
 def test_what_is_no_number_in_one_process_is_skipped_by_all(runs):
-    name = "two"
-    n = 2
-    assert ended(runs)["poisoned"] == [0] and ended(runs)[f"poisoned {name}"] == [0] * n
+    assert ended(runs)["poisoned"] == [0] and ended(runs)["poisoned two"] == [0, 0]
     (alone,) = notes(runs, "poisoned", 1)
     assert alone["skipped"] == [0, 0, 0, *[1] * 6]  # before the first step, and after each of 8
-    assert notes(runs, f"poisoned {name}", n) == [alone] * n
-    one, two = (load_file(runs / r / "model.safetensors") for r in ("poisoned", f"poisoned {name}"))
-    assert one.keys() == two.keys() and all(tensor.isfinite().all() for tensor in one.values())
-    assert max((one[k] - two[k]).abs().max() for k in one) < 1e-4
+    assert notes(runs, "poisoned two", 2) == [alone] * 2
+    weights = load_file(runs / "poisoned" / "model.safetensors").values()
+    assert all(tensor.isfinite().all() for tensor in weights)
+    assert_nearly_the_same_weights(runs / "poisoned", runs / "poisoned two")
 
 
 def test_gradients_are_exchanged_once_a_step(runs):
@@ -196,10 +188,9 @@ def test_what_many_processes_cannot_do_is_refused(n, changes, message):
 def under_torchrun(monkeypatch, local_rank):
     """What torchrun tells a process, here one that is alone but for its number."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
-    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1")):
+    told = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": local_rank}
+    for name, value in (told | {"TORCHELASTIC_RESTART_COUNT": "0"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LOCAL_RANK", local_rank)
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 @pytest.mark.parametrize("local_rank", ["0", "1"])
@@ -209,6 +200,21 @@ def test_one_process_of_a_machine_says_what_is_wrong(tmp_path, capsys, monkeypat
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if local_rank == "0" else 0)
     assert not said or "nosuch" in said
+
+
+def written(folder, name, pairs):
+    """The two files of these pairs."""
+    files = [folder / f"{name}.{side}" for side in ("en", "de")]
+    for file, texts in zip(files, zip(*pairs)):
+        file.write_text("".join(f"{text}\n" for text in texts))
+    return [str(file) for file in files]
+
+
+def with_settings(**settings):
+    words = ["--device", "cpu", "--quiet"]
+    for name, value in settings.items():
+        words += ["--set", f"{name}={value}"]
+    return words
 
 
 @pytest.mark.parametrize("local_rank", ["0", "1"])
@@ -233,12 +239,8 @@ def test_what_one_process_meets_alone_it_says_itself(
 
     encode(toy_tokenizer(), PAIRS, tmp_path / "shards", progress=False, corpus="toys")
     arguments = ["train", "--shards", str(tmp_path / "shards"), "--out", str(tmp_path / "run")]
-    for side, texts in zip(("en", "de"), zip(*PAIRS)):
-        (tmp_path / f"v.{side}").write_text("".join(f"{text}\n" for text in texts[:5]))
-    arguments += ["--valid", str(tmp_path / "v.en"), str(tmp_path / "v.de")]
-    arguments += ["--device", "cpu", "--quiet"]
-    for setting in ("N=1", "d_model=8", "d_ff=12", "h=2", "train_steps=1", "max_tokens=8192"):
-        arguments += ["--set", setting]
+    arguments += ["--valid", *written(tmp_path, "v", PAIRS[:5])]
+    arguments += with_settings(N=1, d_model=8, d_ff=12, h=2, train_steps=1, max_tokens=8192)
     under_torchrun(monkeypatch, local_rank)
     if what is None:
         monkeypatch.setattr(Shards, "verify", lambda _: None)
@@ -274,18 +276,14 @@ def test_64_processes_share_out_a_step_without_a_word():
             drawn = [next(batches) for _ in range(256)]
             assert [batch.n_tokens for batch in drawn] == [batch.n_tokens for batch in plan]
             for step in (0, 128):
-                places = list(range(step, step + 128))
-                for place in processes.share(places):
+                for place in processes.share(list(range(step, step + 128))):
                     assert place not in taken
                     taken[place] = drawn[place]
             made = sum(batch.source.numel() > 0 for batch in drawn)
             assert made == 4  # and nothing is made for others
     assert taken.keys() == set(range(256))
-    assert all(
-        torch.equal(ours, theirs)
-        for place, batch in taken.items()
-        for ours, theirs in zip(batch[:3], plan[place][:3])
-    )
+    for place, batch in taken.items():
+        assert all(map(torch.equal, batch[:3], plan[place][:3]))
 
 
 def test_each_process_draws_its_own_dropout_and_the_first_that_of_one():
@@ -339,12 +337,8 @@ print(group())
 def test_other_pairs_in_one_process_are_noticed(tmp_path, monkeypatch):
     with pretended(1, 2) as processes:
         monkeypatch.setattr(Processes, "from_first", lambda *_: b"of other pairs")
-        model_config, config = toy_run_config(accumulate=2)
         with pytest.raises(ConfigError, match="need the same settings and training pairs"):
-            train(
-                model_config, config, toy_tokenizer(), PAIRS, [], tmp_path / "run",
-                progress=False, processes=processes,
-            )  # fmt: skip
+            toy_run(tmp_path / "run", accumulate=2, processes=processes)
 
 
 def test_one_process_of_a_machine_verifies_the_data(tmp_path, monkeypatch):
@@ -391,19 +385,12 @@ def test_who_never_comes_is_named():
 @pytest.mark.slow
 def test_torchrun_starts_a_killed_process_again_and_the_run_ends_as_without(tmp_path):
     """Twice, by SIGKILL, by the same command: it goes on from the last checkpoint."""
-    for name, seed, n in (("t", 1, 60), ("v", 2, 5)):
-        for side, texts in zip(("en", "de"), zip(*text_pairs(seed, n))):
-            (tmp_path / f"{name}.{side}").write_text("".join(f"{text}\n" for text in texts))
-    files = {name: [str(tmp_path / f"{name}.{side}") for side in ("en", "de")] for name in "tv"}
-    settings = {
-        "N": 1, "d_model": 8, "d_ff": 12, "h": 2, "p_drop": 0, "train_steps": 12, "accumulate": 2,
-        "max_tokens": 60, "max_length": 40, "warmup_steps": 6, "checkpoint_every": 2,
-        "log_every": 1, "lr_factor": 0.1,
-    }  # fmt: skip
-    arguments = ["train", "--train", *files["t"], "--valid", *files["v"], "--vocab-size", "280"]
-    arguments += ["--quiet", "--device", "cpu"]
-    for name, value in settings.items():
-        arguments += ["--set", f"{name}={value}"]
+    arguments = ["train", "--train", *written(tmp_path, "t", PAIRS), "--vocab-size", "280"]
+    arguments += ["--valid", *written(tmp_path, "v", text_pairs(2, 5))]
+    arguments += with_settings(
+        N=1, d_model=8, d_ff=12, h=2, p_drop=0, train_steps=12, accumulate=2, max_tokens=60,
+        max_length=40, warmup_steps=6, checkpoint_every=2, log_every=1, lr_factor=0.1,
+    )  # fmt: skip
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun += ["--nproc-per-node", "2", "--max-restarts", "2", TESTS / "dying_worker.py"]
     done = subprocess.run(
