@@ -13,40 +13,25 @@ from annotated_transformer.views import html_table
 
 
 def test_defaults_are_the_papers():
-    base = ModelConfig(vocab_size=37_000)
-    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v, base.p_drop) == (
-        6, 512, 2048, 8, 64, 64, 0.1,
-    )  # fmt: skip
-    train = TrainConfig()
-    assert (train.beta1, train.beta2, train.adam_eps, train.warmup_steps) == (0.9, 0.98, 1e-9, 4000)
-    assert (train.eps_ls, train.max_tokens, train.train_steps, train.lr_factor) == (
-        0.1,
-        25_000,
-        100_000,
-        1.0,
-    )
-    assert DecodeConfig() == DecodeConfig(
-        beam_size=4, alpha=0.6, n_best=1, max_extra=50, back=False
-    )
+    sizes = dict(N=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64, p_drop=0.1)
+    assert ModelConfig(37_000) == ModelConfig(37_000, **sizes)
+    adam = dict(beta1=0.9, beta2=0.98, adam_eps=1e-9, warmup_steps=4000, lr_factor=1.0)
+    others = dict(eps_ls=0.1, max_tokens=25_000, train_steps=100_000, keep_checkpoints=5)
+    assert TrainConfig() == TrainConfig(**adam, **others)
+    search = dict(beam_size=4, alpha=0.6, n_best=1, max_extra=50, back=False)
+    assert DecodeConfig() == DecodeConfig(**search)
 
 
 def test_big_is_table_3s_last_row():
-    big = ModelConfig.big(vocab_size=37_000)
-    assert (big.N, big.d_model, big.d_ff, big.h, big.d_k, big.d_v, big.p_drop) == (
-        6, 1024, 4096, 16, 64, 64, 0.3,
-    )  # fmt: skip
+    sizes = dict(N=6, d_model=1024, d_ff=4096, h=16, d_k=64, d_v=64, p_drop=0.3)
+    assert ModelConfig.big(37_000) == ModelConfig(37_000, **sizes)
 
 
 def test_departures_from_the_paper_are_off():
     base = ModelConfig.base(vocab_size=37_000)
     assert base == ModelConfig(vocab_size=37_000)
-    assert (base.norm, base.positions, base.activation, base.bias) == (
-        "post",
-        "sinusoidal",
-        "relu",
-        False,
-    )
-    assert (base.attention_dropout, base.ffn_dropout) == (0.0, 0.0)
+    model = dict(norm="post", positions="sinusoidal", activation="relu", bias=False)
+    assert base == base.replace(**model, attention_dropout=0.0, ffn_dropout=0.0)
     assert TrainConfig().clip_norm == 0.0
 
 

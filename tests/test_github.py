@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
 from glob import glob
 from pathlib import Path
 
@@ -29,8 +29,13 @@ def content(path: Path) -> dict:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def jobs(path: Path) -> Iterator[tuple[str, dict]]:
-    yield from content(path)["jobs"].items()
+def jobs(name: str) -> dict[str, dict]:
+    return content(GITHUB / "workflows" / f"{name}.yml")["jobs"]
+
+
+def steps(path: Path) -> list[dict]:
+    """Of all jobs of a workflow."""
+    return [step for job in jobs(path.stem).values() for step in job.get("steps", [])]
 
 
 # The schemas
@@ -53,9 +58,7 @@ def checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for line in lines:
         assert line.startswith(program)
         words = line.removeprefix(program).split()
-        arguments.append(
-            [name for word in words for name in (sorted(glob(word)) if "*" in word else [word])]
-        )
+        arguments.append([name for word in words for name in sorted(glob(word)) or [word]])
     return arguments
 
 
@@ -77,12 +80,7 @@ def test_every_file_for_github_keeps_to_its_schema(checks: list[list[str]]) -> N
         ("workflows/pages.yml", "    timeout-minutes: 60\n", "", "timeout-minutes"),
         ("dependabot.yml", "interval: monthly", "interval: sometimes", "sometimes"),
         ("ISSUE_TEMPLATE/book.yml", "type: textarea", "type: textbox", "textbox"),
-        (
-            "ISSUE_TEMPLATE/config.yml",
-            "blank_issues_enabled: false",
-            "blank_issues_enabled: never",
-            "never",
-        ),
+        ("ISSUE_TEMPLATE/config.yml", "_enabled: false", "_enabled: never", "never"),
     ],
 )
 def test_a_misspelt_key_is_refused(
@@ -114,36 +112,29 @@ def test_an_action_is_pinned_by_its_commit_with_its_version_beside(path: Path) -
 
 
 def test_the_same_action_has_one_pin_everywhere() -> None:
-    pins: dict[str, set[str]] = {}
-    for path in WORKFLOWS:
-        for action, pin in re.findall(
-            r"uses: ([^.\s@][^\s@]*)@(.*)", path.read_text(encoding="utf-8")
-        ):
-            pins.setdefault(action, set()).add(pin)
-    assert {action: found for action, found in pins.items() if len(found) > 1} == {}
+    texts = (path.read_text(encoding="utf-8") for path in WORKFLOWS)
+    pins = {pin for text in texts for pin in re.findall(r"uses: ([^.\s@][^\s@]*)@(.*)", text)}
+    actions = Counter(action for action, _ in pins)
+    assert [action for action, n in actions.items() if n > 1] == []
 
 
 @on_workflows
 def test_a_workflow_may_read_and_only_a_publishing_job_may_more(path: Path) -> None:
     assert content(path)["permissions"] == {"contents": "read"}
-    for name, job in jobs(path):
+    for name, job in jobs(path.stem).items():
         more = job.get("permissions", {})
         assert set(more) <= {"pages", "id-token"}
         if more:
-            assert name == "publish" and job["environment"], (
-                "what publishes stands in an environment that can ask"
-            )
-            assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"]), (
-                "a job that may publish runs nothing of the repository"
-            )
+            # What publishes stands in an environment that can ask, and runs nothing of ours.
+            assert name == "publish" and job["environment"]
+            assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"])
 
 
 @on_workflows
 def test_a_checkout_leaves_no_key_behind(path: Path) -> None:
-    for _, job in jobs(path):
-        for step in job.get("steps", []):
-            if "checkout" in step.get("uses", ""):
-                assert step["with"]["persist-credentials"] is False
+    for step in steps(path):
+        if "checkout" in step.get("uses", ""):
+            assert step["with"]["persist-credentials"] is False
 
 
 @on_workflows
@@ -154,17 +145,14 @@ def test_no_workflow_repeats_the_repositorys_address(path: Path) -> None:
 @on_workflows
 def test_a_shell_line_takes_no_text_from_an_event(path: Path) -> None:
     """`${{ github.event... }}` in a `run` would let a title or a branch's name run commands."""
-    for _, job in jobs(path):
-        for step in job.get("steps", []):
-            assert "${{" not in step.get("run", "")
+    for step in steps(path):
+        assert "${{" not in step.get("run", "")
 
 
 def test_the_tests_run_on_every_python_from_the_oldest() -> None:
-    tests = dict(jobs(GITHUB / "workflows" / "tests.yml"))
+    tests = jobs("tests")
     pythons = tests["tests"]["strategy"]["matrix"]["python"]
     oldest = PROJECT["requires-python"].removeprefix(">=")
-    first, *_ = pythons
-    assert first == oldest
     assert pythons == [f"3.{minor}" for minor in range(int(oldest.split(".")[1]), 14)]
     (setup,) = [step for step in tests["floor"]["steps"] if "setup-python" in step.get("uses", "")]
     assert setup["with"]["python-version"] == oldest
@@ -187,58 +175,40 @@ def test_the_version_is_one() -> None:
 
 
 def test_a_release_waits_for_the_tests() -> None:
-    release = dict(jobs(GITHUB / "workflows" / "release.yml"))
+    release = jobs("release")
     assert release["tests"]["uses"] == "./.github/workflows/tests.yml"
     assert set(release["publish"]["needs"]) == {"tests", "ceiling", "build"}
     publish = release["publish"]["steps"][-1]
-    assert publish["uses"].startswith("pypa/gh-action-pypi-publish@") and publish["with"] == {
-        "attestations": True
-    }
+    assert publish["uses"].startswith("pypa/gh-action-pypi-publish@")
+    assert publish["with"] == {"attestations": True}
 
 
 def test_a_release_is_audited_and_has_a_bill_of_materials() -> None:
-    steps = dict(jobs(GITHUB / "workflows" / "release.yml"))["build"]["steps"]
-    (run,) = [step["run"] for step in steps if "pip_audit" in step.get("run", "")]
+    build = jobs("release")["build"]["steps"]
+    (run,) = [step["run"] for step in build if "pip_audit" in step.get("run", "")]
     assert run.index("cyclonedx_py") < run.index("uninstall") < run.index("pip_audit --strict")
-    written = re.findall(r"-o (\S+)", run)
-    assert written == [
-        step["with"]["path"]
-        for step in steps
-        if step.get("with", {}).get("name") == "bill-of-materials"
-    ]
+    kept = [step["with"] for step in build if "with" in step]
+    (bill,) = [files for files in kept if files.get("name") == "bill-of-materials"]
+    assert re.findall(r"-o (\S+)", run) == [bill["path"]]
 
 
 def test_pages_are_published_from_main_alone() -> None:
-    condition = dict(jobs(GITHUB / "workflows" / "pages.yml"))["publish"]["if"]
-    assert (
-        "github.ref == 'refs/heads/main'" in condition
-        and "github.event_name != 'pull_request'" in condition
-    )
+    condition = jobs("pages")["publish"]["if"]
+    assert "github.ref == 'refs/heads/main'" in condition
+    assert "github.event_name != 'pull_request'" in condition
 
 
 # Hooks and editors
 
 
 def test_what_workflows_and_hooks_make_is_in_the_makefile() -> None:
-    commands = [
-        step.get("run", "")
-        for path in WORKFLOWS
-        for _, job in jobs(path)
-        for step in job.get("steps", [])
-    ]
-    hooks = content(ROOT / ".pre-commit-config.yaml")["repos"]
-    # The pinned tools judge, not others.
-    assert [repository["repo"] for repository in hooks] == ["local"]
-    commands += [hook["entry"] for repository in hooks for hook in repository["hooks"]]
-    made = {
-        target
-        for command in commands
-        for target in re.findall(r"^make (?:--silent )?(\w+)", command, flags=re.M)
-    }
+    commands = [step.get("run", "") for path in WORKFLOWS for step in steps(path)]
+    (repository,) = content(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert repository["repo"] == "local"  # the pinned tools judge, not others
+    commands += [hook["entry"] for hook in repository["hooks"]]
+    made = set(re.findall(r"^make (?:--silent )?(\w+)", "\n".join(commands), flags=re.M))
     assert {"test", "floor", "pdf", "lint"} <= made
-    assert {
-        target for target in made if not re.search(rf"^{target}:", MAKEFILE, flags=re.M)
-    } == set()
+    assert made <= set(re.findall(r"^(\w+):", MAKEFILE, flags=re.M))
 
 
 def tracked() -> list[Path]:
@@ -258,16 +228,13 @@ def test_the_files_are_as_the_editor_is_told() -> None:
         if not data or path.suffix in (".png", ".model", ".safetensors") or b"\0" in data:
             continue
         text = data.decode("utf-8")
-        checks = {
-            "CR": "\r" not in text,
-            "no newline at the end": text.endswith("\n"),
-            "space at the end of a line": path.suffix == ".ipynb"
-            or not re.search(r"[ \t]$", text, flags=re.M),
-            "tab": path.suffix != ".py" or not re.search(r"^ *\t", text, flags=re.M),
-        }
-        wrong += [
-            f"{path.relative_to(ROOT)}: {name}" for name, right in checks.items() if not right
-        ]
+        faults = {"CR": r"\r", "no newline at the end": r"[^\n]\Z"}
+        if path.suffix != ".ipynb":
+            faults["space at the end of a line"] = r"[ \t]$"
+        if path.suffix == ".py":
+            faults["tab"] = r"^ *\t"
+        found = [name for name, fault in faults.items() if re.search(fault, text, flags=re.M)]
+        wrong += [(str(path.relative_to(ROOT)), name) for name in found]
     assert wrong == []
 
 
@@ -291,8 +258,8 @@ def test_nothing_is_unpickled() -> None:
     )
     package = sorted((ROOT / "annotated_transformer").rglob("*.py"))
     assert len(package) > 30
-    found = {path.name: forbidden.findall(path.read_text(encoding="utf-8")) for path in package}
-    assert {name: uses for name, uses in found.items() if uses} == {}
+    found = [(p.name, forbidden.search(p.read_text(encoding="utf-8"))) for p in package]
+    assert [(name, use) for name, use in found if use] == []
 
 
 def test_the_floors_that_are_promised_are_those_of_the_package() -> None:

@@ -78,35 +78,7 @@ def test_the_choices_are_the_codes() -> None:
     assert f"The choices: {line}." in PAGE
 
 
-# The paper's numbers, written down from the paper
-
-
-def test_base_is_the_papers() -> None:
-    base, train = ModelConfig.base(37_000), TrainConfig()
-    assert (base.N, base.d_model, base.d_ff, base.h, base.d_k, base.d_v) == (
-        6, 512, 2048, 8, 64, 64,
-    )  # fmt: skip
-    assert (base.p_drop, train.eps_ls, train.train_steps) == (0.1, 0.1, 100_000)
-    assert (base.norm, base.positions, base.activation, base.bias) == (
-        "post",
-        "sinusoidal",
-        "relu",
-        False,
-    )
-    assert (base.attention_dropout, base.ffn_dropout) == (0.0, 0.0)
-
-
-def test_big_is_the_papers() -> None:
-    big = ModelConfig.big(37_000)
-    assert (big.N, big.d_model, big.d_ff, big.h, big.d_k, big.d_v) == (6, 1024, 4096, 16, 64, 64)
-    assert big.p_drop == 0.3
-
-
-def test_adam_warmup_batch_and_search_are_the_papers() -> None:
-    train, decode = TrainConfig(), DecodeConfig()
-    assert (train.beta1, train.beta2, train.adam_eps, train.warmup_steps) == (0.9, 0.98, 1e-9, 4000)
-    assert (train.max_tokens, train.keep_checkpoints, train.lr_factor) == (25_000, 5, 1.0)
-    assert (decode.beam_size, decode.alpha, decode.max_extra) == (4, 0.6, 50)
+# The paper's numbers, written down from the paper; test_config.py has those of base and big
 
 
 def test_the_parsing_model_can_be_configured() -> None:

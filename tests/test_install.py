@@ -14,10 +14,10 @@ class Machine:
     """Stands for venv and pip: notes what is called; `answers` are pip's exit statuses,
     or what interrupts it."""
 
-    def __init__(self, answers: list[int | type[BaseException]] = ()):
+    def __init__(self, answers=()):
         self.answers, self.calls = list(answers), list[str]()
 
-    def __call__(self, command: list[str | Path], lock: int, output: int | None = None) -> int:
+    def __call__(self, command, lock, output=None):
         words = list(map(str, command))[2:]
         self.calls.append(" ".join(words[:2]))
         if words[0] == "venv":
@@ -34,9 +34,7 @@ class Machine:
         return 0
 
 
-def installation(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: int | type[BaseException]
-) -> Machine:
+def installation(folder, monkeypatch, *answers):
     machine = Machine(answers)
     monkeypatch.setattr(install, "run", machine)
     status = install.main(folder, PIP)
@@ -48,9 +46,7 @@ def installation(
     return machine
 
 
-def test_an_environment_is_made_once_and_then_brought_up_to_date(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_an_environment_is_made_once_and_then_brought_up_to_date(tmp_path, monkeypatch):
     first = installation(tmp_path / "venv", monkeypatch)
     assert first.calls == ["venv --clear", "pip install", "pip install"]
     assert installation(tmp_path / "venv", monkeypatch).calls == [
@@ -62,9 +58,7 @@ def test_an_environment_is_made_once_and_then_brought_up_to_date(
 
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, -9])
 @pytest.mark.parametrize("n_before", [0, 1])
-def test_a_killed_installation_begins_again_from_nothing(
-    tmp_path: Path, monkeypatch, stopped: int | type[BaseException], n_before: int
-) -> None:
+def test_a_killed_installation_begins_again_from_nothing(tmp_path, monkeypatch, stopped, n_before):
     folder = tmp_path / "venv"
     monkeypatch.setattr(install, "run", Machine([0] * n_before + [stopped]))
     with contextlib.suppress(KeyboardInterrupt):
@@ -73,6 +67,6 @@ def test_a_killed_installation_begins_again_from_nothing(
     assert "venv --clear" in installation(folder, monkeypatch).calls
 
 
-def test_an_installation_that_pip_gave_up_goes_on(tmp_path: Path, monkeypatch) -> None:
+def test_an_installation_that_pip_gave_up_goes_on(tmp_path, monkeypatch):
     assert installation(tmp_path / "venv", monkeypatch, 1).calls == ["venv --clear", "pip install"]
     assert "venv --clear" not in installation(tmp_path / "venv", monkeypatch).calls
