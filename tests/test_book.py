@@ -10,6 +10,7 @@ import asyncio
 import base64
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -79,23 +80,6 @@ def test_cells_were_run_from_top_to_bottom(chapter: Path) -> None:
 
 
 @in_notebooks
-def test_no_cell_failed(chapter: Path) -> None:
-    failed = [
-        cell.source
-        for cell in code_cells(chapter)
-        if "raises-exception" not in tags(cell)
-        and any(out.output_type == "error" for out in cell.outputs)
-    ]
-    assert failed == []
-
-
-@in_notebooks
-def test_nothing_is_exempt_from_being_run(chapter: Path) -> None:
-    sources = [cell.source + "\n# " + " ".join(tags(cell)) for cell in code_cells(chapter)]
-    assert [source for source in sources if "NBVAL_SKIP" in source or "nbval-skip" in source] == []
-
-
-@in_notebooks
 def test_what_may_vary_is_bounded_by_an_assertion(chapter: Path) -> None:
     """A cell whose output is not compared asserts something about it,
     there or in the next code cell."""
@@ -129,44 +113,42 @@ def may_show_nothing(cell: str) -> list[int]:
     return lines
 
 
-@in_notebooks
-def test_an_error_that_is_shown_must_occur(chapter: Path) -> None:
-    assert [cell.source for cell in code_cells(chapter) if may_show_nothing(cell.source)] == []
-
-
 def test_a_try_without_else_is_found() -> None:
     shown = "try:\n    f()\nexcept ValueError as error:\n    print(error)\n"
     assert may_show_nothing(shown) == [1]
     assert may_show_nothing(f"for x in y:\n{textwrap.indent(shown, '    ')}") == [2]
     assert may_show_nothing(shown + "else:\n    print('no error')\n") == [1]
     assert may_show_nothing(shown + "else:\n    raise AssertionError('no error')\n") == []
-    assert (
-        may_show_nothing(
-            f"def g():\n{textwrap.indent(shown, '    ')}        return\n    raise RuntimeError"
-        )
-        == []
-    )
+    returns = f"{textwrap.indent(shown, '    ')}        return\n    raise RuntimeError"
+    assert may_show_nothing(f"def g():\n{returns}") == []
 
 
+def kinds(cell: NotebookNode) -> list[str]:
+    """Of its outputs, and in what form each can be shown."""
+    forms = [form for out in cell.outputs for form in out.get("data", {})]
+    return [out.get("name", out.output_type) for out in cell.outputs] + forms
+
+
+FAULTS: dict[str, Callable[[NotebookNode], object]] = {
+    "it failed": lambda cell: "error" in kinds(cell) and "raises-exception" not in tags(cell),
+    "it is exempt from being run": lambda cell: "nbval-skip" in f"{cell.source} {tags(cell)}",
+    "it is exempt, by a comment": lambda cell: "NBVAL_SKIP" in f"{cell.source} {tags(cell)}",
+    "an error that it shows need not occur": lambda cell: may_show_nothing(cell.source),
+    "progress is stored": lambda cell: "stderr" in kinds(cell),
+    "times are stored": lambda cell: "execution" in cell.metadata,
+    "it is long": lambda cell: len(cell.source.splitlines()) > MAX_CELL_LINES,
+    # A backend without a display (MPLBACKEND=agg) stores a chapter without figures.
+    "it promises a picture and has none": lambda cell: (
+        cell.metadata.get("mystnb", {}).get("image")
+        and not any(kind.startswith("image/") for kind in kinds(cell))
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 @in_notebooks
-def test_only_results_are_stored(chapter: Path) -> None:
-    noisy = [
-        cell.source
-        for cell in code_cells(chapter)
-        if any(out.get("name") == "stderr" for out in cell.outputs)
-    ]
-    assert noisy == []
-    assert not any("execution" in cell.metadata for cell in code_cells(chapter))
-
-
-@in_notebooks
-def test_cells_are_short(chapter: Path) -> None:
-    long = [
-        cell.source
-        for cell in code_cells(chapter)
-        if len(cell.source.splitlines()) > MAX_CELL_LINES
-    ]
-    assert long == []
+def test_of_no_cell_this_is_true(chapter: Path, fault: str) -> None:
+    assert [cell.source for cell in code_cells(chapter) if FAULTS[fault](cell)] == []
 
 
 @pytest.mark.parametrize(
@@ -190,29 +172,13 @@ def test_figures_are_light_and_have_words(chapter: Path) -> None:
             for kind, data in output.get("data", {}).items():
                 if not kind.startswith("image/"):
                     continue
-                size = (
-                    len(data.encode()) if kind == "image/svg+xml" else len(base64.b64decode(data))
-                )
+                is_text = kind == "image/svg+xml"
+                size = len(data.encode() if is_text else base64.b64decode(data))
                 assert size <= MAX_FIGURE_BYTES, f"{size} bytes: {cell.source}"
                 alternative = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
                 assert len(alternative.split()) >= 5, f"no alternative text: {cell.source}"
         if cell.cell_type == "markdown":
             assert "![](" not in cell.source
-
-
-@in_notebooks
-def test_a_cell_that_promises_a_picture_has_one(chapter: Path) -> None:
-    """A backend without a display (MPLBACKEND=agg) stores a chapter without figures,
-    and no cell fails."""
-    empty = [
-        cell.source
-        for cell in code_cells(chapter)
-        if cell.metadata.get("mystnb", {}).get("image")
-        and not any(
-            kind.startswith("image/") for out in cell.outputs for kind in out.get("data", {})
-        )
-    ]
-    assert empty == []
 
 
 @in_notebooks
@@ -222,18 +188,13 @@ def test_a_chapter_has_one_title_and_it_comes_first(chapter: Path) -> None:
         for cell in stored(chapter).cells
         if cell.cell_type == "markdown"
     ]
-    titles = [line for source in prose for line in source.splitlines() if line.startswith("# ")]
-    assert len(titles) == 1
-    assert (
-        next(line for source in prose for line in source.splitlines() if line.startswith("#"))
-        == titles[0]
-    )
+    levels = re.findall(r"^(#+) ", "\n".join(prose), flags=re.M)
+    assert levels.count("#") == 1 and levels[0] == "#"
 
 
 def test_every_work_in_the_references_has_a_key_of_its_own() -> None:
-    keys = re.findall(
-        r"^@\w+\{([^,]+),", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.M
-    )
+    works = (BOOK / "references.bib").read_text(encoding="utf-8")
+    keys = re.findall(r"^@\w+\{([^,]+),", works, flags=re.M)
     assert len(keys) == len(set(keys)) > 0
 
 
@@ -250,17 +211,23 @@ print("result", 1 + 1)
 """
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "small.py"
+    path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
 @pytest.mark.slow
-def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
-    source.write_text(SMALL, encoding="utf-8")
+def test_a_refresh_run_twice_gives_the_same_bytes(source: Path) -> None:
+    target = source.with_suffix(".ipynb")
     assert notebooks.is_stale(source)
     assert asyncio.run(notebooks.run(source, target))
     first = target.read_bytes()
     assert not notebooks.is_stale(source)
     assert asyncio.run(notebooks.run(source, target))
     assert target.read_bytes() == first
-    outputs = nbformat.read(target, as_version=4).cells[-1].outputs
+    outputs = stored(source).cells[-1].outputs
     assert [(out.name, out.text) for out in outputs] == [("stdout", "result 2\n")]
     for edited in (SMALL.replace("1 + 1", "1 + 2"), SMALL.replace("A small", "A tiny")):
         source.write_text(edited, encoding="utf-8")
@@ -268,18 +235,16 @@ def test_a_refresh_run_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) -> None:
-    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
-    source.write_text(SMALL, encoding="utf-8")
+def test_changed_words_are_taken_over_and_changed_code_is_not(source: Path) -> None:
+    target = source.with_suffix(".ipynb")
     assert not notebooks.take_over_words(source)  # nothing is stored yet
     assert asyncio.run(notebooks.run(source, target))
-    before = nbformat.read(target, as_version=4).cells[-1]
-    tagged = SMALL.replace("A small", "A tiny").replace(
-        "# %%\nimport", '# %% tags=["hide-cell"]\nimport'
-    )
+    before = stored(source).cells[-1]
+    tagged = SMALL.replace("A small", "A tiny")
+    tagged = tagged.replace("# %%\nimport", '# %% tags=["hide-cell"]\nimport')
     source.write_text(tagged, encoding="utf-8")
     assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
-    _, words, _, code = nbformat.read(target, as_version=4).cells
+    _, words, _, code = stored(source).cells
     assert words.source == "# A tiny chapter" and code.metadata.tags == ["hide-cell"]
     assert (code.outputs, code.execution_count) == (before.outputs, before.execution_count)
     source.write_text(tagged.replace("1 + 1", "1 + 2"), encoding="utf-8")
@@ -288,10 +253,8 @@ def test_changed_words_are_taken_over_and_changed_code_is_not(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_failing_chapter_is_not_stored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
+def test_a_failing_chapter_is_not_stored(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = source.with_suffix(".ipynb")
     source.write_text(SMALL.replace("1 + 1", "1 / 0"), encoding="utf-8")
     assert not asyncio.run(notebooks.run(source, target))
     assert not target.exists()

@@ -31,12 +31,16 @@ def stored(chapter: Path) -> NotebookNode:
     return nbformat.read(chapter.with_suffix(".ipynb"), as_version=4)
 
 
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 # What the notebooks have
 
 
 @in_notebooks
 def test_the_first_code_cell_fetches_the_book(chapter: Path) -> None:
-    first = next(cell for cell in stored(chapter).cells if cell.cell_type == "code")
+    first = code_cells(stored(chapter))[0]
     assert first.metadata.tags == ["colab-install", "remove-cell"]
     assert re.findall(r'"(https://[^"]*)"', first.source) == [ADDRESS]
     assert first.source == colab.first_cell().source and first.outputs == []
@@ -61,13 +65,11 @@ def test_a_chapter_asks_for_a_gpu_only_where_that_helps(chapter: Path) -> None:
 
 @pytest.mark.slow
 def test_every_chapter_that_names_a_cuda_device_asks_for_a_gpu() -> None:
-    def code(chapter: Path) -> str:
-        return "\n".join(
-            cell.source for cell in notebooks.read_source(chapter).cells if cell.cell_type == "code"
-        )
-
     users = {
-        chapter.stem for chapter in CHAPTERS if re.search(r"""["' ]cuda["' ]""", code(chapter))
+        chapter.stem
+        for chapter in CHAPTERS
+        for cell in code_cells(notebooks.read_source(chapter))
+        if re.search(r"""["' ]cuda["' ]""", cell.source)
     }
     assert users and users <= set(colab.ASKS_FOR_GPU) <= {chapter.stem for chapter in CHAPTERS}
 
@@ -79,23 +81,16 @@ def test_no_text_of_a_chapter_has_the_generated_cells() -> None:
 
 def test_the_repository_has_one_address() -> None:
     """_config.yml has it; everything else that names it agrees."""
-    found = {}
-    for path in [
-        *ROOT.glob("*.*"),
-        *ROOT.glob(".github/**/*.*"),
-        *(ROOT / "book").glob("*.[mp][dy]"),
-    ]:
-        text = (
-            path.read_text(encoding="utf-8").replace("https://github.com/harvardnlp/", "")
-            if path.is_file()
-            else ""
-        )
-        if addresses := set(
-            re.findall(r"https://github\.com/[\w-]+/annotated-transformer\b", text)
-        ):
-            found[path.name] = addresses
-    assert {"pyproject.toml", "CITATION.cff", "_config.yml"} <= set(found)
-    assert {name: addresses for name, addresses in found.items() if addresses != {ADDRESS}} == {}
+    address = re.compile(r"https://github\.com/(?!harvardnlp/)[\w-]+/annotated-transformer\b")
+    found = {
+        (path.name, named)
+        for pattern in ("*.*", ".github/**/*.*", "book/*.[mp][dy]")
+        for path in ROOT.glob(pattern)
+        if path.is_file()
+        for named in address.findall(path.read_text(encoding="utf-8"))
+    }
+    assert {"pyproject.toml", "CITATION.cff", "_config.yml"} <= {name for name, _ in found}
+    assert [(name, named) for name, named in found if named != ADDRESS] == []
 
 
 CHAPTER = """# %% [markdown]
@@ -111,17 +106,14 @@ def test_a_new_address_needs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(CHAPTER, encoding="utf-8")
     assert asyncio.run(notebooks.run(source, target))
-    before = [
-        cell for cell in nbformat.read(target, as_version=4).cells if cell.cell_type == "code"
-    ]
-    monkeypatch.setattr(
-        colab, "repository", lambda: {"url": "https://github.com/someone/fork", "branch": "trunk"}
-    )
+    before = code_cells(stored(source))
+    fork = {"url": "https://github.com/someone/fork", "branch": "trunk"}
+    monkeypatch.setattr(colab, "repository", lambda: fork)
     assert notebooks.is_stale(source)
     assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
-    cells = nbformat.read(target, as_version=4).cells
-    assert cells[0].source.endswith("/github/someone/fork/blob/trunk/book/small.ipynb)")
-    first, code = (cell for cell in cells if cell.cell_type == "code")
+    after = stored(source)
+    assert after.cells[0].source.endswith("/github/someone/fork/blob/trunk/book/small.ipynb)")
+    first, code = code_cells(after)
     assert '"https://github.com/someone/fork"' in first.source
     assert (first.execution_count, code.execution_count) == (1, 2)
     assert code.outputs == before[1].outputs and "result 2" in code.outputs[0].text
@@ -152,37 +144,38 @@ for name in ("google", "google.colab"):
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
     """A folder with a repository in place of GitHub's, and a `uv` that notes how it was called."""
-    repository, scripts = tmp_path / "github", tmp_path / "bin"
-    for name in ("annotated_transformer", "tools", "book/lab"):
-        (repository / name).mkdir(parents=True)
-    (repository / "tools" / "on_colab.py").write_text((ROOT / "tools" / "on_colab.py").read_text())
-    (repository / "annotated_transformer" / "__init__.py").write_text("")
-    (repository / "annotated_transformer" / "__main__.py").write_text(
-        "import sys\nprint(sys.argv[1:])\n"
-    )
-    (repository / "book" / "lab" / "__init__.py").write_text("")
-    (repository / "pyproject.toml").write_text(
-        '[project]\nversion = "0.9"\n'
-        'dependencies = ["torch", "numpy>=99", "tqdm", "no-such-package>=1.5"]\n'
-    )
-    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for command in (
-        ["init", "--quiet", "--initial-branch=main"],
-        ["add", "."],
-        [*identity, "commit", "--quiet", "--message=all"],
-    ):
-        subprocess.run(["git", *command], cwd=repository, check=True)
-    scripts.mkdir()
-    uv = scripts / "uv"
-    uv.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/uv.log\n')
-    uv.chmod(0o755)
+    needed = '["torch", "numpy>=99", "tqdm", "no-such-package>=1.5"]'
+    files = {
+        "github/tools/on_colab.py": (ROOT / "tools" / "on_colab.py").read_text(),
+        "github/annotated_transformer/__init__.py": "",
+        "github/annotated_transformer/__main__.py": "import sys\nprint(sys.argv[1:])\n",
+        "github/book/lab/__init__.py": "",
+        "github/pyproject.toml": f'[project]\nversion = "0.9"\ndependencies = {needed}\n',
+        "bin/uv": f'#!/bin/sh\necho "$@" >> {tmp_path}/uv.log\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "bin" / "uv").chmod(0o755)
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    commit(tmp_path)
     return tmp_path
 
 
+def git(machine: Path, *words: str) -> None:
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *identity, *words], cwd=machine / "github", check=True)
+
+
+def commit(machine: Path) -> None:
+    git(machine, "add", ".")
+    git(machine, "commit", "--quiet", "--message=all")
+
+
 def run_first_cell(
-    machine: Path, url: str, then: str = "", on_colab: bool = True
+    machine: Path, repository: str = "github", then: str = "", on_colab: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    home = machine / "content" / "annotated-transformer"
+    home, url = machine / "content" / "annotated-transformer", (machine / repository).as_uri()
     cell = colab.FIRST_CELL.format(url=url, home=home, revisions=["v0.9", "main"])
     prelude = PRELUDE.format(scripts=str(machine / "bin")) if on_colab else ""
     path = os.pathsep.join([str(machine / "bin"), os.environ["PATH"]])
@@ -203,7 +196,7 @@ print(*(os.path.relpath(module.__file__) for module in (annotated_transformer, l
 command = ["annotated-transformer", "prepare", "a b"]
 print(subprocess.run(command, capture_output=True, text=True).stdout)
 """
-    done = run_first_cell(machine, (machine / "github").as_uri(), then)
+    done = run_first_cell(machine, then=then)
     assert done.returncode == 0, done.stderr
     home = machine / "content" / "annotated-transformer"
     version = metadata.version("numpy")
@@ -222,22 +215,11 @@ def test_the_first_cell_can_be_run_again(machine: Path) -> None:
     """It leaves the clone, with what the reader may have changed there, and finds nothing to do."""
     requirements = machine / "github" / "pyproject.toml"
     requirements.write_text('[project]\nversion = "0.9"\ndependencies = ["torch", "numpy"]\n')
-    subprocess.run(
-        [
-            "git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet",
-            "--all", "--message=less",
-        ],
-        cwd=machine / "github",
-        check=True,
-    )  # fmt: skip
+    commit(machine)
     home = machine / "content" / "annotated-transformer"
     again = colab.FIRST_CELL.format(url="nowhere", home=home, revisions=["v0.9", "main"])
-    done = run_first_cell(
-        machine,
-        (machine / "github").as_uri(),
-        f"open('mine.txt', 'w').close()\n{again}\n"
-        f"import os\nprint(os.listdir(), sys.path.count({str(home)!r}))",
-    )
+    then = f"import os\nprint(os.listdir(), sys.path.count({str(home)!r}))"
+    done = run_first_cell(machine, then=f"open('mine.txt', 'w').close()\n{again}\n{then}")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == [f"The book is in {home}, version 0.9. Nothing was missing."] * 2
@@ -247,12 +229,11 @@ def test_the_first_cell_can_be_run_again(machine: Path) -> None:
 
 def test_a_saved_copy_has_the_release_that_it_stands_in(machine: Path) -> None:
     """And not what the branch has become."""
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", machine / "github"]
-    subprocess.run([*git, "tag", "v0.9"], check=True)
+    git(machine, "tag", "v0.9")
     later = machine / "github" / "pyproject.toml"
     later.write_text(later.read_text().replace("0.9", "1.0"))
-    subprocess.run([*git, "commit", "--quiet", "--all", "--message=later"], check=True)
-    done = run_first_cell(machine, (machine / "github").as_uri())
+    commit(machine)
+    done = run_first_cell(machine)
     assert done.returncode == 0 and "version 0.9." in done.stdout, done.stderr
 
 
@@ -267,29 +248,25 @@ def test_between_releases_there_is_no_tag(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_without_a_network_there_is_one_line(machine: Path) -> None:
-    done = run_first_cell(machine, (machine / "nothing-here").as_uri())
+    done = run_first_cell(machine, "nothing-here")
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(
-        "git cannot fetch file:///"
-    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("git cannot fetch file:///")
 
 
 def test_elsewhere_the_first_cell_does_nothing(machine: Path) -> None:
     then = "print(sorted({'runpy', 'subprocess', 'tomllib'} & set(sys.modules)), sys.path[0])"
-    done = run_first_cell(machine, (machine / "github").as_uri(), then, on_colab=False)
+    done = run_first_cell(machine, then=then, on_colab=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[] \n", "")
     assert not (machine / "content").exists()
 
 
+COLABS = {"torch": "2.11.0", "numpy": "2.1.3", "sentencepiece": "0.2.2", "tqdm": "4.67"}
+
+
 def test_only_what_is_missing_or_too_old_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Colab's versions of August 2026, whose torch has a local version."""
-    there = {
-        "torch": "2.11.0+cu128",
-        "numpy": "2.1.3",
-        "sentencepiece": "0.2.2",
-        "tqdm": "4.67.1",
-        "jaxtyping": "1rc1",
-    }
+    there = {**COLABS, "torch": "2.11.0+cu128", "jaxtyping": "1rc1"}
 
     def version(name: str) -> str:
         if name not in there:
@@ -301,10 +278,8 @@ def test_only_what_is_missing_or_too_old_is_lacking(monkeypatch: pytest.MonkeyPa
         "torch>=2.10", "numpy", "sentencepiece>=0.2.3", "sacrebleu>=2.4", "tqdm>=4.60",
         "jaxtyping>=0.2.34",
     ]  # fmt: skip
-    assert [str(requirement) for requirement in on_colab.lacking(asked)] == [
-        "sentencepiece>=0.2.3",
-        "sacrebleu>=2.4",
-    ]
+    lacking = [str(requirement) for requirement in on_colab.lacking(asked)]
+    assert lacking == ["sentencepiece>=0.2.3", "sacrebleu>=2.4"]
 
 
 @pytest.mark.parametrize("uv", ["absent", "failing"])
@@ -313,13 +288,11 @@ def test_pip_steps_in_for_uv(uv: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         called.append(command)
-        return subprocess.CompletedProcess(
-            command, int(command[0] == "uv"), "", "error: no such constraints file"
-        )
+        said = "error: no such constraints file"
+        return subprocess.CompletedProcess(command, int(command[0] == "uv"), "", said)
 
-    monkeypatch.setattr(
-        on_colab.shutil, "which", lambda name: None if uv == "absent" else f"/bin/{name}"
-    )
+    found = None if uv == "absent" else "/bin/uv"
+    monkeypatch.setattr(on_colab.shutil, "which", lambda name: found)
     monkeypatch.setattr(on_colab.subprocess, "run", run)
     on_colab.install(["sacrebleu>=2.4"])
     assert [command[0] for command in called] == ["uv"] * (uv == "failing") + [sys.executable]
@@ -327,24 +300,18 @@ def test_pip_steps_in_for_uv(uv: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_installation_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = subprocess.CompletedProcess(
-        [], 1, "", "WARNING: retrying\nERROR: No matching distribution found\n\n"
-    )
+    said = "ERROR: No matching distribution found"
+    failed = subprocess.CompletedProcess([], 1, "", f"WARNING: retrying\n{said}\n\n")
     monkeypatch.setattr(on_colab.subprocess, "run", lambda command, **options: failed)
     with pytest.raises(SystemExit) as stopped:
         on_colab.install(["sacrebleu>=2.4"])
-    assert (
-        stopped.value.code == "cannot install sacrebleu>=2.4: ERROR: No matching distribution found"
-    )
+    assert stopped.value.code == f"cannot install sacrebleu>=2.4: {said}"
 
 
 def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -> None:
     """It runs before anything is installed; `packaging` comes with Colab's matplotlib."""
-    modules = set(
-        re.findall(
-            r"^\s*(?:import|from) (\w+)", (ROOT / "tools" / "on_colab.py").read_text(), flags=re.M
-        )
-    )
+    program = (ROOT / "tools" / "on_colab.py").read_text()
+    modules = set(re.findall(r"^\s*(?:import|from) (\w+)", program, flags=re.M))
     assert modules - sys.stdlib_module_names == {"packaging"}
 
 
@@ -363,18 +330,7 @@ def test_the_first_cell_reads_nothing_but_the_standard_library_and_packaging() -
     ],
 )
 def test_an_exchanged_package_is_seen(package: str, after: str | None, wrong: list[str]) -> None:
-    there = {
-        "torch": "2.11.0",
-        "numpy": "2.1.3",
-        "sentencepiece": "0.2.2",
-        "tqdm": "4.67",
-        "regex": "2026.1",
-    }
-    asked = list(
-        map(
-            Requirement,
-            ["torch>=2.10", "numpy>=2.2", "sentencepiece>=0.2.3", "tqdm>=4.60", "sacrebleu"],
-        )
-    )
+    there = {**COLABS, "regex": "2026.1"}
+    asked = ["torch>=2.10", "numpy>=2.2", "sentencepiece>=0.2.3", "tqdm>=4.60", "sacrebleu"]
     left = {name: version for name, version in {**there, package: after}.items() if version}
-    assert colab_rehearsal.exchanged(there, left, asked) == wrong
+    assert colab_rehearsal.exchanged(there, left, list(map(Requirement, asked))) == wrong
