@@ -9,24 +9,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "annotated_transformer"
 LAB = ROOT / "book" / "lab"
-LEVELS = [  # lower first: a folder, or a module of the root, imports from the lines above its own
-    {"errors"},
-    {"files"},
-    {"views"},
-    {"settings"},
-    {"config"},
-    {"model", "text", "tables", "parsing"},
-    {"fast"},
-    {"checkpoint"},
-    {"interop"},
-    {"translation"},
-    {"training", "looking", "page"},
-    {"from_pairs"},
-    {"command_line"},
-    {"__main__"},
-    {"lab"},  # the book's own, which is in no wheel
-]
-LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
+# Lower first: a folder, or a module of the root, imports from what stands before its own level; a
+# comma ends a level. `lab` is the book's own, which is in no wheel.
+LEVELS = (
+    "errors, files, views, settings, config, model text tables parsing, fast, checkpoint, interop, "
+    "translation, training looking page, from_pairs, command_line, __main__, lab"
+)
+LEVEL = {name: n for n, names in enumerate(LEVELS.split(", ")) for name in names.split()}
 PICTURES = {f"lab.pictures.{path.stem}" for path in (LAB / "pictures").glob("[!_]*.py")}
 ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module that needs it
     "matplotlib": {"looking.record", "lab.display", *PICTURES},
@@ -65,9 +54,8 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(
-                filter(None, ("annotated_transformer" if node.level else "", node.module))
-            )
+            root = "annotated_transformer." if node.level else ""
+            base = f"{root}{node.module or ''}".removesuffix(".")
             for name in node.names:
                 full = f"{base}.{name.name}"
                 found.add(full if full.removeprefix("annotated_transformer.") in MODULES else base)
@@ -102,30 +90,24 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_import_modules_not_the_front_door(name: str) -> None:
-    # The lab uses the package as a reader does, and --version is the front door's.
+    """The lab uses the package as a reader does, and --version is the front door's."""
     doors = {""} if top(name) == "lab" or name == "command_line.arguments" else set()
-    assert ours(MODULES[name]) - doors <= set(MODULES), (
-        f"{name} imports a name from a folder; name its module"
-    )
+    assert ours(MODULES[name]) - doors <= set(MODULES), "imports a name from a folder"
 
 
 def test_only_training_and_translation_open_the_fast_folder() -> None:
     """And Table 1, which times, and what saves or scores what they made.
     The model knows nothing of it."""
-    users = {
-        top(name)
-        for name, path in MODULES.items()
-        if any(top(other) == "fast" for other in ours(path))
-    }
+    opened = {name: {top(other) for other in ours(path)} for name, path in MODULES.items()}
+    users = {top(name) for name, others in opened.items() if "fast" in others}
     assert users - {"fast"} <= {"training", "translation", "lab"}
 
 
 def test_only_the_timing_of_table_1_keeps_freed_memory() -> None:
     """That would change the whole process of whoever trains or translates."""
-    users = {
-        name for name, path in MODULES.items() if "lab.experiments.table_1.memory" in ours(path)
-    }
-    assert users == {"lab.experiments.table_1.timing"}
+    memory = "lab.experiments.table_1.memory"
+    users = [name for name, path in MODULES.items() if memory in ours(path)]
+    assert users == ["lab.experiments.table_1.timing"]
 
 
 def test_a_folder_is_read_in_an_hour() -> None:
@@ -148,10 +130,8 @@ def test_a_configuration_needs_no_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_heavy_libraries_stay_in_their_module(name: str) -> None:
-    wrong = {
-        other for other in imports(MODULES[name]) if name not in ONLY_IN.get(top(other), {name})
-    }
-    assert not wrong, f"{name} imports {sorted(wrong)}"
+    found = {top(other) for other in imports(MODULES[name])}
+    assert [other for other in found if name not in ONLY_IN.get(other, {name})] == []
 
 
 @pytest.mark.parametrize("path", SHORT_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -2,14 +2,12 @@
 and can be read by everyone they promise."""
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from tools import drawings, figures
 
-ROOT = Path(__file__).parents[1]
 FILES = drawings.files()
 SVG = "{http://www.w3.org/2000/svg}"
 NARROWEST = 320  # CSS pixels that a figure has on a phone of 360
@@ -20,9 +18,9 @@ in_figures = pytest.mark.parametrize("name", sorted(FILES))
 
 def luminance(colour: str) -> float:
     """WCAG's relative luminance of #rrggbb."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [part / 255 for part in bytes.fromhex(colour[1:])]
     red, green, blue = (
-        (part / 12.92) if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -69,13 +67,12 @@ def test_words_stand_inside_the_drawing(name: str) -> None:
     root = ElementTree.fromstring(FILES[name])
     width = float(root.attrib["width"])
     for text in root.iter(f"{SVG}text"):
-        length = 0.55 * float(text.attrib["font-size"]) * len("".join(text.itertext()))
-        left = (
-            float(text.attrib["x"])
-            - length * {"start": 0, "middle": 0.5, "end": 1}[text.attrib["text-anchor"]]
-        )
-        assert left >= 0, "".join(text.itertext())
-        assert left + length <= width, "".join(text.itertext())
+        words = "".join(text.itertext())
+        length = 0.55 * float(text.attrib["font-size"]) * len(words)
+        before = {"start": 0, "middle": 0.5, "end": 1}[text.attrib["text-anchor"]] * length
+        left = float(text.attrib["x"]) - before
+        assert left >= 0, words
+        assert left + length <= width, words
 
 
 def test_words_stand_out_from_every_colour_below_them() -> None:
@@ -94,13 +91,11 @@ def test_colours_are_those_that_the_colour_blind_can_tell_apart(name: str) -> No
 
 @in_figures
 def test_a_drawing_has_a_light_card_of_its_own(name: str) -> None:
-    first = next(iter(ElementTree.fromstring(FILES[name]).iter(f"{SVG}rect")))
-    assert first.get("fill") == figures.CARD == "#ffffff"
+    root = ElementTree.fromstring(FILES[name])
+    card = next(root.iter(f"{SVG}rect"))
+    assert card.get("fill") == figures.CARD == "#ffffff"
     for side in ("width", "height"):
-        assert (
-            abs(float(first.attrib[side]) - float(ElementTree.fromstring(FILES[name]).attrib[side]))
-            <= 2
-        )
+        assert abs(float(card.attrib[side]) - float(root.attrib[side])) <= 2
 
 
 def test_the_sign_on_the_cards_is_the_one_drawn() -> None:

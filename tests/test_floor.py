@@ -21,10 +21,8 @@ MENDED = {
 
 def bounds() -> dict[str, tuple[int, ...]]:
     """Lowest version by package, of the package's own requirements."""
-    found = (
-        re.fullmatch(r"([\w.-]+)>=([\d.]+)", requirement) for requirement in PROJECT["dependencies"]
-    )
-    return {match[1]: tuple(map(int, match[2].split("."))) for match in found if match}
+    found = re.findall(r"^([\w.-]+)>=([\d.]+)$", "\n".join(PROJECT["dependencies"]), flags=re.M)
+    return {package: tuple(map(int, version.split("."))) for package, version in found}
 
 
 @pytest.mark.parametrize("package", MENDED)

@@ -6,7 +6,6 @@ import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,22 @@ TEXT = (BOOK / "paper_map.md").read_text(encoding="utf-8")
 
 def rows() -> list[list[str]]:
     """The cells of every table row, without heads and rules."""
-    lines = [line for line in TEXT.splitlines() if line.startswith("|")]
-    below_a_rule = [
-        line
-        for line, next_line in zip(lines, [*lines[1:], ""])
-        if not line.startswith("|---") and not next_line.startswith("|---")
-    ]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in below_a_rule]
+    tables = re.findall(r"^\|---.*\n((?:\|.*\n)*)", TEXT, flags=re.M)
+    lines = "".join(tables).splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def links(cell: str) -> list[str]:
+    return re.findall(r"\]\(([^)]+)\)", cell)
 
 
 # Section, equation, table or figure | chapter | symbol | test.
 MAPPED = [row for row in rows() if len(row) == 4]
 SHOWN = {row[0]: row for row in rows() if len(row) == 5}  # id | what | chapter | symbol | test
-REQUIRED = {
-    f"{letter}{n}"
-    for letter, first, last in [  # each is asserted by a cell of some chapter
-        ("E", 1, 17),  # equations and definitions
-        ("S", 1, 23),  # parts of the system
-        ("H", 1, 8),  # settings
-        ("W", 1, 8),  # worked examples
-        ("Q", 1, 3),  # questions
-        ("F", 1, 13),  # figures
-        ("T", 1, 4),  # tables
-        ("X", 1, 16),  # experiments
-    ]
-    for n in range(first, last + 1)
-} | {"L0", "L4"}  # listings in wide use, corrected
+# Equations and definitions, parts of the system, settings, worked examples, questions, figures,
+# tables and experiments, and listings in wide use, corrected: a cell of some chapter asserts each.
+LAST = {"E": 17, "S": 23, "H": 8, "W": 8, "Q": 3, "F": 13, "T": 4, "X": 16}
+REQUIRED = {f"{letter}{n + 1}" for letter in LAST for n in range(LAST[letter])} | {"L0", "L4"}
 # Called: an error, or what raises one if need be.
 CHECKS = {"AssertionError", "assert_close", "catches", "check"}
 NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]
@@ -79,9 +68,8 @@ def test_tests_exist(test: str) -> None:
 
 @pytest.mark.parametrize("row", MAPPED, ids=lambda row: row[0])
 def test_chapters_exist_or_are_said_to_be_missing(row: list[str]) -> None:
-    links = re.findall(r"\]\(([^)]+)\)", row[1])
-    assert links or row[1] == "not yet written"
-    assert [link for link in links if not (BOOK / link).exists()] == []
+    assert links(row[1]) or row[1] == "not yet written"
+    assert [link for link in links(row[1]) if not (BOOK / link).exists()] == []
 
 
 @pytest.mark.parametrize("row", MAPPED, ids=lambda row: row[0])
@@ -132,24 +120,13 @@ def test_the_word_assert_asserts_nothing() -> None:
 @cache
 def asserted_in(chapter: str) -> frozenset[str]:
     """The ids in the tags `row-ID` of a chapter's cells; such a cell asserts something."""
-    cells = [
-        cell
-        for cell in nbformat.read(BOOK / chapter, as_version=4).cells
-        if cell.cell_type == "code"
-    ]
-    tagged = [
-        (
-            cell,
-            {
-                tag.removeprefix("row-")
-                for tag in cell.metadata.get("tags", [])
-                if tag.startswith("row-")
-            },
-        )
-        for cell in cells
-    ]
-    assert [cell.source for cell, ids in tagged if ids and not asserts(cell.source)] == []
-    return frozenset(chain.from_iterable(ids for _, ids in tagged))
+    found = set()
+    for cell in nbformat.read(BOOK / chapter, as_version=4).cells:
+        tags = cell.metadata.get("tags", [])
+        ids = {tag.removeprefix("row-") for tag in tags if tag.startswith("row-")}
+        assert not ids or cell.cell_type == "markdown" or asserts(cell.source), cell.source
+        found |= ids if cell.cell_type == "code" else set()
+    return frozenset(found)
 
 
 def test_everything_promised_has_a_row() -> None:
@@ -158,16 +135,13 @@ def test_everything_promised_has_a_row() -> None:
 
 @pytest.mark.parametrize("row", SHOWN.values(), ids=SHOWN.keys())
 def test_a_cell_of_the_chapter_asserts_it(row: list[str]) -> None:
-    links = re.findall(r"\]\(([^)]+)\)", row[2])
-    assert links
-    assert [link for link in links if row[0] not in asserted_in(link)] == []
+    assert links(row[2])
+    assert [link for link in links(row[2]) if row[0] not in asserted_in(link)] == []
 
 
 def test_a_tagged_cell_is_on_the_map() -> None:
     tagged = {(i, path.name) for path in BOOK.glob("*.ipynb") for i in asserted_in(path.name)}
-    listed = {
-        (i, link) for i, row in SHOWN.items() for link in re.findall(r"\]\(([^)]+)\)", row[2])
-    }
+    listed = {(i, link) for i, row in SHOWN.items() for link in links(row[2])}
     assert tagged == listed
 
 
@@ -176,13 +150,8 @@ IDEAS = [row for row in rows() if len(row) == 3 and "](" in row[2]]  # idea | wo
 
 @pytest.mark.parametrize("row", IDEAS, ids=lambda row: row[0])
 def test_an_idea_is_told_where_the_map_says(row: list[str]) -> None:
-    [page] = re.findall(r"\]\(([^)]+)\)", row[2])
-    path = BOOK / page
-    text = (
-        path.with_suffix(".py" if path.suffix == ".ipynb" else path.suffix)
-        .read_text(encoding="utf-8")
-        .lower()
-    )
+    [page] = links(row[2])
+    text = (BOOK / page.replace(".ipynb", ".py")).read_text(encoding="utf-8").lower()
     words = [word.strip().lower() for word in row[1].split(",")]
     assert [word for word in words if word not in text] == []
 
@@ -195,7 +164,3 @@ def test_every_mistake_of_the_walkthroughs_is_told_or_left_out_with_a_reason() -
     left_out = set(numbers.split(", "))
     assert told | left_out == all_of_them and not told & left_out
     assert len(left_out) == 4 and "not about the model" in reason
-
-
-def test_there_are_ideas() -> None:
-    assert len(IDEAS) > 10

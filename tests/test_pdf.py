@@ -18,9 +18,14 @@ NAMES = [name for _, names in pdf.contents(TOC) for name in names]
 BUILT = all((HTML / f"{name}.html").exists() for name in NAMES)
 
 built = pytest.mark.skipif(not BUILT, reason="no built book (make html)")
-NEW = (
-    BUILT and PRINTED.exists() and PRINTED.stat().st_mtime >= (HTML / "index.html").stat().st_mtime
-)
+
+
+def seconds(path: Path) -> float:
+    """When it was written."""
+    return path.stat().st_mtime if path.exists() else 0
+
+
+NEW = BUILT and seconds(PRINTED) >= seconds(HTML / "index.html")
 printed = pytest.mark.skipif(not NEW, reason="no PDF of the built book (make pdf)")
 
 
@@ -61,11 +66,13 @@ def test_the_joined_page_has_the_looks_and_the_formulas_of_the_site(page: Beauti
     assert {"theme.css", "pygments.css", "custom.css"} <= {Path(style).name for style in styles}
     scripts = [str(script["src"]) for script in page.select("head script[src]")]
     assert [Path(script).name for script in scripts] == ["tex-chtml-full.js"]
-    assert [
-        address
-        for address in [*styles, *scripts]
-        if not (HTML.parent / "pdf" / address).resolve().exists()
-    ] == []
+    assert missing([*styles, *scripts]) == []
+
+
+def missing(addresses: list[str]) -> list[str]:
+    """Those that lead to no file from where the joined page lies."""
+    folder = HTML.parent / "pdf"
+    return [address for address in addresses if not (folder / address).resolve().exists()]
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +83,10 @@ def page() -> BeautifulSoup:
 @pytest.mark.slow
 @built
 def test_every_page_of_the_book_is_a_chapter_of_the_joined_page(page: BeautifulSoup) -> None:
-    assert [section["id"] for section in page.select("section.chapter")] == [
-        pdf.key(name) for name in NAMES
-    ]
-    assert [link["href"] for link in page.select(".book-contents a")] == [
-        f"#{pdf.key(name)}" for name in NAMES
-    ]
+    keys = [pdf.key(name) for name in NAMES]
+    assert [section["id"] for section in page.select("section.chapter")] == keys
+    links = [link["href"] for link in page.select(".book-contents a")]
+    assert links == [f"#{key}" for key in keys]
 
 
 @pytest.mark.slow
@@ -92,25 +97,15 @@ def test_every_link_within_the_book_has_its_place(page: BeautifulSoup) -> None:
     inner = [link for link in links if link.startswith("#")]
     assert len(inner) > len(NAMES)
     assert [link for link in inner if link[1:] not in places] == []
-    assert [
-        link
-        for link in links
-        if not link.startswith(("#", "https://", "http://", "mailto:", "../html/"))
-    ] == []
+    known = ("#", "https://", "http://", "mailto:", "../html/")
+    assert [link for link in links if not link.startswith(known)] == []
 
 
 @pytest.mark.slow
 @built
 def test_every_picture_is_there(page: BeautifulSoup) -> None:
-    sources = [
-        str(image["src"])
-        for image in page.find_all("img", src=True)
-        if not image["src"].startswith("data:")
-    ]
-    missing = [
-        source for source in sources if not (HTML.parent / "pdf" / source).resolve().exists()
-    ]
-    assert missing == []
+    sources = [str(image["src"]) for image in page.find_all("img", src=True)]
+    assert missing([source for source in sources if not source.startswith("data:")]) == []
 
 
 def outline(data: bytes) -> list[str]:
@@ -119,9 +114,8 @@ def outline(data: bytes) -> list[str]:
     found = []
     for plain, wide in re.findall(rb"/Title (?:\(((?:[^()\\]|\\.)*)\)|<([0-9A-Fa-f]+)>)", data):
         text = bytes.fromhex(wide.decode()) if wide else re.sub(rb"\\(.)", rb"\1", plain)
-        found.append(
-            text[2:].decode("utf-16-be") if text[:2] == b"\xfe\xff" else text.decode("latin-1")
-        )
+        is_wide = text.startswith(b"\xfe\xff")
+        found.append(text.decode("utf-16" if is_wide else "latin-1"))
     return found
 
 
@@ -133,9 +127,7 @@ def test_the_pdf_has_pages_and_bookmarks_for_every_chapter(page: BeautifulSoup) 
     assert data.startswith(b"%PDF-") and b"/StructTreeRoot" in data
     n_pages = len(re.findall(rb"/Type\s*/Page\b", data))
     assert n_pages >= 3 * len(NAMES)
-    titles = {re.sub(r"\s+", " ", title) for title in outline(data)}
-    wanted = [
-        re.sub(r"\s+", " ", section.find("h1").get_text()).strip()
-        for section in page.select("section.chapter")
-    ]
-    assert [title for title in wanted if title not in titles] == []
+    titles = {" ".join(title.split()) for title in outline(data)}
+    headings = [section.find("h1") for section in page.select("section.chapter")]
+    wanted = {" ".join(heading.get_text().split()) for heading in headings}
+    assert wanted - titles == set()

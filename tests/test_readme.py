@@ -61,19 +61,15 @@ def test_every_verb_is_shown() -> None:
 
 def test_its_make_targets_exist() -> None:
     targets = set(re.findall(r"\bmake ([a-z]+)\b(?= |`)", README))
-    rules = set(
-        re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
-    )
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    rules = set(re.findall(r"^([a-z]+):", makefile, flags=re.M))
     assert targets and targets <= rules
 
 
 def test_the_files_it_names_exist() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    paths = [
-        word
-        for word in re.findall(r"`([\w./-]+/[\w./-]*)`", README)
-        if not word.startswith(MADE_LATER)
-    ]
+    words = re.findall(r"`([\w./-]+/[\w./-]*)`", README)
+    paths = [word for word in words if not word.startswith(MADE_LATER)]
     assert "LICENSE" in links and "book/model" in paths
     assert [name for name in links + paths if not (ROOT / name).exists()] == []
 

@@ -13,10 +13,8 @@ import annotated_transformer
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
 DOOR = annotated_transformer.__name__
-PUBLIC = {
-    name: getattr(annotated_transformer, name)
-    for name in [*annotated_transformer.__all__, "corpus"]
-}
+NAMES = [*annotated_transformer.__all__, "corpus"]
+PUBLIC = {name: getattr(annotated_transformer, name) for name in NAMES}
 
 
 def test_the_page_documents_what_the_package_names_and_nothing_else() -> None:
@@ -47,9 +45,8 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     without = []
     for name in order:
         text = inspect.getdoc(PUBLIC[name]) or ""
-        example = doctest.DocTestParser().get_doctest(
-            text, {**PUBLIC, "torch": torch}, name, None, 0
-        )
+        known = {**PUBLIC, "torch": torch}
+        example = doctest.DocTestParser().get_doctest(text, known, name, None, 0)
         without += [] if example.examples else [name]
         output: list[str] = []
         result = doctest.DocTestRunner(verbose=False).run(example, out=output.append)

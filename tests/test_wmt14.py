@@ -19,7 +19,6 @@ from annotated_transformer.command_line.train_verb import run_settings
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text import corpus
-from annotated_transformer.text.corpus import Corpus
 from annotated_transformer.text.parallel_text import load_files
 from annotated_transformer.text.shards import Shards
 from annotated_transformer.training.loop import train
@@ -31,9 +30,10 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "book" / "wmt14.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, flags=re.M | re.S)
 REAL_DATA = Path(os.environ.get("ANNOTATED_TRANSFORMER_DATA", "nowhere"), "wmt_slice")
-SMALL = (
-    "N=1 d_model=16 d_ff=32 h=2 train_steps=10 checkpoint_every=2 max_tokens=1500 warmup_steps=9"
-)
+SMALL = [
+    "N=1", "d_model=16", "d_ff=32", "h=2", "train_steps=10", "checkpoint_every=2",
+    "max_tokens=1500", "warmup_steps=9",
+]  # fmt: skip
 
 
 def commands() -> list[list[str]]:
@@ -69,7 +69,7 @@ def test_its_steps_run_from_download_to_scores(tmp_path, monkeypatch):
         verb = words[0]
         more = {
             "prepare": ["--quiet", "--jobs", "1"],
-            "train": ["--quiet", *(w for s in SMALL.split() for w in ("--set", s))],
+            "train": ["--quiet", *(w for s in SMALL for w in ("--set", s))],
             "evaluate": ["--quiet"],
         }.get(verb, [])
         words = [{"37000": str(vocab_size), "cuda": "cpu"}.get(word, word) for word in words]
@@ -118,10 +118,6 @@ def test_the_memory_of_a_gpu_is_what_its_chapter_counts():
     assert row("memory of a GPU") == [base, big]
 
 
-def entry(name: str) -> Corpus:
-    return corpus.get(name)
-
-
 def bytes_of_a_run(n_parameters: int, n_checkpoints: int) -> int:
     """Checkpoints and the weights in use; in each of two states weights and two moments."""
     return 4 * n_parameters * (n_checkpoints + 1) + 2 * 12 * n_parameters
@@ -141,20 +137,13 @@ def test_a_runs_directory_has_what_the_plan_counts(tmp_path):
 
 def test_its_plan_in_numbers_follows_from_counts():
     """52 tokens and 107 bytes of gzip a pair; 6 operations a parameter and token; 30 percent."""
-    german, french = (entry(f"wmt14-en-{x}").pairs["train"] for x in ("de", "fr"))
+    german, french = (corpus.get(f"wmt14-en-{x}").pairs["train"] for x in ("de", "fr"))
     assert row("training pairs") == [german, french]
     assert row("text on disk") == pytest.approx([107 * n / 1e9 for n in (german, french)], abs=0.05)
-    assert row("shards") == pytest.approx(
-        [n * (2 * 51.7 + 16) / 1e9 for n in (german, french)], 0.01
-    )
-    base, big, big_french = (
-        count_parameters(config)
-        for config in (
-            ModelConfig.base(37_000),
-            ModelConfig.big(37_000),
-            ModelConfig.big(32_000),
-        )
-    )
+    sizes = [n * (2 * 51.7 + 16) / 1e9 for n in (german, french)]
+    assert row("shards") == pytest.approx(sizes, 0.01)
+    configs = ModelConfig.base(37_000), ModelConfig.big(37_000), ModelConfig.big(32_000)
+    base, big, big_french = map(count_parameters, configs)
     on_disk = [bytes_of_a_run(base, 5), bytes_of_a_run(big, 20), bytes_of_a_run(big_french, 20)]
     assert row("a run's directory") == [round(n / 1e9, 1) for n in on_disk]
     operations = [6 * base * 25e3 * 1e5, 6 * big * 25e3 * 3e5, 6 * big_french * 25e3 * 3e5]
@@ -165,12 +154,8 @@ def test_its_plan_in_numbers_follows_from_counts():
     assert row("hours on eight H100") == pytest.approx(eighth, abs=0.05)
     [price] = map(int, re.findall(r"a price of (\d+) dollars", TEXT))
     assert row("GPU-hours on H100") == [round(price * 8 * h) for h in eighth]
-    epochs = [
-        1e5 * 25e3 / (german * 27.3),
-        3e5 * 25e3 / (german * 27.3),
-        3e5 * 25e3 / (french * 27.3),
-    ]
-    assert row("times through") == [round(n) for n in epochs]
+    passes = (1e5, german), (3e5, german), (3e5, french)
+    assert row("times through") == [round(n * 25e3 / (pairs * 27.3)) for n, pairs in passes]
 
 
 def test_the_run_on_a_slice_is_told_as_it_was():
@@ -180,9 +165,8 @@ def test_the_run_on_a_slice_is_told_as_it_was():
     told = " ".join(TEXT.split())
     assert f"{result['training']['steps']:,} steps" in told
     assert f"{right:.0f} with the right" in told
-    assert (
-        f"{wrong:.0f} with other" in told and f"(BLEU {scored['sacreBLEU']['score']:.1f})" in told
-    )
+    assert f"{wrong:.0f} with other" in told
+    assert f"(BLEU {scored['sacreBLEU']['score']:.1f})" in told
 
 
 def test_its_measured_figures_are_those_of_the_result_file():
