@@ -39,12 +39,8 @@ C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CU
 a build for the CPU has none for `cuda`."""
 
 SIZE_DEPENDS_ON_VALUES = {
-    "nonzero",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-}
+    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive",
+}  # fmt: skip
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -45,11 +46,8 @@ from tools.page_engine import NODE
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = (
-    "against", "compound_split", "decoding", "distributed", "from_pairs", "gpu", "growth",
-    "multi30k", "on_a_gpu", "page", "recipes", "shards", "soak",
-    "training", "training_page", "unsure", "visitors", "wmt_slice", "wmt_slice_training",
-)  # fmt: skip
+SOURCES = {path.stem: path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
+PROGRAMS = sorted(name for name, source in SOURCES.items() if "def main(" in source)
 
 
 def rehearse(program, *arguments):
@@ -59,6 +57,33 @@ def rehearse(program, *arguments):
     return subprocess.run(
         command, check=True, capture_output=True, text=True, cwd=ROOT, env=environment
     ).stdout
+
+
+def rehearsed(folder, program, *arguments):
+    """The result file of a rehearsal, and what it printed."""
+    printed = rehearse(program, "--out", folder / "out.json", *arguments)
+    return read_result(folder / "out.json"), printed
+
+
+def stored(name):
+    return read_result(ROOT / "book" / "results" / f"{name}.json")["records"]
+
+
+def of_measure(records, measure):
+    return [record for record in records if record["measure"] == measure]
+
+
+def by_figure(records):
+    return {record["figure"]: record for record in records}
+
+
+def two_texts(folder, n, line):
+    """Two files of n lines in two languages."""
+    files = [folder / language for language in ("en", "de")]
+    for file in files:
+        lines = (line(file.name, i) for i in range(n))
+        file.write_text("\n".join(lines), encoding="utf-8")
+    return map(str, files)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -71,11 +96,9 @@ def test_a_program_runs_nothing_when_it_is_imported_and_takes_its_arguments(name
 
 
 def test_every_program_is_told_of_and_the_path_is_touched_in_one_place():
-    sources = {path.stem: path.read_text("utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
     said = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
-    programs = {name for name, source in sources.items() if "def main(" in source}
-    assert programs == set(PROGRAMS) == {name for name in sources if f"`{name}.py`" in said}
-    assert [name for name, source in sources.items() if "sys.path" in source] == ["__init__"]
+    assert sorted(name for name in SOURCES if f"`{name}.py`" in said) == PROGRAMS
+    assert [name for name, source in SOURCES.items() if "sys.path" in source] == ["__init__"]
 
 
 @pytest.mark.parametrize(
@@ -126,11 +149,9 @@ def test_a_stage_goes_on_from_the_average_of_the_one_before(monkeypatch, tmp_pat
         if "--out" in words:
             out = Path(words[words.index("--out") + 1])
             out.mkdir(parents=True, exist_ok=True)
-            settings = {"model": {}, "train": {"seed": 1, "train_steps": 2}}
-            (out / "config.json").write_text(json.dumps(settings))
-            (out / "log.jsonl").write_text(
-                '{"step": 1, "loss": 2.0, "nll": 1.0, "tokens_per_s": 9}'
-            )
+            (out / "config.json").write_text('{"model": {}, "train": {"seed": 1}}')
+            line = '{"step": 1, "loss": 2.0, "nll": 1.0, "tokens_per_s": 9}'
+            (out / "log.jsonl").write_text(line)
         return '{"BLEU": {"score": 30.0}}'
 
     stages = (recipes.Stage(("--set", "N=1"), 2), recipes.Stage(("--set", "N=2"), 3))
@@ -186,21 +207,19 @@ def test_multi30k_goes_on_from_an_average_and_takes_the_penalty_of_validation(
             folder.mkdir(exist_ok=True)
             (folder / name).write_text(lines)
 
+    def described(folder):
+        return {"commit": folder.name}
+
+    def write_result(path, command, records, device, commit):
+        results.append((*records, commit))
+
     learned = {}
     Stage = multi30k_runs.Stage
     stages = Stage({"N": 1}), Stage({"N": 2}, seeds=2), Stage({"N": 3}, taught=True)
     run = multi30k_runs.TINY, ("en", "de"), multi30k_runs.cased, multi30k_runs.cased, stages, 300
     monkeypatch.setitem(multi30k.RUNS, "tiny", multi30k_runs.Run("three stages", *run))
-    monkeypatch.setattr(multi30k, "command", command)
-    monkeypatch.setattr(multi30k, "score", score)
-    monkeypatch.setattr(multi30k, "train", train)
-    monkeypatch.setattr(multi30k, "write_text", write_text)
-    monkeypatch.setattr(multi30k, "described", lambda folder: {"commit": folder.name})
-    monkeypatch.setattr(
-        multi30k,
-        "write_result",
-        lambda *words, **more: results.append((words[2][0], more["commit"])),
-    )
+    for pretended in (command, score, train, write_text, described, write_result):
+        monkeypatch.setattr(multi30k, pretended.__name__, pretended)
     multi30k.main(["tiny", "--runs", str(tmp_path), "--processes", "2"])
     first, second, third = (f"multi30k_tiny-{number}" for number in (1, 2, 3))
     other = f"{second}-seed-2"
@@ -259,14 +278,10 @@ def test_a_command_is_shared_by_processes_through_torchrun(monkeypatch):
 
 
 def test_a_ratio_above_one_says_that_this_tree_is_faster():
-    class Stopwatch:
-        def __init__(self, *seconds):
-            self.names, self.left = ["work"], list(seconds)
-
-        def seconds(self, name):
-            return self.left.pop(0)
-
-    here, there = Stopwatch(9.0, 2.0, 1.0, 4.0), Stopwatch(1.0, 3.0, 2.0, 5.0)
+    here, there = (
+        Mock(names=["work"], seconds=Mock(side_effect=seconds))
+        for seconds in ([9.0, 2.0, 1.0, 4.0], [1.0, 3.0, 2.0, 5.0])
+    )
     assert against.compare(here, there, rounds=3) == {"work": 1.5}
 
 
@@ -310,34 +325,29 @@ def test_the_peer_from_pytorch_computes_our_function_and_learns():
 
 
 def test_the_training_benchmark_runs_at_toy_size_and_says_where_it_comes_from(tmp_path):
-    out = tmp_path / "training.json"
-    rehearse("training", "--out", out, "--peer", "torch.nn.Transformer", "--precision", "auto")
-    result = read_result(out)
+    options = ["--peer", "torch.nn.Transformer", "--precision", "auto"]
+    result, _ = rehearsed(tmp_path, "training", *options)
     assert "python benchmarks/training.py --small --out" in result["command"]
-    steps = [record for record in result["records"] if record["measure"] == "training step"]
+    steps = of_measure(result["records"], "training step")
     names = ["annotated_transformer", "torch.nn.Transformer"]
     assert [record["implementation"] for record in steps] == names
     assert [record["precision"] for record in steps] == ["fp32", "fp32"]  # it is a small model
     assert steps[0]["ours_is_faster"] == 1 and steps[1]["logits_differ_by"] < 1e-4
-    memory = [record for record in result["records"] if record["measure"] == "peak memory"]
+    memory = of_measure(result["records"], "peak memory")
     assert [record["implementation"] for record in memory] == names
     assert all(record["peak_megabytes"] >= record["before_megabytes"] > 0 for record in memory)
 
 
 def test_the_decoding_benchmark_compares_at_toy_size(tmp_path):
-    out = tmp_path / "decoding.json"
-    rehearse("decoding", "--model", "base", "--out", out)
-    records = read_result(out)["records"]
-    assert {record["measure"] for record in records} == {"decoding"}
+    records = rehearsed(tmp_path, "decoding", "--model", "base")[0]["records"]
+    assert of_measure(records, "decoding") == records
     sizes = {(record["beam_size"], record["batch_size"]) for record in records}
     assert sizes == {(1, 1), (1, 64), (4, 1), (4, 64)}
-    assert {"annotated_transformer", "annotated_transformer int8"} <= {
-        record["implementation"] for record in records
-    }
-    tokens = [
-        record["tokens_per_s"] * record["seconds"] / record["sentences"] for record in records
-    ]
-    assert tokens == pytest.approx([6] * len(tokens))  # forced: as long as the source
+    found = {record["implementation"] for record in records}
+    assert {"annotated_transformer", "annotated_transformer int8"} <= found
+    for record in records:  # forced: as long as the source
+        tokens = record["tokens_per_s"] * record["seconds"] / record["sentences"]
+        assert tokens == pytest.approx(6)
 
 
 def test_decoding_by_a_small_model_is_compared_with_the_peers_that_are_named():
@@ -360,10 +370,7 @@ def test_the_searches_for_a_gpu_find_the_same():
 
 
 def test_the_slice_of_wmt_counts_every_pair_and_its_padding(tmp_path):
-    for language in ("en", "de"):
-        lines = [f"a{'b' * n} &quot;{language}&quot;" for n in range(40)]
-        (tmp_path / language).write_text("\n".join(lines), encoding="utf-8")
-    files = [str(tmp_path / language) for language in ("en", "de")]
+    files = two_texts(tmp_path, 40, lambda language, i: f"a{'b' * i} &quot;{language}&quot;")
     wmt_slice.main([*files, "--vocab-size", "272", "--out", str(tmp_path / "out.json")])
     result = read_result(tmp_path / "out.json")
     assert result["pairs"] == 40 and result["words"] == [2, 2]
@@ -374,10 +381,7 @@ def test_the_slice_of_wmt_counts_every_pair_and_its_padding(tmp_path):
 
 
 def test_the_recipe_runs_on_a_slice_and_is_held_to_wrong_sources(tmp_path):
-    for language in ("en", "de"):
-        lines = (f"{language}{i} {language}word{i % 7} &quot;{i % 11}&quot;" for i in range(400))
-        (tmp_path / language).write_text("\n".join(lines), encoding="utf-8")
-    files = [str(tmp_path / language) for language in ("en", "de")]
+    files = two_texts(tmp_path, 400, lambda en, i: f"{en}{i} {en}word{i % 7} &quot;{i % 11}&quot;")
     wmt_slice_training.main([*files, "--small", "--out", str(tmp_path / "out.json")])
     (record,) = read_result(tmp_path / "out.json")["records"]
     assert record["pairs"]["test"] >= 8 and sum(record["pairs"].values()) == 400
@@ -388,9 +392,8 @@ def test_the_recipe_runs_on_a_slice_and_is_held_to_wrong_sources(tmp_path):
 
 @pytest.mark.skipif(not NODE, reason="no node on this machine")
 def test_the_page_is_held_to_python_and_timed(tmp_path):
-    out = tmp_path / "page.json"
-    printed = rehearse("page", "--out", out)
-    found = {record["figure"]: record for record in read_result(out)["records"]}
+    result, printed = rehearsed(tmp_path, "page")
+    found = by_figure(result["records"])
     assert found["weight"]["bytes"] <= 8e6 and f"bytes {found['weight']['bytes']}" in printed
     for name in ("tokenizer ids", "greedy ids", "beam 4 ids"):
         assert found[name]["same"] == found[name]["of"] > 0
@@ -398,8 +401,8 @@ def test_the_page_is_held_to_python_and_timed(tmp_path):
 
 
 def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
-    records = read_result(ROOT / "book" / "results" / "page.json")["records"]
-    found = {record["figure"]: record for record in records if record["figure"] != "time"}
+    records = stored("page")
+    found = by_figure(records)
     simd, plain = [record for record in records if record["figure"] == "time"]
     assert found["weight"]["bytes"] <= 8e6
     assert found["tokenizer ids"]["same"] == found["tokenizer ids"]["of"] == 10_000
@@ -412,10 +415,10 @@ def test_the_stored_figures_of_the_page_are_as_good_as_we_say():
 
 
 def test_what_is_unsure_is_calibrated_without_touching_the_checkpoint(tmp_path):
-    out, config = tmp_path / "unsure.json", ROOT / "book" / "model" / "config.json"
+    config = ROOT / "book" / "model" / "config.json"
     before = config.read_bytes()
-    printed = rehearse("unsure", "--out", out)
-    whole, *others = read_result(out)["records"]
+    result, printed = rehearsed(tmp_path, "unsure")
+    whole, *others = result["records"]
     assert whole["figure"] == "unsure" and f"unsure_below {whole['unsure_below']}" in printed
     figures = [record["figure"] for record in others]
     assert figures[:3] == ["number wrong", "name wrong", "loop wrong"]
@@ -424,9 +427,8 @@ def test_what_is_unsure_is_calibrated_without_touching_the_checkpoint(tmp_path):
 
 
 def test_the_stored_figures_of_unsure_are_as_good_as_we_say():
-    records = read_result(ROOT / "book" / "results" / "unsure.json")["records"]
-    found = {record["figure"]: record for record in records}
-    whole, doubt = found["unsure"], read_config(ROOT / "book" / "model")["doubt"]
+    whole = by_figure(stored("unsure"))["unsure"]
+    doubt = read_config(ROOT / "book" / "model")["doubt"]
     assert whole["unsure_below"] == doubt["unsure_below"]
     assert whole["area under the curve"] >= 0.8 and whole["of right ones, unsure"] <= 0.05
     assert whole["precision of unsure"] >= 0.8 and min(whole["right"], whole["wrong"]) >= 100
@@ -434,16 +436,15 @@ def test_the_stored_figures_of_unsure_are_as_good_as_we_say():
 
 @pytest.mark.skipif(not NODE, reason="no node on this machine")
 def test_the_training_page_is_held_to_pytorch_and_timed(tmp_path):
-    out = tmp_path / "training_page.json"
-    printed = rehearse("training_page", "--out", out)
-    found = {record["figure"]: record for record in read_result(out)["records"]}
+    result, printed = rehearsed(tmp_path, "training_page")
+    found = by_figure(result["records"])
     assert found["gradients"]["largest difference"] < 1e-9 < found["gradients"]["largest gradient"]
     assert found["losses"]["steps"] == 10 and found["losses"]["largest difference"] < 1e-4
     assert found["solved"]["steps"] == 50 and f"bytes {found['weight']['bytes']}" in printed
 
 
 def test_the_stored_figures_of_the_training_page_are_as_good_as_we_say():
-    records = read_result(ROOT / "book" / "results" / "training_page.json")["records"]
+    records = stored("training_page")
     curves = [record for record in records if record["figure"] == "losses"]
     solved = [record for record in records if record["figure"] == "solved"]
     assert curves and {record["steps"] for record in curves} == {200}
@@ -454,9 +455,9 @@ def test_the_stored_figures_of_the_training_page_are_as_good_as_we_say():
 
 @pytest.mark.skipif(not NODE, reason="no node on this machine")
 def test_a_file_of_pairs_becomes_a_page_that_translates_and_the_way_is_timed(tmp_path):
-    out, kept = tmp_path / "pairs.json", tmp_path / "kept"
-    printed = rehearse("from_pairs", "--keep", kept, "--out", out)
-    (record,) = read_result(out)["records"]
+    kept = tmp_path / "kept"
+    result, printed = rehearsed(tmp_path, "from_pairs", "--keep", kept)
+    (record,) = result["records"]
     assert json.loads(printed) == record
     assert record["pairs"] == 200 == len((kept / "mine.tsv").read_text("utf-8").splitlines())
     assert record["minutes of the processor"] > 0 and (kept / "mine" / "report.html").exists()
@@ -464,11 +465,11 @@ def test_a_file_of_pairs_becomes_a_page_that_translates_and_the_way_is_timed(tmp
     assert record["page"]["asked"] == min(100, len(told)) > 0
     assert record["page"].keys() == {"asked", "not empty", "as in float32"}
     with pytest.raises(subprocess.CalledProcessError):
-        rehearse("from_pairs", "--keep", kept, "--out", out)
+        rehearse("from_pairs", "--keep", kept)
 
 
 def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric():
-    (record,) = read_result(ROOT / "book" / "results" / "multi30k_tutorial.json")["records"]
+    (record,) = stored("multi30k_tutorial")
     published, test = record["published"], record["test"]
     assert (published["BLEU"], published["parameters"]) == (36.52, 9_038_341)
     assert record["languages"] == ["de", "en"] and record["parameters"] <= published["parameters"]
@@ -477,8 +478,7 @@ def test_the_stored_run_beats_the_tutorial_with_fewer_parameters_on_its_metric()
 
 
 def test_the_stored_run_of_transformer_tiny_reaches_the_published_figure():
-    results = ROOT / "book" / "results"
-    (record,) = read_result(results / "multi30k_tiny.json")["records"]
+    (record,) = stored("multi30k_tiny")
     published, found = record["published"], record["test"]["BLEU"]
     assert (published["BLEU"], found["reference_tokens"]) == (41.02, published["reference_tokens"])
     assert record["languages"] == ["en", "de"] and "tok:none" in found["signature"]
@@ -488,7 +488,7 @@ def test_the_stored_run_of_transformer_tiny_reaches_the_published_figure():
     assert published["BLEU"] < found["score"] < published["BLEU"] + found["half_interval"]
     stages = [stage["test"]["score"] for stage in record["averages_before"]]
     assert stages == sorted(stages) and len(stages) == 2 and stages[-1] < published["BLEU"]
-    (cased,) = read_result(results / "multi30k_tiny_cased.json")["records"]
+    (cased,) = stored("multi30k_tiny_cased")
     scores = cased["test"]["BLEU"]
     assert "case:mixed" in scores["signature"] and "tok:13a" in scores["signature"]
     assert 30 < scores["score"] < found["score"]
@@ -502,11 +502,10 @@ def test_the_stored_soak_of_thirty_minutes_lost_nothing_and_stayed_flat():
 
 
 def test_two_processes_were_nearly_twice_as_fast_as_one():
-    (record,) = read_result(ROOT / "book" / "results" / "distributed.json")["records"]
+    (record,) = stored("distributed")
     assert len(record["rounds"]) >= 3 and record["median"] >= 1.8
-    assert all(
-        row["ratio"] == pytest.approx(row["two"] / row["one"], 0.01) for row in record["rounds"]
-    )
+    for row in record["rounds"]:
+        assert row["ratio"] == pytest.approx(row["two"] / row["one"], 0.01)
 
 
 def test_twenty_thousand_pairs_became_a_page_within_the_hour():
@@ -518,25 +517,19 @@ def test_twenty_thousand_pairs_became_a_page_within_the_hour():
 
 
 def test_the_growth_benchmark_knows_its_parts_and_keeps_every_line(tmp_path):
-    out = tmp_path / "growth.json"
-    rehearse("growth", "--out", out)
-    records = read_result(out)["records"]
-    training = [record for record in records if record["measure"] == "training"]
+    records = rehearsed(tmp_path, "growth")[0]["records"]
+    training = of_measure(records, "training")
     assert [record["pairs"] for record in training] == [100, 1000]
     assert training[0]["over_smallest"] == 1
-    parts = ("encoding", "grouping", "batching", "steps")
-    assert all(
-        0 < record[f"{part}_us_a_token"] < record["us_a_token"]
-        for record in training
-        for part in parts
-    )
-    translating = [record for record in records if record["measure"] == "translating"]
+    for record in training:
+        for part in ("encoding", "grouping", "batching", "steps"):
+            assert 0 < record[f"{part}_us_a_token"] < record["us_a_token"]
+    translating = of_measure(records, "translating")
     assert [record["lines_out"] for record in translating] == [10, 100]
 
 
 def test_the_benchmark_of_shards_encodes_every_pair_and_plans_every_batch(tmp_path):
-    rehearse("shards", "--jobs", "1", "--out", tmp_path / "shards.json")
-    encoding, training = read_result(tmp_path / "shards.json")["records"]
+    encoding, training = rehearsed(tmp_path, "shards", "--jobs", "1")[0]["records"]
     assert encoding["pairs"] == 1000 and encoding["cpu_seconds"] > 0
     assert training["pairs"] == 3000 and training["batches"] > 20
     assert training["megabytes_above"] < 100 < training["megabytes_of_the_model"]
@@ -551,11 +544,9 @@ def test_bleu_with_compounds_split_counts_the_parts_of_a_word(tmp_path, capsys):
     compound_split.main(words)
     found = json.loads(capsys.readouterr().out)
     parts = ["die", "EU", "-", "Kommission", "prüft", "den", "Rhein", "-", "Main", "-", "Plan"]
-    by_hand = 100 * math.prod((len(parts) - n) / (len(parts) + 1 - n) for n in range(4)) ** 0.25
-    assert found["compound-split"]["score"] == pytest.approx(by_hand)
-    assert found["sacreBLEU"]["score"] == pytest.approx(
-        100 * math.prod((5 - n) / (6 - n) for n in range(4)) ** 0.25
-    )
+    for score, right in (("compound-split", len(parts)), ("sacreBLEU", 5)):
+        by_hand = 100 * math.prod((right - n) / (right + 1 - n) for n in range(4)) ** 0.25
+        assert found[score]["score"] == pytest.approx(by_hand)
     assert "tok:none" in found["compound-split"]["signature"] and found["sentences"] == 1
 
 
@@ -566,9 +557,8 @@ def test_two_processes_are_rehearsed_against_one():
 def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_path):
     """On a CPU at toy size, where it measures nothing of worth:
     but that no shape makes a second graph holds there."""
-    out = tmp_path / "gpu.json"
-    printed = rehearse("gpu", "--device", "cpu", "--out", out)
-    records = read_result(out)["records"]
+    result, printed = rehearsed(tmp_path, "gpu", "--device", "cpu")
+    records = result["records"]
     assert len(printed.splitlines()) == len(records)
     assert printed.count("graphs_after_warm_up 0") == 2
     measures = [
@@ -576,10 +566,9 @@ def test_the_gpu_benchmark_is_rehearsed_and_a_compiled_step_is_one_graph(tmp_pat
     ]  # fmt: skip
     # What is cold comes first.
     assert list(dict.fromkeys(record["measure"] for record in records)) == measures
-    assert all(
-        record["shapes"] > 5 and record["first_s"] > 0 for record in records if "first_s" in record
-    )
-    waiting = [record for record in records if record["measure"] == "waiting"]
+    for record in (record for record in records if "first_s" in record):
+        assert record["shapes"] > 5 and record["first_s"] > 0
+    waiting = of_measure(records, "waiting")
     assert [record["packed"] for record in waiting] == [False, True]
     for record in waiting:
         assert (record["graphs_before"], record["graphs_after_warm_up"]) == (1, 0)
@@ -640,11 +629,8 @@ def test_attention_that_needs_too_much_memory_is_no_missing_kernel(monkeypatch):
     monkeypatch.setattr(gpu, "attend", attend)
     records = gpu.measure_attention(timing.Bench("cpu", 1, small=True))
     why = {(record["kernel"], record.get("why")) for record in records}
-    assert {
-        ("equation 1", "out of memory"),
-        ("flash", "no such kernel for these sizes"),
-        ("math", None),
-    } <= why
+    missing = "no such kernel for these sizes"
+    assert {("equation 1", "out of memory"), ("flash", missing), ("math", None)} <= why
 
 
 def test_the_first_file_is_timed_before_anything_is_warm(monkeypatch):
@@ -661,15 +647,10 @@ def test_the_first_file_is_timed_before_anything_is_warm(monkeypatch):
     assert len(set(translators)) == 2
 
 
-def stored(name):
-    return read_result(ROOT / "book" / "results" / f"{name}.json")["records"]
-
-
 def test_the_stored_results_say_what_the_readme_says():
     ours = "annotated_transformer"
     here, there = (
-        [r for r in stored(name) if r["measure"] == "training step"]
-        for name in ("training_cpu", "training_cpu_intel")
+        of_measure(stored(name), "training step") for name in ("training_cpu", "training_cpu_intel")
     )
     for r in here:
         assert r["logits_differ_by"] is None or r["logits_differ_by"] < 1e-3
@@ -681,13 +662,13 @@ def test_the_stored_results_say_what_the_readme_says():
             [r for r in found if (r["model"], r["data"]) == (model, data)]
             for found in (here, there)
         ]
-        rates, shares = (
-            [run[0][key] for run in runs] for key in ("product_gflops", "share_of_product")
-        )
+        (ours_here, *_), (ours_there, *_) = runs
+        assert ours_there["product_gflops"] > 1.5 * ours_here["product_gflops"]
+        assert ours_there["share_of_product"] < ours_here["share_of_product"]
         leads = [min(r["ours_is_faster"] for r in run[1:]) for run in runs]
-        assert rates[1] > 1.5 * rates[0] and shares[1] < shares[0] and min(leads) > 0.95
+        assert min(leads) > 0.95
         assert model == "base" or leads[1] > leads[0]
-    memory = [r for r in stored("training_cpu") if r["measure"] == "peak memory"]
+    memory = of_measure(stored("training_cpu"), "peak memory")
     assert all(r["ours_over_it"] < 1 for r in memory if r["implementation"] != ours)
 
 
@@ -698,7 +679,7 @@ def test_the_stored_decoding_and_growth_say_what_the_readme_says():
         if r["measure"] == "decoding" and "int8" not in r["implementation"]:
             assert not r["implementation"].startswith("CTranslate2") or r["same_outputs"] >= 0.95
             assert not r["implementation"].startswith(slower) or r["ours_is_faster"] > 1
-    in_float32, in_int8 = (r["bleu"] for r in decoding_cpu if r["measure"] == "BLEU")
+    in_float32, in_int8 = (r["bleu"] for r in of_measure(decoding_cpu, "BLEU"))
     assert abs(in_float32 - in_int8) < 0.5
     for r in stored("growth"):
         if r["measure"] == "training":

@@ -12,27 +12,14 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import nbformat
 import pytest
-import yaml
-from nbformat import NotebookNode
 from packaging.requirements import Requirement
 
+from test_book import CHAPTERS, code_cells, in_notebooks, stored
 from tools import colab, colab_rehearsal, notebooks, on_colab
 
 ROOT = Path(__file__).parents[1]
-CHAPTERS = [path for path in notebooks.chapters() if path.with_suffix(".ipynb").exists()]
-ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
-
-in_notebooks = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
-
-
-def stored(chapter: Path) -> NotebookNode:
-    return nbformat.read(chapter.with_suffix(".ipynb"), as_version=4)
-
-
-def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+ADDRESS = colab.repository()["url"]
 
 
 # What the notebooks have
@@ -40,7 +27,7 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
 
 @in_notebooks
 def test_the_first_code_cell_fetches_the_book(chapter: Path) -> None:
-    first = code_cells(stored(chapter))[0]
+    first = code_cells(chapter)[0]
     assert first.metadata.tags == ["colab-install", "remove-cell"]
     assert re.findall(r'"(https://[^"]*)"', first.source) == [ADDRESS]
     assert first.source == colab.first_cell().source and first.outputs == []
@@ -68,8 +55,8 @@ def test_every_chapter_that_names_a_cuda_device_asks_for_a_gpu() -> None:
     users = {
         chapter.stem
         for chapter in CHAPTERS
-        for cell in code_cells(notebooks.read_source(chapter))
-        if re.search(r"""["' ]cuda["' ]""", cell.source)
+        for cell in notebooks.read_source(chapter).cells
+        if cell.cell_type == "code" and re.search(r"""["' ]cuda["' ]""", cell.source)
     }
     assert users and users <= set(colab.ASKS_FOR_GPU) <= {chapter.stem for chapter in CHAPTERS}
 
@@ -106,14 +93,14 @@ def test_a_new_address_needs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     source, target = tmp_path / "small.py", tmp_path / "small.ipynb"
     source.write_text(CHAPTER, encoding="utf-8")
     assert asyncio.run(notebooks.run(source, target))
-    before = code_cells(stored(source))
+    before = code_cells(source)
     fork = {"url": "https://github.com/someone/fork", "branch": "trunk"}
     monkeypatch.setattr(colab, "repository", lambda: fork)
     assert notebooks.is_stale(source)
     assert notebooks.take_over_words(source) and not notebooks.is_stale(source)
-    after = stored(source)
-    assert after.cells[0].source.endswith("/github/someone/fork/blob/trunk/book/small.ipynb)")
-    first, code = code_cells(after)
+    badge = stored(source).cells[0]
+    assert badge.source.endswith("/github/someone/fork/blob/trunk/book/small.ipynb)")
+    first, code = code_cells(source)
     assert '"https://github.com/someone/fork"' in first.source
     assert (first.execution_count, code.execution_count) == (1, 2)
     assert code.outputs == before[1].outputs and "result 2" in code.outputs[0].text

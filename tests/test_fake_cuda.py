@@ -5,6 +5,8 @@ import torch
 
 from fake_cuda import fake_cuda
 
+NOT_PINNED = "copy of memory that is not pinned"
+
 
 def test_mixed_devices_are_noticed():
     with fake_cuda() as waits:
@@ -24,11 +26,8 @@ def test_mixed_devices_are_noticed():
         (lambda x: x.cpu(), "copy to the host"),
         (lambda x: torch.empty(2, 3).copy_(x), "copy to the host"),
         (lambda x: torch.cuda.synchronize(), "synchronize"),
-        (
-            lambda x: torch.ones(4).to("cuda", non_blocking=True),
-            "copy of memory that is not pinned",
-        ),
-        (lambda x: torch.tensor([1, 2], device="cuda"), "copy of memory that is not pinned"),
+        (lambda x: torch.ones(4).to("cuda", non_blocking=True), NOT_PINNED),
+        (lambda x: torch.tensor([1, 2], device="cuda"), NOT_PINNED),
     ],
 )
 @pytest.mark.parametrize("inference", [False, True])

@@ -15,10 +15,7 @@ from annotated_transformer.translation.search import beam_search, greedy_search
 from fake_cuda import fake_cuda
 from toys import SMALL
 
-READY = {
-    "Transformer": lambda model: model,
-    "FastDecoder": FastDecoder,
-}
+READY = {"Transformer": lambda model: model, "FastDecoder": FastDecoder}
 SEARCHES = {
     "greedy": greedy_search,
     "beam 3": lambda *args: beam_search(*args, beam_size=3, n_best=2),

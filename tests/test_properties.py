@@ -34,12 +34,8 @@ JSON = st.recursive(
 )
 LABELS = st.text("abcXYZ-0.", min_size=1, max_size=4)
 TREES = st.recursive(
-    st.builds(lambda label, word: Tree(label, (word,)), LABELS, LABELS),
-    lambda inner: st.builds(
-        lambda label, children: Tree(label, tuple(children)),
-        LABELS,
-        st.lists(inner, min_size=1, max_size=3),
-    ),
+    st.builds(Tree, LABELS, st.tuples(LABELS)),
+    lambda inner: st.builds(Tree, LABELS, st.lists(inner, min_size=1, max_size=3).map(tuple)),
     max_leaves=12,
 )
 

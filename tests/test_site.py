@@ -2,24 +2,18 @@
 Skipped without `make html`."""
 
 from html import unescape
-from pathlib import Path
 from re import findall
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from tools.pdf import contents
+from test_pdf import HTML, NAMES, ROOT, built
 
-ROOT = Path(__file__).parents[1]
-HTML = ROOT / "_build" / "html"
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 BASE = CONFIG["html"]["baseurl"]
-NAMES = [name for _, names in contents(ROOT / "_toc.yml") for name in names]
-BUILT = all((HTML / f"{name}.html").exists() for name in NAMES)
 
 on_pages = pytest.mark.parametrize("name", NAMES)
-built = pytest.mark.skipif(not BUILT, reason="no built book (make html)")
 
 
 def card(name: str) -> dict[str, str]:
@@ -34,9 +28,8 @@ def card(name: str) -> dict[str, str]:
 def test_the_site_stands_where_the_repository_says() -> None:
     """GitHub's pages of OWNER/NAME are at OWNER.github.io/NAME; the cards name the same place."""
     owner, name = urlsplit(CONFIG["repository"]["url"]).path.strip("/").split("/")
-    assert (
-        BASE == f"https://{owner}.github.io/{name}/" == CONFIG["sphinx"]["config"]["ogp_site_url"]
-    )
+    assert f"https://{owner}.github.io/{name}/" == BASE
+    assert CONFIG["sphinx"]["config"]["ogp_site_url"] == BASE
 
 
 @built
