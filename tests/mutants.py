@@ -106,17 +106,11 @@ def _run_tests(directory: str, tests: list[str], output: str) -> Outcome:
     # These tests need no plugin, and to look for them takes time.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with open(output, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        here = Path(__file__).parent
         options = [
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--noconftest",
-            "-c",
-            os.devnull,
-            "-o",
-            f"pythonpath={Path(__file__).parent}",
-            f"--rootdir={Path(__file__).parent}",  # what a failed test is called begins here
-        ]
+            "-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, "-o",
+            f"pythonpath={here}", f"--rootdir={here}",  # what a failed test is called begins here
+        ]  # fmt: skip
         status = pytest.main([*options, *tests], plugins=[Recorder()])
     package = str(Path(sys.modules["annotated_transformer"].__file__ or "").parent)
     return Outcome(int(status), sorted(set(Recorder.failed)), package, output)
