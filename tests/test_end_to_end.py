@@ -1,9 +1,9 @@
 """From two text files to a translated sentence, as a user does it:
 the command line in processes of its own."""
 
+import contextlib
 import gzip
 import json
-import os
 import random
 import signal
 import subprocess
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from annotated_transformer.training.log import read_log
 from toys import PEAK
 
 pytestmark = pytest.mark.slow
@@ -36,14 +37,22 @@ SETTINGS = [
 SOURCES, TARGETS = ["".join(f"{pair[side]}\n" for pair in PAIRS) for side in (0, 1)]
 
 
-def run(*arguments, stdin=b"", status=0):
-    """Standard output as bytes; the process must end with `status`."""
-    done = subprocess.run(
-        [*PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, check=False
-    )
-    assert done.returncode == status, done.stderr.decode()
+def run(*arguments, stdin=b""):
+    """Standard output as bytes."""
+    done = subprocess.run([*PROGRAM, *map(str, arguments)], input=stdin, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
     assert b"Traceback" not in done.stderr
     return done.stdout
+
+
+def started(*arguments):
+    """The program in a process of its own, with which a test talks."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([*PROGRAM, *map(str, arguments)], **pipes)
+
+
+def changes(*settings):
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +66,9 @@ def files(tmp_path_factory):
 
 
 def training(files, out, *settings):
-    changes = [word for setting in (*SETTINGS, *settings) for word in ("--set", setting)]
     return [
         "train", "--train", *files, "--valid", *files, "--out", out, "--vocab-size", 330,
-        "--device", "cpu", *changes,
+        "--device", "cpu", *changes(*SETTINGS, *settings),
     ]  # fmt: skip
 
 
@@ -82,10 +90,7 @@ def test_train_prints_one_line_of_results_and_logs_the_rest(trained):
     assert printed.count("\n") == 1
     assert (summary["step"], summary["out"]) == (150, str(out))
     assert summary["valid_ppl"] < 1.5
-    log = [
-        json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert log[0]["nll"] > 3 > 0.5 > summary["nll"]
+    assert read_log(out)[0]["nll"] > 3 > 0.5 > summary["nll"]
 
 
 def test_two_text_files_become_translated_sentences(averaged):
@@ -93,23 +98,15 @@ def test_two_text_files_become_translated_sentences(averaged):
 
 
 def test_fine_tuning_starts_from_the_weights_it_is_given(averaged, files, tmp_path):
-    settings = [
-        "--set", "train_steps=1", "--set", "max_tokens=400", "--set", "p_drop=0.0", "--set",
-        "lr_factor=0.001",
-    ]  # fmt: skip
+    settings = changes("train_steps=1", "max_tokens=400", "p_drop=0.0", "lr_factor=0.001")
     texts = ["--train", *files, "--valid", *files]
     printed = run("train", "--init", averaged, *texts, "--out", tmp_path / "tuned", *settings)
     assert json.loads(printed)["nll"] < 0.5
-    tuned, given = (
-        json.loads((Path(place) / "config.json").read_text())
-        for place in (tmp_path / "tuned", averaged)
-    )
-    assert {name for name, value in tuned["model"].items() if given["model"][name] != value} <= {
-        "p_drop"
-    }
-    assert (tmp_path / "tuned/tokenizer.model").read_bytes() == (
-        Path(averaged) / "tokenizer.model"
-    ).read_bytes()
+    tuned, given = tmp_path / "tuned", Path(averaged)
+    new, old = (json.loads((place / "config.json").read_text()) for place in (tuned, given))
+    assert new["model"] | {"p_drop": 0} == old["model"] | {"p_drop": 0}
+    name = "tokenizer.model"
+    assert (tuned / name).read_bytes() == (given / name).read_bytes()
 
 
 def test_lines_stay_in_their_places_between_lines_that_are_none(averaged):
@@ -121,71 +118,43 @@ def test_lines_stay_in_their_places_between_lines_that_are_none(averaged):
     answers = out.split("\n")
     assert len(answers) == len(lines) + 1
     assert [answers[i] for i in (0, 2, 7)] == [""] * 3
-    assert [answers[i] for i in (1, 4, 6)] == [
-        "Der Hund schläft.",
-        "Es regnet.",
-        "Ich habe Hunger.",
-    ]
+    assert [answers[i] for i in (1, 4, 6)] == [PAIRS[i][1] for i in (1, 5, 2)]
 
 
 def test_evaluate_finds_what_was_learned(averaged, files):
-    scores = json.loads(
-        run("evaluate", averaged, "--source", files[0], "--reference", files[1], "--json")
-    )
+    texts = ["--source", files[0], "--reference", files[1]]
+    scores = json.loads(run("evaluate", averaged, *texts, "--json"))
     assert scores["BLEU"]["score"] == pytest.approx(100)
     assert 1 < scores["perplexity"] < 1.5
 
 
 def test_an_exported_model_translates_alone(averaged, tmp_path):
     run("export", averaged, "--out", tmp_path / "model", "--dtype", "float16")
-    assert (
-        run("translate", tmp_path / "model", stdin=b"Good morning!").decode() == "Guten Morgen!\n"
-    )
+    assert run("translate", tmp_path / "model", stdin=b"Good morning!") == b"Guten Morgen!\n"
 
 
 def test_ctrl_c_saves_and_resume_goes_on(files, tmp_path):
     out = tmp_path / "run"
-    process = subprocess.Popen(
-        [*PROGRAM, *map(str, training(files, out, "train_steps=100000", "log_every=1"))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    deadline = time.monotonic() + 3600
-    while (
-        not (out / "log.jsonl").exists() and process.poll() is None and time.monotonic() < deadline
-    ):
+    process = started(*training(files, out, "train_steps=100000", "log_every=1"))
+    while not (out / "log.jsonl").exists() and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=3600)
     assert process.returncode == 130, stderr.decode()
     assert stdout == b""
     assert "is saved, and --resume goes on" in stderr.decode()
-    log = [
-        json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    step = log[-1]["step"]
+    step = read_log(out)[-1]["step"]
     again = training(files, out, "log_every=1", f"train_steps={step + 2}")
     assert json.loads(run(*again, "--resume"))["step"] == step + 2
-    steps = [
-        json.loads(line)["step"]
-        for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert sorted({*steps}) == list(range(1, step + 3))
+    assert sorted({line["step"] for line in read_log(out)}) == list(range(1, step + 3))
 
 
 def test_a_reader_that_leaves_is_no_error(averaged):
-    process = subprocess.Popen(
-        [*PROGRAM, "translate", averaged, "--window", "1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = started("translate", averaged, "--window", 1)
     process.stdout.close()
-    try:
+    with contextlib.suppress(BrokenPipeError):
         process.stdin.write(b"It is raining.\n" * 5)
         process.stdin.close()
-    except BrokenPipeError:
-        pass
     process.stdin = None
     process.stdout = None
     _, stderr = process.communicate(timeout=3600)
@@ -212,11 +181,8 @@ def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
         f"{PEAK}\nimport sys\nfrom annotated_transformer.command_line.entry_point import main\n"
         f"{leak}\nstatus = main(sys.argv[1:]);print(peak()); sys.exit(status)"
     )
-    generator, peaks = random.Random(0), []
-    lines = [
-        " ".join(generator.choices([source for source, _ in PAIRS], k=3)) + "\n"
-        for _ in range(1792)
-    ]
+    generator, peaks, sources = random.Random(0), [], SOURCES.splitlines()
+    lines = [" ".join(generator.choices(sources, k=3)) + "\n" for _ in range(1792)]
     for n_lines in (512, len(lines)):
         (tmp_path / "in").write_text("".join(lines[:n_lines]), encoding="utf-8")
         command = [
@@ -224,8 +190,6 @@ def test_memory_does_not_grow_with_the_input(leak, averaged, tmp_path):
             "--output", str(tmp_path / "out"), "--beam-size", "1", "--max-extra", "0", "--device",
             "cpu",
         ]  # fmt: skip
-        peaks.append(
-            int(subprocess.run(command, capture_output=True, check=True, env=os.environ).stdout)
-        )
+        peaks.append(int(subprocess.run(command, capture_output=True, check=True).stdout))
         assert (tmp_path / "out").read_bytes().count(b"\n") == n_lines
     assert (peaks[1] - peaks[0] > 15_000) == bool(leak), peaks  # kB
