@@ -21,17 +21,14 @@ from safetensors.torch import load_file
 from annotated_transformer.text import corpus
 
 ROOT = Path(__file__).parents[1]
+SETTINGS = [
+    "N=2", "d_model=32", "d_ff=48", "h=2", "max_tokens=512", "warmup_steps=4", "log_every=1",
+    "checkpoint_every=3", "validate_every=100", "concatenate=0.5",
+    "window=1048576",  # the planner that has stayed; a run of the other is refused
+]  # fmt: skip
 TRAINING = [
     "train", "--corpus", "reverse", "--preset", "tiny", "--vocab-size", "300", "--device", "cpu",
-    "--quiet", *(
-        word
-        for setting in (
-            "N=2", "d_model=32", "d_ff=48", "h=2", "max_tokens=512", "warmup_steps=4",
-            "checkpoint_every=3", "validate_every=100", "log_every=1", "concatenate=0.5",
-            "window=1048576",  # the planner that has stayed; a run of the other is refused
-        )
-        for word in ("--set", setting)
-    ),
+    "--quiet", *(word for setting in SETTINGS for word in ("--set", setting)),
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ under torchrun. `train` writes a run to DIRECTORY/NAME; notes of a process go to
 
 import importlib
 import json
+import math
 import os
 import signal
 import socket
@@ -32,7 +33,6 @@ DIRECTORY = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 PAIRS, VALID = text_pairs(1, 60), text_pairs(2, 11)
 STEPS: dict[str, Any] = {"train_steps": 8, "accumulate": 4, "clip_norm": 0.5, "log_every": 1}
 STEPS["lr_factor"] = 0.1  # rates as large as those of real runs
-NAN = float("nan")
 HEAVY = ("sacrebleu", "tqdm")
 Do = Callable[[Processes], object]
 
@@ -125,7 +125,7 @@ def poisoned(name: str) -> Do:
 
         def spoilt_loss(self: TrainingLoss, *args: Any) -> Any:
             loss, nll = forward(self, *args)
-            return (loss * NAN if is_due() else loss), nll
+            return (loss * math.nan if is_due() else loss), nll
 
         TrainingRun.step = counted  # type: ignore[method-assign]
         TrainingLoss.forward = spoilt_loss  # type: ignore[assignment,method-assign]
@@ -133,10 +133,6 @@ def poisoned(name: str) -> Do:
         note(name, processes, {"skipped": skipped})
 
     return do
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def exchanges(name: str) -> Do:
@@ -188,7 +184,7 @@ def told_by_the_first(name: str) -> Do:
 def lose_the_last(processes: Processes) -> None:
     """One of them dies without a word."""
     if processes.rank == processes.n - 1:
-        die()
+        os.kill(os.getpid(), signal.SIGKILL)
     processes.wait()
 
 

@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,8 @@ def differences(one: Path, two: Path) -> list[str]:
     names = ["model.safetensors", "training.safetensors", *(f"checkpoints/{n}" for n in found)]
     different = []
     for name in names:
-        (ours, about_ours), (theirs, about_theirs) = (
-            load_tensors(one / name),
-            load_tensors(two / name),
-        )
+        ours, about_ours = load_tensors(one / name)
+        theirs, about_theirs = load_tensors(two / name)
         same = ours.keys() == theirs.keys() and about_ours == about_theirs
         if not same or not all(torch.equal(ours[key], theirs[key]) for key in ours):
             different.append(name)
@@ -129,8 +128,7 @@ def differences(one: Path, two: Path) -> list[str]:
 
 def untimed(out: Path) -> list[dict[str, Any]]:
     lines = (out / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    return [{k: v for k, v in record.items() if k != "tokens_per_s"} for record in records]
+    return [json.loads(line) | {"tokens_per_s": None} for line in lines]
 
 
 def kills(folder: Path, n: int, generator: random.Random, precision: str) -> int:
@@ -143,10 +141,8 @@ def kills(folder: Path, n: int, generator: random.Random, precision: str) -> int
         if i < n_in_saves:
             owner, name, most = IN_A_SAVE[i % len(IN_A_SAVE)]
             at = generator.randint(1, most)
-            moment, ended = (
-                f"call {at} of {name}",
-                attempt(out, precision, at_call(at, owner, name)),
-            )
+            moment = f"call {at} of {name}"
+            ended = attempt(out, precision, at_call(at, owner, name))
         while ended != signal.SIGKILL:  # a run that was faster than the clock is run again
             shutil.rmtree(out, ignore_errors=True)
             after = generator.uniform(0, seconds)
@@ -183,13 +179,13 @@ def damage(folder: Path, n: int, generator: random.Random, precision: str) -> in
     gone on from, and they are named.
     """
     assert attempt(folder / "whole", precision) == 0
-    go_on_from, out = folder / "whole", folder / "damaged"
+    whole, out = folder / "whole", folder / "damaged"
     survived, named = 0, 0
     names = "training.safetensors", "model.safetensors", "checkpoints/step-00000020.safetensors"
     for i in range(2 * n):
         for name in names:
             shutil.rmtree(out, ignore_errors=True)
-            shutil.copytree(go_on_from, out)
+            shutil.copytree(whole, out)
             path = out / name
             content = bytearray(path.read_bytes())
             at = generator.randrange(len(content))
@@ -206,13 +202,11 @@ def damage(folder: Path, n: int, generator: random.Random, precision: str) -> in
             if name != names[0]:
                 continue
             try:
-                with open(os.devnull, "w") as sys.stderr:
+                with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere):
                     go_on(out, precision)
-                wrong = differences(out, folder / "whole")
+                wrong = differences(out, whole)
             except ConfigError as error:
                 wrong = [str(error)]
-            finally:
-                sys.stderr = sys.__stderr__
             survived += not wrong
             what = "cut at" if i < n else "changed at"
             print(f"{name} {what} byte {at}: {', '.join(wrong) or 'gone on from the one before'}")

@@ -17,16 +17,9 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 CHAPTER = "book/3_2_attention.ipynb"
-DOUBLED = Mutant(
-    "attention's output is doubled",
-    "model/attention.py",
-    "return attention_weights(q, k, mask) @ v",
-    "return 2 * (attention_weights(q, k, mask) @ v)",
-    (),
-)
-UNSCALED = Mutant(
-    "nothing divides by sqrt(d_k)", "model/attention.py", " / math.sqrt(q.size(-1))", "", ()
-)
+OUTPUT = "attention_weights(q, k, mask) @ v"
+DOUBLED = ("attention's output is doubled", f"return {OUTPUT}", f"return 2 * ({OUTPUT})")
+UNSCALED = ("nothing divides by sqrt(d_k)", " / math.sqrt(q.size(-1))", "")
 PROJECT = ("conftest.py", "pyproject.toml", "tests/nbval.cfg", CHAPTER)
 """What `pytest --nbval` reads besides the package. The copy's conftest.py puts the copy
 before this repository."""
@@ -44,13 +37,10 @@ def red_cells(project: Path, *options: str) -> list[int]:
     done = subprocess.run(
         [*command, *options, CHAPTER], cwd=project, env=environment, capture_output=True, text=True
     )
-    failed = [
-        int(number) for number in re.findall(r"^FAILED \S+::Cell (\d+)", done.stdout, flags=re.M)
-    ]
-    assert done.returncode == (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK), (
-        done.stdout
-    )
-    return failed
+    numbers = re.findall(r"^FAILED \S+::Cell (\d+)", done.stdout, flags=re.M)
+    right = pytest.ExitCode.TESTS_FAILED if numbers else pytest.ExitCode.OK
+    assert done.returncode == right, done.stdout
+    return list(map(int, numbers))
 
 
 def copy_of_the_project(folder: Path) -> Path:
@@ -66,20 +56,18 @@ def red(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
     """For each mutant the first two cells that turn red: the one that shows the line,
     and one that asserts."""
     found = {}
-    for mutant in (DOUBLED, UNSCALED):
+    for name, original, replacement in (DOUBLED, UNSCALED):
         project = copy_of_the_project(tmp_path_factory.mktemp("mutant"))
+        mutant = Mutant(name, "model/attention.py", original, replacement, ())
         mutant.apply(project / "annotated_transformer")
-        found[mutant.name] = red_cells(project, "--maxfail=2")
+        found[name] = red_cells(project, "--maxfail=2")
     return found
 
 
-@pytest.mark.parametrize("name", [DOUBLED.name, UNSCALED.name])
+@pytest.mark.parametrize("name", [DOUBLED[0], UNSCALED[0]])
 def test_a_changed_number_turns_the_chapter_red(name: str, red: dict[str, list[int]]) -> None:
-    code = [
-        cell.source
-        for cell in nbformat.read(ROOT / CHAPTER, as_version=4).cells
-        if cell.cell_type == "code"
-    ]
+    cells = nbformat.read(ROOT / CHAPTER, as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
     assert any("assert" in code[number] for number in red[name])
 
 

@@ -15,14 +15,12 @@ ROOT = Path(__file__).parents[1]
 
 def nbval(folder: Path, *cells: tuple[str, str], options: tuple[str, ...] = ()) -> str:
     """What `pytest --nbval` says of a notebook of these cells and what they are to print."""
-    notebook = nbformat.v4.new_notebook(
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python"}}
-    )
+    kernel = {"name": "python3", "display_name": "Python"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     for number, (source, text) in enumerate(cells, 1):
         outputs = [nbformat.v4.new_output("stream", text=text)] if text else []
-        notebook.cells.append(
-            nbformat.v4.new_code_cell(source, outputs=outputs, execution_count=number)
-        )
+        cell = nbformat.v4.new_code_cell(source, outputs=outputs, execution_count=number)
+        notebook.cells.append(cell)
     nbformat.write(notebook, folder / "small.ipynb")
     command = [
         sys.executable, "-m", "pytest", "--nbval", "-v", "-rs", "--color=no", f"--rootdir={folder}",
@@ -30,35 +28,24 @@ def nbval(folder: Path, *cells: tuple[str, str], options: tuple[str, ...] = ()) 
         f"-c{ROOT / 'pyproject.toml'}", f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}",
         *options, str(folder / "small.ipynb"),
     ]  # fmt: skip
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
     return done.stdout + done.stderr
 
 
 def test_no_clock_fails_a_slow_cell(tmp_path: Path) -> None:
     """Longer than the limit that is asked for, and than the 5 s after which
     nbval gives up on an output."""
-    said = nbval(
-        tmp_path,
-        ("import time\ntime.sleep(6)\nprint('done')", "done\n"),
-        ("print('next')", "next\n"),
-        options=("--nbval-cell-timeout=1",),
-    )
+    slow = ("import time\ntime.sleep(6)\nprint('done')", "done\n")
+    after = ("print('next')", "next\n")
+    said = nbval(tmp_path, slow, after, options=("--nbval-cell-timeout=1",))
     assert "2 passed" in said, said
 
 
 def test_a_dead_kernel_fails_its_cell_and_the_rest_is_skipped(tmp_path: Path) -> None:
-    said = nbval(
-        tmp_path,
-        ("print('alive')", "alive\n"),
-        ("import os\nos.kill(os.getpid(), 9)", ""),
-        ("print('after')", "after\n"),
-    )
+    before, after = (f"print('{word}')" for word in ("alive", "after"))
+    die = ("import os\nos.kill(os.getpid(), 9)", "")
+    said = nbval(tmp_path, (before, "alive\n"), die, (after, "after\n"))
     assert "1 failed, 1 passed, 1 skipped" in said, said
     assert "Cell 1: The kernel died while this cell ran" in said
     assert "the kernel died in cell 1" in said
@@ -71,7 +58,5 @@ def test_a_kernel_that_dies_between_cells_fails_the_next_one(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("printed", "outcome"), [("right\n", "1 passed"), ("wrong\n", "1 failed")])
-def test_a_cell_is_still_judged_by_what_it_prints(
-    tmp_path: Path, printed: str, outcome: str
-) -> None:
+def test_a_cell_is_still_judged_by_what_it_prints(tmp_path, printed, outcome) -> None:
     assert outcome in nbval(tmp_path, ("print('right')", printed))

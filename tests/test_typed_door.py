@@ -31,34 +31,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     beside what it depends on."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run(
-        [*command, "--wheel-dir", str(folder), str(copy_of_the_sources(folder))], check=True
-    )
+    command += ["--wheel-dir", str(folder), str(copy_of_the_sources(folder))]
+    subprocess.run(command, check=True)
     venv.create(folder / "venv", with_pip=False)
     (packages,) = (folder / "venv").glob("**/site-packages")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    return next(
-        path
-        for path in (
-            (folder / "venv") / "bin" / "python",
-            folder / "venv" / "Scripts" / "python.exe",
-        )
-        if path.exists()
-    )
+    (python,) = [*(folder / "venv").glob("bin/python"), *(folder / "venv").glob("*/python.exe")]
+    return python
 
 
 def copy_of_the_sources(folder: Path) -> Path:
     """So that building leaves nothing in the checkout."""
-    listed = subprocess.run(
-        ["git", "ls-files", "annotated_transformer", "pyproject.toml", "README.md", "LICENSE"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    command = ["git", "ls-files", "annotated_transformer", "pyproject.toml", "README.md", "LICENSE"]
+    listed = subprocess.check_output(command, cwd=ROOT, text=True).split()
     for name in listed:
         (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "source" / name).write_bytes((ROOT / name).read_bytes())
@@ -92,8 +80,7 @@ def test_the_front_door_shows_classes_and_functions(installed: Path) -> None:
 
 @pytest.mark.slow
 def test_the_readmes_listings_have_no_type_error(installed: Path) -> None:
-    listings = re.findall(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.S
-    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    listings = re.findall(r"```python\n(.*?)```", readme, flags=re.S)
     said = checked("\n".join(listings), installed)
     assert len(listings) == 3 and [line for line in said if line.startswith("error")] == []
