@@ -2,10 +2,9 @@
 and a JSON file with everything measured.
 
     python benchmarks/recipes.py                      list the recipes
-    python benchmarks/recipes.py tatoeba_large           run one; a run that was interrupted goes on
-                                                         where it stopped
-    python benchmarks/recipes.py tatoeba_large --score   only score and record a run that is
-                                                         finished
+    python benchmarks/recipes.py visitors           run one; a run that was interrupted goes on
+                                                    where it stopped
+    python benchmarks/recipes.py visitors --score   only score and record a run that is finished
 
 Runs lie in runs/NAME-1, -2, ... (checkpoints and log of each stage) and the result in
 book/results/NAME.json. Every step is the command line of the package, so what is timed and scored
@@ -65,32 +64,14 @@ def _set(**settings: Any) -> tuple[str, ...]:
     return tuple(word for name, value in settings.items() for word in ("--set", f"{name}={value}"))
 
 
-# How this one was found is in LOG.md, "A model whose attention is at work".
+# How the first was found is in LOG.md, "A model whose attention is at work" and after it.
 RECIPES = {
-    "tatoeba_large": Recipe(
-        "Six million parameters on the large Tatoeba corpus: Glorot's initial values, a third "
-        "more than the paper's peak rate, the second stage with joined pairs; one CPU core, "
-        "products in bfloat16.",
-        "tatoeba-large-en-de",
-        (
-            Stage(("--vocab-size", "4800", *_set(
-                N=3, d_model=256, d_ff=768, h=4, p_drop=0.1, initialization="glorot",
-                max_tokens=1024, warmup_steps=3000, lr_factor=0.8, train_steps=24000,
-                precision="bf16", validate_every=4000, checkpoint_every=250,
-                keep_checkpoints=20)), average=16),
-            Stage(_set(
-                concatenate=1, max_tokens=1024, warmup_steps=1000, lr_factor=0.3,
-                train_steps=14000, precision="bf16", validate_every=2000, checkpoint_every=250,
-                keep_checkpoints=20), average=16),
-        ),
-        export="book/model", scored="tatoeba-en-de",
-        alphas=(0.6, 1.0, 1.4, 1.8),
-    ),
     "visitors": Recipe(
         "Six million parameters on both corpora of Tatoeba, whose pairs are changed in every epoch "
-        "into such as people type: numbers, names, capitals, marks, slips of the pen; otherwise "
-        "as tatoeba_large. The second stage learns German to English as well, the third goes on "
-        "with joined pairs, and its rate falls at the end.",
+        "into such as people type: numbers, names, capitals, marks, slips of the pen. Glorot's "
+        "initial values, a third more than the paper's peak rate, products in bfloat16 on a CPU. "
+        "The second stage learns German to English as well, the third goes on with joined pairs, "
+        "and its rate falls at the end.",
         "tatoeba-all-en-de",
         (
             Stage(("--vocab-size", "4800", *_set(

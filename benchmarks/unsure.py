@@ -15,6 +15,8 @@ translation is wrong if it has lost a number or name that both sides have, if a 
 more than four times, or if its chrF is below 30; it is right if none of this is so and its chrF is
 60 or more; between the two it is not counted. The threshold is the largest (in hundredths) below
 which lie at most 3 % of the right ones of every second sentence; all figures are of the others.
+Last come 300 sentences written as visitors type them, benchmarks/typed.jsonl, whose translations
+were read and judged: they are translated again, and must be those that were judged.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from benchmarks.timing import ROOT, as_text, out_path, write
 from tools.arguments import parser_of, run_main
 
 WRONG, RIGHT = 30, 60  # chrF: below the first wrong, from the second on right
+JUDGED = ROOT / "benchmarks" / "typed.jsonl"
 MARKED = 0.03  # of the right ones, at most, below the threshold
 Pair = tuple[str, str]
 
@@ -208,6 +211,29 @@ def figures(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return records
 
 
+def of_judged(translator: Translator, threshold: float) -> dict[str, Any]:
+    """What the probability alone says of the translations that were judged by reading them.
+
+    Raises ConfigError where they are no longer those that were judged.
+    """
+    lines = [json.loads(line) for line in JUDGED.read_text(encoding="utf-8").splitlines()]
+    best = [found[0] for found in translator.n_best([line["source"] for line in lines], n_best=1)]
+    others = sum(one.text != line["translation"] for one, line in zip(best, lines, strict=True))
+    require(not others, f"{others} translations of {JUDGED.name} are others than were judged")
+    right, wrong = (
+        [one.mean_p for one, line in zip(best, lines, strict=True) if line["right"] is said]
+        for said in (True, False)
+    )
+    return {
+        "figure": "judged by reading",
+        "right": len(right),
+        "wrong": len(wrong),
+        "area under the curve": area(wrong, right),
+        "of right ones, unsure": round(share(right, threshold), 3),
+        "of wrong ones, unsure": round(share(wrong, threshold), 3),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Calibrate, print and write."""
     parser = parser_of(__doc__, small=True, out=True)
@@ -233,6 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     references = {"of": len(pairs), "with a word named as lost": sum(false_alarms)}
     records.append({"figure": "references", **references})
+    if not args.small:
+        records.append(of_judged(translator, records[0]["unsure_below"]))
     print(*map(as_text, records), sep="\n")
     if not args.small:
         learned = corpus.load(config["corpus"], "train")

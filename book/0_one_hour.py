@@ -189,7 +189,7 @@ for head, weights in enumerate(four, 1):
             for i in (english.index("▁a"), english.index("▁umbrella"))]
     print(f"head {head}:  " + "   ".join(seen))
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Four heat maps side by side, one for each head of the encoder's first layer: the tokens of She bought a red umbrella look at each other. The four patterns differ; in most of them the column of the end token is bright."}, "figure": {"caption": "The four heads of the trained encoder's first layer. Rows look at columns.", "name": "fig-oh-four-heads"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Four heat maps side by side, one for each head of the encoder's first layer: the tokens of She bought a red umbrella look at each other. The four patterns differ: one head looks at the token before, one at the token itself, one at the token after it, and one has no such diagonal."}, "figure": {"caption": "The four heads of the trained encoder's first layer. Rows look at columns.", "name": "fig-oh-four-heads"}}
 figure, axes = plt.subplots(1, 4, figsize=(7, 2.4), layout="constrained", sharey=True)
 for head, (ax, weights) in enumerate(zip(axes, four), 1):
     plot_attention(weights, english, english, ax=ax, title=f"head {head}")
@@ -444,7 +444,7 @@ assert loss < 0.5
 # spreads 0.1 over the whole vocabulary, so that the model is never too sure: **label smoothing**. The learning rate,
 # $512^{-0.5}\min(step^{-0.5},\; step \cdot 4000^{-1.5})$, rises to 0.0007 during a **warm-up** of 4,000 steps, since
 # large steps with random weights can do harm, and then falls (below, left). And batches hold sentences of similar
-# length, so that little is padding. On the right is the first of two stages in which our model was trained. BLEU, from
+# length, so that little is padding. On the right is the first of three stages in which our model was trained. BLEU, from
 # 0 to 100, counts the words, pairs, triples and quadruples that a translation shares with a human one; scores on
 # different texts cannot be compared.
 
@@ -453,14 +453,14 @@ import json
 from pathlib import Path
 from annotated_transformer import noam_learning_rate
 
-record = json.loads(Path("results/tatoeba_large.json").read_text())["records"][0]
+record = json.loads(Path("results/visitors.json").read_text())["records"][0]
 log = record["stages"][0]["validation_log"]
 for entry in (log[0], log[-1]):
     print(f"step {entry['step']:6,}  loss {entry['valid_nll']:.2f}  "
           f"BLEU {entry['valid_bleu']:.1f}")
 assert log[-1]["valid_nll"] < log[0]["valid_nll"]
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the learning rate rises in a straight line for 4,000 steps and then falls in a slowing curve. Right: the loss of the book's model on unseen sentence pairs falls fast at first and then ever more slowly."}, "figure": {"caption": "Left: the paper's learning rate for its base model. Right: the first of the two stages of the book's model's training, scored on sentence pairs that it was never trained on.", "name": "fig-oh-curves"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts. Left: the learning rate rises in a straight line for 4,000 steps and then falls in a slowing curve. Right: the loss of the book's model on unseen sentence pairs falls fast at first and then ever more slowly."}, "figure": {"caption": "Left: the paper's learning rate for its base model. Right: the first of the three stages of the book's model's training, scored on sentence pairs that it was never trained on.", "name": "fig-oh-curves"}}
 figure, (left, right) = plt.subplots(1, 2, figsize=(5.9, 2.6), layout="constrained")
 steps = range(1, 40_001, 50)
 left.plot(steps, [noam_learning_rate(step, 512, 4000) for step in steps])

@@ -590,7 +590,7 @@ for which, shares in off.items():
 
 # %% tags=["hide-cell"]
 assert all(abs(share - 0.5) < 0.03 for share in off["untrained"].values())
-assert all(0.9 < share < 0.98 for share in off["trained"].values())
+assert all(0.9 < share < 1 for share in off["trained"].values())
 torch.manual_seed(0)
 ffn = FeedForward(d_model=8, d_ff=32)
 ffn.W_1.bias.data[3] = -100.0  # a unit that is off for every input

@@ -158,8 +158,8 @@ assert min(closest) > max(by_chance)
 
 # %% [markdown]
 # Words that can stand in the same place have come close: rooms and buildings, relatives, numbers, forms of a verb. Nobody
-# gave the model these classes. (Rare pieces have noisy neighbours.) But *car* and *Auto* share a table. Are they near? We
-# compare 40 words with their translations, and with the translations of the other 39:
+# gave the model these classes. (Rare pieces have noisy neighbours.) *Haus* is near *house*, and *drei* near *three*. Is
+# that the rule? We compare 40 words with their translations, and with the translations of the other 39:
 
 # %% tags=["hide-cell"]
 dictionary = """house Haus, dog Hund, water Wasser, red rot, good gut, book Buch, car Auto, mother Mutter, father Vater,
@@ -181,12 +181,13 @@ print("pieces that are nearer than the translation: "
       f"{ranks.median():,} of {len(rows):,}, in the median")
 
 # %% tags=["hide-cell"]
-assert len(known) > 25 and others.mean() < itself.mean() < 0.3 and ranks.median() > 100
+assert len(known) > 25 and others.mean() < 0.1 < 0.2 < itself.mean() and ranks.median() < 20
 
 # %% [markdown]
-# A little nearer than chance would have it, while more than a hundred other pieces are nearer still. One table serves
-# both languages, but its rows do not translate: a row has to fit the places where *its own* language puts the word, at
-# the entrance and at the exit. The way from *car* to *Auto* leads through the layers.
+# It is: of nearly 5,000 rows the translation's is among the nearest. This model translates both ways, so each row is
+# read and written, beside words of both languages, in sentences that mean the same. The book's model before it, English
+# to German only, had a cosine of 0.07 and 942 pieces in between: there a row had to fit the places of *its own* language
+# alone.
 
 # %% tags=["hide-cell"]
 torch.manual_seed(0)

@@ -248,9 +248,9 @@ for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO",
     print(f"{text:14}", *cut.pieces(cut.encode(text)))
 
 # %% [markdown]
-# A number is cut by how often its beginnings occurred, so that its digits have no fixed places. *hello*, *Hello* and
-# *HELLO* have hardly a piece in common, and a second space makes a new sentence. How much does it cost? We ask for numbers
-# and for names that nobody has, twenty of each length, and count those that arrive unharmed in the translation.
+# A number is cut into its digits, a name into pieces that it shares with words. *hello*, *Hello* and *HELLO* have hardly a
+# piece in common, and a second space makes a new sentence. How much does it cost? We ask for numbers and for names that
+# nobody has, twenty of each length, and count those that arrive unharmed in the translation.
 
 # %% tags=["nbval-ignore-output"]
 def share_copied(words, sentence):
@@ -270,11 +270,11 @@ for n in range(1, 6):
           f"{n_pieces:.1f} pieces: {copied[n][1]:.0%}")
 
 # %% tags=["hide-cell"]
-for kind in (0, 1):
-    assert copied[1][kind] + copied[2][kind] > copied[4][kind] + copied[5][kind]
+assert copied[5][1] < copied[2][1] and min(copied[n][0] for n in copied) >= 0.8
 
 # %% [markdown]
-# The longer the row of pieces, the fewer arrive: each piece has to be copied by itself, and one wrong is enough. A person
+# Numbers arrive, because training put others in their places again and again, digit by digit. Of the names, the longer the
+# row of pieces, the fewer arrive: each piece has to be copied by itself, and one wrong is enough. A person
 # copies letters. Much of what a model seems bad at, spelling, counting letters, arithmetic, begins at this cut.
 
 # %% [markdown]

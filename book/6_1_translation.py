@@ -462,7 +462,7 @@ assert low < high
 
 # %%
 card = Path("model/README.md").read_text()
-result = json.loads(Path("results/tatoeba_large.json").read_text())
+result = json.loads(Path("results/visitors.json").read_text())
 record, width = result["records"][0], book.model.config.d_model
 by_alpha = record["by_alpha"]
 print(textwrap.fill(card.split("## Trained on")[0].strip(), 80))

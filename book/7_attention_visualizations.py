@@ -18,6 +18,7 @@
 
 # %% tags=["hide-cell"]
 import math
+import random
 import textwrap
 
 import torch
@@ -28,7 +29,7 @@ from annotated_transformer.text.batching import pad_source
 from lab.experiments.result_file import read_result
 from annotated_transformer.looking.explorer import explore_attention
 from annotated_transformer.looking.report import as_table
-from annotated_transformer.looking.knock_out import knocked_out
+from annotated_transformer.looking.knock_out import heads_of, knocked_out
 
 # %% tags=["hide-cell"]
 from statistics import median
@@ -81,12 +82,12 @@ for translation in Translator(model, tokenizer).translate([SPIRIT, LAW]):
 assert N * h == 12
 
 # %% [markdown]
-# With a vocabulary of 4,800, rare words are cut into syllables and letters (▁ marks a space). Today's translations say
-# roughly "In this [half a word] it is that the American government has been exaggerated by American governments since
-# 200 900 processions" and "The law will never be perfect, but its job application should only be missed as we are
-# lacking." In politics the model is out of its depth, so let us ask what its attention is worth where it is at home, on
-# everyday sentences. What we measure below we measure on sentences of the validation split, which share no sentence with
-# the training data.
+# With a vocabulary of 4,800, rare words are cut into syllables and letters (▁ marks a space). The translations say
+# roughly "It is in this spirit that a majority of the American governments of the American registrations have passed
+# away, since 2009 the registration or a difficult performance more" and "The *Law* will never be perfect, but the job
+# application should be simple. That is what we are missing, in my opinion." In politics the model is out of its depth,
+# so let us ask what its attention is worth where it is at home, on everyday sentences. What we measure below we measure
+# on sentences of the validation split, which share no sentence with the training data.
 
 # %%
 held_out = corpus.load("tatoeba-en-de", "valid")
@@ -107,13 +108,13 @@ print(len(held_out), "pairs, such as:", *held_out[0], sep="  ")
 # of the test split, stored with the model's scores.
 
 # %%
-report = read_result("results/tatoeba_large.json")["records"][0]["at_work"]
+report = read_result("results/visitors.json")["records"][0]["at_work"]
 print(as_table(report))
 
 # %% [markdown]
-# The lines "all" tell us most. Without the encoder's self-attention BLEU falls from 32.5 to 13.0: an English word alone
-# is not enough to translate it. No single layer can be spared without losing 2 BLEU, and the heads of the encoder are
-# neither blurred nor frozen on one token; they use about 2 bits of the 3.7 that there are. So the pictures below come
+# The lines "all" tell us most. Without the encoder's self-attention more than half of the BLEU is gone: an English word
+# alone is not enough to translate it. No single layer can be spared without losing 1 BLEU, and the heads of the encoder
+# are neither blurred nor frozen on one token; they use between 1 and 2 bits of the 3.7 that there are. So the pictures below come
 # from a model that *needs* its encoder's attention. (How much it needs each head we measure below.) That cannot be
 # taken for granted. The book's first model, trained at a higher rate and from other initial values, drew pictures that
 # looked as convincing, and lost only a tenth of its BLEU without all of these heads. [5.3](5_3_optimizer.ipynb) shows what
@@ -121,9 +122,9 @@ print(as_table(report))
 
 # %% tags=["hide-cell"]
 whole, lost = report["whole"]["bleu"], {name: part["bleu"] for name, part in report["without"].items()}
-assert round(whole, 1) == 32.5 and round(whole - lost["encoder"], 1) == 13.0 and lost["encoder"] > whole / 2
-assert min(layer["bleu"] for layer in report["layers"]) > 2
-assert all(1.5 < median(layer["entropy"]) < 2.3 for layer in report["layers"][:N]) and round(report["layers"][0]["uniform"], 1) == 3.7
+assert lost["encoder"] > whole / 2
+assert min(layer["bleu"] for layer in report["layers"]) > 1
+assert all(1 < median(layer["entropy"]) < 2 for layer in report["layers"][:N]) and round(report["layers"][0]["uniform"], 1) == 3.7
 
 # %% [markdown]
 # ## Recording and reading the weights
@@ -237,7 +238,7 @@ making, more = words.index("making"), words.index("more")
 found_3, layer, head, name_3 = numbered(W[:, :, making, more:more + 2].sum(-1))
 print(f"making -> more difficult: {name_3} gives {found_3:.2f}, "
       f"even weights would give {2 / len(words):.2f}")
-assert words[more + 1] == "difficult" and found_3 > 2 / len(words)
+assert words[more + 1] == "difficult" and found_3 < 2.5 / len(words)
 
 # %% mystnb={"image": {"alt": "Two rows of the words of the sentence, queries above and keys below. Coloured lines, one colour for each of four heads of a layer, go down from making. More and difficult are in bold."}, "figure": {"caption": "The paper's Figure 3 in our encoder: where *making* looks, in the four heads of the layer whose best head gives most to *more difficult*. Queries above, keys below; weights of less than 0.1 are left out, here and below.", "name": "fig-viz-spirit"}} tags=["hide-input"]
 attention_pictures.heads_of_layer(words, W, layer, making, ("making", "more", "difficult"))
@@ -276,9 +277,9 @@ print("making -> more difficult:",
       of_twenty(SPIRIT, lambda A: A[:, :, making, more:more + 2].sum(-1)))
 
 # %% [markdown]
-# More than one search in twenty finds as much, so this head proves nothing, though its line looks good in a picture.
-# Every "head that does X" needs such a control; the paper gives none. The effect may well be real in its model, which
-# had 4.5 million pairs to learn from.
+# The best head gives the two words hardly more than even weights would, and many more searches than one in twenty find
+# as much. So it proves nothing. Every "head that does X" needs such a control; the paper gives none. The effect may well
+# be real in its model, which had 4.5 million pairs to learn from.
 
 # %% [markdown]
 # ## Figure 4: what a pronoun refers to
@@ -300,7 +301,7 @@ print(f"sharpest: {name_4} gives {sharpest:.2f} to "
 assert (sharpest > 5 * found_4
         and elsewhere[layer_4, head_4].argmax() == application)
 
-# %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of four heads of the last layer. Law and application are in bold; lines of three heads go to application, two of them strong, the fourth head's go to the comma and but, and none goes to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the four heads of the layer that holds the sharpest one.", "name": "fig-viz-law"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Two rows of the words of the sentence with coloured lines from its to the keys below, one colour for each of four heads of the last layer. Law and application are in bold; a thick line of one head goes to application, thinner ones of the others to but, to application and to the end of the sentence, and none to Law."}, "figure": {"caption": "The paper's Figure 4 in our encoder: where *its* looks, in the four heads of the layer that holds the sharpest one.", "name": "fig-viz-law"}} tags=["hide-input"]
 attention_pictures.heads_of_layer(words, W, layer_4, its, ("its", "Law", "application"))
 
 # %% [markdown]
@@ -354,9 +355,9 @@ assert thing > controls[:, 1].max() and thing > 3 * owner and (its_gives[:, 1, l
 # tells us what it is good for: the *ending* of *sein-* agrees with the thing (*seine Anwendung*, *sein Dach*), so
 # whoever translates *its* must look there. From *The* and *This* the same head gives nearly everything to the noun: it
 # joins a determiner to its noun, and *der*, *die* or *das* depends on that noun too. The *stem* of *sein-* depends on
-# the owner: what belongs to a feminine noun such as *Firma* or *Stadt* is *ihr*. This model looks at no owner (its best
-# head is within the range of the untrained ones), and its two translations above have *sein*, which is wrong. So the
-# head follows grammar, and is no evidence of anaphora. Had we searched only for *Law*, we would have found nothing; had
+# the owner: what belongs to a feminine noun such as *Firma* or *Stadt* is *ihr*. No head looks at the owner more than
+# those of untrained models do, and of the two translations above one is right (*ihr*) and the other wrong (*seine*). So
+# the head follows grammar, and is no evidence of anaphora. Had we searched only for *Law*, we would have found nothing; had
 # we trusted one sharp picture, we might have told the wrong story about it.
 
 # %% [markdown]
@@ -384,16 +385,16 @@ for noun in ("animal", "street"):
           f"{tired[layer, head]:.2f} (tired), {wide[layer, head]:.2f} (wide); "
           f"largest move {largest:.2f}, {moved}")
 best[f"{moved} (moves most)"] = tuple(at)
-assert pair["wide"][0] != words and 0.05 < largest < 1
+assert pair["wide"][0] != words and largest < 0.1
 
 # %% mystnb={"image": {"alt": "Two drawings of two rows of words with lines from it, for the sentences with tired and with wide. Blue lines are the head that looks most at animal, orange lines the head that looks most at street, green lines the head that moves most."}, "figure": {"caption": "The minimal pair in our encoder: the lines of *it* in the best head for *animal* and the best head for *street*, chosen in the first sentence, and in the head that moves most.", "name": "fig-viz-pair"}} tags=["hide-input"]
 attention_pictures.viz_pair(pair, best, it, ("it", "animal", "street"))
 
 # %% [markdown]
-# The two best heads stay where they are: perhaps they simply look at nouns. One head of the eight moves by more than
-# 0.1, and gives *street* more with *wide*. Found by a search in a single pair, it is
-# a hypothesis to test. Does the model need to know at all? In German the pronoun must agree with its noun (*das Tier,
-# es*; *die Straße, sie*), so for this pair it does. Evidence takes thousands of sentences: {cite:t}`muller2018large`
+# Nothing moves: one head gives *street* most of its weight, whatever the last word, and perhaps simply looks at a noun.
+# Does the model need to know at all? In German the pronoun must agree with its noun (*das Tier, es*; *die Straße,
+# sie*), so for this pair it does, and its translations show that it does not know: it writes *es* both times. Evidence
+# on what attention has to do with it takes thousands of sentences: {cite:t}`muller2018large`
 # let models choose German pronouns in 12,000 of them, and {cite:t}`voita2018context` compare attention with
 # coreference.
 
@@ -485,11 +486,11 @@ drawn = torch.stack([reach(one, longer[:10]) for one in untrained])
 for i in range(N):
     print(f"layer {i + 1}: {ours[i]:.2f}; "
           f"untrained {drawn[:, i].min():.2f} to {drawn[:, i].max():.2f}")
-assert (ours < drawn.min(0).values - 0.1).all() and ours.argmin() == 0
+assert (ours < drawn.min(0).values - 0.1).all() and (ours.diff() > 0).all()
 
 # %% [markdown]
-# Below 1 a layer is more local than even weights: all three are, and no untrained model is. Layer 1 is the most local, and
-# the other two hardly differ, so the saying is half right here. In three layers that is all one can ask.
+# Below 1 a layer is more local than even weights: all three are, and hardly an untrained one is. Layer 1 is the most
+# local and layer 3 the least, so the saying is right here, as far as three layers can tell.
 
 # %% [markdown]
 # ## Encoder-decoder attention: a soft alignment
@@ -560,13 +561,13 @@ profile = {name: ((A * part).sum(-1) * word).sum((1, 3)) / word.sum() for name, 
 profile["other"] = 1 - sum(profile.values())
 bits = (-torch.special.xlogy(A, A).sum(-1) / math.log(2) * word).sum((1, 3)) / word.sum()
 even_bits = ((batch.source != model.config.pad_id).sum(1).log2() * word.sum((1, 2))).sum() / word.sum()
-assert all(((part > -1e-5) & (part < 1 + 1e-5)).all() for part in profile.values()) and (bits > -1e-4).all()
+assert all(((part > -1e-5) & (part < 1 + 1e-5)).all() for part in profile.values()) and (bits > -1e-4).all() and (profile["eos"] > 0.5).sum(1).tolist() == [0, 0, 2]
 
 # %% mystnb={"image": {"alt": "Left: twelve stacked horizontal bars, one for each encoder head, which split its attention into previous token, itself, next token, end of sentence and other. Right: the entropy of each head in bits, as dots, with a dashed line for even weights."}, "figure": {"caption": "Every encoder head on a hundred sentences. Left: where the attention of a word goes. Right: its entropy; the dashed line is that of even weights.", "name": "fig-viz-measures"}} tags=["hide-input"]
 attention_pictures.viz_measures(profile, bits, even_bits)
 
 # %% [markdown]
-# In our model about half of the heads give more of their weight to `</s>` than to anything else. A sharp head may still have
+# Two heads of our layer 3 give more than half of their weight to `</s>`. A sharp head may still have
 # found nothing: one that gives all its weight to *eos* has 0 bits. {cite:t}`clark2019what` see the same with `[SEP]` in
 # BERT, and read it as heads with **nothing to do**. Weights must sum to 1, so a head with nothing to add needs a place
 # to rest, and exercise {ref}`ex-viz-norms` tests that reading.
@@ -644,13 +645,13 @@ print("8, 12 and 16 heads removed:",
       *(f"{curve[counts.index(n)]:+.2f}" for n in (8, 12, 16)), "nats")
 assert curve[-1] > 1 and curve[counts.index(8)] < 0.25 * curve[-1]
 
-# %% mystnb={"image": {"alt": "Line chart of the change of the loss against the number of heads removed, from none to all 36, the cheapest first: flat up to 8, rising from 12 on, steepest after 28."}, "figure": {"caption": "Heads removed one after the other, the cheapest first. The last point has no attention at all.", "name": "fig-viz-pruning"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Line chart of the change of the loss against the number of heads removed, from none to all 36, the cheapest first: it rises slowly at first, and most steeply at the end."}, "figure": {"caption": "Heads removed one after the other, the cheapest first. The last point has no attention at all.", "name": "fig-viz-pruning"}} tags=["hide-input"]
 attention_pictures.viz_pruning(counts, curve)
 
 # %% [markdown]
 # {cite:t}`michel2019sixteen` draw this curve for a large translation model and for BERT: 20 and 40 percent of the heads
 # go without noticeable harm. Ours has the price that is printed above.
-# {cite:t}`voita2019analyzing` let training choose, and remove 38 of 48 encoder heads for 0.15 BLEU; those that stay
+# {cite:t}`voita2019analyzing` let training choose, and remove 38 of 48 encoder heads for less than a fifth of a BLEU; those that stay
 # mostly have a recognisable role. We should keep in mind that removal says what *this* model depends on, while one
 # trained without the head may do as well, and that a head replaced by zeros gives the next layer norm an input that it
 # has never seen. So the next measurement has
@@ -672,15 +673,132 @@ Table(("sentences with", "number", "nats without (95 %)", "with even weights"),
       rows)
 
 # %% [markdown]
-# **Short sentences need it most**, token by token, with intervals that are far apart. In a long sentence, perhaps, the
-# decoder's own beginning tells more of what comes next. Most of what it is worth lies in choosing. **No construction needs
-# it more than its length explains**: the intervals of all kinds overlap with those of sentences that have none.
+# Most of what it is worth lies in choosing, and **long sentences need the choice most**: where there is more to choose
+# from, even weights cost more, and these intervals are apart. Without any attention short and long sentences lose alike.
+# **No construction stands out**: of ten intervals at most one lies beside that of the sentences that have none, and
+# of ten one may do so by chance.
 
 # %% tags=["hide-cell"]
-for one in (nothing, even):
-    assert one["by_length"][0]["low"] > one["by_length"][2]["high"]
-    plain = one["by_construction"][-1]
-    assert plain["construction"] == "none of these" and all(kind["nats"] < plain["high"] for kind in one["by_construction"])
+assert even["by_length"][0]["high"] < even["by_length"][2]["low"] < nothing["by_length"][0]["high"] < nothing["by_length"][2]["high"]
+beside = [one["by_construction"][-1]["high"] < kind["low"] for one in (nothing, even) for kind in one["by_construction"][:-1]]
+assert len(beside) == 10 and sum(beside) <= 1
+
+# %% [markdown]
+# (section-viz-copying)=
+# ## How a name is copied
+#
+# Nobody can translate *Kowalski*: the model has to write it as it stands, piece by piece, and no name below is among its
+# training sentences. Which heads does that take? We let it translate 48 sentences with such names, take out one
+# encoder-decoder head after the other, and count the names that come out right.
+
+# %%
+NAMES = ["Priya", "Kowalski", "Nakamura", "Okonkwo", "Szymon", "Thorvald",
+         "Xiaoming", "Quintero", "Bhattacharya", "Lindqvist", "Adebayo",
+         "Moreau", "Petrenko", "Yilmaz", "Castellano", "Haldane"]
+FRAMES = ("{} is reading a book in the garden.",
+          "I saw {} at the station yesterday.", "My brother works with {}.")
+lines = [(name, frame.format(name)) for name in NAMES for frame in FRAMES]
+print(len(lines), "sentences, such as:", lines[0][1])
+
+def translated(sentences):
+    return Translator(model, tokenizer).translate(sentences, beam_size=1)
+
+def n_copied():
+    said = translated([line for _, line in lines])
+    return sum(name in text for (name, _), text in zip(lines, said))
+
+# %%
+def copied_without(head):
+    with knocked_out(head):
+        return n_copied()
+
+whole_names = n_copied()
+left = torch.tensor([[copied_without(head) for head in layer]
+                     for layer in heads_of(model, "cross")])
+print(f"{whole_names} of {len(lines)} names right; without a head:")
+for i, row in enumerate(left.tolist(), 1):
+    print(f"layer {i}:", *(f"{n:3}" for n in row))
+
+# %% [markdown]
+# One head of layer 1 is most of it. Where do the heads look in the middle of a name? We give the decoder its own
+# translation and take the weight on two source pieces: the one that was *just written*, which the decoder reads, and the one
+# that is to be written *next*.
+
+# %%
+encode = tokenizer.encode
+
+def place_of(part, ids):
+    """Where `part` begins in `ids`; None where it does not."""
+    at = range(len(ids) - len(part) + 1)
+    return next((i for i in at if ids[i : i + len(part)] == part), None)
+
+name, line = lines[0]
+said = translated([line])[0]
+for text in (line, said):
+    print(*tokenizer.pieces(encode(text)))
+    print("   the name begins at", place_of(encode(name), encode(text)))
+
+# %%
+def cross_weights(source, said):
+    """(N, h, rows, keys): row i reads token i - 1 and predicts token i."""
+    with record_attention(model) as weights, torch.inference_mode():
+        model(torch.tensor([[*source, model.config.eos_id]]),
+              torch.tensor([[model.config.bos_id, *said]]))
+    return torch.stack([weights[f"decoder.layers.{i}.cross_attention"][0]
+                        for i in range(N)])
+
+print(tuple(cross_weights(encode(line), encode(said)).shape))
+
+# %%
+def on_pieces(name, line):
+    """(2, N, h): mean weight within a name on the piece just written, and
+    on the next; None where the name is short, or not copied."""
+    said, n = encode(translated([line])[0]), len(encode(name))
+    s, t = (place_of(encode(name), ids) for ids in (encode(line), said))
+    if s is None or t is None or n < 3:
+        return None
+    A = cross_weights(encode(line), said)[..., t + 1 : t + n, s : s + n]
+    return torch.stack([A.diagonal(shift, -2, -1).mean(-1)
+                        for shift in (0, 1)])  # row k has read piece k
+
+found = [on_pieces(*one) for one in lines]
+found = torch.stack([one for one in found if one is not None])
+written, following = found.mean(0)
+print(f"{len(found)} names of three pieces or more are copied")
+
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three maps of three rows for layers and four columns for heads, with the number written in each cell. Left, names right without the head: one cell of layer 1 is low, all others are near the whole. Middle, weight on the piece just written: only that cell is near 1. Right, weight on the next piece: the cells of layers 2 and 3 are high, layer 1 is near 0."}, "figure": {"caption": "The twelve encoder-decoder heads while a name is copied. Left: names right without the head. Middle and right: its weight on the source piece that was just written, and on the one that comes next.", "name": "fig-viz-copying"}}
+attention_pictures.viz_copying(left, written, following)
+
+# %% [markdown]
+# Heads of layers 2 and 3 look at the piece that comes next, as a picture of copying should, and without any one of them
+# three names in four still come out right. The one that cannot looks one piece *back*. It finds the place in the source of what was just written; from there
+# the heads of layer 2 go one further. Where that head is gone, they no longer know where they are. Language models repeat a
+# phrase with the same two steps, in two layers of self-attention, which {cite:t}`olsson2022context` call **induction
+# heads**. It is no head for names alone: it finds the place in ordinary sentences too, and of all heads in the map above
+# it has the highest price. So the mechanism predicts a fault. Where a digit stands several times in a row, "where is what I have just
+# written?" has several answers. We ask for numbers of one digit and, as a control, for as long ones of different digits:
+
+# %%
+read_back = divmod(written.argmax().item(), h)
+price = change[2 * N + read_back[0], read_back[1]]
+print(f"head {read_back[0] + 1}.{read_back[1] + 1}: {whole_names} names right "
+      f"with it, {left[read_back]:.0f} without; "
+      f"{price:.3f} nats a token on ordinary sentences")
+assert price == change.max() and left[1:].min() > 0.75 * whole_names
+
+# %%
+def n_right(numbers):
+    said = translated([f"I have {number} books." for number in numbers])
+    return sum(map(str.__contains__, said, numbers))
+
+lengths = [5, 6] * 20
+one_digit = [str(i % 9 + 1) * n for i, n in enumerate(lengths)]
+generator = random.Random(0)
+different = ["".join(generator.sample("123456789", n)) for n in lengths]
+print(f"of {len(lengths)} numbers right: one digit {n_right(one_digit)}, "
+      f"different digits {n_right(different)}")
+assert left[read_back] < 0.25 * whole_names
+assert n_right(one_digit) < 0.25 * n_right(different)
 
 # %% [markdown]
 # ## Are weights an explanation?

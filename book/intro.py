@@ -13,7 +13,7 @@
 # section by section. We explain each idea in plain words, write its equation in the paper's letters, run the code, and recompute every
 # printed number that can be recomputed.
 #
-# The model above was trained from nothing, in a few hours on one core of a server's CPU, by the code that these chapters
+# The model above was trained from nothing, in a night on two cores of a server's CPU, by the code that these chapters
 # explain. The same model in Python:
 
 # %% tags=["hide-input"]

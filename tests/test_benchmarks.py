@@ -427,10 +427,13 @@ def test_what_is_unsure_is_calibrated_without_touching_the_checkpoint(tmp_path):
 
 
 def test_the_stored_figures_of_unsure_are_as_good_as_we_say():
-    whole = by_figure(stored("unsure"))["unsure"]
+    found = by_figure(stored("unsure"))
+    whole, judged = found["unsure"], found["judged by reading"]
     doubt = read_config(ROOT / "book" / "model")["doubt"]
     assert whole["unsure_below"] == doubt["unsure_below"]
-    assert whole["area under the curve"] >= 0.8 and whole["of right ones, unsure"] <= 0.05
+    for record in (whole, judged):
+        assert record["area under the curve"] >= 0.8 and record["of right ones, unsure"] <= 0.05
+    assert judged["right"] + judged["wrong"] == 300
     assert whole["precision of unsure"] >= 0.8 and min(whole["right"], whole["wrong"]) >= 100
 
 

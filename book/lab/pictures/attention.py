@@ -340,3 +340,24 @@ def controlled_wheel(runs):
             ax.get_xticklabels()[j].set(weight="bold", color=PALETTE[1])
     figure.colorbar(image, ax=axes, label="weight of it", shrink=0.8)
     plt.show()
+
+
+def viz_copying(left, written, following):
+    """For each encoder-decoder head: names right without it, and where it looks within a name."""
+    figure, axes = plt.subplots(1, 3, figsize=(6.6, 2), layout="constrained")
+    maps = (
+        ("names right without it", left, "{:.0f}"),
+        ("on the piece just written", written, "{:.2f}"),
+        ("on the piece that comes next", following, "{:.2f}"),
+    )
+    N, h = left.shape
+    for ax, (title, values, form) in zip(axes, maps):
+        ax.imshow(values, cmap=INK, vmin=0, vmax=max(1, values.max()), aspect="auto")
+        for i in range(N):
+            for j in range(h):
+                ink = "white" if values[i, j] > values.max() / 2 else "black"
+                ax.text(j, i, form.format(values[i, j]), ha="center", va="center", color=ink)
+        ax.set(title=title, xlabel="head", xticks=range(h), xticklabels=range(1, h + 1))
+        ax.set(yticks=range(N), yticklabels=range(1, N + 1))
+    axes[0].set(ylabel="layer")
+    plt.show()
