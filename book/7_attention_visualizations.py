@@ -771,12 +771,13 @@ attention_pictures.viz_copying(left, written, following)
 
 # %% [markdown]
 # Heads of layers 2 and 3 look at the piece that comes next, as a picture of copying should, and without any one of them
-# three names in four still come out right. The one that cannot looks one piece *back*. It finds the place in the source of what was just written; from there
-# the heads of layer 2 go one further. Where that head is gone, they no longer know where they are. Language models repeat a
-# phrase with the same two steps, in two layers of self-attention, which {cite:t}`olsson2022context` call **induction
-# heads**. It is no head for names alone: it finds the place in ordinary sentences too, and of all heads in the map above
-# it has the highest price. So the mechanism predicts a fault. Where a digit stands several times in a row, "where is what I have just
-# written?" has several answers. We ask for numbers of one digit and, as a control, for as long ones of different digits:
+# three names in four still come out right. The head that cannot be spared looks one piece *back*. It finds the place in
+# the source of what was just written; from there the heads of layer 2 go one further. Where that head is gone, they no
+# longer know where they are. Language models repeat a phrase with the same two steps, in two layers of self-attention,
+# which {cite:t}`olsson2022context` call **induction heads**. It is no head for names alone: it finds the place in
+# ordinary sentences too, and of all heads in the map above it has the highest price. So the mechanism predicts a fault.
+# Where a digit stands several times in a row, "where is what I have just written?" has several answers. We ask for
+# numbers of one digit and, as a control, for as long ones of different digits:
 
 # %%
 read_back = divmod(written.argmax().item(), h)
