@@ -13,12 +13,17 @@ from typing import Any
 from annotated_transformer.config import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from annotated_transformer.errors import require
 from annotated_transformer.text.paired_vocabulary import marian_files
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.text.tokenizer import ALIKE, BACK, Tokenizer
 from annotated_transformer.text.vocabulary import Vocabulary, read_vocabulary
 
 SPACE = "\u2581"
 NORMAL, USER_DEFINED = 1, 4  # types of piece
-NORMALIZERS: dict[str, list[dict[str, str]]] = {"nfkc": [{"type": "NFKC"}], "identity": []}
+NFKC: list[dict[str, Any]] = [{"type": "NFKC"}]
+AS_TYPED: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"Regex": f"[{alike}]"}, "content": one}
+    for one, alike in ALIKE.items()
+]
+NORMALIZERS = {"nfkc": NFKC, "identity": [], "as_typed": AS_TYPED + NFKC}
 
 
 def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str, Any]]:
@@ -35,11 +40,9 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str
         config = {"tokenizer_class": "MarianTokenizer", "model_max_length": max_length, **names}
         return {"tokenizer_config.json": config}
     vocabulary = read_vocabulary(tokenizer.model_bytes)
-    require(
-        vocabulary.normalization in NORMALIZERS,
-        f"tokenizer.json has no rule {vocabulary.normalization!r:.60}: train the vocabulary with "
-        f"{' or '.join(NORMALIZERS)}",
-    )
+    rule = "as_typed" if BACK in vocabulary.pieces else vocabulary.normalization
+    wrong = f"tokenizer.json has no rule {rule!r:.60}: train the vocabulary with "
+    require(rule in NORMALIZERS, wrong + " or ".join(NORMALIZERS))
     n_symbols = vocabulary.types.count(USER_DEFINED)
     require(
         not n_symbols,
@@ -52,8 +55,7 @@ def tokenizer_files(tokenizer: Tokenizer, max_length: int) -> dict[str, dict[str
         {"type": "Replace", "pattern": {"String": before}, "content": after}
         for before, after in ((" ", SPACE), (SPACE, " "))
     )
-    rule = NORMALIZERS[vocabulary.normalization]
-    normalizers = [*rule, {"type": "Prepend", "prepend": SPACE}, to_mark]
+    normalizers = [*NORMALIZERS[rule], {"type": "Prepend", "prepend": SPACE}, to_mark]
     strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
     decoders = [to_space, {"type": "ByteFallback"}, {"type": "Fuse"}, strip]
     texts = [{"Sequence": {"id": side, "type_id": 0}} for side in "AB"]

@@ -16,8 +16,9 @@ from tools.page_engine import NODE, run_engine
 
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 TEXTS = [
-    "I have a dog.", "Let's meet Kowalski at 7:45.", "2 + 22 = 24, he said.", "", "WHERE IS IT?",
-    "Write to anna@example.org, please.", "\u0130stanbul \u00df \U0001d400 Stra\u00dfe 1,000.50",
+    "I have a dog.", "I have 77777 books and 444444 pens.", "I work at Siemens.", "",
+    "WHERE IS IT?", "Write to anna@example.org, please.",
+    "\u0130stanbul \u00df \U0001d400 Stra\u00dfe 1,000.50",
 ]  # fmt: skip
 STRANGE = {
     "I have a dog.": "",
