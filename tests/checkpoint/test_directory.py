@@ -37,7 +37,7 @@ from toys import (
     small_model,
     text_pairs,
     toy_tokenizer,
-)  # fmt: skip
+)
 
 STEPS = (5, 10, 900, 1000)
 SIZES = {**SMALL, "vocab_size": 280}  # as many as toy_tokenizer has

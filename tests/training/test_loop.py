@@ -199,7 +199,11 @@ def test_clipping_is_an_option():
 def test_the_first_update_has_the_rate_of_step_1(tmp_path, monkeypatch):
     """What Adam really steps with, over a run, is equation 3 at 1, 2, 3 ..."""
     rates, step = [], torch.optim.Adam.step
-    noted = lambda self: rates.append(self.param_groups[0]["lr"]) or step(self)  # noqa: E731
+
+    def noted(self):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self)
+
     monkeypatch.setattr(torch.optim.Adam, "step", noted)
     run(tmp_path / "run", train_steps=8, warmup_steps=3, lr_factor=2.0, log_every=1)
     by_hand = [2.0 * 8**-0.5 * min(s**-0.5, s * 3**-1.5) for s in range(1, 9)]
