@@ -276,6 +276,7 @@ class DecodeSettings(TypedDict, total=False):
     n_best: int
     max_extra: int
     back: bool
+    by_score: bool
 
 
 @dataclass(frozen=True)
@@ -283,11 +284,12 @@ class DecodeConfig(Settings):
     """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
 
     With `back` a model that learned both ways translates from the language of its targets into that
-    of its sources. Bounds keep a slip of the keyboard from taking the machine's memory, or a score
-    from being no number.
+    of its sources. Of what the beam finds, `Translator` puts first what has lost the fewest numbers
+    and names, and with `by_score` the best score, as the paper does. Bounds keep a slip of the
+    keyboard from taking the machine's memory, or a score from being no number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
-    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False)
+    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False, by_score=False)
     """
 
     beam_size: int = 4
@@ -295,22 +297,19 @@ class DecodeConfig(Settings):
     n_best: int = 1
     max_extra: int = 50
     back: bool = False
+    by_score: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            1 <= self.beam_size <= MAX_BEAM,
-            f"beam_size must be between 1 and {MAX_BEAM:,}, got {self.beam_size}",
-        )
-        require(
-            abs(self.alpha) <= MAX_ALPHA,
-            f"alpha must be between -{MAX_ALPHA} and {MAX_ALPHA}, got {self.alpha}",
-        )
+        for name, low, high in (
+            ("beam_size", 1, MAX_BEAM),
+            ("alpha", -MAX_ALPHA, MAX_ALPHA),
+            ("max_extra", 0, MAX_EXTRA),
+        ):
+            value = getattr(self, name)
+            is_between = low <= value <= high
+            require(is_between, f"{name} must be between {low} and {high:,}, got {value}")
         require(
             1 <= self.n_best <= self.beam_size,
             f"n_best must be between 1 and beam_size, got {self.n_best} and {self.beam_size}",
-        )
-        require(
-            0 <= self.max_extra <= MAX_EXTRA,
-            f"max_extra must be between 0 and {MAX_EXTRA:,}, got {self.max_extra}",
         )

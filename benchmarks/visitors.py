@@ -4,6 +4,7 @@
     python benchmarks/visitors.py book/model --sentences visitors.jsonl    a file of cases, too
     python benchmarks/visitors.py book/model --back runs/back              another model for German
                                                                            to English
+    python benchmarks/visitors.py book/model --by-score                    as the paper searches
 
 A row each, and one JSON object with --json: BLEU and brevity penalty on the test split, in both
 directions where the model has learned both; the same in capitals; numbers and names of the pairs
@@ -22,6 +23,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -145,24 +147,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--sentences", type=Path, help="cases, one JSON object a line")
     parser.add_argument("--back", type=Path, help="the model of the other direction")
+    parser.add_argument("--by-score", action="store_true", help="whatever the best score has lost")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
     translator = Translator.from_checkpoint(args.model)
+    translate: Translate = partial(translator.translate, by_score=args.by_score)
     test = corpus.load("tatoeba-en-de", "test", args.data_dir)
-    rows = bleu_rows(translator.translate, test, "English to German")
+    rows = bleu_rows(translate, test, "English to German")
     backwards = [(target, source) for source, target in test]
     if args.back:
         back = Translator.from_checkpoint(args.back)
-        rows |= bleu_rows(back.translate, backwards, "German to English")
+        rows |= bleu_rows(
+            partial(back.translate, by_score=args.by_score), backwards, "German to English"
+        )
     elif BACK in translator.tokenizer.pieces(range(translator.tokenizer.vocab_size)):
-        turned: Translate = lambda texts: translator.translate(texts, back=True)  # noqa: E731
+        turned: Translate = partial(translator.translate, by_score=args.by_score, back=True)
         rows |= bleu_rows(turned, backwards, "German to English")
     parts = (corpus.load(name, "train", args.data_dir) for name in PARTS)
     kept_aside = corpus.set_aside(list(dict.fromkeys(chain.from_iterable(parts))))
-    rows |= copying_rows(translator.translate, kept_aside)
+    rows |= copying_rows(translate, kept_aside)
     if args.sentences:
-        rows |= case_rows(translator.translate, args.sentences)
+        rows |= case_rows(translate, args.sentences)
     if args.json:
         print(json.dumps(rows, ensure_ascii=False))
         return

@@ -306,7 +306,8 @@ references = [german for _, german in test_pairs]
 translator, mean_score = Translator(averaged, tokenizer), {}
 for beam_size in (1, 2, 4, 8):
     started = time.perf_counter()
-    found = translator.n_best(sources[:200], n_best=1, beam_size=beam_size)
+    found = translator.n_best(sources[:200], n_best=1, beam_size=beam_size,
+                              by_score=True)
     found = [best for [best] in found]
     seconds = time.perf_counter() - started
     mean_score[beam_size] = sum(best.score for best in found) / len(found)
@@ -453,6 +454,21 @@ assert low < high
 # whether BLEU has changed by more than chance. With a thousand samples as candidates and a learned metric,
 # {cite:t}`freitag2022high` found translations that people prefer to the beam's although the model thinks them less
 # likely, at hundreds of times the cost.
+#
+# One question needs no metric: are the numbers and names of the source still there? Where the translation of the best
+# score has lost one, `Translator` looks at the whole beam and puts first what has lost the fewest; `by_score=True` is
+# the paper's order. The book's model often repeats a double digit:
+
+# %%
+years = ["I haven't seen Tom since 1988."]
+for by_score in (True, False):
+    best = book.n_best(years, by_score=by_score)[0][0]
+    print(f"by score: {by_score!s:5}  {best.score:.3f}  {best.text}  "
+          f"lost: {', '.join(best.lost) or 'nothing'}")
+assert book.n_best(years, by_score=True)[0][0].lost and not best.lost
+
+# %% [markdown]
+# [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) counts what that brings.
 #
 # ## What hours instead of minutes buy
 #

@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
-from annotated_transformer.checkpoint.directory import (
-    load_model,
-    read_config,
-    read_model_config,
-)
+from annotated_transformer.checkpoint.directory import load_model, read_config, read_model_config
 from annotated_transformer.config import DecodeConfig, DecodeSettings
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.fast.decoder import FastDecoder, has_fast_steps
@@ -22,12 +18,7 @@ from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.doubt import (
-    NO_DOUBT,
-    Doubt,
-    lost_words,
-    mean_probability,
-)
+from annotated_transformer.translation.doubt import NO_DOUBT, Doubt, lost_words, mean_probability
 from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
 from annotated_transformer.views import ListAsTree
 
@@ -167,10 +158,12 @@ class Translator:
     ) -> list[str]:
         """The best translation of each sentence.
 
-        The defaults are the paper's search; beam 1 is greedy search. Settings may be given as a
-        whole, or as keywords that change it, `beam_size=4, alpha=0.6`. `max_batch_tokens` bounds a
-        batch: beam_size hypotheses per sentence, each as long as the longest source. Raises
-        ConfigError for settings that cannot be, and for one string in place of a list.
+        The defaults are the paper's search, and of a beam whose best has lost a number or a name
+        (`doubt.lost_words`) the first that has lost the fewest, unless `by_score` is true; beam 1
+        is greedy search. Settings may be given as a whole, or as keywords, `beam_size=4`.
+        `max_batch_tokens` bounds a batch: beam_size hypotheses per sentence, each as long as the
+        longest source. Raises ConfigError for settings that cannot be, and for one string in place
+        of a list.
         """
         window = max(1, len(sentences))
         return list(self.translate_stream(sentences, window, search, max_batch_tokens, **settings))
@@ -184,7 +177,8 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence (four by default), best first.
 
-        There are fewer where the search found fewer.
+        The best has lost the fewest numbers and names, and of several such ones has the best score;
+        with `by_score` it has the best score. There are fewer where the search found fewer.
         """
         window = max(1, len(sentences))
         return list(self.n_best_stream(sentences, window, search, max_batch_tokens, **settings))
@@ -211,10 +205,8 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """The translations of each line, as many as `search.n_best`, as the lines come."""
         search = search.replace(**settings)
-        require(window >= 1, f"window must be at least 1, got {window}")
-        require(
-            max_batch_tokens >= 1, f"max_batch_tokens must be at least 1, got {max_batch_tokens}"
-        )
+        for name, value in (("window", window), ("max_batch_tokens", max_batch_tokens)):
+            require(value >= 1, f"{name} must be at least 1, got {value}")
         if isinstance(lines, str):
             require_strings(lines, A_LIST)
         if search.back:
@@ -251,14 +243,25 @@ class Translator:
             ListAsTree([Translation("" if has else text, 0.0, 0.0)])
             for text, has in zip(texts, has_letter, strict=True)
         ]
-        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
-        for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
+
+        def answer(batch: list[int], search: DecodeConfig) -> None:
             beams = self._search([sources[i] for i in batch], search)
             for i, best in zip(batch, beams, strict=True):
                 if best:  # a model whose scores are NaN has none
                     answers[i] = ListAsTree(
                         self._translation(texts[i], h, search.back) for h in best
                     )
+
+        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
+        for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
+            answer(batch, search)
+            lossy = [i for i in batch if answers[i][0].lost]
+            if lossy and search.beam_size > 1 and not search.by_score:
+                # The whole beam, for the few of which the best has lost a number or a name.
+                answer(lossy, search.replace(n_best=search.beam_size))
+                for i in lossy:
+                    found = sorted(answers[i], key=lambda translation: len(translation.lost))
+                    answers[i] = ListAsTree(found[: search.n_best])
         return answers
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> Sequence[list[Hypothesis]]:

@@ -17,7 +17,7 @@ from tools.page_engine import NODE, run_engine
 BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
 TEXTS = [
     "I have a dog.", "I have 77777 books and 444444 pens.", "I work at Siemens.", "",
-    "WHERE IS IT?", "Write to anna@example.org, please.",
+    "WHERE IS IT?", "Write to anna@example.org, please.", "I haven't seen Tom since 1988.",
     "\u0130stanbul \u00df \U0001d400 Stra\u00dfe 1,000.50",
 ]  # fmt: skip
 STRANGE = {
@@ -51,6 +51,7 @@ def test_mean_and_lost_words_are_pythons(page):
         assert means == pytest.approx([one.mean_p for one in theirs])
         assert [tuple(one["lost"]) for one in ours["hypotheses"]] == [one.lost for one in theirs]
     assert [bool(one[0].lost) for one in expected].count(True) >= 2
+    assert expected != translator.n_best(TEXTS, n_best=2, by_score=True)
 
 
 def test_lost_words_are_pythons_on_pairs_that_do_not_belong_together(page):

@@ -69,6 +69,10 @@ def test_a_sure_translation_is_not_marked_and_what_is_lost_is_named(
     lost = page.locator("#doubt p", has_text="Not in the translation")
     expect(lost.locator("mark")).not_to_have_count(0)
     expect(page.locator("#spoken")).to_contain_text("Not in the translation")
+    page.fill("#text", "I haven't seen Tom since 1988.")
+    expect(page.locator("#translation")).to_contain_text("seit 1988 ")
+    expect(page.locator("#doubt")).to_contain_text("By score alone it would be")
+    expect(page.locator("#doubt mark")).to_have_text("1988")
 
 
 def test_a_button_copies_the_text_of_a_report(page: Page, address: str) -> None:

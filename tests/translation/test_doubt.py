@@ -80,6 +80,38 @@ def test_a_checkpoint_says_below_what_it_is_unsure(tmp_path):
     assert found[1.0].lost == ("Siemens",) and Doubt.of(config | {"doubt": {}}).languages == EN_DE
 
 
+def test_of_a_beam_comes_first_what_has_lost_the_fewest():
+    """Only the sentences whose best has lost something are searched again, for the whole beam."""
+    found = {
+        "I was born in 1988.": ("Ich bin 19888 geboren.", "Ich bin da.", "Ich bin 1988 geboren."),
+        "Meet 22 men at 7:45.": ("Triff sie.", "Triff 22 Männer um 75.", "Triff 22 Männer."),
+        "I am here.": ("Ich bin hier.", "Ich bin da.", "Ich bin 1."),
+    }
+    model, tokenizer = load_model(BOOK_MODEL)
+    asked = []
+
+    def engine(sources, search):
+        asked.append((len(sources), search.n_best))
+        return [
+            [
+                (tokenizer.encode(text), -float(i))
+                for i, text in enumerate(found[tokenizer.decode(ids)], 1)
+            ]
+            for ids in sources
+        ]
+
+    translator = Translator(model, tokenizer, engine=engine)
+    assert translator.translate(list(found)) == [
+        found[text][n] for text, n in zip(found, (2, 1, 0))
+    ]
+    assert asked == [(3, 1), (2, 4)]
+    assert translator.translate(list(found), by_score=True) == [some[0] for some in found.values()]
+    assert translator.translate(list(found), beam_size=1) == [some[0] for some in found.values()]
+    assert asked[2:] == [(3, 1), (3, 1)]
+    [two] = translator.n_best(list(found)[:1], n_best=2)
+    assert [one.text for one in two] == [found["I was born in 1988."][n] for n in (2, 0)]
+
+
 def test_the_book_model_is_calibrated():
     assert (
         0 < Doubt.of(json.loads((BOOK_MODEL / "config.json").read_text("utf-8"))).unsure_below < 1

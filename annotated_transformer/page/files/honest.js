@@ -13,17 +13,18 @@ const honest = (() => {
       long: `Of 1,000 sentences that the model was trained on, one has more than ${doubt.longest} words, as this has: try it in parts.`,
     }[strange];
   };
-  const lines = ({ strange, hypotheses: [best] }, model) => {
-    const found = [];
+  const marks = (words) => words.flatMap((word, i) => [i ? ", " : "", make("mark", { className: "doubt" }, word)]);
+  const lines = ({ strange, hypotheses }, model) => {
+    const found = [], [best] = hypotheses, first = hypotheses.reduce((one, two) => (two.score > one.score ? two : one));
     if (strange) found.push([strangeLine(strange, model)]);
     if (isUnsure(best, model.doubt)) {
       found.push([`The model is unsure: the mean probability of its tokens is ${percent(best.meanP)}, and below ` +
         `${percent(model.doubt.unsure_below)} it is often wrong. `, make("mark", { className: "doubt" }, "Improbable tokens"), " are marked."]);
     }
     if (best.lost.length) {
-      const words = best.lost.flatMap((word, i) => [i ? ", " : "", make("mark", { className: "doubt" }, word)]);
-      found.push(["Not in the translation: ", ...words, "."]);
+      found.push(["Not in the translation: ", ...marks(best.lost), "."]);
     }
+    if (first !== best) found.push([`By score alone it would be “${first.text}”, which has lost `, ...marks(first.lost), "."]);
     return found;
   };
   // The translation; where the model is unsure, with its improbable tokens marked.

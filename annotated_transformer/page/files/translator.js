@@ -91,17 +91,18 @@ class Translator {
     return ids.map((id) => this.tokenizer.pieces[id]);
   }
 
-  // The hypotheses for a text, best first: { text, tokens, ps, score, logP, meanP, lost }, the steps of the
+  // The hypotheses for a text, best score first, or first what has lost the fewest numbers and names: { text, tokens, ps, score, logP, meanP, lost }, the steps of the
   // beam, and what is strange about the text. Without positions, or `without` some heads ("cross.0.3"), if so asked. Of the text's nTokens
   // tokens the first ones are translated, as many as `longest` lets in.
   translate(request) {
     return withoutPauses(this.translateWithPauses(request));
   }
 
-  *translateWithPauses({
-    text, beamSize = 4, alpha = 0.6, nBest = beamSize, maxExtra = 50, positions = true, without = [], longest = this.maxSource,
-    back = false,
-  }) {
+  *translateWithPauses(request) {
+    const {
+      text, beamSize = 4, alpha = 0.6, nBest = beamSize, maxExtra = 50, positions = true, without = [], longest = this.maxSource,
+      back = false,
+    } = request;
     this.model.change = { positions, without: new Set(without) };
     const ids = this.ids(text, back), source = this.cut(ids, longest), steps = [];
     const nTokens = ids.length + 1, same = asRead(text);
@@ -119,6 +120,11 @@ class Translator {
       const lost = lostWords(same, translation, turn(this.languages), nPieces);
       return { text: translation, meanP: meanProbability(one), lost, ...one };
     });
+    if (hypotheses[0]?.lost.length && nBest < beamSize) {
+      const whole = yield* this.translateWithPauses({ ...request, nBest: beamSize });
+      return { ...whole, hypotheses: whole.hypotheses.slice(0, nBest) };
+    }
+    if (hypotheses[0]?.lost.length) hypotheses.sort((one, two) => one.lost.length - two.lost.length);
     return { source, nTokens, steps, hypotheses, strange: strangeness(text, this.tokenizer, strange) };
   }
 

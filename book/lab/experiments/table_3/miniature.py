@@ -356,10 +356,10 @@ def scored_sentences(
 ) -> dict[str, Any]:
     """BLEU with its signature, and what each sentence adds to perplexity and BLEU.
 
-    Whole numbers are kept as such.
+    The search is the paper's, by score alone. Whole numbers are kept as such.
     """
     sources, references = map(list, zip(*pairs, strict=True))
-    hypotheses = Translator(model, tokenizer).translate(sources, **search)
+    hypotheses = Translator(model, tokenizer).translate(sources, by_score=True, **search)
     sides = (tokenizer.encode_batch(texts) for texts in (sources, references))
     encoded = list(zip(*sides, strict=True))
     nll = [[round(nats, 4), int(n)] for nats, n in sentence_nll(model, encoded).tolist()]

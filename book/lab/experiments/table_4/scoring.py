@@ -27,7 +27,7 @@ def parse(
     began = time.process_time()
     sentences = [tree_words(tree) for tree in trees]
     sources = [" ".join(words) for words in sentences]
-    texts = translator.translate(sources, beam_size=beam_size, **SEARCH)
+    texts = translator.translate(sources, beam_size=beam_size, by_score=True, **SEARCH)
     outputs = [text.split() for text in texts]
     predicted = list(map(delinearize, outputs, sentences))
     well_formed = sum(map(is_well_formed, outputs, sentences))
