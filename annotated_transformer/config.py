@@ -285,8 +285,8 @@ class DecodeConfig(Settings):
 
     With `back` a model that learned both ways translates from the language of its targets into that
     of its sources. Of what the beam finds, `Translator` puts first what has lost the fewest numbers
-    and names, and with `by_score` the best score, as the paper does. Bounds keep a slip of the
-    keyboard from taking the machine's memory, or a score from being no number.
+    and abbreviations, or with `by_score` the best score, as the paper does. Bounds keep a slip of
+    the keyboard from taking the machine's memory, or a score from being no number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
     DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False, by_score=False)

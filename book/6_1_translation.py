@@ -455,8 +455,8 @@ assert low < high
 # {cite:t}`freitag2022high` found translations that people prefer to the beam's although the model thinks them less
 # likely, at hundreds of times the cost.
 #
-# One question needs no metric: are the numbers and names of the source still there? Where the translation of the best
-# score has lost one, `Translator` looks at the whole beam and puts first what has lost the fewest; `by_score=True` is
+# One question needs no metric: are the numbers and abbreviations of the source still there? Where the translation of
+# the best score has lost one, `Translator` looks at the whole beam and puts first what has lost the fewest; `by_score=True` is
 # the paper's order. The book's model often repeats a double digit:
 
 # %%

@@ -13,11 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from annotated_transformer.errors import require
-from annotated_transformer.model.attention import (
-    MultiHeadAttention,
-    attention_weights,
-    causal_mask,
-)
+from annotated_transformer.model.attention import MultiHeadAttention, attention_weights, causal_mask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,12 +23,7 @@ from annotated_transformer.model.attention import MultiHeadAttention
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import Batch, token_batches
 from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.translation.evaluation import (
-    bleu,
-    evaluation_mode,
-    mean_nll,
-    scorable,
-)
+from annotated_transformer.translation.evaluation import bleu, evaluation_mode, mean_nll, scorable
 from annotated_transformer.translation.translator import Translator
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from annotated_transformer.errors import require
@@ -52,6 +52,15 @@ NO_DOUBT = Doubt()
 def mean_probability(log_p: float, n_tokens: int) -> float:
     """exp(log P / n): the geometric mean of the probabilities of n tokens, the end counted."""
     return math.exp(log_p / n_tokens)
+
+
+def written_alike(words: Iterable[str]) -> list[str]:
+    """Those that every language writes alike: numbers, addresses, and what has a capital within.
+
+    >>> written_alike(("Turkey", "7:45", "CPU"))
+    ['7:45', 'CPU']
+    """
+    return [one for one in words if re.search("[0-9@.]", one) or one[1:] != one[1:].lower()]
 
 
 def lost_words(

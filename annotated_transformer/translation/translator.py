@@ -18,7 +18,13 @@ from annotated_transformer.fast.int8 import quantize
 from annotated_transformer.fast.linear import store_column_major
 from annotated_transformer.model.transformer import Transformer
 from annotated_transformer.text.batching import pad_source
-from annotated_transformer.translation.doubt import NO_DOUBT, Doubt, lost_words, mean_probability
+from annotated_transformer.translation.doubt import (
+    NO_DOUBT,
+    Doubt,
+    lost_words,
+    mean_probability,
+    written_alike,
+)
 from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
 from annotated_transformer.views import ListAsTree
 
@@ -158,12 +164,12 @@ class Translator:
     ) -> list[str]:
         """The best translation of each sentence.
 
-        The defaults are the paper's search, and of a beam whose best has lost a number or a name
-        (`doubt.lost_words`) the first that has lost the fewest, unless `by_score` is true; beam 1
-        is greedy search. Settings may be given as a whole, or as keywords, `beam_size=4`.
-        `max_batch_tokens` bounds a batch: beam_size hypotheses per sentence, each as long as the
-        longest source. Raises ConfigError for settings that cannot be, and for one string in place
-        of a list.
+        The defaults are the paper's search, and of a beam whose best has lost a number, an address
+        or a "CPU" (`doubt.lost_words`, `written_alike`) the first that has lost the fewest of
+        these, unless `by_score` is true; beam 1 is greedy search. Settings may be given as a whole,
+        or as keywords, `beam_size=4`. `max_batch_tokens` bounds a batch: beam_size hypotheses per
+        sentence, each as long as the longest source. Raises ConfigError for settings that cannot
+        be, and for one string in place of a list.
         """
         window = max(1, len(sentences))
         return list(self.translate_stream(sentences, window, search, max_batch_tokens, **settings))
@@ -177,8 +183,9 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence (four by default), best first.
 
-        The best has lost the fewest numbers and names, and of several such ones has the best score;
-        with `by_score` it has the best score. There are fewer where the search found fewer.
+        The best has lost the fewest numbers, addresses and abbreviations, and of several such ones
+        has the best score; with `by_score` it has the best score. There are fewer where the search
+        found fewer.
         """
         window = max(1, len(sentences))
         return list(self.n_best_stream(sentences, window, search, max_batch_tokens, **settings))
@@ -255,12 +262,12 @@ class Translator:
         order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
         for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
             answer(batch, search)
-            lossy = [i for i in batch if answers[i][0].lost]
+            lossy = [i for i in batch if written_alike(answers[i][0].lost)]
             if lossy and search.beam_size > 1 and not search.by_score:
-                # The whole beam, for the few of which the best has lost a number or a name.
+                # The whole beam, for the few of which the best has lost a number or a "CPU".
                 answer(lossy, search.replace(n_best=search.beam_size))
                 for i in lossy:
-                    found = sorted(answers[i], key=lambda translation: len(translation.lost))
+                    found = sorted(answers[i], key=lambda one: len(written_alike(one.lost)))
                     answers[i] = ListAsTree(found[: search.n_best])
         return answers
 

@@ -85,7 +85,7 @@ def test_of_a_beam_comes_first_what_has_lost_the_fewest():
     found = {
         "I was born in 1988.": ("Ich bin 19888 geboren.", "Ich bin da.", "Ich bin 1988 geboren."),
         "Meet 22 men at 7:45.": ("Triff sie.", "Triff 22 Männer um 75.", "Triff 22 Männer."),
-        "I am here.": ("Ich bin hier.", "Ich bin da.", "Ich bin 1."),
+        "I met Kowalski.": ("Ich traf ihn.", "Ich traf Kowalski.", "Kowalski!"),
     }
     model, tokenizer = load_model(BOOK_MODEL)
     asked = []

@@ -34,6 +34,9 @@ function lostWords(source, translation, [from, to], nPieces) {
   return [...text.matchAll(WORD)].filter((found) => !isKept(found[0], found.index)).map(([word]) => word);
 }
 
+// Those that every language writes alike: numbers, addresses, and what has a capital within.
+const writtenAlike = (words) => words.filter((word) => /[0-9@.]/.test(word) || word.slice(1) !== word.slice(1).toLowerCase());
+
 // What is strange about a text: "script" if the tokenizer has hardly a letter of it, "target" if it looks like the
 // language that is translated into, "words" if none of its four words or more is a common one, "long" if 999 of
 // 1,000 sentences that were trained on have fewer words; else "".

@@ -24,7 +24,7 @@ const honest = (() => {
     if (best.lost.length) {
       found.push(["Not in the translation: ", ...marks(best.lost), "."]);
     }
-    if (first !== best) found.push([`By score alone it would be “${first.text}”, which has lost `, ...marks(first.lost), "."]);
+    if (first !== best) found.push([`By score alone it would be “${first.text}”, which has lost `, ...marks(first.lost.filter((word) => !best.lost.includes(word))), "."]);
     return found;
   };
   // The translation; where the model is unsure, with its improbable tokens marked.

@@ -91,7 +91,7 @@ class Translator {
     return ids.map((id) => this.tokenizer.pieces[id]);
   }
 
-  // The hypotheses for a text, best score first, or first what has lost the fewest numbers and names: { text, tokens, ps, score, logP, meanP, lost }, the steps of the
+  // The hypotheses for a text, best score first, or first what has lost the fewest of `writtenAlike`: { text, tokens, ps, score, logP, meanP, lost }, the steps of the
   // beam, and what is strange about the text. Without positions, or `without` some heads ("cross.0.3"), if so asked. Of the text's nTokens
   // tokens the first ones are translated, as many as `longest` lets in.
   translate(request) {
@@ -120,11 +120,12 @@ class Translator {
       const lost = lostWords(same, translation, turn(this.languages), nPieces);
       return { text: translation, meanP: meanProbability(one), lost, ...one };
     });
-    if (hypotheses[0]?.lost.length && nBest < beamSize) {
+    const nLost = ({ lost }) => writtenAlike(lost).length, isLossy = hypotheses.length > 0 && nLost(hypotheses[0]) > 0;
+    if (isLossy && nBest < beamSize) {
       const whole = yield* this.translateWithPauses({ ...request, nBest: beamSize });
       return { ...whole, hypotheses: whole.hypotheses.slice(0, nBest) };
     }
-    if (hypotheses[0]?.lost.length) hypotheses.sort((one, two) => one.lost.length - two.lost.length);
+    if (isLossy) hypotheses.sort((one, two) => nLost(one) - nLost(two));
     return { source, nTokens, steps, hypotheses, strange: strangeness(text, this.tokenizer, strange) };
   }
 
