@@ -498,8 +498,8 @@ for found in (record["test"], by_alpha["test"]):
 # is best on our validation split. The highest rate is one at which attention stays spread over several keys
 # ([5.3](5_3_optimizer.ipynb)). A `concatenate` of 1 adds to every pair of an epoch another one that is two random pairs
 # joined, source to source and target to target {cite}`nguyen2021data`: every word meets other neighbours, and the model
-# sees more long sentences. At the end of each stage checkpoints are averaged.
-# [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) tells what else we tried.
+# sees more long sentences. Each stage ends with an average, which after a rate of 0 brings
+# nothing. [LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md) tells what we tried.
 
 # %% tags=["nbval-ignore-output"]
 book_output = book.translate(sources)
