@@ -308,11 +308,11 @@ for key, one in series.items():  # of each series of group C, the row whose perp
     assert farthest.id in TEN
 
 # %% [markdown]
-# The runs take hours, so the chapter reads their result file. The second command makes it; the first runs single rows:
+# The runs take hours, so the chapter reads their result file. The first command makes it; the second runs single rows:
 #
 # ```
-# annotated-transformer variations run A1 base --seeds 6 --corpus multi30k-en-de
 # python -m lab.experiments.table_3
+# python -m lab.experiments.table_3 --rows base A1 --seeds 6
 # ```
 
 # %%

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from annotated_transformer.command_line.verbs import PROGRAM
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.M | re.S)
+STARTS = (f"{PROGRAM} ", "torchrun ", "python -m ", "python benchmarks/")
 MADE_LATER = ("_build/", "runs/")  # what the commands themselves write
 
 
@@ -35,6 +37,19 @@ def arguments(line: str) -> list[str]:
     return words[1 : min(ends, default=len(words))]
 
 
+def lines_of_the_book() -> list[tuple[str, str]]:
+    """The commands in the fences of chapters and pages, with the file that shows them."""
+    found = []
+    for path in sorted([*(ROOT / "book").glob("*.py"), *(ROOT / "book").glob("*.md")]):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            text = re.sub(r"^# ?", "", text, flags=re.M)
+        for _, _, block in re.findall(r"^(`{3,})(.*?)\n(.*?)^\1", text, flags=re.M | re.S):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(path.name, line) for line in lines if line.startswith(STARTS)]
+    return found
+
+
 @pytest.mark.slow
 def test_its_python_runs_from_first_block_to_last() -> None:
     code = "\n".join(block for kind, block in BLOCKS if kind == "python")
@@ -50,6 +65,16 @@ def test_its_command_lines_parse(line: str) -> None:
     chosen = parser().parse_args(arguments(line))
     if getattr(chosen, "corpus", None):
         assert chosen.corpus in corpus.names()
+
+
+@pytest.mark.parametrize(("name", "line"), lines_of_the_book())
+def test_the_command_lines_of_the_book_parse(name: str, line: str) -> None:
+    if line.startswith("python -m"):
+        assert find_spec(line.split()[2]), name
+    elif line.startswith("python"):
+        assert (ROOT / line.split()[1]).is_file(), name
+    else:
+        parser().parse_args(arguments(line))
 
 
 def test_every_verb_is_shown() -> None:
