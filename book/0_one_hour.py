@@ -11,7 +11,7 @@
 # ## It translates
 #
 # First, a look at the thing we want to understand. This book has a small Transformer of its own, trained on a CPU from
-# some 170,000 pairs of everyday sentences, and we ask it for some German.
+# some 190,000 pairs of everyday sentences, and we ask it for some German.
 
 # %%
 import torch
@@ -25,7 +25,7 @@ for line, german in zip(english, translator.translate(english)):
     print(f"{line}\n    {german}")
 
 # %% [markdown]
-# It was given pairs of sentences and nothing else: no dictionary, no grammar. In the first line one English word, *bought*, has become two German ones, *hat* and
+# It was given what pairs of sentences hold: no dictionary, no grammar. In the first line one English word, *bought*, has become two German ones, *hat* and
 # *gekauft*, with *es* (it) between them. To write *gekauft*, the model has to look back at *bought*. This
 # looking back is its heart.
 #

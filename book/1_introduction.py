@@ -174,7 +174,7 @@ assert found["learned"].signature.startswith("nrefs:1")
 # %% [markdown]
 # Our model has learned 42 sentences by heart, and answers a new sentence with the nearest one that it has memorised. The
 # falling loss gave us no warning; the curve of the held-out sentences did. To learn to translate, a model needs more
-# sentences than it can memorise: the book's own learned from some 170,000 pairs. (A score is comparable only with its
+# sentences than it can memorise: the book's own learned from some 190,000 pairs. (A score is comparable only with its
 # *signature*, the settings of the count; [6.1](6_1_results.ipynb) says how.)
 #
 # The model is also surer than the 0.9 that label smoothing asks for. It learned with dropout on and writes with it off.

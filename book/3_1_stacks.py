@@ -465,7 +465,7 @@ for hook in hooks:
     hook.remove()
 
 # %% [markdown]
-# PyTorch has such layers too. Its `nn.Transformer` differs in five ways: it takes positions first, shapes (L, B, D), unless
+# PyTorch has such layers too. Its `nn.Transformer` differs in six ways: it takes positions first, shapes (L, B, D), unless
 # told `batch_first=True`; in its masks True *hides*; it has biases in the attentions, one more layer norm on top of each
 # stack, and dropout inside the sub-layers; and it has no embeddings. The folded cells allow for each, and get the
 # listing's scores from it.
@@ -760,8 +760,8 @@ plt.show()
 # direction.
 #
 # And what does the norm do for the speed of learning? Without it (the last two lines), Glorot's sub-layers add up to
-# numbers that explode: tens or hundreds of nats after 200 steps. From the smaller values all three seeds end lower
-# *without* a norm than with it. So here the norm's work is to keep the sums in bounds, and smaller initial values do it
+# numbers that explode: tens or hundreds of nats after 200 steps. From the smaller values, with warm-up, all seeds
+# end lower *without* a norm. So here the norm's work is to keep the sums in bounds, and smaller initial values do it
 # as well.
 #
 # In the miniature of [6.2](6_2_variations.ipynb), on real sentences with a warm-up and Glorot's values, pre-norm compares
@@ -779,7 +779,7 @@ print(*at_each_length(results, "pre-norm"), sep="\n")
 assert early["log_ppl_difference"]["high"] < 0
 
 # %% [markdown]
-# After two epochs pre-norm is ahead: it learns sooner. That says nothing yet about the end. The paper's own models are
+# After 2,000 steps pre-norm is ahead: it learns sooner. That says nothing yet about the end. The paper's own models are
 # post-norm and trained well, with a peak rate of 0.0007 after 4,000 steps ([chapter 5.3](5_3_optimizer.ipynb)).
 #
 # (st-layers-add)=

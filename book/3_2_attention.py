@@ -820,9 +820,9 @@ free, x = PackageAttention(d_model=4, h=3, d_k=2, d_v=5), torch.randn(1, 3, 4)
 assert free.W_O.weight.T.shape == (15, 4) and free(x, x).shape == x.shape
 
 # %% [markdown]
-# After two epochs one head is *ahead*; the paper's models trained for some nineteen. (Longer runs, once there are several
+# After 1.6 epochs one head is *ahead*; the paper's models trained for some nineteen. (Longer runs, once there are several
 # seeds, have a line of their own.) The winds prove that several heads *can* do what one cannot. Whether a model gains by
-# it has to be measured, and after two epochs ours does not.
+# it has to be measured, and after 1.6 epochs ours does not.
 
 # %% [markdown]
 # ## Three uses in the model

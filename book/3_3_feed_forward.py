@@ -484,7 +484,7 @@ assert 512 * 512 + 512 == 262_656
 # models of the size of the paper's, pre-trained on much text, {cite:t}`shazeer2020glu` finds the best results with
 # networks that have a third matrix.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of three activations from minus 4 to 3. The ReLU is 0 and then the diagonal, with a corner at 0. GELU and SiLU are smooth, dip a little below 0 on the negative side, the SiLU down to about minus 0.28, and approach the diagonal on the right."}, "figure": {"caption": "The three activations that the package offers.", "name": "fig-ffn-activations"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Line chart of three activations from minus 4 to 3. The ReLU is 0 and then the diagonal, with a corner at 0. GELU and SiLU are smooth, dip a little below 0 on the negative side, the SiLU down to about minus 0.28, and approach the diagonal on the right."}, "figure": {"caption": "Three activations that the package offers.", "name": "fig-ffn-activations"}}
 from annotated_transformer.model.feed_forward import ACTIVATIONS
 
 x = torch.linspace(-4, 4, 81, dtype=torch.float64)
@@ -627,7 +627,7 @@ for wanted, name in ((True, "selective"), (False, "other")):
 assert len(triggers) > 50
 
 # %% [markdown]
-# Many of the other units answer to words of one kind, such as articles or prepositions, which our measure does not
+# Many of the other units answer to words of one kind, such as pronouns or prepositions, which our measure does not
 # count. Is even the share of selective units the work of training? That depends on what we compare it with:
 #
 # - *shuffled*: the same units, with the tokens in random order. This tempting control gives almost 0, and it is too
@@ -682,10 +682,10 @@ assert max(selective["shuffled"]) < 0.02
 
 # %% [markdown]
 # Shuffled tokens would have made every layer look like a discovery. Untrained models are the fair control for the first
-# question: the printed ratios, one for each layer, say how many times as frequent training makes selective units. In the
-# encoder it does make them more frequent, though they stay a minority (the bars). Random keys are the stricter control:
+# question: the printed ratios, one for each layer, say how many times as frequent training makes selective units. In
+# every layer it makes them more frequent, though they stay a minority (the bars). Random keys are the stricter control:
 # where they do equally well, the *vectors* themselves have clustered by piece, and the learned keys add little. The last
-# line counts by how many of ten draws a layer is beaten. Only a layer ahead of all ten has keys that have become
+# line counts how many of ten draws a layer beats. Only a layer ahead of all ten has keys that have become
 # detectors of a piece of text.
 #
 # :::{dropdown} Where this is

@@ -295,7 +295,7 @@ apart = {"source": untied.source_embedding.weight.grad,
          "target": untied.embedding.weight.grad, "softmax": untied.output.weight.grad}
 assert_close(sum(apart.values()), tied.embedding.weight.grad)
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three rows of bars over the 16 tokens of the vocabulary, with a common scale. Source: bars at die, Katze, schläft and the end mark only. Target: bars at the start mark, the, cat and sleeps only. Softmax: a bar at every token, the tallest at the four right answers the, cat, sleeps and the end mark, and smaller ones at the other tokens, down to one too small to see at Katze."}, "figure": {"caption": "Length of the gradient that each token's row of $E$ gets from each of its places, for one sentence pair.", "name": "fig-emb-gradients"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three rows of bars over the 16 tokens of the vocabulary, with a common scale. Source: bars at die, Katze, schläft and the end mark only. Target: bars at the start mark, the, cat and sleeps only. Softmax: a bar at every token, the tallest at the four right answers the, cat, sleeps and the end mark, and smaller ones at the other tokens, the smallest at dog and Katze."}, "figure": {"caption": "Length of the gradient that each token's row of $E$ gets from each of its places, for one sentence pair.", "name": "fig-emb-gradients"}}
 figure, axes = plt.subplots(3, 1, figsize=(6.4, 3.6), sharex=True, sharey=True, layout="constrained")
 for ax, (place, gradient), color in zip(axes, apart.items(), PALETTE):
     lengths = gradient.norm(dim=1)
@@ -392,7 +392,7 @@ for name, runs in curves.items():
     print(f"{name:6}  lowest", *(f"{min(losses):.2f}" for losses in runs),
           "  at the end", *(f"{losses[-1]:.2f}" for losses in runs))
 
-# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart of held-out loss in nats per token against training steps, 30 to 240, three solid lines for the tied model and three dashed ones for the untied model. The untied lines fall faster at first, turn about half way and rise. The tied lines fall more slowly, go on falling, and end lower."}, "figure": {"caption": "Held-out loss of a small model trained on 500 sentence pairs, tied and untied, three seeds each.", "name": "fig-emb-tying"}}
+# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart of held-out loss in nats per token against training steps, 30 to 240, three solid lines for the tied model and three dashed ones for the untied model. The untied lines fall faster at first, turn about half way and rise. The tied lines fall more slowly and longer, and end lower."}, "figure": {"caption": "Held-out loss of a small model trained on 500 sentence pairs, tied and untied, three seeds each.", "name": "fig-emb-tying"}}
 figure, ax = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
 for (name, runs), style, color in zip(curves.items(), ("-", "--"), PALETTE):
     for i, losses in enumerate(runs):
@@ -906,7 +906,7 @@ assert (largest <= log_sum_exp(z)).all() and (log_sum_exp(z) <= largest + math.l
 #
 # - One matrix $E$ serves in three places, and its gradient is the sum of three. Tying needs one vocabulary and saves 38
 #   million weights in the base model; in our small test with few data it also overfitted less.
-# - Its rows learn which words can stand in the same place, and do not translate.
+# - Its rows learn which words can stand in the same place, in both languages.
 # - The factor $\sqrt{d_{\mathrm{model}}}$ belongs to the entrance only. With rows drawn from
 #   $\mathcal{N}(0, 1/d_{\mathrm{model}})$ it makes the embedding two thirds of what enters the stacks, while the logits
 #   begin with variance 1.

@@ -248,8 +248,8 @@ for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO",
     print(f"{text:14}", *cut.pieces(cut.encode(text)))
 
 # %% [markdown]
-# A number is cut into its digits, a name into pieces that it shares with words. *hello*, *Hello* and *HELLO* have hardly a
-# piece in common, and a second space makes a new sentence. How much does it cost? We ask for numbers and for names that
+# A number is cut into its digits, a name into pieces that it shares with words. *HELLO* shares no piece with *hello* or *Hello*,
+# and each second space is another piece. How much does it cost? We ask for numbers and for names that
 # nobody has, twenty of each length, and count those that arrive unharmed in the translation.
 
 # %% tags=["nbval-ignore-output"]
@@ -273,8 +273,8 @@ for n in range(1, 6):
 assert copied[5][1] < copied[2][1] and min(copied[n][0] for n in copied) >= 0.8
 
 # %% [markdown]
-# Numbers arrive, because training put others in their places again and again, digit by digit. Of the names, the longer the
-# row of pieces, the fewer arrive: each piece has to be copied by itself, and one wrong is enough. A person
+# Numbers arrive, because training often put others in their places, and the search prefers them. Of the names, only some
+# of five syllables are lost: each piece has to be copied by itself, and one wrong is enough. A person
 # copies letters. Much of what a model seems bad at, spelling, counting letters, arithmetic, begins at this cut.
 
 # %% [markdown]
