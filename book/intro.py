@@ -119,5 +119,5 @@ explore_attention(translator.model, translator.tokenizer, sentences[-1], kinds=[
 # and Illia Polosukhin; we quote it briefly, and re-compute its figures. The idea of a paper told as
 # running code is that of *The Annotated Transformer* {cite}`rush2018annotated`, by Alexander Rush and, in later
 # editions, Austin Huang and others; text and code here are new, under the MIT licence. The sentences that the model
-# learned from are by the **Tatoeba contributors, tatoeba.org, CC BY 2.0 FR**, by way of manythings.org/anki {cite}`tatoeba`. All works cited are
-# listed in the [references](references.md).
+# learned from are by the **Tatoeba contributors, tatoeba.org, CC BY 2.0 FR**, by way of manythings.org/anki
+# {cite}`tatoeba`. All works cited are listed in the [references](references.md).
