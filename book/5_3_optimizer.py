@@ -546,7 +546,7 @@ training_pictures.opt_asleep(ways)
 # loss: here the scaled values are ahead after 3,000 steps.
 #
 # The presets `tiny` and `small`, made for short runs, have the scaled values, with which the loss falls sooner. The
-# book's model ([6.1](6_1_translation.ipynb)) has Glorot's and the low peak, and loses 0.89 nats, more than half of its
+# book's model ([6.1](6_1_translation.ipynb)) has Glorot's and the low peak, and loses 0.62 nats, more than half of its
 # BLEU; but it is larger and saw more sentences, so the eight runs do not explain this number. (Each has one seed, and
 # we read only large differences.) Which sentences need the attention of the book's model is measured in
 # [chapter 7](7_attention_visualizations.ipynb).

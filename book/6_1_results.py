@@ -556,7 +556,7 @@ assert f"{stages[1]['test']['score']:.1f} {test:.1f}" == "40.7 41.9"
 #
 # :::{dropdown} Where this is
 # `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/table_2.py`; `bleu` and
-# `perplexity` in `translation/evaluation.py`; `average_checkpoints` in `checkpoint.py`. Tests:
+# `perplexity` in `translation/evaluation.py`; `average_checkpoints` in `checkpoint/averaging.py`. Tests:
 # `tests/tables/test_table_1.py`, `tests/translation/test_evaluation.py`, `tests/checkpoint/test_directory.py`.
 # :::
 #

@@ -587,14 +587,14 @@ for translation in book.n_best(["Where is the train station?"], n_best=3)[0]:
 # ```{exercise} How long is an epoch?
 # :label: ex-epoch
 #
-# Grouped by length, the corpus makes about 1,750 batches of at most 320 tokens a side. How many times did the model see
+# Grouped by length, the corpus makes about 1,800 batches of at most 320 tokens a side. How many times did the model see
 # each pair in 1,500 steps?
 # ```
 #
 # ```{solution} ex-epoch
 # :class: dropdown
 #
-# 1,500 / 1,750 is less than once: it has not seen every pair. The paper does not say how long its pairs are: at, say,
+# 1,500 / 1,800 is less than once: it has not seen every pair. The paper does not say how long its pairs are: at, say,
 # 28 target tokens a pair, its 100,000 steps of 25,000 target tokens over 4.5 million pairs are some 20 epochs.
 # ```
 #

@@ -66,7 +66,7 @@ use_style()
 # ## Our model, and whether its attention is at work
 #
 # We put the same questions to the model in `book/model`: three layers of four heads, trained on everyday sentences, English
-# to German ([6.1](6_1_translation.ipynb)). First we let it read the paper's two sentences.
+# and German ([6.1](6_1_translation.ipynb)). First we let it read the paper's two sentences.
 
 # %% tags=["nbval-ignore-output"]
 model, tokenizer = load_model("model")
@@ -113,8 +113,8 @@ print(as_table(report))
 
 # %% [markdown]
 # The lines "all" tell us most. Without the encoder's self-attention more than half of the BLEU is gone: an English word
-# alone is not enough to translate it. No single layer can be spared without losing 1 BLEU, and the heads of the encoder
-# are neither blurred nor frozen on one token; they use between 1 and 2 bits of the 3.7 that there are. So the pictures below come
+# alone is not enough to translate it. No single layer can be spared without losing 1 BLEU, and the median heads of the
+# encoder are neither blurred nor frozen on one token; they use between 1 and 2 bits of the 3.7. So the pictures below come
 # from a model that *needs* its encoder's attention. (How much it needs each head we measure below.) That cannot be
 # taken for granted. The book's first model, trained at a higher rate and from other initial values, drew pictures that
 # looked as convincing, and lost only a tenth of its BLEU without all of these heads. [5.3](5_3_optimizer.ipynb) shows what
@@ -244,7 +244,7 @@ assert words[more + 1] == "difficult" and found_3 < 2.5 / len(words)
 attention_pictures.heads_of_layer(words, W, layer, making, ("making", "more", "difficult"))
 
 # %% [markdown]
-# Only thin lines reach *more difficult*. Is what the best head gives to the two words together a lot? We
+# No line reaches *more difficult*. Is what the best head gives to the two words together a lot? We
 # *searched* for this head, and the largest of 12 numbers is large even where there is nothing to find. So here are two
 # controls: the same search for every query of the sentence and every two neighbouring words at least as far away as
 # *more* is from *making*; and the same search in twenty models that were never trained, because one of them would be a
@@ -351,7 +351,7 @@ assert thing > controls[:, 1].max() and thing > 3 * owner and (its_gives[:, 1, l
 
 
 # %% [markdown]
-# The finding holds in all of the eight, or in all but one or two, where another head of the layer does the job. German
+# The finding holds in all of the eight, more weakly for *the company* (0.45). German
 # tells us what it is good for: the *ending* of *sein-* agrees with the thing (*seine Anwendung*, *sein Dach*), so
 # whoever translates *its* must look there. From *The* and *This* the same head gives nearly everything to the noun: it
 # joins a determiner to its noun, and *der*, *die* or *das* depends on that noun too. The *stem* of *sein-* depends on
@@ -444,7 +444,7 @@ print(f"farther apart than in any of the twenty: layers {more_apart}")
 # from the start, and training has driven them apart in the layers named above.
 # Here are all 12 on the sentence about the car.
 
-# %% mystnb={"image": {"alt": "Twelve small heat maps in three rows of four, a row for each encoder layer: queries down, keys across, for the ten words and marks of the sentence. Some maps have a dark diagonal, some a dark last column, some are grey all over."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each map queries are rows and keys are columns, in the order of the sentence; the last column is its end.", "name": "fig-viz-all-heads"}} tags=["hide-input"]
+# %% mystnb={"image": {"alt": "Twelve small heat maps in three rows of four, a row for each encoder layer: queries down, keys across, for the ten words and marks of the sentence. Some maps have a dark diagonal, some a dark last column, one is pale all over."}, "figure": {"caption": "All heads of the encoder on *Tom sold his car because it was old.* In each map queries are rows and keys are columns, in the order of the sentence; the last column is its end.", "name": "fig-viz-all-heads"}} tags=["hide-input"]
 words, W = read(source_text)
 attention_pictures.viz_all_heads(words, W)
 
@@ -617,7 +617,7 @@ assert change.argmax().item() // h >= 2 * N  # in the encoder-decoder attention
 # :text: Tom sold his car because it was old.
 # ```
 #
-# Heads of the encoder-decoder attention cost most: through them the decoder learns of the source. Its three layers do not
+# Two heads of encoder-decoder attention cost most: through these the decoder learns of the source. Its three layers do not
 # share that work evenly:
 
 # %% tags=["nbval-ignore-output"]
@@ -687,8 +687,8 @@ assert len(beside) == 10 and sum(beside) <= 1
 # (section-viz-copying)=
 # ## How a name is copied
 #
-# Nobody can translate *Kowalski*: the model has to write it as it stands, piece by piece, and no name below is among its
-# training sentences. Which heads does that take? We let it translate 48 sentences with such names, take out one
+# Nobody can translate *Kowalski*: the model has to write it as it stands, piece by piece, and of all names below training
+# had only *Nakamura*. Which heads does that take? We let it translate 48 sentences with such names, take out one
 # encoder-decoder head after the other, and count the names that come out right.
 
 # %%
@@ -766,12 +766,12 @@ found = torch.stack([one for one in found if one is not None])
 written, following = found.mean(0)
 print(f"{len(found)} names of three pieces or more are copied")
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three maps of three rows for layers and four columns for heads, with the number written in each cell. Left, names right without the head: one cell of layer 1 is low, all others are near the whole. Middle, weight on the piece just written: only that cell is near 1. Right, weight on the next piece: the cells of layers 2 and 3 are high, layer 1 is near 0."}, "figure": {"caption": "The twelve encoder-decoder heads while a name is copied. Left: names right without the head. Middle and right: its weight on the source piece that was just written, and on the one that comes next.", "name": "fig-viz-copying"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three maps of three rows for layers and four columns for heads, with the number written in each cell. Left, names right without the head: one cell of layer 1 is low, all others are 35 or more. Middle, weight on the piece just written: only that cell is near 1. Right, weight on the next piece: seven cells of layers 2 and 3 are high, layer 1's are low."}, "figure": {"caption": "The twelve encoder-decoder heads while a name is copied. Left: names right without the head. Middle and right: its weight on the source piece that was just written, and on the one that comes next.", "name": "fig-viz-copying"}}
 attention_pictures.viz_copying(left, written, following)
 
 # %% [markdown]
 # Heads of layers 2 and 3 look at the piece that comes next, as a picture of copying should, and without any one of them
-# three names in four still come out right. The head that cannot be spared looks one piece *back*. It finds the place in
+# 35 names still come out right. The head that cannot be spared looks one piece *back*. It finds the place in
 # the source of what was just written; from there the heads of layer 2 go one further. Where that head is gone, they no
 # longer know where they are. Language models repeat a phrase with the same two steps, in two layers of self-attention,
 # which {cite:t}`olsson2022context` call **induction heads**. It is no head for names alone: it finds the place in

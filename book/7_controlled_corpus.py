@@ -138,8 +138,8 @@ assert top > 0
 # ## A model that has learned it
 #
 # A small Transformer of the same design ($N = 2$, $h = 4$, $d_{\text{model}} = 64$) learns the corpus in some minutes
-# on one core. Attention differs from one training run to the next, so we train three. The command that the cell prints
-# does this, and writes its file.
+# on one core. Attention differs from one training run to the next, so we train three. `python -m
+# lab.experiments.figures_3_to_5` does this, and writes its file.
 
 # %%
 measured = read_result("results/figures_3_to_5.json")

@@ -346,7 +346,7 @@ lengths = (64, 128, 256, 512, 1024)
 math_kept, flash_kept = ([bytes_kept(kernel, L) for L in lengths] for kernel in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION))
 assert all(b == 4 * L * (4 * 64 + 1) and a >= 4 * L * L for L, a, b in zip(lengths, math_kept, flash_kept))
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Log-log chart of bytes kept by one head for lengths 64 to 1024. The flash kernel's line rises with slope one to 1.1 MB. The math kernel's line starts near it and bends upward towards slope two, beside a dashed line of four bytes for each of n squared weights, and ends at 5.3 MB."}, "figure": {"caption": "What autograd keeps for one head of width 64, counted on a CPU in float32.", "name": "fig-gpu-kept"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Log-log chart of bytes kept by one head for lengths 64 to 1024. The flash kernel's line rises with slope one to 1.1 MB. The math kernel's line starts near it and bends upward towards slope two, beside a dashed line of four bytes for each of n squared weights, and ends at 5.0 MB."}, "figure": {"caption": "What autograd keeps for one head of width 64, counted on a CPU in float32.", "name": "fig-gpu-kept"}}
 gpu_pictures.gpu_kept(flash_kept, lengths, math_kept)
 
 # %% [markdown]
@@ -481,7 +481,7 @@ print("fixed shapes:", graphs_for(range(11, 17), False),
 # and with few rows the launches take longer than the arithmetic. A **CUDA graph** replays a recorded list of launches
 # with one call; `torch.compile(mode="reduce-overhead")` makes such graphs. The package does not use them: nobody has
 # measured yet what they bring. On a GPU a `Translator` computes in float16, which halves the bytes of the weights,
-# unless `dtype="float32"`. That has not been timed yet either; in float16, 199 of 200 translations stay the same
+# unless `dtype="float32"`. That has not been timed yet either; in float16, 200 of 200 translations stay the same
 # ([LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md)).
 
 # %% tags=["hide-cell"]

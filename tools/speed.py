@@ -131,7 +131,7 @@ def front() -> str:
         [
             f"![Bars of tokens per second. {'; '.join(short)}.](book/figures/speed.svg)\n",
             table(head, rows),
-            f"One core of an {machine}, float32, {result['date']}. "
+            f"One core of an {machine}, float32, {result['date']}, `book/model` of that day. "
             f"A training step of base takes {ours['peak_megabytes']:,.0f} MB at its "
             f"highest, {leanest['ours_over_it']:.2f} of what the leanest other takes "
             f"({leanest['implementation']}).\n",
