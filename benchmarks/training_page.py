@@ -1,10 +1,11 @@
 """How well and how fast the training page learns: `python benchmarks/training_page.py`.
 
-The page of `export-page --training` in Node, against PyTorch: its gradients against autograd's, its
-losses over 200 steps against those of `TrainingRun`, and how long it takes until all 200 held-out
-words of 8 letters are reversed exactly. JavaScript computes in 64 bits, and so does PyTorch here;
-how far it is from float32's curve stands beside it. Seconds of the processor are those of the one
-thread that trains; those of the clock were measured beside whatever else the machine did.
+The page of `python -m lab.training_page` in Node, against PyTorch: its gradients against
+autograd's, its losses over 200 steps against those of `TrainingRun`, and how long it takes until
+all 200 held-out words of 8 letters are reversed exactly. JavaScript computes in 64 bits, and so
+does PyTorch here; how far it is from float32's curve stands beside it. Seconds of the processor are
+those of the one thread that trains; those of the clock were measured beside whatever else the
+machine did.
 """
 
 from __future__ import annotations

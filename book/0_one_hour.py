@@ -379,7 +379,7 @@ from lab.listing import Transformer
 
 base = Transformer(37_000)
 source, target = torch.randint(3, 37_000, (2, 7)), torch.randint(3, 37_000, (2, 5))
-x, mask = base.embed(source), (source != PAD)[:, None, None, :]
+x = base.embed(source)
 attention = base.encoder[0].self_attention
 heads_of_x = attention.W_Q(x).unflatten(-1, (8, -1)).transpose(1, 2)
 shapes = {"source": source, "embedded, and after any layer": x,

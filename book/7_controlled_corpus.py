@@ -14,7 +14,6 @@
 
 # %% tags=["hide-cell"]
 import torch
-from matplotlib.colors import LinearSegmentedColormap
 from torch.testing import assert_close
 
 from annotated_transformer import load_model, make_batch, record_attention
@@ -22,11 +21,10 @@ from lab.experiments.figures_3_to_5.controlled_corpus import HELD_OUT_NOUNS, THI
 from lab.experiments.figures_3_to_5.controlled_words import PERSONS
 from lab.experiments.figures_3_to_5.knock_out import mcnemar
 from lab.experiments.result_file import read_result
-from lab.display import PALETTE, show, use_style
+from lab.display import show, use_style
 from lab.pictures import attention as attention_pictures
 
 use_style()
-INK = LinearSegmentedColormap.from_list("ink", ["white", PALETTE[0], "#00263A"])
 
 # %% [markdown]
 # ## A language that comes with its answers

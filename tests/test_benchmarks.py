@@ -700,7 +700,7 @@ def test_a_rehearsal_or_a_part_is_written_only_where_it_is_told_to(tmp_path):
     assert place(True, False, tmp_path) == tmp_path
 
 
-def test_only_a_whole_soak_writes_a_result(monkeypatch, tmp_path, capsys):
+def test_only_a_whole_soak_writes_a_result(monkeypatch, tmp_path):
     found = {"differs_in": [], "flat": True}
     monkeypatch.setattr(soak, "soak", lambda minutes, *_: {**found, "faults": minutes})
     monkeypatch.setattr(soak, "RESULT", tmp_path / "soak.json")

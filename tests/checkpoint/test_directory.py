@@ -207,7 +207,7 @@ def test_files_are_safe_on_disk_before_they_take_their_place(tmp_path, monkeypat
     assert path.read_text() == "{}"
 
 
-def test_damage_is_named_in_one_line(run, tmp_path):
+def test_damage_is_named_in_one_line(run):
     (run / "cut.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:-100])
     for load, name, line in (
         (checkpoint.load_model, "elsewhere", "is not a checkpoint directory: it has no config"),

@@ -65,7 +65,7 @@ def same(one, other):
     ],
     ids=str,
 )
-def test_the_way_back_is_bit_for_bit(tmp_path, changes, capsys):
+def test_the_way_back_is_bit_for_bit(tmp_path, changes):
     model = ours(tmp_path / "ours", **changes)
     arguments = ["export", tmp_path / "ours", "--to", "huggingface", "--out", tmp_path / "theirs"]
     assert cli.main(list(map(str, [*arguments, "--notes", "Good at reversing."]))) == 0

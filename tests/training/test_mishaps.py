@@ -45,7 +45,7 @@ def test_a_step_without_numbers_is_skipped_and_counted(tmp_path, poisoned, preci
     assert log(tmp_path / "run")[3]["loss"] is None and log(tmp_path / "run")[4]["loss"] > 0
 
 
-def test_a_skipped_step_leaves_no_trace_in_the_weights(tmp_path, poisoned):
+def test_a_skipped_step_leaves_no_trace_in_the_weights():
     """The steps after it are those of Adam that never saw it."""
     model_config, train_config = toy_run_config()
     runs = [TrainingRun(model_config, train_config) for _ in range(2)]

@@ -34,8 +34,7 @@ class TableModel:
     """Random next-token probabilities that depend on the sentence and on the whole prefix;
     its state is the prefixes.
 
-    So a search that follows a wrong parent, or a wrong sentence, meets other numbers. `ends` fixes
-    the length of each sentence's outputs instead (a source of first token n ends after n tokens).
+    So a search that follows a wrong parent, or a wrong sentence, meets other numbers.
     """
 
     def __init__(self, seed, vocab_size=V, spread=2.0, forbidden=()):

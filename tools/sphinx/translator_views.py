@@ -48,7 +48,6 @@ class TranslatorView(SphinxDirective):
     required_arguments = 1
     option_spec: ClassVar[dict[str, Any]] = {
         "text": directives.unchanged_required,
-        "beam": directives.positive_int,
     }
 
     def run(self) -> list[nodes.Node]:
@@ -58,7 +57,7 @@ class TranslatorView(SphinxDirective):
             link = f'<a href="{up}{TRAINING}/index.html">Watch a Transformer learn, in a page</a>'
             return [nodes.raw("", f'<p class="translator-view">{link}</p>', format="html")]
         text = self.options.get("text", "I have bought a new umbrella.")
-        asked = {"view": view, "text": text, "beam": str(self.options.get("beam", ""))}
+        asked = {"view": view, "text": text}
         address = "&".join(f"{name}={quote(value)}" for name, value in asked.items() if value)
         html = (
             f'<div class="translator-view" data-title="{escape(TITLES[view])}" '

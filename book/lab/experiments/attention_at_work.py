@@ -6,7 +6,7 @@
 One small model, three layers of 128 numbers a token, learns the default corpus in several ways,
 which differ in one or two settings: the peak of the learning rate, the warm-up, the initial values,
 clipping, dropout of the weights, joined pairs. At every validation the model is taken apart
-(`looking.inspection`): for each layer of the encoder the entropy of its heads, the spread of its
+(`looking.report`): for each layer of the encoder the entropy of its heads, the spread of its
 scores, and the nats that are lost on held-out text without it. At the end sentences are translated
 with and without the encoder's self-attention, and the loss is divided by the length of the source
 and by its construction.

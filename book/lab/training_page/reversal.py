@@ -1,6 +1,6 @@
 """A model learns to reverse words: what the training page does, in PyTorch.
 
-The page (`interop.training_page`) draws initial values and words from a seed, in JavaScript, and so
+The page (`page`) draws initial values and words from a seed, in JavaScript, and so
 does this module, with the same generator. The two loss curves can be laid over each other.
 """
 

@@ -88,9 +88,7 @@ def test_every_sentence_is_of_some_construction():
     assert counts == {"pronoun": 2, "verb at the end": 2, "question": 1, "none of these": 1}
 
 
-def test_a_finished_model_is_divided_without_attention_and_with_even_weights(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_finished_model_is_divided_without_attention_and_with_even_weights(tmp_path, monkeypatch):
     """Heads without an output lose nothing, whatever their weights; else the two ways differ."""
     monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 30))
     out = tmp_path / "out.json"
@@ -108,7 +106,7 @@ def test_a_finished_model_is_divided_without_attention_and_with_even_weights(
 
 
 @pytest.mark.slow
-def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch, capsys):
+def test_a_finished_way_is_not_trained_again(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "load", lambda name, split: text_pairs(1, 60))
     monkeypatch.setattr(attention_at_work, "VOCAB_SIZE", 280)
 

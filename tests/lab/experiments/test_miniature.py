@@ -176,7 +176,7 @@ def test_a_run_whose_scores_were_kept_is_not_run_again(out, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(out, tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 

@@ -145,7 +145,7 @@ def folded(trees):
 
 
 @pytest.mark.slow
-def test_no_held_out_sentence_is_trained_on(tmp_path, monkeypatch, web):
+def test_no_held_out_sentence_is_trained_on(monkeypatch, web):
     stand_in(monkeypatch, "craft", web)
     train, valid, test = (
         treebank.load("craft", split, web) for split in ("train", "valid", "test")

@@ -2,7 +2,7 @@
 // one embedding matrix for source, target and softmax. Here there is no dropout.
 
 class Transformer {
-  // Matrices are drawn, the rest is 1 and 0 (`initial_values` in experiments/reversal.py).
+  // Matrices are drawn, the rest is 1 and 0 (`initialize` in reversal.py).
   constructor({ N, d_model, d_ff, h, positions = true }, generator) {
     Object.assign(this, { N, d_model, d_ff, h });
     this.table = positions ? positionalEncoding(LONGEST + 1, d_model) : new Float64Array((LONGEST + 1) * d_model);

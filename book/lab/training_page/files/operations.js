@@ -93,8 +93,8 @@ class Tape {
     return out;
   }
 
-  // softmax(Q K^T / sqrt(d_k)) V of every head, for every sentence (equation 1). `spans` are the
-  // first rows of the sentences, of queries and of keys; if `causal`, query i sees keys 0 to i. The
+  // softmax(Q K^T / sqrt(d_k)) V of every head, for every sentence (equation 1). `queries` and
+  // `keys` are the first rows of the sentences; if `causal`, query i sees keys 0 to i. The
   // result's `weights` are what `forEachQuery` numbers.
   attention(q, k, v, { queries, keys, h, causal = false }) {
     const width = q.columns, d_k = width / h, scale = 1 / Math.sqrt(d_k), weights = [];

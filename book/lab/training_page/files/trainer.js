@@ -9,7 +9,7 @@ function learningRate(step, { d_model, warmupSteps, factor }) {
 
 // A model and its optimizer, Adam (section 5.3), which learn from the words that a seed brings.
 class Trainer {
-  // `settings` are those of `page_settings` in experiments/reversal.py, and a seed.
+  // `settings` are those of `page_settings` in reversal.py, and a seed.
   constructor(settings) {
     this.settings = settings;
     this.generator = new Generator(settings.seed);

@@ -1,4 +1,4 @@
-// What the model is to learn, and chance from a seed: experiments/reversal.py draws the same.
+// What the model is to learn, and chance from a seed: reversal.py draws the same.
 
 const [PAD, BOS, EOS, FIRST_LETTER, N_LETTERS] = [0, 1, 2, 3, 26];
 const VOCAB_SIZE = FIRST_LETTER + N_LETTERS;
