@@ -44,7 +44,7 @@ use_style()
 #
 # ## Sentences become arrays
 #
-# We use 42 pairs that were written for this chapter, and keep five others apart, all made of words from the 42. A vocabulary
+# We use 42 pairs that were written for this chapter, and keep five others apart, all of English words from the 42. A vocabulary
 # of whole words cannot write a new word; one of letters makes long sequences. The paper goes between and learns frequent
 # **pieces** from the text, by byte-pair encoding {cite}`sennrich2016neural` ([5.1](5_1_data_and_batching.ipynb)). With 1,000
 # pieces many of our words stay whole. `make_batch` fills the shorter sentences up with **padding** and shifts the target:
@@ -120,7 +120,7 @@ model, log = train(batch, steps=160)
 print("after 160 steps: loss {:.2f}, nll {:.2f}, unseen {:.2f}".format(*log[-1]))
 assert log[-1][1] < 0.15 and log[-1][2] > 1.5
 
-# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart of nats per token over 160 steps. The loss on the 42 sentences falls from above 8 to a dashed line near 1 by step 100, and their nll to near 0; the nll of the five unseen sentences falls to about 2 and stays above it."}, "figure": {"caption": "Training on 42 pairs: the loss on them comes close to its floor, while five unseen sentences stay improbable.", "name": "fig-intro-training"}}
+# %% tags=["hide-input", "nbval-ignore-output"] mystnb={"image": {"alt": "Line chart of nats per token over 160 steps. The loss on the 42 sentences falls from above 8 to a dashed line near 1 by step 100, and their nll to near 0; the nll of the five unseen sentences falls to about 2.2 and stays above it."}, "figure": {"caption": "Training on 42 pairs: the loss on them comes close to its floor, while five unseen sentences stay improbable.", "name": "fig-intro-training"}}
 right, wrong = 0.9 + 0.1 / 1000, 0.1 / 1000
 floor = -right * math.log(right) - 999 * wrong * math.log(wrong)
 figure, ax = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
@@ -143,7 +143,7 @@ assert math.isclose(its_nll / batch.n_tokens, nll(model, batch), rel_tol=1e-3)
 # %% [markdown]
 # The loss has a floor above zero. It is smallest when the model predicts exactly the smoothed target, and the entropy of
 # that target is 1.01 nats ({ref}`exercise-floor`). On the 42 sentences our model comes close to it. The nll of the five
-# others stops falling at about 2 nats and rises a little. What does that mean for translations?
+# others stops falling at about 2.2 nats and rises a little. What does that mean for translations?
 #
 # ## The model translates
 #

@@ -115,7 +115,7 @@ for name, mask in (("our mask", causal[0, 0]), ("negated", ~causal[0, 0])):
 # ## Test a mask by what reaches what
 #
 # To test a mask, check which outputs change when an input changes. The derivative of every output with respect to every
-# input tells us. We do this for the causal mask and for three mistakes that people make: the mask inverted, rows and
+# input tells us. Here are the causal mask and three mistakes that people make: the mask inverted, rows and
 # columns exchanged, and a triangle that reaches one column too far.
 
 # %% tags=["row-F12", "row-S8"]

@@ -48,7 +48,7 @@ use_style()
 #
 # PyTorch's `FlopCounterMode` notes every matrix product that runs inside its block. On the device `meta`, where tensors
 # have a shape and hold no numbers, it counts what *would* be computed. Here is the package's layer of the base model,
-# $d = 512$. (28 tokens are about a sentence of the paper's data, [5.1](5_1_data_and_batching.ipynb).)
+# $d = 512$. (28 tokens are little more than a sentence of WMT's slice, [5.1](5_1_data_and_batching.ipynb).)
 
 # %%
 base = ModelConfig.base(vocab_size=37_000)
@@ -266,7 +266,7 @@ for kind in layers:
     print(f"{kind:26} twice the tokens: {factor:.0f} times the operations")
 
 # %% [markdown]
-# Self-attention is the one layer that takes *four* times the operations for twice the tokens. The cell compares our
+# Self-attention is the one layer that takes *four* times the operations for twice the tokens. The cells compare our
 # counts with formulas that have their constants:
 #
 # | layer | operations |
@@ -537,8 +537,8 @@ for name in ("recurrence, saturated", "LSTM, default"):
 #
 # Do real seconds follow the table? `python -m lab.experiments.table_1` has timed the layers, twenty series on one CPU
 # core, and fitted an exponent to each. Of the twenty, 17 lie within 0.15 of the formula's 1 or 2. The other three miss it
-# because a cache, the memory or a slow small operation ruled the time. Three more had the same trouble and are left out
-# of the figure; of the 14 that remain, 5 have intervals that exclude the formula, by little. At $n = d$ and so at the
+# because a cache, the memory or a slow small operation ruled the time. Three more had the same trouble; of the other
+# 14, 5 have intervals that exclude the formula, by little (the figure has 12). At $n = d$ and so at the
 # same count of operations, attention took a quarter to a half of a plain recurrence's time, because two large products
 # keep a processor busier than $n$ small ones. One core cannot show what parallel hardware makes of the second column; for
 # that, see [On a GPU](on_a_gpu.ipynb). (The project's
@@ -747,5 +747,5 @@ assert not torch.allclose(one, other)
 #   the one row that grows with the square of the length.
 # - It needs a constant number of sequential operations, and any two positions are one step apart.
 # - Restricted attention saves work if the hidden scores are never computed.
-# - The path of $\log_k n$ is that of dilated convolutions; contiguous ones need about $n/k$ layers.
+# - The path of $\log_k n$ is that of dilated convolutions; contiguous ones need about $n/(k-1)$ layers.
 # - In a sentence of 28 tokens the term $n^2 d$ is one percent of a Transformer's layer. It is half of it at $n = 6d$.

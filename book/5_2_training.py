@@ -43,8 +43,8 @@ from lab.training_loop import batches_of, fit, summed_loss
 # Our task is to copy: the model reads three to eight letters and writes the same letters. It is the smallest task that
 # needs the whole model: the encoder has to represent the letters and their order, and the decoder has to find the next
 # one and to know when to stop. We train on 6,000 sequences and keep 500 others for validation and 500 for the test. The
-# tokenizer learns 281 pieces, the fewest that it can have here: 256 single bytes, the special ids, and the ten letters
-# with and without a space before them.
+# tokenizer learns 281 pieces, the fewest with one token per letter: 256 single bytes, 4 special ids, the space, and ten
+# letters with and without it.
 
 # %%
 use_style()
@@ -275,7 +275,7 @@ nats = fit(toy, [noise] * 80, 80,
            lambda step: 0.2 * 32**-0.5 * min(step**-0.5, step * 40**-1.5),
            summed_loss)
 print(f"step 1: {nats[0]:.2f} nats per token; step 80: {nats[-1]:.2f}, "
-      "of which smoothing takes 0.6")
+      "where the smallest is 0.70")
 assert math.isfinite(nats[0]) and nats[-1] < 0.4 * nats[0]
 
 # %% [markdown]
@@ -377,7 +377,7 @@ assert round(base_hours, 1) == 11.1 and round(big_days, 1) == 3.5
 # adds up the eight gradients and hands every GPU the sum. All copies take the same Adam step, so they stay equal
 # without ever exchanging a weight.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three GPUs drawn as columns. Each gets its own part of the batch and has a full copy of the model; forward and backward give a gradient of its own, g1, g2, g3. A bar across all columns, the all-reduce, adds them up; below it each GPU has the same sum and takes the same Adam step."}, "figure": {"caption": "Data parallelism on three GPUs. Above the bar each works alone; the all-reduce is the only exchange; below it all do the same.", "name": "fig-all-reduce"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three GPUs drawn as columns. Each gets its own part of the batch and has a full copy of the model; forward and backward give a gradient of its own. A bar across all columns, the all-reduce, adds them up and divides by all tokens; below it each GPU has the same sum and takes the same Adam step."}, "figure": {"caption": "Data parallelism on three GPUs. Above the bar each works alone; the all-reduce is the only exchange; below it all do the same.", "name": "fig-all-reduce"}}
 training_pictures.all_reduce()
 
 # %% [markdown]
@@ -546,7 +546,7 @@ hits = [forced == test.target_out for forced, _ in judged]
 token_share = [hit[asked].float().mean().item() for hit in hits]
 exact_share = [sum(a == b for a, b in zip(written, answers)) / 500 for _, written in judged]
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts over 800 steps of training. Above, the training loss per token falls from more than 6 nats and meets, after about 300 steps, a dashed line at 0.89, the smallest that label smoothing allows; now and then it jumps up for some steps. The unsmoothed loss on the validation sequences falls to about 0.1. Below, the share of right tokens under teacher forcing rises first, the share of sequences copied exactly rises later and more steeply; both come near 1, with some dips."}, "figure": {"caption": "The copy task: single tokens are right long before whole sequences are. Above: loss of each training batch, and of the validation sequences without smoothing. Below: shares on the test sequences.", "name": "fig-copy"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Two charts over 800 steps of training. Above, the training loss per token falls from more than 6 nats and meets, after about 300 steps, a dashed line at 0.89, the smallest that label smoothing allows; now and then it jumps up for some steps. The unsmoothed loss on the validation sequences falls to about 0.1. Below, the share of right tokens under teacher forcing rises first, the share of sequences copied exactly rises later; both come near 1, with some dips."}, "figure": {"caption": "The copy task: single tokens are right long before whole sequences are. Above: loss of each training batch, and of the validation sequences without smoothing. Below: shares on the test sequences.", "name": "fig-copy"}}
 training_pictures.copy(V, curve, exact_share, losses, token_share)
 
 # %% [markdown]

@@ -103,7 +103,7 @@ training_pictures.opt_sizes(adam_by_hand)
 # steady gradient the steps then grow before they shrink, to one and a half times the rate with 0.98, and with Adam's
 # usual $\beta_2 = 0.999$ to more than six times the rate. A warm-up would have to compensate for that.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Size of the step in units of the rate, against the step on a logarithmic axis from 1 to 5000. A flat line at 1 with bias correction. Without it, the curve for beta2 0.98 rises from 0.7 to about 1.5 at step 12 and falls to 1 by step 200; the one for 0.999 rises from 3 to above 6 and comes down only after some thousands of steps."}, "figure": {"caption": "Adam's step for a steady gradient, with and without the bias correction.", "name": "fig-opt-bias"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Size of the step in units of the rate, against the step on a logarithmic axis from 1 to 5000. A flat line at 1 with bias correction. Without it, the curve for beta2 0.98 rises from 0.7 to about 1.55 at step 14 and falls to 1 by step 200; the one for 0.999 rises from 3 to above 6 and comes down only after some thousands of steps."}, "figure": {"caption": "Adam's step for a steady gradient, with and without the bias correction.", "name": "fig-opt-bias"}}
 largest = training_pictures.opt_bias()
 assert 1.5 < largest[0.98] < 1.6 and 6 < largest[0.999] < 7
 
@@ -147,7 +147,7 @@ for beta2 in (0.98, 0.999):
         v = beta2 * v + (1 - beta2) * g[t - 1].item() ** 2
         divisors[beta2].append(math.sqrt(v / (1 - beta2**t)))
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "The divisor, the root of v-hat, over 1000 steps. A dashed line shows the gradient's true size, 1 until step 300 and 0.1 after. The curve for beta2 0.98 follows it within some 250 steps, and is noisy. The curve for beta2 0.999 is smooth and is still near 0.5 at step 1000."}, "figure": {"caption": "How fast Adam notices that gradients have become ten times smaller.", "name": "fig-opt-window"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "The divisor, the root of v-hat, over 1000 steps. A dashed line shows the gradient's true size, 1 until step 300 and 0.1 after. The curve for beta2 0.98 follows it within some 250 steps, and is noisy. The curve for beta2 0.999 is smooth and is still 0.45 at step 1000."}, "figure": {"caption": "How fast Adam notices that gradients have become ten times smaller.", "name": "fig-opt-window"}}
 training_pictures.opt_window(divisors, size)
 
 # %% tags=["hide-cell"]
@@ -158,8 +158,8 @@ for beta2, window in ((0.98, 50), (0.999, 1000)):
 assert divisors[0.98][499] < 0.2 < 0.4 < divisors[0.999][999]
 
 # %% [markdown]
-# With 0.98 the divisor follows within some 250 steps, at the price of noise. With 0.999 it is still near 0.5 after 700,
-# so that the steps are about five times too small. The paper leaves open which matters more; the last default of its
+# With 0.98 the divisor follows within some 250 steps, at the price of noise. With 0.999 it is still 0.45 after 700,
+# so that the steps are 4.5 times too small. The paper leaves open which matters more; the last default of its
 # authors' own code, tensor2tensor {cite}`vaswani2018tensor2tensor`, archived in July 2023, is $\beta_2 = 0.997$.
 #
 # The constant $\epsilon$ keeps the division finite where all gradients have been 0, and shortens the step where
@@ -384,8 +384,8 @@ training_pictures.opt_warmup(factors, models, result)
 
 # %% [markdown]
 # We read the panels from the left. At a tenth of the rate cold training is ahead in all three models, because the
-# warm-up, half of all updates here, is spent below that rate. As the rate grows, the order turns. With Glorot's values
-# and the full rate, post-norm stays at a guess without the warm-up and learns with it; pre-norm learns either way, and
+# warm-up, half of all updates here, is spent below that rate. As the rate grows, the order turns with Glorot's values. At
+# the full rate, post-norm stays at a guess without the warm-up and learns with it; pre-norm learns either way, and
 # more with it. With the scaled values the warm-up costs time up to a factor of 0.4, and at the full rate both starts
 # fail. So the warm-up lets post-norm train at a rate at which a cold start fails. It does not give the best loss here:
 # with the best of the four rates for each, the cold start is level in post-norm with Glorot's values and ahead in the
@@ -434,7 +434,7 @@ training_pictures.opt_spread(spread)
 # ### AdamW: weight decay outside of the gradient
 #
 # The paper has no **weight decay**, a pull of every weight towards 0. The usual way was to add $\lambda w$ to the
-# gradient. Adam then divides that pull by $\sqrt{\hat v}$ too, so weights with large gradients are hardly pulled at all.
+# gradient. Adam then divides that pull by $\sqrt{\hat v}$ too, so weights with large gradients are pulled less.
 # **AdamW** {cite}`loshchilov2019decoupled` pulls outside of the division:
 #
 # $$
@@ -471,7 +471,7 @@ assert all(abs(w - (1 - 5e-4) ** 500) < 0.02 for w in adamw) and adam[0] > adam[
 #
 # Adam treats a matrix as a heap of single numbers. **Muon** {cite}`jordan2024muon` keeps a running mean $M$ of the
 # gradient as a matrix and steps by the nearest matrix whose singular values are all 1: no direction is left behind because
-# the gradient in it happens to be small. A singular value decomposition would be slow on a GPU, so five products do it
+# the gradient in it happens to be small. A singular value decomposition would be slow on a GPU, so five iterations do it
 # roughly:
 
 # %%
@@ -516,9 +516,9 @@ training_pictures.opt_schedules()
 # tenth of the attention weights is *dropped*, or every pair comes once more *joined* to another, two sentences in a row
 # ([6.1](6_1_translation.ipynb)). We measure how sharp the heads are (their **entropy** in bits; 0 means that one key has
 # everything, [chapter 7](7_attention_visualizations.ipynb)), and by how many nats per token the loss rises when all of
-# them are **knocked out**, so that they add nothing. *Spread* is the standard deviation of a head's scores before the
-# softmax. The table is measured on the test sentences at the end. The figure follows twelve points of each run on a few
-# held-out sentences, so its last points differ a little from the table.
+# them are **knocked out**, so that they add nothing. *Spread* is the widest head's standard deviation of scores before
+# the softmax. Loss, BLEU and nats are of the validation sentences at the end. The figure follows twelve points of four
+# runs on 200 of these; the table's bits and spread are from the last.
 
 # %%
 found = json.loads(Path("results/attention_at_work.json").read_text())
@@ -545,7 +545,7 @@ training_pictures.opt_asleep(ways)
 # rises by 0.11 to 0.37. So neither a lively nor a frozen map tells us whether attention matters, and neither does a lower
 # loss: here the scaled values are ahead after 3,000 steps.
 #
-# The presets `tiny` and `small`, made for short runs, have the scaled values, with which the loss falls sooner. The
+# The presets `tiny` and `small`, made for short runs, have the scaled values, ahead in these eight runs. The
 # book's model ([6.1](6_1_translation.ipynb)) has Glorot's and the low peak, and loses 0.62 nats, more than half of its
 # BLEU; but it is larger and saw more sentences, so the eight runs do not explain this number. (Each has one seed, and
 # we read only large differences.) Which sentences need the attention of the book's model is measured in

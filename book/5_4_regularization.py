@@ -54,7 +54,7 @@ torch.set_printoptions(precision=4, sci_mode=False)
 # The entries that stay are enlarged by $1 / (1 - p)$, so the *mean* of an entry is the same in training and at
 # inference. The price is a variance of $x_i^2\, p / (1 - p)$.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Grid of five rows and twelve columns. The top row, at inference, has the entries 0.2 to 2.4 in growing shades. The four rows below are training steps: in each, one to three of the entries are empty and marked 0, at other places in each row, and the entries that stay are a third larger than in the top row."}, "figure": {"caption": "One vector at inference, and in four training steps with $p = 0.25$. What stays is multiplied by 4/3.", "name": "fig-reg-dropout"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Grid of five rows and twelve columns. The top row, at inference, has the entries 0.2 to 2.4 in growing shades. The four rows below are training steps: in each, one to three of the entries are empty and marked 0, at random places in each row, and the entries that stay are a third larger than in the top row."}, "figure": {"caption": "One vector at inference, and in four training steps with $p = 0.25$. What stays is multiplied by 4/3.", "name": "fig-reg-dropout"}}
 training_pictures.reg_dropout()
 
 # %% tags=["hide-cell"]
@@ -225,7 +225,7 @@ assert dropped[2] < without[2] - 0.4 and dropped[3] > without[3] + 0.05
 assert (3.2 < without[2] < 3.6 and 2.2 < smoothed_run[2] < 2.5
         and smoothed_run[1] > 0.88 and smoothed_run[3] < dropped[3])
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Three line charts of nats per token over 400 steps, each with a solid curve for training sentences, a dashed one for held-out sentences, and a dotted line for the entropy, 0.94. Without regularization the training curve falls far below the dotted line, and the held-out curve turns at step 100 and rises from 2.2 to 3.4. With label smoothing it rises to about 2.3. With dropout 0.1 the training curve falls more slowly, and the held-out curve falls to about 1.65 and stays there."}, "figure": {"caption": "A small model on 300 sentences, without regularization and with two kinds. The dotted line is the entropy {eq}`reg-noise-floor`; a training loss below it is memorised noise.", "name": "fig-reg-overfit"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Three line charts of nats per token over 400 steps, each with a solid curve for training sentences, a dashed one for held-out sentences, and a dotted line for the entropy, 0.94. Without regularization the training curve falls far below the dotted line, and the held-out curve turns at step 150 and rises from 2.2 to 3.4. With label smoothing it rises to about 2.3. With dropout 0.1 the training curve falls more slowly, and the held-out curve falls to about 1.7 and stays there."}, "figure": {"caption": "A small model on 300 sentences, without regularization and with two kinds. The dotted line is the entropy {eq}`reg-noise-floor`; a training loss below it is memorised noise.", "name": "fig-reg-overfit"}}
 training_pictures.reg_overfit(floor, runs)
 
 # %% [markdown]
@@ -381,7 +381,7 @@ assert at_padding["right"] == 0 < at_padding["half masked"]
 # below the target and down while it is above. At a position whose answer is always the same, the push ends where
 # $p = q$.
 
-# %% tags=["hide-input"] mystnb={"image": {"alt": "Bar chart over five tokens of the target minus the model's probability. The right token, cat, has minus 0.037 and kitten minus 0.004: their logits are pushed down. Dog has 0.009, the 0.018 and sat 0.013: theirs are pushed up."}, "figure": {"caption": "Target minus probability, $q - p$, of a model that is surer than its smoothed target, $V = 5$: it gives the right token, *cat*, 0.96, and should give 0.92. Descent moves each logit by this much times the rate.", "name": "fig-reg-push"}}
+# %% tags=["hide-input"] mystnb={"image": {"alt": "Bar chart over five tokens of the target minus the model's probability. The right token, cat, has minus 0.037 and kitten minus 0.004: their logits are pushed down. Dog has 0.009, the 0.018 and sat 0.014: theirs are pushed up."}, "figure": {"caption": "Target minus probability, $q - p$, of a model that is surer than its smoothed target, $V = 5$: it gives the right token, *cat*, 0.96, and should give 0.92. Descent moves each logit by this much times the rate.", "name": "fig-reg-push"}}
 training_pictures.reg_push()
 
 # %% [markdown]

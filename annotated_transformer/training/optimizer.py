@@ -180,11 +180,11 @@ class Muon(torch.optim.Optimizer):
         return mean / (square.sqrt() + self.config.adam_eps)
 
 
-def orthogonalised(matrix: Float[Tensor, "N M"], n_iterations: int = 5) -> Float[Tensor, "N M"]:
+def orthogonalised(matrix: Float[Tensor, "O I"], n_iterations: int = 5) -> Float[Tensor, "O I"]:
     """U V^T of the matrix's singular value decomposition U S V^T, roughly, from products alone.
 
     Each Newton-Schulz iteration X <- a X + (b X X^T + c (X X^T)^2) X keeps the singular vectors and
-    moves each singular value towards 1; with these a, b and c it lands between 0.7 and 1.2.
+    moves each singular value towards 1; with these a, b and c it lands near 0.7 to 1.2.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     is_tall = matrix.size(0) > matrix.size(1)

@@ -4,7 +4,7 @@ Its terms are those of the glossary (book/notation.md), each of which names the 
 most about it, and those of index_terms.txt beside this file. A term is marked where its page has it
 first, in bold if it is ever bold there, and a glossary's term also where another page has it in
 bold. The marks are Sphinx's own index entries; book/subject_index.md gets the index that Sphinx
-makes of them: behind a term is the page that says most, and below it the others by title.
+makes of them: behind a term is the page that says most, and after it others by title.
 """
 
 from __future__ import annotations
