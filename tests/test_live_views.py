@@ -55,6 +55,7 @@ def plain(tab: Page) -> Iterator[Page]:
 @pytest.fixture
 def phone(page: Page) -> Page:
     page.set_viewport_size({"width": 360, "height": 800})
+    page.emulate_media(reduced_motion="reduce")  # axe sees no colour on its way to another
     return page
 
 
