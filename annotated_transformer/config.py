@@ -284,9 +284,9 @@ class DecodeConfig(Settings):
     """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
 
     With `back` a model that learned both ways translates from the language of its targets into that
-    of its sources. Of what the beam finds, `Translator` puts first what has lost the fewest numbers
-    and abbreviations, or with `by_score` the best score, as the paper does. Bounds keep a slip of
-    the keyboard from taking the machine's memory, or a score from being no number.
+    of its sources. `Translator` searches again where a number or a name is lost; with `by_score` it
+    takes the best score, as the paper does. Bounds keep a slip of the keyboard from taking the
+    machine's memory, or a score from being no number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
     DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False, by_score=False)

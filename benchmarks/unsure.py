@@ -6,7 +6,8 @@
 It writes the entry `doubt` of the checkpoint's config.json, which `Translator` and the page read:
 run it again when a model was trained again. Beside the threshold it has what a page knows its
 languages by: the commonest words of each that the other does not have among its thousand, and the
-number of words that one sentence in 1,000 of the training split exceeds.
+number of words that one sentence in 1,000 of the training split exceeds; and the words with a
+capital letter that are no names, since training translates them.
 
 Sentences of the validation split are translated as they are and as visitors type them, by rules
 with a seed: in capitals; in small letters without a full stop; with two letters swapped; with a
@@ -36,7 +37,12 @@ from annotated_transformer.checkpoint.directory import read_config
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import write_text
 from annotated_transformer.text import corpus
-from annotated_transformer.translation.doubt import SPELT_OUT, Doubt, lost_words
+from annotated_transformer.translation.doubt import (
+    SPELT_OUT,
+    Doubt,
+    lost_words,
+    translated_words,
+)
 from annotated_transformer.translation.translator import Translation, Translator
 from benchmarks.timing import ROOT, as_text, out_path, write
 from tools.arguments import parser_of, run_main
@@ -234,18 +240,31 @@ def of_judged(translator: Translator, threshold: float) -> dict[str, Any]:
     }
 
 
+def known_from(name: str) -> dict[str, Any]:
+    """What the training split of a corpus tells: `longest`, `words` and `translated`."""
+    learned = corpus.load(name, "train")
+    lengths = sorted(len(source.split()) for source, _ in learned)
+    return {
+        "longest": lengths[int(0.999 * len(lengths))],
+        "words": commonest(learned),
+        "translated": " ".join(translated_words(learned)),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Calibrate, print and write."""
     parser = parser_of(__doc__, small=True, out=True)
     parser.add_argument("directory", nargs="?", default=str(ROOT / "book" / "model"))
     args = parser.parse_args(arguments)
     config = read_config(args.directory)
-    languages = Doubt.of(config).languages
-    require("" not in languages, f"{args.directory} does not name a corpus of two languages")
+    is_known = bool(Doubt.of(config).languages[0])
+    require(is_known, f"{args.directory} names no corpus of two languages")
     pairs = corpus.load(config["corpus"], "valid")[: 40 if args.small else None]
+    doubt = config.get("doubt", {}) if args.small else known_from(config["corpus"])
+    translator = Translator.from_checkpoint(args.directory)
+    _, languages, translated = translator.doubt = Doubt.of({**config, "doubt": doubt})
     cases = as_visitors_type(pairs, languages)
     say(f"{len(cases)} sentences are translated")
-    translator = Translator.from_checkpoint(args.directory)
     found = translator.n_best([source for _, _, (source, _) in cases], n_best=1)
     judged = []
     for (kind, i, pair), (best, *_) in zip(cases, found, strict=True):
@@ -253,23 +272,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         right = is_right(faults, pair, best.text)
         judged.append(Judged(kind, i % 2 == 1, faults, right, best))
     records = figures(judged)
-    false_alarms = [
-        bool(lost_words(*pair, languages, lambda word: len(translator.tokenizer.encode(word))))
-        for pair in pairs
-    ]
+    false_alarms = [bool(lost_words(*pair, languages[1], translated)) for pair in pairs]
     references = {"of": len(pairs), "with a word named as lost": sum(false_alarms)}
     records.append({"figure": "references", **references})
     if not args.small:
         records.append(of_judged(translator, records[0]["unsure_below"]))
     print(*map(as_text, records), sep="\n")
     if not args.small:
-        learned = corpus.load(config["corpus"], "train")
-        lengths = sorted(len(source.split()) for source, _ in learned)
-        doubt = {
-            "unsure_below": records[0]["unsure_below"],
-            "longest": lengths[int(0.999 * len(lengths))],
-            "words": commonest(learned),
-        }
+        doubt = {"unsure_below": records[0]["unsure_below"], **doubt}
         settings = json.dumps({**config, "doubt": doubt}, indent=2, ensure_ascii=False) + "\n"
         write_text(Path(args.directory) / "config.json", settings)
     write(out_path(args, "unsure"), "unsure", arguments, records)

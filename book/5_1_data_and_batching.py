@@ -254,15 +254,15 @@ for text in ("It was 7.", "It was 1999.", "12345", "hello", "Hello", "HELLO",
 
 # %% tags=["nbval-ignore-output"]
 def share_copied(words, sentence):
-    lines = translator.translate([sentence.format(word) for word in words])
+    lines = translator.translate([sentence.format(word) for word in words],
+                                 by_score=True)
     return sum(map(str.__contains__, lines, words)) / len(words)
 draw, copied = random.Random(0), {}
 syllables = ["ka", "lo", "mi", "ran", "tes", "vu", "dor", "pel", "sha", "qui",
              "zor", "bek"]
 for n in range(1, 6):
     numbers = [str(draw.randrange(10 ** (n - 1), 10**n)) for _ in range(20)]
-    names = ["".join(draw.choices(syllables, k=n)).capitalize()
-             for _ in range(20)]
+    names = ["".join(draw.choices(syllables, k=n)).title() for _ in range(20)]
     copied[n] = (share_copied(numbers, "I have {} books."),
                  share_copied(names, "{} is my friend."))
     n_pieces = sum(len(cut.encode(name)) for name in names) / 20
@@ -273,8 +273,7 @@ for n in range(1, 6):
 assert copied[5][1] < copied[2][1] and min(copied[n][0] for n in copied) >= 0.8
 
 # %% [markdown]
-# Numbers arrive, because training often put others in their places, and the search prefers them. Of the names, only some
-# of five syllables are lost: each piece has to be copied by itself, and one wrong is enough. A person
+# Numbers arrive, because training often put others in their places. Of the names, only some of five syllables are lost: each piece has to be copied by itself, and one wrong is enough. A person
 # copies letters. Much of what a model seems bad at, spelling, counting letters, arithmetic, begins at this cut.
 
 # %% [markdown]

@@ -25,7 +25,7 @@ const answer = async (translator) => {
     tensor: ({ name }) => [...model.tensors[name].values],
     parts: (found) => translator.parts(found),
     strange: ({ texts }) => texts.map((text) => engine.strangeness(text, tokenizer, translator.doubt)),
-    lost: ({ pairs, languages }) => pairs.map(([source, target]) => engine.lostWords(source, target, languages, (word) => word.length)),
+    lost: ({ pairs, to, translated }) => pairs.map((pair) => engine.lostWords(...pair, to, new Set(translated))),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
     decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),

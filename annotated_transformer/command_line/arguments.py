@@ -228,5 +228,5 @@ def _add_decoding(verb: argparse.ArgumentParser) -> None:
     add("--max-extra", type=int, default=default.max_extra, help=what)
     what = "into the language of the sources, with a model that learned both ways"
     add("--back", action="store_true", help=what)
-    what = "the best score first, as in the paper, whatever numbers it has lost"
+    what = "the best score, as in the paper, whatever numbers and names it has lost"
     add("--by-score", action="store_true", help=what)

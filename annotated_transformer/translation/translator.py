@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 import torch
 
 from annotated_transformer.checkpoint.directory import load_model, read_config, read_model_config
-from annotated_transformer.config import DecodeConfig, DecodeSettings
+from annotated_transformer.config import MAX_BEAM, DecodeConfig, DecodeSettings
 from annotated_transformer.errors import require, require_strings
 from annotated_transformer.fast.decoder import FastDecoder, has_fast_steps
 from annotated_transformer.fast.int8 import quantize
@@ -23,7 +23,6 @@ from annotated_transformer.translation.doubt import (
     Doubt,
     lost_words,
     mean_probability,
-    written_alike,
 )
 from annotated_transformer.translation.search import Hypothesis, StepModel, rerank, search_beams
 from annotated_transformer.views import ListAsTree
@@ -35,6 +34,8 @@ log = logging.getLogger(__name__)
 PAPER = DecodeConfig()
 """The paper's search: beam 4, alpha 0.6."""
 FOUR_BEST = DecodeConfig(n_best=4)
+WIDER = 4
+"""How many times wider a beam is where one has lost a number or a name."""
 SHOUT = 4
 """The fewest letters of a line in capitals that is no abbreviation."""
 A_LIST = "sentences must be a list of strings"
@@ -164,9 +165,10 @@ class Translator:
     ) -> list[str]:
         """The best translation of each sentence.
 
-        The defaults are the paper's search, and of a beam whose best has lost a number, an address
-        or a "CPU" (`doubt.lost_words`, `written_alike`) the first that has lost the fewest of
-        these, unless `by_score` is true; beam 1 is greedy search. Settings may be given as a whole,
+        The defaults are the paper's search. Where its best has lost a number, an address or a name
+        (`doubt.lost_words`), a beam `WIDER` times as wide is searched, and of that the first which
+        has lost the fewest is taken, if that is fewer; not with `by_score`, and not with a beam of
+        1, which is greedy search. Settings may be given as a whole,
         or as keywords, `beam_size=4`. `max_batch_tokens` bounds a batch: beam_size hypotheses per
         sentence, each as long as the longest source. Raises ConfigError for settings that cannot
         be, and for one string in place of a list.
@@ -183,9 +185,9 @@ class Translator:
     ) -> list[list[Translation]]:
         """The `n_best` translations of each sentence (four by default), best first.
 
-        The best has lost the fewest numbers, addresses and abbreviations, and of several such ones
-        has the best score; with `by_score` it has the best score. There are fewer where the search
-        found fewer.
+        The best has lost the fewest numbers, addresses and names, and of several such ones has the
+        best score; with `by_score` it has the best score. There are fewer where the search found
+        fewer.
         """
         window = max(1, len(sentences))
         return list(self.n_best_stream(sentences, window, search, max_batch_tokens, **settings))
@@ -251,24 +253,24 @@ class Translator:
             for text, has in zip(texts, has_letter, strict=True)
         ]
 
-        def answer(batch: list[int], search: DecodeConfig) -> None:
-            beams = self._search([sources[i] for i in batch], search)
-            for i, best in zip(batch, beams, strict=True):
-                if best:  # a model whose scores are NaN has none
-                    answers[i] = ListAsTree(
-                        self._translation(texts[i], h, search.back) for h in best
-                    )
+        def answer(some: Iterable[int], search: DecodeConfig) -> None:
+            order = sorted((i for i in some if sources[i]), key=lambda i: len(sources[i]))
+            for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
+                beams = self._search([sources[i] for i in batch], search)
+                for i, best in zip(batch, beams, strict=True):
+                    if best:  # a model whose scores are NaN has none
+                        translations = (self._translation(texts[i], h, search.back) for h in best)
+                        answers[i] = ListAsTree(translations)
 
-        order = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
-        for batch in batches_by_length(order, sources, max_batch_tokens // search.beam_size):
-            answer(batch, search)
-            lossy = [i for i in batch if written_alike(answers[i][0].lost)]
-            if lossy and search.beam_size > 1 and not search.by_score:
-                # The whole beam, for the few of which the best has lost a number or a "CPU".
-                answer(lossy, search.replace(n_best=search.beam_size))
-                for i in lossy:
-                    found = sorted(answers[i], key=lambda one: len(written_alike(one.lost)))
-                    answers[i] = ListAsTree(found[: search.n_best])
+        answer(range(len(lines)), search)
+        if search.beam_size > 1 and not search.by_score:
+            lossy = {i: found for i, found in enumerate(answers) if found[0].lost}
+            width = min(WIDER * search.beam_size, MAX_BEAM)
+            answer(lossy, search.replace(beam_size=width, n_best=width))
+            for i, narrow in lossy.items():
+                wide = sorted(answers[i], key=lambda one: len(one.lost))
+                keeps_more = len(wide[0].lost) < len(narrow[0].lost)
+                answers[i] = ListAsTree(wide[: search.n_best]) if keeps_more else narrow
         return answers
 
     def _search(self, sources: list[list[int]], search: DecodeConfig) -> Sequence[list[Hypothesis]]:
@@ -279,10 +281,10 @@ class Translator:
         return search_beams(self.search_model, source.to(self.device), search)
 
     def _translation(self, source: str, found: Hypothesis, back: bool) -> Translation:
-        languages = self.doubt.languages[::-1] if back else self.doubt.languages
         text = self._text(found.tokens)
         mean_p = mean_probability(found.log_p, len(found.tokens) + 1)
-        lost = lost_words(source, text, languages, lambda word: len(self.tokenizer.encode(word)))
+        to = self.doubt.languages[0 if back else 1]
+        lost = lost_words(source, text, to, () if back else self.doubt.translated)
         unsure = mean_p < self.doubt.unsure_below
         return Translation(text, found.score, found.log_p, mean_p, unsure, lost)
 

@@ -5,37 +5,31 @@ const SPELT_OUT = {
   en: "zero one two three four five six seven eight nine ten eleven twelve",
   de: "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
 };
-const CAPITAL_NOUNS = ["de"];  // source languages in which a capital letter makes no name
 const WORD = /[\p{L}\p{N}_]+(?:[.:,@/+-]+[\p{L}\p{N}_]+)*/gu;
-const SENTENCE_END = /(?:^|[.!?:\u2026])[^\p{L}\p{N}_,;-]*$/u;
+
+const LETTERS = /[\p{L}\p{Nl}\p{No}]{3,}/gu;
 
 // exp(log P / n) for n tokens, the end counted: the geometric mean of their probabilities.
 const meanProbability = ({ logP, tokens }) => Math.exp(logP / (tokens.length + 1));
 
-function lostWords(source, translation, [from, to], nPieces) {
+// A word with a capital letter is a name unless training translates it: `translated`, in which an empty set stands for no names.
+function lostWords(source, translation, to, translated) {
   const [text, said] = [source, translation.toLowerCase()].map((one) => one.replace(/(?<=[0-9])[.,](?=[0-9]{3}(?![0-9]))/g, ""));
   const digits = said.match(/[0-9]+/g) || [], inWords = (SPELT_OUT[to] || "").split(" ");
-  const starts = new Set((said.match(/[\p{L}\p{N}_]+/gu) || []).map((word) => [...word].slice(0, 3).join("")));
-  const hasNames = from && !CAPITAL_NOUNS.includes(from) && text !== text.toUpperCase();
   const keeps = (number) => {
     const place = digits.indexOf(number);
     if (place >= 0) return Boolean(digits.splice(place, 1));
     return String(Number(number)) === number && Number(number) <= 12 && said.includes(inWords[Number(number)] || "");
   };
-  const isKept = (word, start) => {
+  const isKept = (word) => {
     if (/@|[\p{L}_]\.[\p{L}\p{N}_]{2}/u.test(word)) return said.includes(word.toLowerCase());
     const numbers = word.match(/[0-9]+/g);
     if (numbers) return !numbers.map(keeps).includes(false);
-    const begins = SENTENCE_END.test(text.slice(0, start));
-    const spellings = begins ? [word, word.toLowerCase()] : [word];
-    if (!hasNames || [...word].length < 3 || !/^\p{Lu}/u.test(word)) return true;
-    return spellings.some((one) => nPieces(one) < (begins ? 4 : 3)) || starts.has([...word.toLowerCase()].slice(0, 3).join(""));
+    const capitalised = translated.size ? (word.match(LETTERS) || []).filter((part) => /^\p{Lu}/u.test(part)) : [];
+    return capitalised.every((part) => translated.has(part) || said.includes(part.toLowerCase()));
   };
-  return [...text.matchAll(WORD)].filter((found) => !isKept(found[0], found.index)).map(([word]) => word);
+  return [...text.matchAll(WORD)].filter(([word]) => !isKept(word)).map(([word]) => word);
 }
-
-// Those that every language writes alike: numbers, addresses, and what has a capital within.
-const writtenAlike = (words) => words.filter((word) => /[0-9@.]/.test(word) || word.slice(1) !== word.slice(1).toLowerCase());
 
 // What is strange about a text: "script" if the tokenizer has hardly a letter of it, "target" if it looks like the
 // language that is translated into, "words" if none of its four words or more is a common one, "long" if 999 of

@@ -14,8 +14,8 @@ const honest = (() => {
     }[strange];
   };
   const marks = (words) => words.flatMap((word, i) => [i ? ", " : "", make("mark", { className: "doubt" }, word)]);
-  const lines = ({ strange, hypotheses }, model) => {
-    const found = [], [best] = hypotheses, first = hypotheses.reduce((one, two) => (two.score > one.score ? two : one));
+  const lines = ({ strange, hypotheses: [best], byScore }, model) => {
+    const found = [];
     if (strange) found.push([strangeLine(strange, model)]);
     if (isUnsure(best, model.doubt)) {
       found.push([`The model is unsure: the mean probability of its tokens is ${percent(best.meanP)}, and below ` +
@@ -24,7 +24,10 @@ const honest = (() => {
     if (best.lost.length) {
       found.push(["Not in the translation: ", ...marks(best.lost), "."]);
     }
-    if (first !== best) found.push([`By score alone it would be “${first.text}”, which has lost `, ...marks(first.lost.filter((word) => !best.lost.includes(word))), "."]);
+    if (byScore) {
+      const lost = byScore.lost.filter((word) => !best.lost.includes(word));
+      found.push([`A wider beam has this. By score alone it would be “${byScore.text}”, which has lost `, ...marks(lost), "."]);
+    }
     return found;
   };
   // The translation; where the model is unsure, with its improbable tokens marked.

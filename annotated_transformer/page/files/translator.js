@@ -2,6 +2,7 @@
 
 // Python's white space, and what it takes for the end of a line.
 const SPACES = /[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
+const WIDER = 4;  // times, a beam where one has lost a number or a name
 const LINE_END = "\\r\\n|[\\n-\\r\\x1c-\\x1e\\x85\\u2028\\u2029]";
 
 // A line as the model gets it: one space between words, and no shouting.
@@ -46,6 +47,7 @@ class Translator {
 
   constructor({ config, languages, doubt }, tokenizer, tensors, kernels, useWasm) {
     Object.assign(this, { config, languages, doubt, tokenizer });
+    this.translated = new Set((doubt.translated || "").split(" ").filter(Boolean));
     this.model = new Transformer(config, tensors, kernels, useWasm);
     this.maxSource = ["learned", "marian"].includes(config.positions) ? Math.min(1024, config.max_len) : 1024;
   }
@@ -91,9 +93,10 @@ class Translator {
     return ids.map((id) => this.tokenizer.pieces[id]);
   }
 
-  // The hypotheses for a text, best score first, or first what has lost the fewest of `writtenAlike`: { text, tokens, ps, score, logP, meanP, lost }, the steps of the
-  // beam, and what is strange about the text. Without positions, or `without` some heads ("cross.0.3"), if so asked. Of the text's nTokens
-  // tokens the first ones are translated, as many as `longest` lets in.
+  // The hypotheses for a text, best score first: { text, tokens, ps, score, logP, meanP, lost }, the steps of the beam, and what
+  // is strange about the text. Where the best has lost something and a wider beam has lost less, they are of that, first what has
+  // lost the fewest, and `byScore` is the first of the beam that was asked for. Without positions, or `without` some heads
+  // ("cross.0.3"), if so asked. Of the text's nTokens tokens the first ones are translated, as many as `longest` lets in.
   translate(request) {
     return withoutPauses(this.translateWithPauses(request));
   }
@@ -110,23 +113,22 @@ class Translator {
       const hypotheses = same ? [{ text: same, tokens: [], score: 0, logP: 0, meanP: 1, lost: [] }] : [];
       return { source, nTokens, hypotheses, steps, strange: "" };
     }
-    const onStep = (seen) => steps.push(seen);
-    const found = yield* beamSearchWithPauses(this.model, source, { beamSize, alpha, nBest, maxExtra, onStep });
-    const nPieces = (word) => this.tokenizer.encode(word).length;
-    const turn = (pair) => (back ? [...pair].reverse() : pair);
-    const { longest: longestWords, words = ["", ""] } = this.doubt, strange = { longest: longestWords, words: turn(words) };
-    const hypotheses = found.map((one) => {
+    const { longest: longestWords, words = ["", ""] } = this.doubt, turn = (pair) => (back ? [...pair].reverse() : pair);
+    const strange = strangeness(text, this.tokenizer, { longest: longestWords, words: turn(words) });
+    const [, to] = turn(this.languages), translated = back ? new Set() : this.translated, { model } = this;
+    const asTranslations = (found) => found.map((one) => {
       const translation = this.text(one.tokens);
-      const lost = lostWords(same, translation, turn(this.languages), nPieces);
-      return { text: translation, meanP: meanProbability(one), lost, ...one };
+      return { text: translation, meanP: meanProbability(one), lost: lostWords(same, translation, to, translated), ...one };
     });
-    const nLost = ({ lost }) => writtenAlike(lost).length, isLossy = hypotheses.length > 0 && nLost(hypotheses[0]) > 0;
-    if (isLossy && nBest < beamSize) {
-      const whole = yield* this.translateWithPauses({ ...request, nBest: beamSize });
-      return { ...whole, hypotheses: whole.hypotheses.slice(0, nBest) };
+    const onStep = (seen) => steps.push(seen), width = WIDER * beamSize;
+    const found = yield* beamSearchWithPauses(model, source, { beamSize, alpha, nBest, maxExtra, onStep });
+    let hypotheses = asTranslations(found), byScore = null;
+    if (beamSize > 1 && hypotheses.length && hypotheses[0].lost.length) {
+      const wide = yield* beamSearchWithPauses(model, source, { beamSize: width, alpha, nBest: width, maxExtra });
+      const sorted = asTranslations(wide).sort((one, two) => one.lost.length - two.lost.length);
+      if (sorted[0].lost.length < hypotheses[0].lost.length) [byScore, hypotheses] = [hypotheses[0], sorted.slice(0, nBest)];
     }
-    if (isLossy) hypotheses.sort((one, two) => nLost(one) - nLost(two));
-    return { source, nTokens, steps, hypotheses, strange: strangeness(text, this.tokenizer, strange) };
+    return { source, nTokens, steps, hypotheses, byScore, strange };
   }
 
   // What the model sees and expects when it is told the target: at each place the `nRunners` most
