@@ -101,13 +101,27 @@ def test_groups_and_ids_name_variations():
         return [variation.id for variation in miniature.find_variations(names)]
 
     assert found("table") == [row.id for row in TABLE_3]
-    assert len(VARIATIONS) == 20 + 7 + 6
+    assert len(VARIATIONS) == 20 + 7 + 6 + 6
     ten = found("ten")
     assert ten == ["base", *miniature.TEN] and len(ten) == 11
     assert {*found("all", "A1")} == {*ten, *(v.id for v in CLAIMS)}
     assert found("B2", "B2", "pre-norm") == ["B2", "pre-norm"]
     with pytest.raises(ConfigError, match="no variation A9"):
         found("A1", "A9")
+
+
+def test_a_rate_is_searched_on_a_seed_that_no_table_uses(monkeypatch, tmp_path):
+    monkeypatch.setattr(miniature.corpus, "prepare", lambda *_: None)
+    tasks = miniature.tasks_of(["base", "base-at-0.6"], 2, "reverse", tmp_path)
+    assert [(task.id, task.seed) for task in tasks] == [
+        ("base-at-0.6", 0),
+        ("base", 1),
+        ("base", 2),
+    ]
+    for name, rates in (("base", (0.15, 0.3, 0.6)), ("muon", (0.15, 0.3, 0.6))):
+        found = {f: VARIATIONS[f"{name}-at-{f}"].configs(0, to_the_end=True)[1] for f in rates}
+        whole = VARIATIONS[name].configs(0, to_the_end=True)[1]
+        assert found == {f: whole.replace(lr_factor=f) for f in rates}
 
 
 @pytest.mark.slow

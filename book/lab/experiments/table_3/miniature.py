@@ -151,7 +151,20 @@ SINCE = (
     Variation("muon", "Muon, warm-up-stable-decay", train={"optimizer": "muon", **_STABLE}),
 )
 """What came after the paper, each alone; trained to the end, at base's rate (see LOG.md)."""
-VARIATIONS = {variation.id: variation for variation in (*_table_3(), *CLAIMS, *SINCE)}
+_OF_RATES: dict[str, dict[str, Any]] = {"base": {}, "muon": SINCE[-1].train}
+RATES = tuple(
+    Variation(
+        f"{name}-at-{factor}",
+        f"{name}, factor {factor} of the rate",
+        against=f"base-at-{LR_FACTOR}",
+        train={**train, "lr_factor": factor},
+    )
+    for name, train in _OF_RATES.items()
+    for factor in (0.15, LR_FACTOR, 0.6)
+)
+"""The search for a rate, for base and for Muon: on seed 0, which no table uses."""
+ALL = (*_table_3(), *CLAIMS, *SINCE, *RATES)
+VARIATIONS = {variation.id: variation for variation in ALL}
 
 DECODINGS: dict[str, dict[str, Any]] = {
     "beam-1": {"beam_size": 1},
@@ -208,13 +221,13 @@ def find_variations(names: Iterable[str]) -> list[Variation]:
 
     "ten" stands for base and `TEN`, "table" for all of Table 3's rows, "claims" for the others,
     "all" for ten and claims, "end" for those that run to the end, "since" for what came after the
-    paper. Raises ConfigError for an unknown id.
+    paper, "rates" for the search before that. Raises ConfigError for an unknown id.
     """
     ten, claims = ["base", *TEN], [claim.id for claim in CLAIMS]
     table = [row.id for row in TABLE_3]
-    since = [variation.id for variation in SINCE]
+    since, rates = ([variation.id for variation in some] for some in (SINCE, RATES))
     groups = {"ten": ten, "table": table, "claims": claims, "all": [*ten, *claims]}
-    groups |= {"end": [*END], "since": since}
+    groups |= {"end": [*END], "since": since, "rates": rates}
     ids = [one for name in names for one in groups.get(name, [name])]
     unknown = ", ".join(name for name in ids if name not in VARIATIONS)
     known = ", ".join([*groups, *VARIATIONS])
@@ -225,12 +238,16 @@ def find_variations(names: Iterable[str]) -> list[Variation]:
 def tasks_of(
     names: Iterable[str], n_seeds: int, corpus_name: str, out: Path, **sizes: Any
 ) -> list[Task]:
-    """Seed 1 of every row first.
+    """Seed 1 of every row first; a search for a rate has seed 0 alone.
 
     If a run is missing, the corpus is fetched here, once, before processes would each try.
     """
-    runs = itertools.product(range(1, n_seeds + 1), names)
-    tasks = [Task(name, seed, corpus_name, out, **sizes) for seed, name in runs]
+    searched = {variation.id for variation in RATES}
+    tasks = [
+        Task(name, seed, corpus_name, out, **sizes)
+        for seed, name in itertools.product(range(n_seeds + 1), names)
+        if (name in searched) == (seed == 0)
+    ]
     if not all((task.directory / SCORES).exists() for task in tasks):
         corpus.prepare(corpus_name, sizes.get("data_dir"))
     return tasks

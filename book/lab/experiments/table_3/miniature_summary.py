@@ -28,8 +28,10 @@ from lab.experiments.table_3.miniature import (
     CLAIMS,
     CONTROLS,
     DECODINGS,
+    RATES,
     SCORES,
     SHORT,
+    SINCE,
     TEN,
     VARIATIONS,
     read_scores,
@@ -138,7 +140,9 @@ def summarize(records: Records, n_samples: int = 1000) -> list[dict[str, Any]]:
 
 
 def _group(name: str) -> str:
-    return "claims" if name in {claim.id for claim in CLAIMS} else "table"
+    groups = {"claims": CLAIMS, "since": SINCE, "rates": RATES}
+    of = {one.id: group for group, variations in groups.items() for one in variations}
+    return of.get(name, "table")
 
 
 def spreads(records: Records) -> dict[str, dict[str, Spread]]:
