@@ -24,7 +24,7 @@ const answer = async (translator) => {
     },
     tensor: ({ name }) => [...model.tensors[name].values],
     parts: (found) => translator.parts(found),
-    strange: ({ texts }) => texts.map((text) => engine.strangeness(text, tokenizer, translator.doubt)),
+    strange: ({ texts }) => texts.map((text) => engine.strangeness(text, tokenizer, { ...translator.doubt, translated: translator.translated })),
     lost: ({ pairs, to, translated }) => pairs.map((pair) => engine.lostWords(...pair, to, new Set(translated))),
     way: () => model.matrices.isWasm,
     encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),

@@ -28,6 +28,8 @@ STRANGE = {
     "Где находится вокзал?": "script",
     "駅はどこですか": "script",
     "Hello, Priya!": "",  # too short to say
+    "Mr. Fitzgerald lives in Bristol.": "words",  # of five words it knows one
+    "Her skin burns easily.": "",  # no common word, and four that it knows
     "the dog " * 20: "long",
 }
 pytestmark = pytest.mark.skipif(not NODE, reason="no node on this machine")
@@ -107,7 +109,7 @@ def test_of_the_validation_split_hardly_a_sentence_is_strange(page):
     pairs = corpus.load("tatoeba-en-de", "valid")[:300]
     jobs = [{"do": "strange", "texts": [pair[side] for pair in pairs]} for side in (0, 1)]
     sources, targets = run_engine(page, *jobs)
-    assert sum(map(bool, sources)) <= 0.03 * len(pairs)
+    assert sum(map(bool, sources)) <= 0.01 * len(pairs)
     assert targets.count("target") >= 0.9 * len(pairs)
 
 

@@ -32,14 +32,15 @@ function lostWords(source, translation, to, translated) {
 }
 
 // What is strange about a text: "script" if the tokenizer has hardly a letter of it, "target" if it looks like the
-// language that is translated into, "words" if none of its four words or more is a common one, "long" if 999 of
-// 1,000 sentences that were trained on have fewer words; else "".
-function strangeness(text, tokenizer, { longest = Infinity, words = ["", ""] } = {}) {
+// language that is translated into, "words" if none of its four words or more is a common one and at most a third of them
+// is translated in training, "long" if 999 of 1,000 sentences that were trained on have fewer words; else "".
+function strangeness(text, tokenizer, { longest = Infinity, words = ["", ""], translated = new Set() } = {}) {
   const letters = tokenizer.normalizer.normalize(text).match(/\p{L}/gu) || [];
   if (2 * letters.filter((letter) => !tokenizer.ids.has(letter)).length > letters.length) return "script";
   const found = text.toLowerCase().match(/\p{L}+/gu) || [];
   const [own, other] = words.map((list) => found.filter((word) => list.split(" ").includes(word)).length);
   if (other > own) return "target";
-  if (words[0] && found.length > 3 && !own) return "words";
+  const nKnown = found.filter(([first, ...rest]) => translated.has(first.toUpperCase() + rest.join(""))).length;
+  if (words[0] && found.length > 3 && !own && 3 * nKnown <= found.length) return "words";
   return found.length > longest ? "long" : "";
 }

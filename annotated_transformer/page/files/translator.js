@@ -114,8 +114,8 @@ class Translator {
       return { source, nTokens, hypotheses, steps, strange: "" };
     }
     const { longest: longestWords, words = ["", ""] } = this.doubt, turn = (pair) => (back ? [...pair].reverse() : pair);
-    const strange = strangeness(text, this.tokenizer, { longest: longestWords, words: turn(words) });
     const [, to] = turn(this.languages), translated = back ? new Set() : this.translated, { model } = this;
+    const strange = strangeness(text, this.tokenizer, { longest: longestWords, words: turn(words), translated });
     const asTranslations = (found) => found.map((one) => {
       const translation = this.text(one.tokens);
       return { text: translation, meanP: meanProbability(one), lost: lostWords(same, translation, to, translated), ...one };
