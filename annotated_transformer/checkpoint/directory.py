@@ -130,8 +130,7 @@ def load_model(
 ) -> tuple[Transformer, Tokenizer]:
     """The model (float32, ready to decode) and the tokenizer of a checkpoint directory.
 
-    Raises ConfigError when config.json, weights and tokenizer do not belong together, before memory
-    for the weights is taken.
+    Raises ConfigError when config.json, weights and tokenizer do not belong together.
 
     >>> model, tokenizer = load_model("book/model")
     >>> model.config.vocab_size == tokenizer.vocab_size
@@ -215,10 +214,8 @@ def require_room_for_run(directory: str | Path) -> None:
         f"{directory} already holds a run: resume it (--resume), or name another directory",
     )
     if not _killed_in_its_first_save(path):
-        require(
-            not (path / "model.safetensors").exists(),
-            f"{directory} already holds a model: name another directory",
-        )
+        has_model = (path / "model.safetensors").exists()
+        require(not has_model, f"{directory} already holds a model: name another directory")
         require(
             not step_checkpoints(path),
             f"{path / 'checkpoints'} holds the weights of another run: "
@@ -251,7 +248,8 @@ def _killed_in_its_first_save(path: Path) -> bool:
     """Whether `path` holds what a run left that was killed before its first state was written.
 
     Such a run wrote one checkpoint and perhaps the weights. Exports and averages have an entry in
-    config.json that says what they are, and a run that was resumed has a later checkpoint.
+    config.json that says what they are, a run that was resumed has a later checkpoint, and one that
+    was validated had a state before that.
     """
     try:
         stored = read_config(path)
@@ -260,5 +258,7 @@ def _killed_in_its_first_save(path: Path) -> bool:
         return False
     steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]
     is_first = len(steps) == 1 and steps[0] <= min(config.checkpoint_every, config.train_steps)
-    is_run = not stored.keys() & {"averaged", "dtype"} and not state_files(path)
+    log = path / "log.jsonl"
+    had_state = log.exists() and b'"valid_' in log.read_bytes()
+    is_run = not stored.keys() & {"averaged", "dtype"} and not state_files(path) and not had_state
     return is_run and (is_first or not (steps or (path / "model.safetensors").exists()))

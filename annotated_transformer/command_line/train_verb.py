@@ -268,7 +268,7 @@ def training_tokenizer(
         sentences,
         config.vocab_size,
         model_type=args.model_type or "bpe",
-        as_typed=settings.augment,
+        as_typed=settings.augment or settings.both_ways,
     )
 
 

@@ -137,6 +137,8 @@ def evaluate(args: Namespace) -> None:
     _, encoded = evaluation.scorable(translator.model.config, translator.tokenizer, pairs)
     if search.back:
         encoded = [([translator.tokenizer.back_id, *x], y) for x, y in encoded]
+        kept = evaluation.within_reach(translator.model.config, encoded)
+        encoded = [encoded[i] for i in kept]
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream((source for source, _ in lines), search=search)
     bar = tqdm(stream, total=len(lines), unit="line", file=sys.stderr, disable=args.quiet)

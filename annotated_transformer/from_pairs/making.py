@@ -60,32 +60,30 @@ def make(
     `read_pairs` refuses, and when `out` was begun with other pairs or holds something else.
     """
     out = Path(out)
+    name = Path(pairs_file).name
     pairs = read_pairs(pairs_file)
     splits = split_by_group(pairs, n_held_out(len(pairs)))
-    for name, some in splits.items():
-        require(
-            bool(some), f"{pairs_file} has no pair left for {name}: its sentences are too alike"
-        )
+    for split, some in splits.items():
+        message = f"{pairs_file} has no pair left for {split}: its sentences are too alike"
+        require(bool(some), message)
     plan = _stored_plan(out, pairs_sha256(pairs), plan or plan_for(len(splits["train"])))
     if not (out / "scores.json").exists():
-        _train(out, plan, splits, Path(pairs_file).stem, progress)
+        _train(out, plan, splits, name, progress)
         _write(out / "scores.json", _scores(out / "model", splits["train"], splits["test"]))
     scores = read_json(out / "scores.json", MAX_JSON_BYTES)
     seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
     fewer = out / "half" / "score.json"
     if half and not fewer.exists():
         every_other = splits | {"train": splits["train"][::2]}
-        _train(fewer.parent, plan, every_other, Path(pairs_file).stem, progress)
+        _train(fewer.parent, plan, every_other, name, progress)
         sources, references = map(list, zip(*splits["test"], strict=True))
         said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
         _write(fewer, evaluation.bleu(said, references)._asdict())
     if fewer.exists():
         scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
     log = read_log(out / "run")
-    counts = {name: len(some) for name, some in splits.items()}
-    text = report_page(
-        str(Path(pairs_file).name), counts, plan.to_dict(), log, scores, seconds / 60
-    )
+    counts = {split: len(some) for split, some in splits.items()}
+    text = report_page(name, counts, plan.to_dict(), log, scores, seconds / 60)
     write_text(out / "report.html", text)
     write_page(out / "model", out / "page", example=splits["test"][0][0], book=book)
     return [out / "page" / "index.html", out / "report.html", out / "model"]
@@ -95,16 +93,12 @@ def _stored_plan(out: Path, digest: str, plan: Plan) -> Plan:
     """The plan that `out` was begun with; in a new directory `plan`, which is written there."""
     path = out / "plan.json"
     if not path.exists():
-        require(
-            not out.exists() or (out.is_dir() and not any(out.iterdir())),
-            f"{out} holds something else: name another directory",
-        )
+        is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+        require(is_free, f"{out} holds something else: name another directory")
         _write(path, {"pairs": digest, "plan": plan.to_dict()})
     stored = read_json(path, MAX_JSON_BYTES)
-    require(
-        stored.get("pairs") == digest,
-        f"{out} was begun with other pairs: name another directory",
-    )
+    is_same = stored.get("pairs") == digest
+    require(is_same, f"{out} was begun with other pairs: name another directory")
     try:
         return Plan.from_dict(stored.get("plan"))
     except ConfigError as error:

@@ -12,7 +12,7 @@ from string import printable
 from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.settings import Settings
-from annotated_transformer.text.parallel_text import Pair, PathLike, sample, stream_lines
+from annotated_transformer.text.parallel_text import Pair, PathLike, is_blank, sample, stream_lines
 from annotated_transformer.text.tokenizer import Tokenizer
 
 MIN_PAIRS = 100
@@ -87,7 +87,7 @@ def read_pairs(path: PathLike) -> list[Pair]:
         target = rest.partition("\t")[0]
         require(bool(tab), f"{path}, line {number} has no tab: a line is a source, a tab, a target")
         pair = source.strip(), target.strip()
-        require(all(pair), f"{path}, line {number} has a blank side")
+        require(not any(map(is_blank, pair)), f"{path}, line {number} has a blank side")
         pairs[pair] = None
     require(
         len(pairs) >= MIN_PAIRS,

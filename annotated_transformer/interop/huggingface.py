@@ -2,7 +2,7 @@
 
 Both belong to transformers and need no code of ours. The folder also holds tokenizer.model and,
 under one key of config.json, our own configuration, so that `importing` restores the checkpoint bit
-for bit.
+for bit (with `zero_start` and `output_bias`, all but the row of bos).
 """
 
 from __future__ import annotations

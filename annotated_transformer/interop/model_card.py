@@ -70,21 +70,21 @@ def _scores(directory: Path) -> str:
     for path in (directory / "scores.json", directory.parent / "scores.json"):
         try:
             found = read_json(path, MAX_SCORES_BYTES)
-        except (OSError, ConfigError):
-            continue
-        found = found.get("scores", found)
-        rows = [
-            f"| {name} | {found[name]['score']:.2f} | `{found[name]['signature']}` |"
-            for name in ("BLEU", "chrF2")
-            if isinstance(found.get(name), dict) and {"score", "signature"} <= found[name].keys()
-        ]
+            found = found.get("scores", found)
+            rows = [
+                f"| {name} | {found[name]['score']:.2f} | `{found[name]['signature']}` |"
+                for name in ("BLEU", "chrF2")
+                if name in found
+            ]
+        except (OSError, ConfigError, AttributeError, KeyError, TypeError, ValueError):
+            continue  # no such file, or one of another program
         if rows:
             return "\n".join(["| score | test split | signature |", "| --- | --- | --- |", *rows])
     return ""
 
 
 def _limits(config: dict[str, Any]) -> str:
-    longest = config.get("train", {}).get("max_length")
+    longest = (config.get("train") or {}).get("max_length")
     if not longest:
         return ""
     return (

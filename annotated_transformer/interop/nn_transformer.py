@@ -17,6 +17,7 @@ from annotated_transformer.files import require_room
 from annotated_transformer.text.tokenizer import Tokenizer
 
 ACTIVATIONS = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
+EPS = nn.LayerNorm(1).eps
 
 
 def import_transformer(
@@ -29,17 +30,21 @@ def import_transformer(
     """Write the module's stacks and one `embedding` for its three uses as the checkpoint `out`.
 
     `settings` are those of ModelConfig that the module does not know, such as `positions`. Raises
-    ConfigError for stacks that differ, and for a module whose parameters have no place here.
+    ConfigError for layers that differ, for another epsilon than LayerNorm's own, and for a module
+    whose parameters have no place here.
     """
     out = Path(out)
     require_room(out, checkpoint.CHECKPOINT_FILES)
     layer = module.encoder.layers[0]
     last = module.decoder
     has_norm = module.encoder.norm is not None
-    alike = len(module.encoder.layers) == len(last.layers)
+    both = [*module.encoder.layers, *last.layers]
+    alike = 2 * len(last.layers) == len(both) and len(set(map(_form, both))) == 1
     alike = alike and has_norm == (last.norm is not None) and has_norm >= layer.norm_first
     require(alike, "encoder and decoder must be alike in their layers and in a norm at the end")
     require(layer.activation in ACTIVATIONS, "the activation must be relu, gelu or silu")
+    eps = layer.norm1.eps
+    require(eps == EPS, f"layer_norm_eps must be {EPS}, got {eps}")
     config = ModelConfig(
         vocab_size=len(embedding),
         N=len(last.layers),
@@ -61,6 +66,11 @@ def import_transformer(
         tensors.update(by_our_names(name, tensor))
     weights.without_weights(config, weights.shapes_of(tensors), out / "model.safetensors")
     return checkpoint.write_directory(out, config, tokenizer, tensors=tensors)
+
+
+def _form(layer: Any) -> tuple[Any, ...]:
+    """What a layer computes, but for its weights."""
+    return layer.activation, layer.norm_first, layer.self_attn.num_heads, layer.norm1.eps
 
 
 def by_our_names(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -75,7 +75,7 @@ class Row:
     def count(self, vocab_size: int | None = None) -> int:
         """Parameters with `vocab_size`, or with the one that the printed number implies."""
         implied = VOCAB_SIZE_BIG if self.name == "big" else VOCAB_SIZE
-        return count_parameters(self.model_config(vocab_size or implied))
+        return count_parameters(self.model_config(implied if vocab_size is None else vocab_size))
 
 
 def _heads(h: int, d: int, ppl: float, bleu: float) -> Row:

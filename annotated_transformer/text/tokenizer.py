@@ -44,6 +44,7 @@ from annotated_transformer.files import read_bounded
 from annotated_transformer.text.paired_vocabulary import PairedVocabulary
 from annotated_transformer.text.vocabulary_file import (
     MAX_MODEL_BYTES,
+    MAX_PIECES,
     require_sound,
     without_path_of_rules,
 )
@@ -124,6 +125,8 @@ class Tokenizer:
         Raises ConfigError when the text cannot fill, or does not fit into, `vocab_size`.
         """
         require(model_type in MODEL_TYPES, f"model_type must be bpe or unigram, got {model_type}")
+        is_size = 1 <= vocab_size <= MAX_PIECES
+        require(is_size, f"vocab_size must be between 1 and {MAX_PIECES:,}, got {vocab_size:,}")
         sentences = _strings(sentences)
         written = io.BytesIO()
         options: dict[str, Any] = {"normalization_rule_name": "nfkc"}

@@ -48,11 +48,9 @@ class TrainingPairs:
         self.encoded_back: PairStore = PairsInMemory([])
         if isinstance(pairs, Shards):
             for name, off in (("bpe_dropout", 0), ("augment", False), ("both_ways", False)):
-                require(
-                    not getattr(config, name),
-                    f"{name} encodes the text anew in every epoch, and shards hold no text: "
-                    f"it must be {off} with shards, got {getattr(config, name)}",
-                )
+                rule = f"{name} needs the text, which shards do not hold: it must be {off}"
+                is_off = not getattr(config, name)
+                require(is_off, f"{rule} with shards, got {getattr(config, name)}")
             require(
                 pairs.is_of(tokenizer),
                 f"{pairs.directory} was encoded with another tokenizer than this run's",
@@ -108,4 +106,4 @@ class TrainingPairs:
 
 def nothing_to_train_on(config: TrainConfig) -> str:
     """The message for an epoch without a pair to train on."""
-    return f"no training pair has 1 to {config.max_length} tokens on each side"
+    return f"no training pair has 1 to {config.max_length} tokens, eos counted, on each side"

@@ -85,8 +85,8 @@ class TrainingRun:
     `packing` says whether padding is left out of what is computed: "auto" does so where it pays, on
     a CPU without `compile`; "on" and "off" decide it. The values are the same, save for what
     dropout draws. `steps` counts attempted steps: the rate, the log, checkpoints and the end of a
-    run go by it, so that the host never waits for a GPU to say whether float16 overflowed. Adam
-    counts the steps that it made; the difference is the number of skipped ones.
+    run go by it, so that with Adam the host never waits for a GPU to say whether float16
+    overflowed. Adam counts the steps that it made; the difference is the number of skipped ones.
 
     With `processes` of `distributed.processes` this is one of several processes of the same run:
     all are given the same batches, and each takes its share.
@@ -159,17 +159,14 @@ class TrainingRun:
         Without a warm-up it is at its peak from the start.
         """
         config = self.config
-        step = self.steps if config.warm_up else max(self.steps, config.warmup_steps)
-        d_model = self.model.config.d_model
+        n, d_model = config.warmup_steps, self.model.config.d_model
         if config.schedule == "noam":
-            return noam_learning_rate(step, d_model, config.warmup_steps, config.lr_factor)
+            step = self.steps if config.warm_up else max(self.steps, n)
+            return noam_learning_rate(step, d_model, n, config.lr_factor)
         # The highest rate of equation 3, so that `lr_factor` means the same in both schedules.
-        peak = noam_learning_rate(
-            config.warmup_steps, d_model, config.warmup_steps, config.lr_factor
-        )
-        return stable_learning_rate(
-            step, config.train_steps, peak, config.warmup_steps, config.decay_share
-        )
+        peak = noam_learning_rate(n, d_model, n, config.lr_factor)
+        rise = n if config.warm_up else 1
+        return stable_learning_rate(self.steps, config.train_steps, peak, rise, config.decay_share)
 
     def batches(
         self, epoch_pairs: Callable[[int], PairStore | Sequence[TokenPair]]

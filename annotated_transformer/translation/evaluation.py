@@ -156,8 +156,9 @@ def mean_nll(model: Transformer, pairs: Sequence[TokenPair], max_tokens: int = 4
     """Nats per target token given the sources, eos counted, without smoothing or dropout.
 
     `pairs` are ids without bos and eos. Logits are those of `model.logits`, so that a model in 8
-    bits is scored as it translates; at most 2^20 of them exist at a time. The model is left in the
-    mode it was in. Raises ConfigError when there are no pairs, and for anything but pairs of ids.
+    bits is scored as it translates; at most 2^20 of them, or those of 128 positions, exist at a
+    time. The model is left in the mode it was in. Raises ConfigError when there are no pairs, and
+    for anything but pairs of ids.
     """
     require(len(pairs) > 0, "perplexity needs at least one pair of sentences, got none")
     require_id_pairs(pairs)

@@ -69,7 +69,7 @@ class Translator:
 
     `translate` takes a list of sentences and `translate_stream` an endless stream of lines;
     `n_best` gives several translations of each. A line that is empty, or only white space, is
-    answered by an empty line, and a line without a letter by itself, without asking the model. A
+    answered by an empty line, and a line without a letter by itself, with single spaces. A
     line of four letters or more, all of them capitals, is read as a sentence in small letters. A
     line of more than `max_source` tokens (eos included; learned positions may set a lower limit) is
     cut there, and a warning names it.

@@ -24,6 +24,7 @@ from annotated_transformer.command_line.train_verb import assigned_settings
 from annotated_transformer.errors import ConfigError, Terminated
 from annotated_transformer.tables.table_3 import TABLE_3
 from annotated_transformer.text import corpus
+from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation import evaluation, translator
 from annotated_transformer.translation.translator import Translator
@@ -533,6 +534,8 @@ def test_damaged_shards_leave_the_place_of_a_run_as_it_is(capsys, tmp_path):
     assert run(capsys, *train)[0] == 0
     for path in (out / "training.safetensors", out / "training.previous.safetensors"):
         path.unlink(missing_ok=True)
+    lines = (out / "log.jsonl").read_text().splitlines(keepends=True)
+    (out / "log.jsonl").write_text("".join(line for line in lines if "valid_" not in line))
     before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
     assert len(before) == 5
     content = (shards / "00000.ids.npy").read_bytes()
@@ -587,6 +590,25 @@ def test_evaluate_scores_what_translate_writes(capsys, directory, files, tmp_pat
     _, text, _ = run(capsys, *arguments)
     assert all(str(scores[name]["signature"]) in text for name in ("BLEU", "chrF2"))
     assert f"{scores['perplexity']:.2f}" in text
+
+
+def test_both_ways_are_learned_and_the_way_back_is_scored(capsys, tmp_path):
+    """A sentence that just fits does not, with the token of its direction before it."""
+    out = tmp_path / "run"
+    train = ["train", "--corpus", "reverse", "--vocab-size", 380, "--out", out, "--quiet", *TINY]
+    for setting in ("both_ways=true", "positions=learned", "max_len=40", "train_steps=2"):
+        train += ["--set", setting]
+    status, _, err = run(capsys, *train)
+    assert status == 0, err
+    tokenizer = Tokenizer.load(out / "tokenizer.model")
+    fits = next(text for n in range(40) if len(tokenizer.encode(text := "q7 " * n + "q")) >= 38)
+    longest = fits + "7" * (39 - len(tokenizer.encode(fits)))
+    assert len(tokenizer.encode(longest)) == 39
+    (tmp_path / "s").write_text("q\nq7\n")
+    (tmp_path / "t").write_text(f"{longest}\nq7\n")
+    more = ["--max-extra", 0, "--beam-size", 1, "--quiet", "--json", "--back"]
+    status, printed, err = run(capsys, *evaluate(out, (tmp_path / "s", tmp_path / "t"), *more))
+    assert status == 0 and json.loads(printed)["perplexity"] > 1, err
 
 
 def test_output_has_a_line_for_each_line_of_the_source(capsys, directory, tmp_path):

@@ -64,6 +64,7 @@ def test_a_third_column_blank_lines_and_repetitions_are_left_out(tmp_path):
     [
         ("no tab\n", "line 201 has no tab"),
         ("one\t \n", "line 201 has a blank side"),
+        ("one\t\u200b\n", "line 201 has a blank side"),
         ("\tzwei\n", "line 201 has a blank side"),
         ("\udcff\n", "byte 0xff is not UTF-8"),
         (None, "has 5 different pairs"),
@@ -219,6 +220,7 @@ def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, mo
     sources, references, said = zip(*stored["translations"], strict=True)
     assert len(sources) == n_held_out(len(read_pairs(mine)))
     model = tmp_path / "out" / "model"
+    assert json.loads((model / "config.json").read_text())["corpus"] == mine.name  # no corpus's
     assert list(said) == Translator.from_checkpoint(model, device="cpu").translate(list(sources))
     assert stored["scores"]["BLEU"]["score"] == bleu(said, references).score
     typed = {row["rule"]: row for row in stored["as_typed"]}

@@ -94,6 +94,15 @@ def test_a_card_says_what_the_checkpoint_knows(tmp_path):
     assert "AutoModelForSeq2SeqLM.from_pretrained(" in card
 
 
+@pytest.mark.parametrize("found", [[1], {"scores": [1]}, {"BLEU": {"score": "12"}}, {"BLEU": 3}])
+def test_a_card_passes_over_scores_of_another_program(tmp_path, found):
+    ours(tmp_path / "ours")
+    (tmp_path / "ours" / "scores.json").write_text(json.dumps(found))
+    changed(tmp_path / "ours" / "config.json", train=None)
+    card = our_own.export_checkpoint(tmp_path / "ours", tmp_path / "out") / "README.md"
+    assert "| BLEU |" not in card.read_text()
+
+
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path):
     theirs = exported(tmp_path)
     before = {path.name: path.read_bytes() for path in theirs.iterdir()}

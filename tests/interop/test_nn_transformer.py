@@ -49,8 +49,13 @@ def test_what_has_no_place_here_is_refused_and_nothing_written(tmp_path):
     unlike = nn.Transformer(D, 2, 2, 1, 12)
     other = nn.Transformer(D, 2, 2, 2, 12, activation=torch.tanh)
     without = nn.Transformer(D, 2, 2, 2, 12, bias=False)
+    layers = of_torch()[0], of_torch()[0], of_torch()[0]
+    layers[0].decoder.layers[1].activation = nn.functional.gelu
+    layers[1].encoder.layers[1].norm_first = True
+    layers[2].decoder.layers[0].self_attn.num_heads = 4
     for wrong, rows, words in (
-        (unlike, table, "alike in their layers"),
+        *((one, table, "alike in their layers") for one in (unlike, *layers)),
+        (of_torch(layer_norm_eps=0.1)[0], table, "layer_norm_eps must be 1e-05, got 0.1"),
         (other, table, "must be relu, gelu or silu"),
         (without, table, "does not fit its config.json"),
         (module, table[:-1], "tokenizer has 280 tokens"),

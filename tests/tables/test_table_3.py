@@ -4,6 +4,7 @@ they were counted with."""
 import pytest
 
 from annotated_transformer.config import ModelConfig
+from annotated_transformer.errors import ConfigError
 from annotated_transformer.tables import table_3
 from annotated_transformer.tables.table_3 import TABLE_3, table, vocabulary_interval
 
@@ -51,7 +52,9 @@ def test_no_one_vocabulary_fits_base_and_big():
 def test_heads_vary_at_constant_size(row):
     config = row.model_config()
     assert config.h * config.d_k == config.h * config.d_v == config.d_model
-    assert row.count() == BASE.count()
+    assert row.count() == BASE.count() > row.count(3) > 0
+    with pytest.raises(ConfigError, match="vocab_size"):
+        row.count(0)
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE_3 if row.letter], ids=lambda row: row.name)

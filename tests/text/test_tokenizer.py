@@ -169,6 +169,8 @@ def test_file_and_bytes_give_the_same_tokenizer(tokenizer, tmp_path):
         (SENTENCES, 260, "bpe", r"^vocab_size must be at least \d+ for this text, got 260"),
         ([], 300, "bpe", "the text has no sentences"),
         (["", " ", "\t"], 300, "bpe", "the text has no sentences"),
+        (SENTENCES, 0, "bpe", "^vocab_size must be between 1 and 1,048,576, got 0$"),
+        (SENTENCES, 3 * 10**9, "bpe", "^vocab_size must be between 1 and 1,048,576, got 3,000"),
         (SENTENCES, 300, "word", "^model_type must be bpe or unigram, got word$"),
     ],
 )

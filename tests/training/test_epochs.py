@@ -111,7 +111,7 @@ def test_how_many_pairs_are_left_out_is_said_once(directory, capsys, name, windo
 
 @pytest.mark.parametrize("make", [lambda d: Shards(d), lambda d: PAIRS])
 def test_an_epoch_without_batches_is_refused(tmp_path, directory, make):
-    with pytest.raises(ConfigError, match="no training pair has 1 to 2 tokens on each side"):
+    with pytest.raises(ConfigError, match="no training pair has 1 to 2 tokens, eos counted"):
         run(tmp_path, make(directory), max_length=2, concatenate=0.0)
 
 

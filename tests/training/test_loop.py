@@ -611,7 +611,7 @@ def test_on_a_gpu_validation_searches_with_the_model_made_ready(monkeypatch):
 
 @pytest.mark.parametrize("pairs", [[], [("", "")], [("tea " * 40, "tea")]])
 def test_training_on_nothing_is_refused(tmp_path, pairs):
-    with pytest.raises(ConfigError, match="no training pair has 1 to 40 tokens on each side"):
+    with pytest.raises(ConfigError, match="no training pair has 1 to 40 tokens, eos counted"):
         run(tmp_path / "run", pairs=pairs)
 
 

@@ -2,9 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from annotated_transformer.config import TrainConfig
+from annotated_transformer.config import ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError
 from annotated_transformer.training.optimizer import make_adam, make_optimizer, noam_learning_rate
+from annotated_transformer.training.run import TrainingRun
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,16 @@ def test_adam_by_hand():
         m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
         weight -= rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)) ** 0.5 + 1e-9)
         assert model.weight.item() == pytest.approx(weight, rel=1e-10)
+
+
+def test_without_warm_up_a_rate_that_falls_at_the_end_begins_at_its_peak():
+    config = TrainConfig(train_steps=100, schedule="wsd", warm_up=False, warmup_steps=4000)
+    run = TrainingRun(ModelConfig.tiny(vocab_size=100), config)
+    rates = []
+    for run.steps in (1, 50, 80, 100):
+        rates.append(run.rate)
+    peak = noam_learning_rate(4000, run.model.config.d_model, 4000)
+    assert rates[:3] == [peak] * 3 and 0 < rates[3] < 0.1 * peak
 
 
 def test_adam_has_every_parameter_once_and_waits_for_its_rate():

@@ -73,6 +73,17 @@ def test_a_model_that_may_be_wanted_is_not_taken_for_what_a_killed_run_left(tmp_
     assert all(path.exists() for path in weights)
 
 
+def test_a_run_that_was_validated_had_a_state_once(tmp_path):
+    """Who has removed the states of a finished run of one checkpoint keeps its model."""
+    begun(tmp_path)
+    for name in ("model", "checkpoints/step-00000010"):
+        save_tensors(tmp_path / f"{name}.safetensors", {"a": torch.zeros(1)})
+    (tmp_path / "log.jsonl").write_text('{"step": 10, "loss": 4.1}\n{"step": 10, "valid_nll": 3}\n')
+    with pytest.raises(ConfigError, match="already holds a model"):
+        checkpoint.begin_run(tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize("n_written", range(5))
 def test_what_was_killed_in_its_first_save_makes_room(tmp_path, n_written):
     """Whatever it had written by then; nobody's own file goes with it."""
