@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from annotated_transformer.command_line.arguments import parser
+from annotated_transformer.command_line.options import require_no_empty
 from annotated_transformer.errors import ConfigError, LocalError, Terminated, say
 
 __all__ = ["main", "parser"]
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     args = parser().parse_args(arguments)
     try:
+        require_no_empty(args)
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:

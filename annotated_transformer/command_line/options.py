@@ -19,10 +19,8 @@ def count(text: str) -> int:
 
 def given(args: Namespace, names: Iterable[str]) -> str:
     """Those of the options that were given: "--sample and --jobs"."""
-    # Not merely what is false: a value of 0 or "" was given as well.
-    found = [
-        name for name in names if vars(args)[name] is not None and vars(args)[name] is not False
-    ]
+    # Not merely what is false: a value of 0 was given as well.
+    found = [name for name in names if not any(vars(args)[name] is x for x in (None, False))]
     return " and ".join(f"--{name.replace('_', '-')}" for name in found)
 
 
@@ -30,3 +28,9 @@ def require_none(args: Namespace, names: Iterable[str], why: str) -> None:
     """Raise ConfigError for options that were given and would have no effect."""
     options = given(args, names)
     require(not options, f"{options} would have no effect: {why}")
+
+
+def require_no_empty(args: Namespace) -> None:
+    """Raise ConfigError for an argument that is "", as a shell's unset variable makes it."""
+    empty = [name for name, value in vars(args).items() if value == "" and name != "book"]
+    require(not empty, f"{', '.join(empty)} must not be empty")

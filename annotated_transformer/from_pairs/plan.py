@@ -89,10 +89,8 @@ def read_pairs(path: PathLike) -> list[Pair]:
         pair = source.strip(), target.strip()
         require(not any(map(is_blank, pair)), f"{path}, line {number} has a blank side")
         pairs[pair] = None
-    require(
-        len(pairs) >= MIN_PAIRS,
-        f"{path} has {len(pairs)} different pairs, a model needs at least {MIN_PAIRS}",
-    )
+    n = len(pairs)
+    require(n >= MIN_PAIRS, f"{path} has {n} different pairs, a model needs at least {MIN_PAIRS}")
     return list(pairs)
 
 

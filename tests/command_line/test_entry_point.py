@@ -611,6 +611,24 @@ def test_both_ways_are_learned_and_the_way_back_is_scored(capsys, tmp_path):
     assert status == 0 and json.loads(printed)["perplexity"] > 1, err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["evaluate", "{model}", "--source", "", "--reference", ""], "source, reference"),
+        (["train", "--corpus", "copy", "--out", ""], "out"),
+        (["train", "--corpus", "copy", "--out", "{out}", "--init", ""], "init"),
+        (["translate", ""], "directory"),
+        (["prepare", "--encode", "copy", "--out", "{out}", "--tokenizer", ""], "tokenizer"),
+    ],
+)
+def test_an_empty_argument_is_a_mistake(capsys, directory, tmp_path, arguments, name):
+    """Such as a variable that is not set makes it."""
+    places = {"model": directory, "out": tmp_path / "out"}
+    err = refused(capsys, *(one.format(**places) for one in arguments))
+    assert err.endswith(f"error: {name} must not be empty\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_output_has_a_line_for_each_line_of_the_source(capsys, directory, tmp_path):
     """Blank sides and sentences that are too long are missing in the scores alone."""
     (tmp_path / "s").write_text("tea\n\nbad\n" + "cab " * 1100 + "\nbee\n")
