@@ -464,7 +464,8 @@ asked = ["I haven't seen Tom since 1988.", "Mr. Fitzgerald lives there."]
 for text in asked:
     for by_score in (True, False):
         best = book.n_best([text], by_score=by_score)[0][0]
-        print(f"by score: {by_score!s:5}  {best.score:.3f}  {best.text}",
+        label = "score" if by_score else "kept"
+        print(f"{label:6}{best.score:.2f}  {best.text}",
               " lost:", *best.lost or ["nothing"])
     assert book.n_best([text], by_score=True)[0][0].lost and not best.lost
 
