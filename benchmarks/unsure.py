@@ -6,8 +6,8 @@
 It writes the entry `doubt` of the checkpoint's config.json, which `Translator` and the page read:
 run it again when a model was trained again. Beside the threshold it has what a page knows its
 languages by: the commonest words of each that the other does not have among its thousand, and the
-number of words that one sentence in 1,000 of the training split exceeds; and the words with a
-capital letter that are no names, since training translates them.
+number of words that one sentence in 1,000 of the training split exceeds; and the words
+that are no names, since training translates them.
 
 Sentences of the validation split are translated as they are and as visitors type them, by rules
 with a seed: in capitals; in small letters without a full stop; with two letters swapped; with a

@@ -177,7 +177,7 @@ def _export_page(verbs: Any) -> None:
     verb = _verb(verbs, commands.export_page, summary, "book/model --out page", CHECKPOINT)
     add = verb.add_argument
     add("--out", required=True, metavar="DIR", help="directory to write")
-    add("--book", default="", metavar="URL", help="link views to the chapters here")
+    add("--book", metavar="URL", help="link views to the chapters here")
 
 
 def _new(verbs: Any) -> None:
@@ -187,7 +187,7 @@ def _new(verbs: Any) -> None:
     add = verb.add_argument
     add("pairs", help="UTF-8, plain or .gz: on each line a source, a tab, a target")
     add("--out", required=True, metavar="DIR", help="directory to write")
-    add("--book", default="", metavar="URL", help="link to the chapters here")
+    add("--book", metavar="URL", help="link to the chapters here")
     what = "train on every other pair as well, to tell what more pairs would bring"
     add("--half", action="store_true", help=what)
     _add_quiet(verb)

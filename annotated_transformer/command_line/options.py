@@ -32,5 +32,5 @@ def require_none(args: Namespace, names: Iterable[str], why: str) -> None:
 
 def require_no_empty(args: Namespace) -> None:
     """Raise ConfigError for an argument that is "", as a shell's unset variable makes it."""
-    empty = [name for name, value in vars(args).items() if value == "" and name != "book"]
+    empty = [name for name, value in vars(args).items() if value == ""]
     require(not empty, f"{', '.join(empty)} must not be empty")

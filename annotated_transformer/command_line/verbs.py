@@ -134,11 +134,8 @@ def evaluate(args: Namespace) -> None:
     translator = _translator(args)
     if search.back:
         lines, pairs = ([(y, x) for x, y in some] for some in (lines, pairs))
-    _, encoded = evaluation.scorable(translator.model.config, translator.tokenizer, pairs)
-    if search.back:
-        encoded = [([translator.tokenizer.back_id, *x], y) for x, y in encoded]
-        kept = evaluation.within_reach(translator.model.config, encoded)
-        encoded = [encoded[i] for i in kept]
+    config = translator.model.config
+    _, encoded = evaluation.scorable(config, translator.tokenizer, pairs, search.back)
     require(bool(encoded) or not pairs, "no pair is short enough for this model's perplexity")
     stream = translator.translate_stream((source for source, _ in lines), search=search)
     bar = tqdm(stream, total=len(lines), unit="line", file=sys.stderr, disable=args.quiet)
@@ -235,14 +232,14 @@ def export_page(args: Namespace) -> None:
     """Write a checkpoint's translator as a page that needs no server."""
     from annotated_transformer.page.writing import write_page
 
-    print(write_page(args.directory, args.out, book=args.book))
+    print(write_page(args.directory, args.out, book=args.book or ""))
 
 
 def new(args: Namespace) -> None:
     """Make a translator, a report and a page of a file of pairs, and print where they are."""
     from annotated_transformer.from_pairs.making import make
 
-    made = make(args.pairs, args.out, progress=not args.quiet, book=args.book, half=args.half)
+    made = make(args.pairs, args.out, progress=not args.quiet, book=args.book or "", half=args.half)
     print(*made, sep="\n")
 
 

@@ -159,7 +159,8 @@ class TrainingRun:
         Without a warm-up it is at its peak from the start.
         """
         config = self.config
-        n, d_model = config.warmup_steps, self.model.config.d_model
+        n = config.warmup_steps
+        d_model = self.model.config.d_model
         if config.schedule == "noam":
             step = self.steps if config.warm_up else max(self.steps, n)
             return noam_learning_rate(step, d_model, n, config.lr_factor)

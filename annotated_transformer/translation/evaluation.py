@@ -125,17 +125,18 @@ def within_reach(config: ModelConfig, pairs: Sequence[TokenPair]) -> list[int]:
 
 
 def scorable(
-    config: ModelConfig, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]
+    config: ModelConfig, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], back: bool = False
 ) -> tuple[list[tuple[str, str]], list[TokenPair]]:
     """The text pairs that such a model can score (`within_reach`), and their ids.
 
-    As everywhere before batching, the ids have neither bos nor eos. Raises ConfigError for anything
-    but pairs of strings.
+    As everywhere before batching, the ids have neither bos nor eos; with `back` each source begins
+    with the token of that direction. Raises ConfigError for anything but pairs of strings.
     """
     require_text_pairs(pairs)
     texts = zip(tokenizer.sides, zip(*pairs, strict=True))
     sides = (one.encode_batch(list(some)) for one, some in texts)
-    encoded: list[TokenPair] = list(zip(*sides, strict=True))
+    start = [tokenizer.back_id] if back else []
+    encoded: list[TokenPair] = [([*start, *x], y) for x, y in zip(*sides, strict=True)]
     kept = within_reach(config, encoded)
     return [pairs[i] for i in kept], [encoded[i] for i in kept]
 
