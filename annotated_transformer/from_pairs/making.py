@@ -74,16 +74,17 @@ def make(
     seconds = (out / "scores.json").stat().st_mtime - (out / "plan.json").stat().st_mtime
     fewer = out / "half" / "score.json"
     if half and not fewer.exists():
-        every_other = splits | {"train": splits["train"][::2]}
-        _train(fewer.parent, plan, every_other, name, progress)
+        _train(fewer.parent, plan, splits | {"train": splits["train"][::2]}, name, progress)
         sources, references = map(list, zip(*splits["test"], strict=True))
         said = Translator.from_checkpoint(fewer.parent / "model").translate(sources)
         _write(fewer, evaluation.bleu(said, references)._asdict())
     if fewer.exists():
         scores["BLEU of half"] = read_json(fewer, MAX_JSON_BYTES)["score"]
-    log = read_log(out / "run")
-    counts = {split: len(some) for split, some in splits.items()}
-    text = report_page(name, counts, plan.to_dict(), log, scores, seconds / 60)
+    sizes = {split: len(some) for split, some in splits.items()}
+    try:
+        text = report_page(name, sizes, plan.to_dict(), read_log(out / "run"), scores, seconds / 60)
+    except KeyError as error:
+        raise ConfigError(f"{out / 'scores.json'} lacks {error}: remove it") from None
     write_text(out / "report.html", text)
     write_page(out / "model", out / "page", example=splits["test"][0][0], book=book)
     return [out / "page" / "index.html", out / "report.html", out / "model"]

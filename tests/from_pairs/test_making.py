@@ -227,5 +227,8 @@ def test_all_is_made_of_pairs_that_stand_in_one_split(mine, tmp_path, capsys, mo
     assert {"small_letters", "slips", "joined"} <= typed.keys() and "numbers" not in typed
     assert all(len(row["worst"]) <= 2 and row["pairs"] <= len(sources) for row in typed.values())
     assert stored["parameters"] == sum(p.numel() for p in load_model(model)[0].parameters())
+    del stored["as_typed"]  # as an older version wrote it
+    (tmp_path / "out" / "scores.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert cli.main(command) == 2 and "lacks 'as_typed': remove it" in capsys.readouterr().err
     mine.write_text("".join(lines_of_pairs(seed=2)), encoding="utf-8")
     assert cli.main(command) == 2 and "begun with other pairs" in capsys.readouterr().err
