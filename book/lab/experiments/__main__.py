@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lab.experiments.figures_3_to_5 import findings as figures_3_to_5
@@ -15,9 +16,10 @@ from lab.experiments.table_1 import measurement as table_1
 from lab.experiments.table_3 import miniature_run as table_3
 from lab.experiments.table_4 import parser as parsing
 
-PARTS = {
+PARTS: dict[str, Callable[[list[str]], None]] = {
     "table_1": table_1.main,
     "table_3": table_3.main,
+    "table_3_to_the_end": lambda words: table_3.main(["--to-the-end", *words]),
     "parsing": parsing.main,
     "figures_3_to_5": figures_3_to_5.main,
 }
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     out = folder_of(args.out, args.small)
     for name in args.only or PARTS:
         began = time.perf_counter()
-        jobs = ["--jobs", str(args.jobs)] if name == "table_3" else []
+        jobs = ["--jobs", str(args.jobs)] if name.startswith("table_3") else []
         PARTS[name]([*(["--small"] if args.small else []), "--out", str(out), *jobs])
         print(f"{name}: {out / name}.json after {time.perf_counter() - began:.0f} s", flush=True)
 

@@ -101,8 +101,12 @@ def folder_of(named: Path | None, small: bool) -> Path:
 def require_same_settings(
     folder: Path, found: Mapping[str, Any], model: ModelConfig, train: TrainConfig
 ) -> None:
-    """Raises ConfigError where `found`, which describes the run in `folder`, has other settings."""
-    same = (found["model"], found["train"]) == (model.to_dict(), train.to_dict())
+    """Raises ConfigError where `found`, which describes the run in `folder`, has other settings.
+
+    What it does not name was added later, and has its default. `window` orders batches only.
+    """
+    then = {**found["train"], "window": train.window}
+    same = (ModelConfig.from_dict(found["model"]), TrainConfig.from_dict(then)) == (model, train)
     require(same, f"{folder} holds a run with other settings: remove it, or name another folder")
 
 

@@ -16,10 +16,11 @@ from annotated_transformer.tables.table_3 import TABLE_3
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import perplexity
+from lab.experiments.result_file import RESULTS, require_same_settings
 from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature, miniature_summary
 from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, DECODINGS, VARIATIONS, run_task
-from lab.experiments.table_3.miniature_run import keep, run_tasks, take
+from lab.experiments.table_3.miniature_run import file_of, keep, run_tasks, take
 from lab.experiments.table_3.miniature_summary import as_text, collect, spreads, summarize
 
 VOCAB_SIZE = 300
@@ -187,6 +188,21 @@ def test_a_run_whose_scores_were_kept_is_not_run_again(out, tmp_path, monkeypatc
     again.write_text("newer")  # what lies in the runs is not written over
     take(tmp_path / "kept", tmp_path / "runs" / "reverse")
     assert again.read_text() == "newer"
+
+
+def test_a_run_that_is_older_than_a_setting_has_its_default_and_may_plan_in_other_windows():
+    model, training = VARIATIONS["base"].configs(1)
+    old = {"model": model.to_dict(), "train": {**training.to_dict(), "window": 0}}
+    del old["model"]["rms_norm"], old["train"]["optimizer"]
+    require_same_settings(RESULTS, old, model, training)
+    for other in ((model.replace(rms_norm=True), training), (model, training.replace(seed=2))):
+        with pytest.raises(ConfigError, match="holds a run with other settings"):
+            require_same_settings(RESULTS, old, *other)
+
+
+def test_what_came_later_and_the_search_for_a_rate_have_files_of_their_own():
+    files = {name: file_of(name, "table_3") for name in ("base", "muon", "muon-at-0.3", "short")}
+    assert list(files.values()) == ["table_3", "table_3_since", "table_3_rates", "table_3"]
 
 
 @pytest.mark.slow

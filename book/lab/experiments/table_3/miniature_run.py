@@ -39,6 +39,12 @@ from lab.experiments.table_3.miniature_summary import as_text, collect, result_r
 
 COMMAND = "python -m lab.experiments.table_3"
 KEPT = CHECKOUT / "benchmarks" / "table_3_scores"
+GROUPS = {
+    "table_3_since": {one.id for one in miniature.SINCE},
+    "table_3_rates": {one.id for one in miniature.RATES},
+}
+"""The result files of the groups that have one of their own, so that no page reads them by chance.
+"""
 
 
 def run_tasks(tasks: Iterable[miniature.Task], jobs: int = 1) -> Iterator[Path]:
@@ -106,15 +112,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command += f" --steps {args.steps}"
         if args.device != "cpu":
             command += f" --device {args.device}"
-        out = out / f"{AT_THE_END if args.to_the_end else TWO_EPOCHS}.json"
+        table = AT_THE_END if args.to_the_end else TWO_EPOCHS
         summary = summarize(records)
-        write_result(out, command, result_records(records), args.device, summary=summary)
-    print(as_text(summary))
+        for file in (table, *GROUPS):
+            of_file = [row for row in summary if file_of(row["id"], table) == file]
+            runs_of = {name: one for name, one in records.items() if file_of(name, table) == file}
+            if of_file:
+                path, measured = out / f"{file}.json", result_records(runs_of)
+                write_result(path, command, measured, args.device, summary=of_file)
+                print(as_text(of_file), path, sep="\n")
     if args.to_the_end and not args.small:
         early = read_result(RESULTS / f"{TWO_EPOCHS}.json")
         both = at_both_lengths({TWO_EPOCHS: early, AT_THE_END: {"summary": summary}}, miniature.END)
         print(*(f"{became:12}{said}" for became, said in both), sep="\n")
-    print(out)
+
+
+def file_of(name: str, table: str) -> str:
+    """The result file of a row: `table`, unless its group has one of its own."""
+    in_groups = (file for file, group in GROUPS.items() if name in group)
+    return next(in_groups, table)
 
 
 def keep(scores: Path, folder: Path) -> None:
