@@ -157,7 +157,7 @@ translation_pictures.averaging(ppl)
 assert ppl[30] > min(ppl.values())
 
 # %% [markdown]
-# Five help, in this run and with each of six seeds in [What holds](claims.ipynb). Twenty reach back to step 550 of
+# Five help, in this run and with every seed in [What holds](claims.ipynb). Twenty reach back to step 550 of
 # 1,500, when the model was still much worse. The paper's last twenty lie close together: if they too are ten minutes
 # apart, they span some four percent of its run ([the chapter on Table 2](6_1_results.ipynb)).
 #
@@ -676,7 +676,7 @@ assert best_possible < -2.0
 # :class: dropdown
 #
 # Perplexity without smoothing is lower, since the model may put all its probability on one token: in the miniature of
-# [chapter 6.2](6_2_variations.ipynb) with each of six seeds. The difference in BLEU is often smaller than that between
+# [chapter 6.2](6_2_variations.ipynb) with every seed, at both lengths. The difference in BLEU is often smaller than that between
 # two seeds at this size: one run cannot tell.
 # ```
 

@@ -15,6 +15,7 @@ from lab.experiments import verdicts
 from lab.experiments.comparisons import (
     AT_THE_END,
     CANNOT_TELL,
+    NOT_AT_THIS_LENGTH,
     TWO_EPOCHS,
     Compared,
     Comparison,
@@ -200,14 +201,18 @@ def corrected(results: Results) -> Corrected:
     return correct(compared_models(results))
 
 
-def untold(results: Results) -> list[str]:
-    """The comparisons that cannot tell, each with the difference that it could have seen."""
+def untold(results: Results) -> dict[str, list[str]]:
+    """The comparisons that decide nothing, by verdict.
+
+    Those that cannot tell name the difference that they could have seen, those that are not tested
+    at this length how fast the row still falls.
+    """
     p_of = corrected(results)
-    said = []
+    said: dict[str, list[str]] = {CANNOT_TELL: [], NOT_AT_THIS_LENGTH: []}
     for one in compared_models(results):
         rule = Compared((one.row,), one.measure, 0 if one.margin else one.direction)
-        if rule.verdict_at_its_length(one, p_of) == CANNOT_TELL:
-            said.append(rule.said(one, p_of))
+        if (verdict := rule.verdict(one, p_of)) in said:
+            said[verdict].append(rule.said(one, p_of))
     return said
 
 

@@ -5,9 +5,9 @@ A difference counts only when its p-value, corrected for all comparisons of the 
 claim is about BLEU. A row is read where it was trained longest. What this scale cannot show, or
 what has not been measured, is "cannot tell", with the difference that the test could have seen.
 
-A row that is still learning decides nothing against a claim: where its own validation curve falls,
-over the last fifth of its run, by more than its difference, "does not hold" and "cannot tell"
-become "not tested at this length".
+A row that is still learning decides nothing: where its own validation curve falls, over the last
+fifth of its run, by more than its difference, every verdict becomes "not tested at this length". A
+row that kept no curve is judged by that of the row which it varies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lab.experiments.significance import Estimate, half_width, holm, p_value
-from lab.experiments.table_3.miniature import fall_of_last_fifth
+from lab.experiments.table_3.miniature import VARIATIONS, fall_of_last_fifth
 
 HOLDS, DOES_NOT, CANNOT_TELL = "holds", "does not hold", "cannot tell"
 NOT_AT_THIS_LENGTH = "not tested at this length"
@@ -97,7 +97,8 @@ class Compared:
     all comparisons, is below 0.05, and every seed points that way. Nearly the same (`sign` 0): the
     difference is within the margin, with such a p-value for the margin, so that an interval at that
     level lies within it. One comparison that says the opposite, and the claim does not hold; one
-    that says neither, and we cannot tell; either, of a row that is still learning, is no test.
+    that says neither, and we cannot tell; whatever it says, of a row that is still learning, is no
+    test.
     """
 
     rows: tuple[str, ...]
@@ -130,8 +131,7 @@ class Compared:
 
     def verdict(self, one: Comparison, p_of: Corrected) -> str:
         """What one of its comparisons says, by its numbers and its length."""
-        by_numbers = self.verdict_at_its_length(one, p_of)
-        return NOT_AT_THIS_LENGTH if one.still_falling and by_numbers != HOLDS else by_numbers
+        return NOT_AT_THIS_LENGTH if one.still_falling else self.verdict_at_its_length(one, p_of)
 
     def verdict_at_its_length(self, one: Comparison, p_of: Corrected) -> str:
         """What one of its comparisons says, whether its row is still learning or not."""
@@ -146,7 +146,7 @@ class Compared:
         """The numbers of one of its comparisons, and what it could have seen if it cannot tell."""
         p = p_of[one.key]
         text = f"{one}, p {'below 0.0001' if p < 1e-4 else f'{p:.2g}'}"
-        if self.verdict(one, p_of) == NOT_AT_THIS_LENGTH:
+        if one.still_falling:
             text += f", still falling by {-100 * math.expm1(-one.still_falling):.1f} %"
         if self.verdict_at_its_length(one, p_of) != CANNOT_TELL:
             return text
@@ -210,7 +210,8 @@ def compare(
             numbers = Estimate(**{k: difference[k] for k in Estimate._fields if k in difference})
             # A curve is in nats: that is what a difference in BLEU is judged by as well.
             nats = row.get("log_ppl_difference", {}) if measure == "bleu" else difference
-            fall = _fall(of_name, steps)
+            varied = VARIATIONS[name].of if name in VARIATIONS else name
+            fall = _fall(of_name + _rows(results, varied), steps)
             still_falling = fall if fall > abs(nats.get("mean", math.inf)) else 0.0
             at = NEARLY[measure] if margin else 0.0
             found.append(Comparison(name, measure, at, numbers, steps, still_falling))
@@ -220,8 +221,7 @@ def compare(
 def at_both_lengths(results: Results, rows: Iterable[str]) -> list[tuple[str, str]]:
     """Each row's difference in perplexity after two epochs and at the end, and what became of it.
 
-    That is read from the 95 % intervals alone. A difference turns, vanishes or appears by the side
-    of 0 on which its intervals lie; it grows or shrinks where the two do not overlap.
+    `change` says so, from the 95 % intervals alone.
     """
     found = []
     for name in rows:
@@ -242,16 +242,20 @@ def at_each_length(results: Results, *rows: str) -> list[str]:
 
 
 def change(early: Estimate, late: Estimate) -> str:
-    """What became of a difference, by its two intervals."""
+    """What became of a difference, by its two intervals.
+
+    It "turns" where they lie on two sides of 0, and "stays" where they overlap on one. Where they
+    do not overlap it "grows" or "shrinks" on one side, "appears" if only the later one leaves 0
+    out, and "fades" if only the earlier one does. Else it is "unclear".
+    """
     before, after = ((one.low > 0) - (one.high < 0) for one in (early, late))
-    if not before or not after:
-        return "vanishes" if before else "appears" if after else "never tells"
-    if before != after:
+    if before * after < 0:
         return "turns"
-    (least, most), (late_least, late_most) = (
-        sorted((abs(one.low), abs(one.high))) for one in (early, late)
-    )
-    return "grows" if late_least > most else "shrinks" if late_most < least else "stays"
+    if early.low <= late.high and late.low <= early.high:
+        return "stays" if before and after else "unclear"
+    if not (before and after):
+        return "appears" if after else "fades" if before else "unclear"
+    return "grows" if abs(late.mean) > abs(early.mean) else "shrinks"
 
 
 def correct(some: Iterable[Comparison]) -> Corrected:

@@ -333,6 +333,16 @@ def reg_overfit(floor, runs):
     plt.show()
 
 
+def reg_captions(at_the_end):
+    """Loss on captions over ten epochs, with dropout and without."""
+    figure, ax = plt.subplots(figsize=(5.6, 3), layout="constrained")
+    for color, (row, label) in zip(PALETTE, {"base": "dropout 0.1", "D1": "none"}.items()):
+        steps, nll, held_out_nll = zip(*at_the_end[row]["curve"])
+        ax.plot(steps, nll, "-", color=color, label=f"{label}, training")
+        ax.plot(steps, held_out_nll, "--", color=color, label=f"{label}, validation")
+    finish(ax, "upper right", xlabel="step", ylabel="nll (nats per token)", ylim=(1, 4))
+
+
 def reg_targets(V, eps, one_hot, pad_id, q, real, target_out):
     """Two of the three smoothed targets, a row for each position."""
 
@@ -351,8 +361,6 @@ def reg_targets(V, eps, one_hot, pad_id, q, real, target_out):
     axes[0].set_ylabel("right token of the position")
     figure.colorbar(image, ax=axes, label="$q(v)$")
     plt.show()
-
-    return third
 
 
 def reg_push():

@@ -100,12 +100,15 @@ def var_controls(asked, measured, parts, percent):
     finish(ax, xlabel="perplexity, more than whole (%)")
 
 
-def var_miniature(TABLE_3, TEN, compared, counts, p_of, rows):
-    """Perplexity against base's, in percent."""
-    figure, ax = plt.subplots(figsize=(5.6, 4), layout="constrained")
+def var_miniature(TABLE_3, TEN, early, late, counts, p_of, rows):
+    """Perplexity against base's, in percent: after two epochs and after ten."""
+    figure, ax = plt.subplots(figsize=(5.6, 4.4), layout="constrained")
     for row in (row for row in TABLE_3 if row.id in TEN):
-        one = compared[row.id]
+        one = late[row.id]
         x, (y, *ends) = 100 * (row.ppl / rows["base"].ppl - 1), map(one.scaled, one.found[:3])
+        before = one.scaled(early[row.id].found.mean)
+        ax.plot([x, x], [before, y], color="grey", linewidth=0.8)
+        ax.plot(x, before, "o", color="grey", markersize=3)
         ax.plot([x, x], ends, color=PALETTE[0])
         dot(ax, x, y, counts(one, p_of))
         side, shift = ("right", -6) if row.id in ("C6", "D3", "A3") else ("left", 6)
@@ -116,21 +119,42 @@ def var_miniature(TABLE_3, TEN, compared, counts, p_of, rows):
     finish(ax, xlim=(-14, 28), xlabel="in the paper (%)", ylabel="here (%)")
 
 
+OVER_TIME = (
+    {"C1": "one layer", "D1": "no dropout", "no-positions": "no positions", "pre-norm": "pre-norm"},
+    {"A1": "one head", "E1": "learned positions", "C4": "half the width", "big": "big"},
+)
+
+
+def var_over_time(at_the_end):
+    """Each row's perplexity against base's, by the step, in two panels."""
+    figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.2), sharey=True, layout="constrained")
+    base = {step: nll for step, _, nll in at_the_end["base"]["curve"]}
+    for ax, names in zip(axes, OVER_TIME):
+        for color, (name, label) in zip(PALETTE, names.items()):
+            curve = [(step, nll - base[step]) for step, _, nll in at_the_end[name]["curve"]]
+            steps, nats = zip(*curve)
+            ax.plot(steps, [100 * math.expm1(one) for one in nats], color=color, label=label)
+        ax.axhline(0, color="black", linewidth=0.6)
+        ax.axvline(2000, color="grey", linestyle=":", linewidth=0.8)
+        ax.legend(fontsize=8)
+        ax.set(xlabel="steps")
+    finish(axes[0], ylabel="perplexity, more than base (%)")
+
+
 def claims_tallies(counted):
     """The three tallies: claims and choices by what they rest on."""
-    figure, ax = plt.subplots(figsize=(6, 1.9), layout="constrained")
-    for y, verdicts in enumerate(counted.values()):
-        left = 0
-        for verdict, color in (
-            ("holds", PALETTE[2]),
-            ("does not hold", PALETTE[1]),
-            ("cannot tell", "lightgrey"),
-            ("not tested at this length", "whitesmoke"),
-        ):
-            if n := verdicts[verdict]:
-                ax.barh(y, n, left=left, color=color, edgecolor="white")
-                write(ax, left + n / 2, y, f"{n} {verdict}" if n > 4 else str(n), fontsize=9)
-                left += n
+    figure, ax = plt.subplots(figsize=(6, 2.3), layout="constrained")
+    colors = {"holds": PALETTE[2], "does not hold": PALETTE[1]}
+    colors |= {"cannot tell": "darkgrey", "not tested at this length": "gainsboro"}
+    left = [0, 0, 0]
+    for verdict, color in colors.items():
+        sizes = [verdicts[verdict] for verdicts in counted.values()]
+        ax.barh(range(3), sizes, left=left, color=color, edgecolor="white", label=verdict)
+        for y, n in enumerate(sizes):
+            if n:
+                write(ax, left[y] + n / 2, y, str(n), fontsize=9)
+            left[y] += n
+    ax.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.45, 1), frameon=False, fontsize=8)
     ax.set_yticks(range(3), labels=list(counted))
     ax.invert_yaxis()
     finish(ax, xlabel="claims and choices")
@@ -149,20 +173,22 @@ def claims_rules(cases, judged):
     finish(ax, xlim=(-2.3, 8.4), ylim=(4.6, -0.6))
 
 
-def claims_differences(p_of, percent, without_a_row):
-    """Perplexity against that of what each is compared with, in percent."""
-    figure, ax = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    for y, row in enumerate(without_a_row):
-        mean, *ends = percent(row["log_ppl_difference"])
-        filled = p_of[row["id"], "ppl", False] < 0.05 and row["log_ppl_difference"]["sign"]
-        ax.plot(ends, [y, y], color=PALETTE[0])
-        seeds = [100 * math.expm1(seed) for seed in row["log_ppl_difference"]["seeds"]]
-        ax.plot(seeds, [y] * len(seeds), "|", color=PALETTE[0], markersize=8)
-        dot(ax, mean, y, filled)
-    ax.axvline(0, color="black", linewidth=0.8)
+def claims_differences(early, late, counts, p_of):
+    """Perplexity against that of what each is compared with, in percent, at both lengths."""
+    figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
     words = {"unscaled": "no scale", "unscaled-A1": "no scale, one head", "short": "short captions"}
     words["short-learned"] = "short, learned positions"
-    names = [words.get(row["id"], row["id"].replace("no-", "no ")) for row in without_a_row]
-    ax.set_yticks(range(len(names)), labels=names, fontsize=9)
+    names = list(early)
+    for some, color, shift in ((early, "grey", -0.15), (late, PALETTE[0], 0.15)):
+        for name, one in some.items():
+            y, (mean, *ends) = names.index(name) + shift, map(one.scaled, one.found[:3])
+            ax.plot(ends, [y, y], color=color)
+            seeds = [one.scaled(seed) for seed in one.found.seeds]
+            ax.plot(seeds, [y] * len(seeds), "|", color=color, markersize=8)
+            inside = color if some is early or counts(one, p_of) else "white"
+            ax.plot(mean, y, "o", color=color, markersize=6, markerfacecolor=inside)
+    ax.axvline(0, color="black", linewidth=0.8)
+    labels = [words.get(name, name.replace("no-", "no ")) for name in names]
+    ax.set_yticks(range(len(names)), labels=labels, fontsize=9)
     ax.invert_yaxis()
     finish(ax, xlabel="perplexity, more (%)")

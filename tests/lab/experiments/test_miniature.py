@@ -16,11 +16,11 @@ from annotated_transformer.tables.table_3 import TABLE_3
 from annotated_transformer.text import corpus
 from annotated_transformer.text.tokenizer import Tokenizer
 from annotated_transformer.translation.evaluation import perplexity
-from lab.experiments.result_file import RESULTS, require_same_settings
+from lab.experiments.result_file import RESULTS, read_result, require_same_settings
 from lab.experiments.significance import ppl_of_sums
 from lab.experiments.table_3 import miniature, miniature_summary
 from lab.experiments.table_3.miniature import CLAIMS, CONTROLS, DECODINGS, VARIATIONS, run_task
-from lab.experiments.table_3.miniature_run import file_of, keep, run_tasks, take
+from lab.experiments.table_3.miniature_run import KEPT, file_of, keep, run_tasks, take
 from lab.experiments.table_3.miniature_summary import as_text, collect, spreads, summarize
 
 VOCAB_SIZE = 300
@@ -203,6 +203,30 @@ def test_a_run_that_is_older_than_a_setting_has_its_default_and_may_plan_in_othe
 def test_what_came_later_and_the_search_for_a_rate_have_files_of_their_own():
     files = {name: file_of(name, "table_3") for name in ("base", "muon", "muon-at-0.3", "short")}
     assert list(files.values()) == ["table_3", "table_3_since", "table_3_rates", "table_3"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["", "-to-the-end"])
+def test_the_stored_tables_are_those_of_the_stored_scores(end, tmp_path):
+    """Of the runs that a table names: scores that came later may wait for the next table."""
+    table = f"table_3{end.replace('-', '_')}"
+    stored = read_result(RESULTS / f"{table}.json")
+    take(KEPT / f"multi30k-en-de{end}", tmp_path / "runs")
+    runs = {(one["row"], one["seed"]) for one in stored["records"]}
+    records = collect(tmp_path, "runs")
+    some = {
+        name: {seed: one for seed, one in seeds.items() if (name, seed) in runs}
+        for name, seeds in records.items()
+        if any(name == row for row, _ in runs)
+    }
+    assert miniature_summary.result_records(some) == stored["records"]
+
+    def means(rows):
+        kinds = [(kind, row[kind]) for row in rows for kind in row if isinstance(row[kind], dict)]
+        return [(kind, one.get("mean"), one.get("seeds")) for kind, one in kinds]
+
+    again = summarize(some, n_samples=2)
+    assert means(again) == pytest.approx(means(stored["summary"])) and len(means(again)) > 30
 
 
 @pytest.mark.slow
