@@ -249,7 +249,6 @@ ahead = [a < b for a, b in zip(without_it, with_dropout)]
 crossing = at_the_end["D1"]["curve"][ahead.index(False)][0]
 assert 7 < crossing / 1250 < 8 and not any(ahead[-4:])  # 1,250 steps are an epoch
 assert max(without_it[14:]) - min(without_it[14:]) < 0.05  # from 6 epochs on
-assert at_the_end["D1"]["curve"][-1][1] < at_the_end["base"]["curve"][-1][1] - 0.5
 
 # %% [markdown]
 # For most of the run the model without dropout is ahead. It learns its captions by heart and stands still on new ones from
@@ -354,7 +353,8 @@ assert_close(everywhere, honest * 6 / 8)
 assert math.isclose(honest, math.log(V))
 
 # %% tags=["hide-input", "row-F11"] mystnb={"image": {"alt": "Two heat maps with a row for each of eight target positions and a column for each of six tokens, the first of which is padding. Each row of a real token has one dark cell, at the right token, and pale cells elsewhere. The rows of the two padding positions are 0. Left, whole vocabulary: dark cells 0.917, pale ones 0.017. Right, others but padding: dark cells 0.9, pale ones 0.025, and the padding column is 0."}, "figure": {"caption": "Two of the three target distributions for the same batch, $V = 6$. A position of padding has an empty row; in the third version padding's column is empty too.", "name": "fig-reg-targets"}}
-training_pictures.reg_targets(V, eps, one_hot, pad_id, q, real, target_out)
+third = training_pictures.reg_targets(V, eps, one_hot, pad_id, q, real, target_out)
+assert torch.isfinite(third).all()
 
 # %% [markdown]
 # Home-made smoothing is often a sum of two terms, $1 - \epsilon$ times the usual loss and $\epsilon$ times the mean of

@@ -320,6 +320,7 @@ from lab.experiments.claims import corrected, load_results
 
 results = load_results("results")
 table_3 = results["table_3"]
+two_epochs = {"table_3": table_3}
 measured = {row["id"]: row for row in table_3["summary"]}
 hours = sum(record["seconds"] for record in table_3["records"]) / 3600
 print(f"{len(table_3['records'])} runs, {hours:.1f} hours, {table_3['date']}")
@@ -408,7 +409,6 @@ print(f"the remaining standard deviation is {noise.sd:.1f} %")
 
 # %%
 from lab.experiments.comparisons import compare, could_have_seen, counts
-two_epochs = {"table_3": table_3}
 p_of = corrected(two_epochs)
 def seen(one):  # in percent: the difference that four of five tests would find
     return abs(one.scaled(one.direction * could_have_seen(one, p_of)))
@@ -471,6 +471,8 @@ print(f"{len(to_the_end['records'])} runs of {longest['epochs']:.0f} epochs, "
       f"{hours:.0f} hours; base: perplexity "
       f"{at_the_end['base']['ppl']['mean']:.1f}, "
       f"BLEU {at_the_end['base']['bleu']['mean']:.1f}")
+
+# %%
 for control, label in parts.items():
     mean, low, high = percent(at_the_end[control]["log_ppl_difference"])
     print(f"{label:38}{mean:+7.1f} % ({low:+.1f} to {high:+.1f})")

@@ -140,8 +140,9 @@ assert ["".join(verdict[0] for verdict in one) for one in zip(*judged)] == ["hcc
 summary = {row["id"]: row for row in results[TWO_EPOCHS]["summary"]}
 names = [row["id"] for row in summary.values()
          if row["group"] == "claims" or row["id"] == "averaged"]
-early, late = ({one.row: one for one in compare(
-    {table: results[table]}, names, "ppl")} for table in (TWO_EPOCHS, AT_THE_END))
+early, late = ({one.row: one
+                for one in compare({table: results[table]}, names, "ppl")}
+               for table in (TWO_EPOCHS, AT_THE_END))
 
 print(f"{'more perplexity':18}{'two epochs':26}{'ten epochs':27}corrected p")
 def percents(one):

@@ -361,6 +361,7 @@ def reg_targets(V, eps, one_hot, pad_id, q, real, target_out):
     axes[0].set_ylabel("right token of the position")
     figure.colorbar(image, ax=axes, label="$q(v)$")
     plt.show()
+    return third
 
 
 def reg_push():
