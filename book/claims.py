@@ -76,8 +76,8 @@ assert [claim.role for claim in claims].count("claim") >= 20
 #
 # Of the 24 lines on trained models **9 hold, 1 does not, for 7 we cannot tell, and 7 are not tested at this length**. After
 # two epochs alone it was 7, 9 and 8. Of the nine that did not hold then, three hold now, five are not tested at this
-# length, and one, big, still does not. *Cannot tell* is a verdict on our test, and each such comparison names the true difference that it
-# would have found in four of five cases. The other two are verdicts on our models, which are small, trained on captions, and
+# length, and one, big, still does not. *Cannot tell* is a verdict on our test, and each such comparison names the true
+# difference that it would have found in four of five cases. The other two are verdicts on our models, which are small, trained on captions, and
 # at a rate that was chosen for base: *does not hold* says that the statement is no law that every Transformer obeys, and
 # *holds* is no proof for the paper's own models either. The controls of [chapter 6.2](6_2_variations.ipynb) show that base
 # uses its attention, after two epochs and after ten. They say nothing about dropout, warm-up or search.
