@@ -5,12 +5,14 @@
     python benchmarks/multi30k.py tiny             run one; one that was interrupted goes on
     python benchmarks/multi30k.py tiny --processes 2   the same, shared by two (not tutorial)
     python benchmarks/multi30k.py tiny --score     only score and record a run that is finished
+    python benchmarks/multi30k.py tiny_published --seeds 1 2 3   three runs, a record for each
 
 A metric is a way to prepare text and to compare it, so each run has its own: the same preparation
 for training, for the test (2016) and for its reference. The length penalty is the paper's; what the
 one that is best on the validation split gives stands beside. Stages of a run lie in
 runs/multi30k_NAME-1, -2, ..., each trained from the average of the one before it (a taught one also
 on what that average makes of the training split), and results in book/results/multi30k_NAME.json.
+What a run scored lies beside its stages and is not measured again: a test split is looked at once.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 if not __package__:  # started by its path: go on as a module
     import started  # noqa: F401
 
+import argparse
 import json
 import math
 from collections.abc import Sequence
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import sacrebleu
+import torch
 
 from annotated_transformer.config import ModelConfig
 from annotated_transformer.tables.table_3 import count_parameters
@@ -141,20 +145,12 @@ def scores(run: Run, averages: Sequence[Path], text: Path) -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("name", nargs="?", choices=RUNS)
-    parser.add_argument(
-        "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
-    )
-    parser.add_argument("--score", action="store_true", help="do not train, only score and record")
-    parser.add_argument("--processes", type=int, default=1, help="that train side by side")
-    args = parser.parse_args(arguments)
-    if not args.name:
-        print("\n".join(f"{name:15} {run.about}" for name, run in RUNS.items()))
-        return
-    run, name = RUNS[args.name], f"multi30k_{args.name}"
-    text = args.runs / f"{name}-text"
+def measured(run: Run, name: str, first_seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The record of a run: what is missing of its stages is trained, and the last average scored.
+
+    `first_seed` is that of a stage that has one seed.
+    """
+    text = args.runs / f"multi30k_{args.name}-text"
     done: list[dict[str, Any]] = []
     averages: list[Path] = []
     if not (text / f"test.{run.languages[1]}").exists():
@@ -168,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             # The source is written last. A run goes on with the text that it began with.
             if not args.score and not (text / f"{split}.{run.languages[0]}").exists():
                 add_translations(run, before, text, split)
-        for seed, folder in enumerate(folders, start=1):
+        for seed, folder in enumerate(folders, start=first_seed):
             if not args.score and not (folder / "seconds").exists():
                 settings = stage.settings | {"seed": seed}
                 learn(run, text, split, folder, settings, before, args.processes)
@@ -177,15 +173,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command("average", *map(str, folders), *words)
         done += map(described, folders)
     record = {"run": args.name} | scores(run, averages, text)
-    record |= {"training": done[0], "further_stages": done[1:]}
+    return record | {"training": done[0], "further_stages": done[1:]}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("name", nargs="?", choices=RUNS)
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT / "runs", help="where runs are kept (default runs/)"
+    )
+    parser.add_argument("--score", action="store_true", help="do not train, only score and record")
+    parser.add_argument("--processes", type=int, default=1, help="that train side by side")
+    seeds = "each a run of its own (default 1); others for a run of one stage only"
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help=seeds)
+    args = parser.parse_args(arguments)
+    if not args.name:
+        print("\n".join(f"{name:15} {run.about}" for name, run in RUNS.items()))
+        return
+    run, name = RUNS[args.name], f"multi30k_{args.name}"
+    if args.seeds != [1] and len(run.stages) > 1:
+        parser.error(f"{args.name} has stages with seeds of their own")
+    records = []
+    for seed in args.seeds:
+        of = name if seed == 1 else f"{name}-of-seed-{seed}"
+        kept = args.runs / f"{of}-scores.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(measured(run, of, seed, args)), encoding="utf-8")
+        records.append(json.loads(kept.read_text(encoding="utf-8")))
+    typed = f" --seeds {' '.join(map(str, args.seeds))}" if args.seeds != [1] else ""
     write_result(
         ROOT / "book" / "results" / f"{name}.json",
-        f"python benchmarks/multi30k.py {args.name}",
-        [record],
-        "cpu",
-        commit=done[0]["commit"],
+        f"python benchmarks/multi30k.py {args.name}{typed}",
+        records,
+        "cuda" if torch.cuda.is_available() else "cpu",  # where `train` goes of itself
+        commit=records[0]["training"]["commit"],
     )
-    print(json.dumps(record["test"], indent=1))
+    print(*(json.dumps(record["test"], indent=1) for record in records), sep="\n")
 
 
 if __name__ == "__main__":

@@ -142,16 +142,21 @@ CLAIMS = (
 END = ("base", *TEN, "no-positions", "no-warm-up", "pre-norm", "unscaled", "unscaled-A1")
 """The rows that are run to the end."""
 _STABLE = {"schedule": "wsd"}
+_SWIGLU = {"activation": "swiglu", "d_ff": 341}
+_ALL = {"rms_norm": True, "positions": "rotary", "qk_norm": True, **_SWIGLU}
+_MUON = {"optimizer": "muon", **_STABLE}
 SINCE = (
     Variation("rms-norm", "RMSNorm for LayerNorm", model={"rms_norm": True}),
     Variation("rotary", "rotary positions", model={"positions": "rotary"}),
-    Variation("swiglu", "SwiGLU, as many parameters", model={"activation": "swiglu", "d_ff": 341}),
+    Variation("swiglu", "SwiGLU, as many parameters", model=_SWIGLU),
     Variation("qk-norm", "queries and keys normalised", model={"qk_norm": True}),
     Variation("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
-    Variation("muon", "Muon, warm-up-stable-decay", train={"optimizer": "muon", **_STABLE}),
+    Variation("muon", "Muon, warm-up-stable-decay", train=_MUON),
+    Variation("all-five", "all of these, with Muon", model=_ALL, train=_MUON),
 )
-"""What came after the paper, each alone; trained to the end, at base's rate (see LOG.md)."""
-_OF_RATES: dict[str, dict[str, Any]] = {"base": {}, "muon": SINCE[-1].train}
+"""What came after the paper, each alone and together; trained to the end, at base's rate (LOG.md).
+"""
+_OF_RATES: dict[str, dict[str, Any]] = {"base": {}, "muon": _MUON}
 RATES = tuple(
     Variation(
         f"{name}-at-{factor}",
