@@ -51,6 +51,7 @@ def train(
     progress: bool = True,
     tensorboard: str | Path | None = None,
     corpus: str = "",
+    multiple_of: int | None = None,
     processes: Processes = ALONE,
 ) -> Transformer:
     """Train a model on text pairs, or on shards of them, and return it, ready to decode.
@@ -64,7 +65,8 @@ def train(
     same pairs with the same tokenizer, in the precision that "auto" meant where it began, and on
     the CPU ends with the weights of an uninterrupted run (unless `bpe_dropout` is on, whose draws
     differ from process to process).
-    `init` begins with the weights of another run.
+    `init` begins with the weights of another run. With `multiple_of`, lengths of batches are
+    rounded up to a multiple of it (1: not at all) wherever the run is; else on a GPU alone, to 8.
 
     The state is saved before every validation, so that nothing is lost if that fails. Ctrl-C waits
     for the end of a step at most; the run is saved before KeyboardInterrupt is raised. Pairs longer
@@ -106,6 +108,7 @@ def train(
         require_hardware(train_config.precision, torch.device(device))
     pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
     run = TrainingRun(model_config, train_config, device, processes=processes)
+    run.multiple_of = multiple_of or run.multiple_of
     train_config = run.config
     run.fingerprint = pairs.fingerprint
     run.vocabulary = tokenizer.sha256

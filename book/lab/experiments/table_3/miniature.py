@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ from annotated_transformer.training.log import read_log
 from annotated_transformer.training.loop import train
 from annotated_transformer.translation.evaluation import bleu, mean_nll
 from annotated_transformer.translation.translator import Translator
-from lab.experiments.result_file import commit, require_same_settings
+from lab.experiments.result_file import commit, hardware, require_same_settings
 from lab.experiments.significance import SentenceScores, sentence_bleu_statistics, sentence_nll
 
 WIDTH, DEPTH = 4, 2
@@ -75,7 +76,10 @@ SCORES = "scores.json"
 
 @dataclass(frozen=True)
 class Variation:
-    """A configuration to train: how it changes the scaled row `of`, compared with `against`."""
+    """A configuration to train: how it changes the scaled row `of`, compared with `against`.
+
+    Lengths of its batches are multiples of `multiple_of`, on whatever device it is trained.
+    """
 
     id: str
     about: str
@@ -83,6 +87,7 @@ class Variation:
     against: str = "base"
     model: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
+    multiple_of: int = 1
 
     def configs(
         self,
@@ -143,18 +148,21 @@ END = ("base", *TEN, "no-positions", "no-warm-up", "pre-norm", "unscaled", "unsc
 """The rows that are run to the end."""
 _STABLE = {"schedule": "wsd"}
 _SWIGLU = {"activation": "swiglu", "d_ff": 341}
-_ALL = {"rms_norm": True, "positions": "rotary", "qk_norm": True, **_SWIGLU}
 _MUON = {"optimizer": "muon", **_STABLE}
+OF_GPU = Variation("base-in-8s", "base, lengths in multiples of 8", multiple_of=8)
+_since = partial(Variation, against=OF_GPU.id, multiple_of=OF_GPU.multiple_of)
 SINCE = (
-    Variation("rms-norm", "RMSNorm for LayerNorm", model={"rms_norm": True}),
-    Variation("rotary", "rotary positions", model={"positions": "rotary"}),
-    Variation("swiglu", "SwiGLU, as many parameters", model=_SWIGLU),
-    Variation("qk-norm", "queries and keys normalised", model={"qk_norm": True}),
-    Variation("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
-    Variation("muon", "Muon, warm-up-stable-decay", train=_MUON),
-    Variation("all-five", "all of these, with Muon", model=_ALL, train=_MUON),
+    _since("rms-norm", "RMSNorm for LayerNorm", model={"rms_norm": True}),
+    _since("rotary", "rotary positions", model={"positions": "rotary"}),
+    _since("swiglu", "SwiGLU, as many parameters", model=_SWIGLU),
+    _since("qk-norm", "queries and keys normalised", model={"qk_norm": True}),
+    _since("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
+    _since("muon", "Muon, warm-up-stable-decay", train=_MUON),
+    OF_GPU,
 )
-"""What came after the paper, each alone and together; trained to the end, at base's rate (LOG.md).
+"""What came after the paper, each alone; trained to the end, at base's rate (LOG.md). Most were
+trained on a GPU, whose batches have lengths in multiples of 8, and so less text a step: all of them
+have such batches, and base has, to be compared with.
 """
 _OF_RATES: dict[str, dict[str, Any]] = {"base": {}, "muon": _MUON}
 RATES = tuple(
@@ -282,7 +290,7 @@ def run_task(task: Task) -> Path:
     tokenizer = Tokenizer.train(sentences, model_config.vocab_size)
     resume = (task.directory / "training.safetensors").exists()
     more: dict[str, Any] = {"resume": resume, "progress": False, "corpus": task.corpus}
-    more["device"] = task.device
+    more |= {"device": task.device, "multiple_of": variation.multiple_of}
     valid = list(corpus.load(task.corpus, "valid", task.data_dir))[: task.n_sentences]
     encoded = encode_pairs(tokenizer, valid, 10**9)
     if task.to_the_end:
@@ -292,7 +300,7 @@ def run_task(task: Task) -> Path:
     scores |= _more_scores(task, valid)
     log = read_log(task.directory)
     store = PairsInMemory(encode_pairs(tokenizer, pairs, train_config.max_length))
-    n_batches = len(list(plan(store, MAX_TOKENS)))
+    n_batches = len(list(plan(store, MAX_TOKENS, multiple_of=variation.multiple_of)))
     record = {
         "id": task.id,
         "seed": task.seed,
@@ -304,6 +312,7 @@ def run_task(task: Task) -> Path:
         "curve": curve(log),
         "train_loss": next(line["loss"] for line in reversed(log) if "loss" in line),
         "commit": code,
+        "hardware": hardware(task.device),
         "n_sentences": task.n_sentences,
         "seconds_of_this_call": round(time.perf_counter() - began, 1),
         "scores": scores,
