@@ -167,7 +167,8 @@ def run(
     **changes: Any,
 ) -> Transformer:
     """Train the toy model on its 60 pairs, or on others; `changes` are arguments of `train` too."""
-    ways = {"corpus", "device", "init", "processes", "progress", "resume"} & changes.keys()
+    names = {"corpus", "device", "init", "multiple_of", "processes", "progress", "resume"}
+    ways = names & changes.keys()
     how = {"progress": False, **{way: changes.pop(way) for way in ways}}
     model_config, train_config = toy_run_config(**changes)
     model_config = model_config.replace(**(model_changes or {}))

@@ -252,8 +252,7 @@ def _killed_in_its_first_save(path: Path) -> bool:
     was validated had a state before that.
     """
     try:
-        stored = read_config(path)
-        config = TrainConfig.from_dict(stored.get("train"))
+        config = TrainConfig.from_dict(read_config(path).get("train"))
     except ConfigError:
         return False
     steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]

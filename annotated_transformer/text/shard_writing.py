@@ -154,6 +154,5 @@ def _write_shard(
 
 def _write_manifest(directory: Path, manifest: Manifest, entries: list[ShardEntry]) -> Manifest:
     manifest = manifest.replace(shards=entries)
-    text = json.dumps(manifest.to_dict(), indent=1) + "\n"
-    write_text(directory / shards.MANIFEST, text)
+    write_text(directory / shards.MANIFEST, json.dumps(manifest.to_dict(), indent=1) + "\n")
     return manifest

@@ -937,3 +937,18 @@ def test_on_a_gpu_lengths_are_multiples_of_8_and_a_run_keeps_its_batches(tmp_pat
     r.multiple_of = 8  # as it would be on a GPU, where the run is to go on
     training_state.restore(r, tmp_path)
     assert r.multiple_of == 1
+
+
+def test_a_run_on_a_cpu_can_have_the_batches_of_one_on_a_gpu(tmp_path, monkeypatch):
+    shapes = []
+
+    def step(self, batches):
+        shapes.extend(batch.target_in.shape for batch in batches)
+        return real_step(self, batches)
+
+    real_step = TrainingRun.step
+    monkeypatch.setattr(TrainingRun, "step", step)
+    for multiple_of in (None, 8):
+        shapes.clear()
+        run(tmp_path / str(multiple_of), train_steps=2, multiple_of=multiple_of)
+        assert all(length % 8 == 0 for _, length in shapes) == (multiple_of == 8)
