@@ -134,3 +134,20 @@ def gpu_ring(rounds):
         write_cells(ax, counts_, is_dark=lambda count: count > 2)
         ax.set(title=f"round {t}" if t else "start", xticks=[], yticks=[])
     finish(axes[0], ylabel="GPU", xlabel="chunk")
+
+
+def gpu_attention(records):
+    """Time and memory of attention's kernels, by length."""
+    figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained", sharex=True)
+    for color, kernel in zip(PALETTE, dict.fromkeys(one["kernel"] for one in records)):
+        of_kernel = [one for one in records if one["kernel"] == kernel and one["available"]]
+        lengths = [one["length"] for one in of_kernel]
+        for ax, key in zip(axes, ("milliseconds", "peak_megabytes")):
+            ax.plot(lengths, [one[key] for one in of_kernel], "o-", ms=4, color=color, label=kernel)
+    axes[0].legend(fontsize=8)
+    for ax, label in zip(axes, ("milliseconds", "megabytes beyond the inputs")):
+        ax.set(xscale="log", yscale="log", xlabel="length", xticks=lengths)
+        ax.set_xticklabels([f"{length:,}" for length in lengths], fontsize=8)
+        ax.minorticks_off()
+        ax.set_ylabel(label)
+    plt.show()

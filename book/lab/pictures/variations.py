@@ -128,17 +128,29 @@ OVER_TIME = (
 def var_over_time(at_the_end):
     """Each row's perplexity against base's, by the step, in two panels."""
     figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.2), sharey=True, layout="constrained")
-    base = {step: nll for step, _, nll in at_the_end["base"]["curve"]}
     for ax, names in zip(axes, OVER_TIME):
-        for color, (name, label) in zip(PALETTE, names.items()):
-            curve = [(step, nll - base[step]) for step, _, nll in at_the_end[name]["curve"]]
-            steps, nats = zip(*curve)
-            ax.plot(steps, [100 * math.expm1(one) for one in nats], color=color, label=label)
-        ax.axhline(0, color="black", linewidth=0.6)
+        over_time(ax, at_the_end, "base", names)
         ax.axvline(2000, color="grey", linestyle=":", linewidth=0.8)
-        ax.legend(fontsize=8)
-        ax.set(xlabel="steps")
     finish(axes[0], ylabel="perplexity, more than base (%)")
+
+
+def since_over_time(rows, base):
+    """Each change since 2017 against base, by the step."""
+    figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    over_time(ax, rows, base, {name: name for name in rows if name != base})
+    finish(ax, ylabel="perplexity, more than base (%)")
+
+
+def over_time(ax, rows, against, names):
+    """Perplexity by the step, in percent more than that of a row."""
+    base = {step: nll for step, _, nll in rows[against]["curve"]}
+    for color, (name, label) in zip(PALETTE, names.items()):
+        curve = [(step, nll - base[step]) for step, _, nll in rows[name]["curve"]]
+        steps, nats = zip(*curve)
+        ax.plot(steps, [100 * math.expm1(one) for one in nats], color=color, label=label)
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.legend(fontsize=8)
+    ax.set(xlabel="steps")
 
 
 def claims_tallies(counted):
