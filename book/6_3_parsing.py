@@ -9,7 +9,6 @@
 # sentences: we shall see how to read such numbers.
 
 # %% tags=["hide-cell"]
-import itertools
 import math
 import textwrap
 from collections import Counter
@@ -61,25 +60,8 @@ in_the_verb = read_tree("""
 print(*tree_words(in_the_noun), "| the same words:",
       tree_words(in_the_verb) == tree_words(in_the_noun))
 
-# %% tags=["hide-input"]
-def draw_tree(tree, ax):
-    columns = itertools.count()
-    def place(node, depth):
-        if is_tag(node):
-            x = next(columns)
-            text = f"{node.label}\n{node.children[0]}" if node.label.isalpha() else "."  # its own tag
-        else:
-            ends = [place(child, depth + 1) for child in node.children]
-            x, text = (ends[0] + ends[-1]) / 2, node.label
-            for end in ends:
-                ax.plot([x, end], [-depth - 0.2, -depth - 0.8], color="0.6", linewidth=1, clip_on=False)
-        ax.text(x, -depth, text, ha="center", va="top" if "\n" in text else "center", fontsize=8)
-        return x
-    place(tree, 0)
-    ax.axis("off")
-
 # %% tags=["hide-input"] mystnb={"image": {"alt": "Two trees over the words Bob saw the man with a telescope. On the left the prepositional phrase with a telescope hangs below a noun phrase, together with the man. On the right it hangs directly below the verb phrase, beside saw and the man."}, "figure": {"caption": "Two readings of one sentence. Left: the man with a telescope. Right: saw with a telescope.", "name": "fig-parsing-readings"}}
-parsing_pictures.parsing_readings(draw_tree, in_the_noun, in_the_verb)
+parsing_pictures.parsing_readings(in_the_noun, in_the_verb)
 
 # %% [markdown]
 # On the left the man has the telescope. On the right Bob has it, and the phrase belongs to the verb. The words are the

@@ -5,11 +5,33 @@ import itertools
 
 import matplotlib.pyplot as plt
 
+from annotated_transformer.parsing.trees import is_tag
 from lab.display import PALETTE
 from lab.pictures.parts import finish, write
 
 
-def parsing_readings(draw_tree, in_the_noun, in_the_verb):
+def draw_tree(tree, ax):
+    """A tree above its words, which stand side by side."""
+    columns = itertools.count()
+
+    def place(node, depth):
+        if is_tag(node):
+            x = next(columns)
+            text = f"{node.label}\n{node.children[0]}" if node.label.isalpha() else "."
+        else:
+            ends = [place(child, depth + 1) for child in node.children]
+            x, text = (ends[0] + ends[-1]) / 2, node.label
+            for end in ends:
+                line = {"color": "0.6", "linewidth": 1, "clip_on": False}
+                ax.plot([x, end], [-depth - 0.2, -depth - 0.8], **line)
+        ax.text(x, -depth, text, ha="center", va="top" if "\n" in text else "center", fontsize=8)
+        return x
+
+    place(tree, 0)
+    ax.axis("off")
+
+
+def parsing_readings(in_the_noun, in_the_verb):
     """Two readings of one sentence."""
     figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.0), layout="constrained")
     for ax, tree, title in zip(axes, (in_the_noun, in_the_verb), ("the man has it", "Bob has it")):
