@@ -148,6 +148,7 @@ END = ("base", *TEN, "no-positions", "no-warm-up", "pre-norm", "unscaled", "unsc
 """The rows that are run to the end."""
 _STABLE = {"schedule": "wsd"}
 _SWIGLU = {"activation": "swiglu", "d_ff": 341}
+_SUM = {"positions": "rotary", "qk_norm": True, **_SWIGLU}
 _MUON = {"optimizer": "muon", **_STABLE}
 OF_GPU = Variation("base-in-8s", "base, lengths in multiples of 8", multiple_of=8)
 _since = partial(Variation, against=OF_GPU.id, multiple_of=OF_GPU.multiple_of)
@@ -158,9 +159,11 @@ SINCE = (
     _since("qk-norm", "queries and keys normalised", model={"qk_norm": True}),
     _since("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
     _since("muon", "Muon, warm-up-stable-decay", train=_MUON),
+    _since("sum", "rotary, SwiGLU, QK norm, WSD", model=_SUM, train=_STABLE),
     OF_GPU,
 )
-"""What came after the paper, each alone; trained to the end, at base's rate (LOG.md). Most were
+"""What came after the paper, each alone, and the sum of those that helped; trained to the end, at
+base's rate. `adamw` has no weight decay, so it is Adam, with another schedule. Most were
 trained on a GPU, whose batches have lengths in multiples of 8, and so less text a step: all of them
 have such batches, and base has, to be compared with.
 """
