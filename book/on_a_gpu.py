@@ -36,7 +36,6 @@ from annotated_transformer import (
 from annotated_transformer.command_line.entry_point import parser
 from annotated_transformer.fast.packing import Packing
 from lab.display import use_style
-from lab.kept import bytes_kept
 from lab.pictures import gpu as gpu_pictures
 from annotated_transformer.tables.table_3 import count_parameters
 from annotated_transformer.text.batching import group_by_length
@@ -332,6 +331,8 @@ print("blocks, PyTorch's kernel:", same)
 # two of them on the CPU and see what autograd keeps:
 
 # %% tags=["hide-cell"]
+from lab.cost import bytes_kept
+
 def kept_by(kernel, length):  # one head of width 64
     q, k, v = (torch.randn(1, 1, length, 64, requires_grad=True) for _ in range(3))
     with sdpa_kernel(kernel):

@@ -33,10 +33,10 @@ MAPPED = [row for row in rows() if len(row) == 4]
 SHOWN = {row[0]: row for row in rows() if len(row) == 5}  # id | what | chapter | symbol | test
 # Equations and definitions, parts of the system, settings, worked examples, questions, figures,
 # tables and experiments, and listings in wide use, corrected: a cell of some chapter asserts each.
-LAST = {"E": 17, "S": 23, "H": 8, "W": 8, "Q": 3, "F": 13, "T": 4, "X": 16}
+LAST = {"E": 17, "S": 23, "H": 8, "W": 8, "Q": 3, "F": 13, "T": 4, "X": 17}
 REQUIRED = {f"{letter}{n + 1}" for letter in LAST for n in range(LAST[letter])} | {"L0", "L4"}
 # Called: an error, or what raises one if need be.
-CHECKS = {"AssertionError", "assert_close", "catches", "check"}
+CHECKS = {"AssertionError", "assert_close", "catches", "check", "refusal"}
 NAMES = [re.findall(r"`([^`]+)`", cell) for row in rows() for cell in row[-2:]]
 SYMBOLS, TESTS = ({name for cell in cells for name in cell} for cells in (NAMES[0::2], NAMES[1::2]))
 

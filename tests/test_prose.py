@@ -81,7 +81,7 @@ def test_every_cell_that_is_seen_shows_something(book: dict[str, Counts]) -> Non
 
 SECOND_HALF = (
     "5_2_training", "5_3_optimizer", "5_4_regularization", "6_1_translation", "6_1_results",
-    "6_2_variations", "6_3_parsing", "claims", "7_attention_visualizations",
+    "6_2_variations", "6_2_since_2017", "6_3_parsing", "claims", "7_attention_visualizations",
     "7_controlled_corpus", "on_a_gpu", "after_the_paper", "common_mistakes", "errata",
 )  # fmt: skip
 

@@ -252,7 +252,8 @@ def _killed_in_its_first_save(path: Path) -> bool:
     was validated had a state before that.
     """
     try:
-        config = TrainConfig.from_dict(read_config(path).get("train"))
+        stored = read_config(path)
+        config = TrainConfig.from_dict(stored.get("train"))
     except ConfigError:
         return False
     steps = [int(file.stem.partition("-")[2]) for file in step_checkpoints(path)]

@@ -77,8 +77,7 @@ class TrainingLog:
         for record in read_log(self.path.parent):
             if record["step"] <= steps:
                 kept.setdefault((record["step"], "loss" in record), record)
-        text = "".join(json.dumps(record) + "\n" for record in kept.values())
-        write_text(self.path, text)
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept.values()))
         self.validated = max((step for step, is_loss in kept if not is_loss), default=0)
 
     def __enter__(self) -> TrainingLog:

@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +43,15 @@ def use_style() -> None:
             "image.cmap": HEAT_MAP,
         }
     )
+
+
+def refusal(kind: type[Exception], call: Callable[[], object]) -> str:
+    """What the error of this kind says that `call` ends in; AssertionError where it does not."""
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
 
 
 class Table:

@@ -5,6 +5,7 @@ import math
 
 import matplotlib.pyplot as plt
 
+from annotated_transformer.training.optimizer import noam_learning_rate, stable_learning_rate
 from lab.display import PALETTE
 from lab.pictures.parts import finish, note, write
 
@@ -139,6 +140,20 @@ def since_over_time(rows, base):
     figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
     over_time(ax, rows, base, {name: name for name in rows if name != base})
     finish(ax, ylabel="perplexity, more than base (%)")
+
+
+def since_rates(d_model, noam, stable):
+    """The learning rates of two runs that end at the same step."""
+    figure, ax = plt.subplots(figsize=(6, 2.4), layout="constrained")
+    steps, n = range(20, noam.train_steps + 1, 20), noam.warmup_steps
+    peak = noam_learning_rate(n, d_model, n, noam.lr_factor)
+    falling = [noam_learning_rate(step, d_model, n, noam.lr_factor) for step in steps]
+    end = (stable.train_steps, peak, n, stable.decay_share)
+    ax.plot(steps, [1e3 * rate for rate in falling], color="black", label="base: equation 3")
+    flat = [1e3 * stable_learning_rate(step, *end) for step in steps]
+    ax.plot(steps, flat, color=PALETTE[4], label="adamw: WSD")
+    ax.legend(fontsize=8)
+    finish(ax, xlabel="steps", ylabel="rate, thousandths", ylim=(0, None))
 
 
 def over_time(ax, rows, against, names):

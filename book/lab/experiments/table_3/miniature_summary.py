@@ -231,7 +231,7 @@ def as_text(rows: Iterable[dict[str, Any]]) -> str:
         parameters = f"{row['parameters']:,}" if "parameters" in row else ""
         line = f"{row['id']:20}{row['n_seeds']:6}{parameters:>12} "
         bleu = {**row["bleu"], "low": max(0.0, row["bleu"]["low"])}
-        line += f"{_interval(row['ppl']):>22}{_percent(row.get('log_ppl_difference')):>28}"
+        line += f"{_interval(row['ppl']):>22}{percents(row.get('log_ppl_difference')):>28}"
         line += f"{_interval(bleu):>20}"
         if difference := row.get("bleu_difference"):
             line += f"{difference['mean']:+10.2f} {SIGNS[difference['sign']]:5}"
@@ -250,7 +250,7 @@ def _interval(estimate: dict[str, Any]) -> str:
     return f"{estimate['mean']:.1f} ({estimate['low']:.1f} to {estimate['high']:.1f})"
 
 
-def _percent(estimate: dict[str, Any] | None) -> str:
+def percents(estimate: dict[str, Any] | None) -> str:
     """A difference of logarithms in percent of the perplexity; nothing where there is none."""
     if not estimate:
         return ""
