@@ -274,6 +274,8 @@ def result_records(records: Records) -> list[dict[str, Any]]:
             "commit": record["commit"],
             "train_loss": record["train_loss"],
             "seconds": record["seconds_of_this_call"],
+            # Runs before 2026-11-27 have none of their own: they are the file's.
+            **{key: record[key] for key in ("hardware",) if key in record},
         }
         for name, seeds in records.items()
         for seed, record in seeds.items()
