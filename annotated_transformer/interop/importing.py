@@ -62,8 +62,9 @@ class _Source(NamedTuple):
 def import_checkpoint(directory: str | Path, out: str | Path) -> Path:
     """Write the model in `directory`, a folder of Hugging Face's, as the checkpoint `out`.
 
-    Raises ConfigError, before anything is written, for a folder that is damaged, for a model that
-    ours cannot compute, and when there are files in the way.
+    Raises FileNotFoundError where that has no config.json, and ConfigError, before anything is
+    written, for a folder that is damaged, for a model that ours cannot compute, and when there are
+    files in the way.
     """
     out = Path(out)
     checkpoint.require_no_run(out, directory)

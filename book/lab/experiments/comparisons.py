@@ -173,6 +173,12 @@ def could_have_seen(one: Comparison, p_of: Corrected) -> float:
     return half_width(one.found, LEVEL / len(p_of)) + half_width(one.found, 0.4)
 
 
+def lead_over_time(row: dict[str, Any], other: dict[str, Any]) -> dict[int, float]:
+    """By the step, a row's perplexity on the validation split, in percent more than another's."""
+    then = {step: nll for step, _, nll in other["curve"]}
+    return {step: 100 * math.expm1(nll - then[step]) for step, _, nll in row["curve"]}
+
+
 def _key(measure: str) -> str:
     """Where a row of a summary has its difference."""
     return ("log_" if measure.startswith("ppl") else "") + f"{measure}_difference"

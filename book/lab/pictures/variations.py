@@ -1,12 +1,11 @@
 """The figures of chapter 6.2 and of the page of claims."""
 
 # mypy: ignore-errors
-import math
-
 import matplotlib.pyplot as plt
 
 from annotated_transformer.training.optimizer import noam_learning_rate, stable_learning_rate
 from lab.display import PALETTE
+from lab.experiments.comparisons import lead_over_time
 from lab.pictures.parts import finish, note, write
 
 
@@ -139,6 +138,7 @@ def since_over_time(rows, base):
     """Each change since 2017 against base, by the step."""
     figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
     over_time(ax, rows, base, {name: name for name in rows if name != base})
+    ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))  # no end is covered
     finish(ax, ylabel="perplexity, more than base (%)")
 
 
@@ -158,11 +158,9 @@ def since_rates(d_model, noam, stable):
 
 def over_time(ax, rows, against, names):
     """Perplexity by the step, in percent more than that of a row."""
-    base = {step: nll for step, _, nll in rows[against]["curve"]}
     for color, (name, label) in zip(PALETTE, names.items()):
-        curve = [(step, nll - base[step]) for step, _, nll in rows[name]["curve"]]
-        steps, nats = zip(*curve)
-        ax.plot(steps, [100 * math.expm1(one) for one in nats], color=color, label=label)
+        lead = lead_over_time(rows[name], rows[against])
+        ax.plot(*zip(*lead.items()), color=color, label=label)
     ax.axhline(0, color="black", linewidth=0.6)
     ax.legend(fontsize=8)
     ax.set(xlabel="steps")
