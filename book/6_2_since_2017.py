@@ -5,7 +5,7 @@
 # that came later: one at a time, in the same small model, beside what the paper of each reports.*
 #
 # A large model of today differs from the one of 2017 in a handful of places ({ref}`section-ap-positions` and the sections
-# around it). Each change was published with a table of its own, at a size and on data of its own. Here they stand in one
+# around it). Each was published with a table, a size and data of its own. Here they stand in one
 # table, trained in miniature as in [chapter 6.2](6_2_variations.ipynb) and judged by its rules.
 #
 # When you have read it you can
@@ -44,7 +44,7 @@ rows = (*SINCE[:5], VARIATIONS["sum"])
 # | RMSNorm {cite}`zhang2019root` | LayerNorm | {eq}`ap-rms` | as good, in 7 to 64 % less time |
 # | rotary positions {cite}`su2021roformer` | sinusoids | {eq}`ap-rotary` | 27.5 BLEU on WMT 2014, where sinusoids have 27.3 |
 # | SwiGLU {cite}`shazeer2020glu` | ReLU | {eq}`ap-swiglu` | 1.944 nats where ReLU has 1.997 (T5, 65,536 steps) |
-# | QK norm {cite}`henry2020query` | $1/\sqrt{d_k}$ | {eq}`ap-rms` | 0.93 BLEU more, a mean of five pairs of languages |
+# | QK norm {cite}`henry2020query` | queries and keys as they are | {eq}`ap-rms` | 0.93 BLEU more, a mean of five pairs of languages |
 # | warm-up, stable, decay (WSD) {cite}`hu2024minicpm` | equation 3 | [5.3](5_3_optimizer.ipynb) | as good as a cosine made for the length |
 #
 # Each is a setting of the package, off by default. SwiGLU has three matrices in place of two, so its $d_{ff}$ is two
@@ -73,7 +73,8 @@ assert all(abs(count_parameters(one.configs(1)[0]) / 1_639_936 - 1) < 0.005 for 
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-steps = {one.id: step_of(one) for one in (VARIATIONS["base"], *rows)}
+steps = {one.id: step_of(one) for one in
+         (VARIATIONS["base"], *rows, VARIATIONS["muon"])}
 memory = {name: bytes_kept(step) for name, step in steps.items()}
 times = times_in_turns(steps, against="base")
 Table(("row", "time", "memory"),
@@ -83,22 +84,22 @@ Table(("row", "time", "memory"),
 # %% tags=["hide-cell"]
 kept = {name: round(bytes_ / memory["base"], 2) for name, bytes_ in memory.items()}
 assert kept["adamw"] == 1 < kept["rotary"] < kept["rms-norm"] < 1.2 < kept["swiglu"] < kept["qk-norm"] < 1.5
-assert all(0.5 < ratio < 2.5 for ratio in times.values())
+assert all(0.5 < ratio < 4 for ratio in times.values())
 
 # %% [markdown]
-# In parameters they cost nothing. In memory SwiGLU keeps three hidden rows where ReLU keeps one, and our RMSNorm and QK
+# In parameters they cost nothing. In memory SwiGLU keeps four rows of 341 hidden numbers where ReLU keeps one of 512, and our RMSNorm and QK
 # norm are made of several operations, each of which keeps its input, where LayerNorm is a single one. Of the 7 to 64 %
-# that RMSNorm's paper saves nothing is left here. The times are those of one core, and vary from run to run.
+# that RMSNorm's paper saves nothing is left here. The times vary from run to run.
 #
 # (section-since-results)=
 # ## What they bring
 #
 # Model, rate, initial values and 12,500 steps are those of [chapter 6.2](6_2_variations.ipynb)'s base, on the same captions.
-# Fourteen of these 21 runs were made on a GPU, where lengths are rounded up to multiples of 8: a batch of 512 tokens then
+# Base, the sum and a seed of rotary ran on CPUs, the other 14 runs on a GPU, where lengths are rounded up to multiples of 8: a batch of 512 tokens then
 # holds less text, and 12,500 steps are 8.7 epochs in place of 10.0. That alone costs 6 % of perplexity, so the rows
 # are compared with a base that had such batches too. The measure was named before: perplexity of the
-# last checkpoint, corrected for all comparisons of the table. Beside it stands the average of the last five checkpoints,
-# against base's average.
+# last checkpoint, corrected for all comparisons of the table. "Falls" marks a row whose own curve falls, in its last fifth, by
+# more than its difference: of that, 6.2's rule says, a longer run may say otherwise. Beside it stand the averages of five checkpoints.
 
 # %%
 found = {one.row: one for one in compare(
@@ -111,9 +112,11 @@ for name, one in found.items():
     missed = f"would have found {seen:.0f} %"
     lines.append((name, row["n_seeds"], percents(row["log_ppl_difference"]),
                   "counts" if counts(one, p_of) else missed,
+                  "falls" if one.still_falling else "",
                   percents(row["averaged"]["log_ppl_difference"]),
                   f"{row['bleu_difference']['mean']:+.1f}"))
-Table(("row", "seeds", "perplexity", "corrected", "averages", "BLEU"), lines)
+Table(("row", "seeds", "perplexity", "corrected", "curve",
+       "averages", "BLEU"), lines)
 
 # %% mystnb={"image": {"alt": "Six curves over 12,500 steps, each a row's perplexity in percent more than base's. Rotary and SwiGLU fall to minus 30 and minus 34 within 2,000 steps and rise slowly to minus 20 and minus 15. QK norm lies between minus 6 and minus 9. RMSNorm lies a little above zero. WSD stays near zero until step 10,000 and then falls steeply to minus 17. The sum of four falls to minus 47 at once, rises to minus 33 and falls with WSD to minus 40."}, "figure": {"caption": "Perplexity against that of base after the same number of steps, in percent, from the validation curves (means over seeds). WSD's rate falls to 0 in the last fifth.", "name": "fig-since-over-time"}} tags=["hide-input"]
 variations_pictures.since_over_time(measured, OF_GPU.id)
@@ -127,27 +130,25 @@ variations_pictures.since_rates(128, noam, stable)
 # 17 %, SwiGLU 15 %, QK norm 6 %. Beside chapter 6.2 this is much: after as many steps none of its rows is ahead of base
 # by more than 5 %, and in the paper's own table the best, *big*, by 12 %.
 #
-# The curves say more than their ends.
-#
 # - **Rotary and SwiGLU lead from the first steps**, by 30 and 33 % at 2,000, and keep two thirds and less than half of it. One
 #   likely reason: rotary positions enter every layer's scores anew, where sinusoids are added once and must survive each
 #   layer. Why a gate helps is open.
 # - **WSD waits.** For 10,000 steps its rate stays at the peak, several times that of equation 3, and it neither wins nor
-#   loses. Then the rate falls to 0 and perplexity with it: equation 3 ends too high. Averaging the last checkpoints brings base 3 % of that, and the row nothing.
-#   Its seeds (12, 18 and 20 %) lie further apart than any other row's.
+#   loses. Then the rate falls to 0 and perplexity with it: equation 3 may end too high. Averaging lowers base's perplexity by 3 %,
+#   WSD's not at all. Its seeds (12, 18 and 20 %) lie further apart than any other row's: all rows share one noise; from
+#   its own seeds alone, the interval would be far wider.
 # - **QK norm** leads by a little throughout. What it is used for today, runs that would break off without it, does not occur
 #   here.
 #
-# Their papers report less: 0.2 BLEU for rotary positions, 3 % of perplexity for SwiGLU. Our model is small, and
-# still learning: what learns sooner looks better than it will at the end. A lead that shrinks along the whole curve, as
-# SwiGLU's does, may shrink on.
+# Their papers report less: 0.2 BLEU for rotary positions, 5 % of perplexity for SwiGLU. Our model is small, and
+# still learning: a lead that shrinks along the whole curve, as SwiGLU's does, may shrink on.
 #
 # (section-since-sum)=
 # ### All four together
 #
-# The row `sum` has the four that help, as many parameters, and base's rate and batches. Did none touch another, they would
-# leave the product of what each leaves. A comparison has the noise of two runs. The ratio of sum and product has that
-# of fourteen, base standing in it three times over, and so an interval $\sqrt{7}$ times as wide.
+# The row `sum` has the four that help, as many parameters, and base's peak rate and batches. Were their effects independent,
+# the ratios would multiply. A comparison has the noise of two runs. The ratio of sum and product has that of fourteen, base
+# standing in it three times over, and so an interval $\sqrt{7}$ times as wide.
 
 # %%
 four = [found[name].found.mean
@@ -161,18 +162,17 @@ print(f"their ratio {math.exp(gap):.2f} ({math.exp(gap - half):.2f} to "
       f"{math.exp(gap + half):.2f})")
 
 # %% [markdown]
-# **Together they take 40 % of perplexity, from 7.0 to 4.2, and bring 8 BLEU.** The sum is where base ends after 5,000 of its
-# 12,500 steps; after 8,500, its rate still at the peak, it is 21 % ahead of that, so a step may well take longer.
-#
-# Little is lost by adding up: the ratio's interval barely leaves 1 out, and the product is flattered, since the same runs
-# chose the four and measure them.
+# **Together they take 40 % of perplexity, from 7.0 to 4.2, and bring 8 BLEU.** By step 5,000 the sum has
+# passed base's final perplexity; at 8,500 it is 21 % below it, so its steps could take 1.47 times as long. Of the product a
+# tenth is lost.
 #
 # ### What this leaves open
 #
 # - **The rate.** Every row has the rate that was chosen for base. A change that would like another is tested at the wrong
 #   one: a test of a change is also a test of the rate.
+# - **The schedule.** All rows but two have equation 3, and a test under it is one of a rate that ends high.
 # - **The size.** These models have 1.6 million parameters and 29,000 sentences.
-# - **Muon** has not been run to the end. It has an oracle and a setting, and takes 1.7 times base's time on one core.
+# - **Muon**, whose steps take longest, has not been run to the end.
 
 # %% tags=["row-X17", "hide-cell"]
 told = {"rms-norm": 2, "rotary": -20, "swiglu": -15, "qk-norm": -6, "adamw": -17, "sum": -40}
@@ -204,24 +204,24 @@ assert all(row["log_ppl_difference"]["mean"] > math.log(0.95) for row in ten_epo
 # ```{exercise} As many parameters
 # :label: ex-since-swiglu
 #
-# With biases in the feed-forward network of ReLU and none in SwiGLU's, which $d_{ff}$ gives SwiGLU as many parameters,
-# for $d_{\mathrm{model}} = 128$ and a $d_{ff}$ of 512?
+# With biases in both, which $d_{ff}$ gives SwiGLU's feed-forward network as many parameters as ReLU's, for
+# $d_{\mathrm{model}} = 128$ and a $d_{ff}$ of 512?
 # ```
 #
 # ```{admonition} Hint
 # :class: dropdown, tip
 #
-# $3\,D\,d'_{ff} = 2\,D\,d_{ff} + d_{ff} + D$.
+# $3\,D\,d'_{ff} + 2\,d'_{ff} + D = 2\,D\,d_{ff} + d_{ff} + D$.
 # ```
 #
 # ```{solution} ex-since-swiglu
 # :class: dropdown
 #
-# $131{,}712 / 384 = 343$. The row has 341, two thirds of 512, and so 768 parameters fewer in each network.
+# $131{,}584 / 386 = 340.9$. The row has 341, two thirds of 512, and so 42 parameters more in each network.
 # ```
 
 # %% tags=["hide-cell"]
-assert 2 * 128 * 512 + 512 + 128 == 131_712 == 384 * 343 and 2 * 512 // 3 == 341 and 384 * 2 == 768
+assert 2 * 128 * 512 + 512 == 131_584 and round(131_584 / 386, 1) == 340.9 and 386 * 341 - 131_584 == 42
 
 # %% [markdown]
 # ## What to remember
@@ -229,4 +229,4 @@ assert 2 * 128 * 512 + 512 + 128 == 131_712 == 384 * 343 and 2 * 512 // 3 == 341
 # - Rotary positions, SwiGLU, QK norm and WSD each help our miniature at equal parameters, by 6 to 20 % of perplexity;
 #   of RMSNorm we cannot tell ({ref}`section-since-results`). Together they take 40 % ({ref}`section-since-sum`).
 # - A schedule is judged at its end: WSD gains everything in its last fifth.
-# - Compare runs on the same batches: rounding lengths for a GPU costs as much as QK norm brings.
+# - Compare runs on the same batches: rounding lengths for a GPU costs about as much as QK norm brings.
