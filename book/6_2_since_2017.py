@@ -87,7 +87,8 @@ assert kept["adamw"] == 1 < kept["rotary"] < kept["rms-norm"] < 1.2 < kept["swig
 assert all(0.5 < ratio < 4 for ratio in times.values())
 
 # %% [markdown]
-# In parameters they cost nothing. In memory SwiGLU keeps four rows of 341 hidden numbers where ReLU keeps one of 512, and our RMSNorm and QK
+# In parameters they cost nothing. In memory SwiGLU keeps four rows of 341 hidden numbers where ReLU keeps one of 512, and
+# our RMSNorm and QK
 # norm are made of several operations, each of which keeps its input, where LayerNorm is a single one. Of the 7 to 64 %
 # that RMSNorm's paper saves nothing is left here. The times vary from run to run.
 #
@@ -95,11 +96,12 @@ assert all(0.5 < ratio < 4 for ratio in times.values())
 # ## What they bring
 #
 # Model, rate, initial values and 12,500 steps are those of [chapter 6.2](6_2_variations.ipynb)'s base, on the same captions.
-# Base, the sum and a seed of rotary ran on CPUs, the other 14 runs on a GPU, where lengths are rounded up to multiples of 8: a batch of 512 tokens then
-# holds less text, and 12,500 steps are 8.7 epochs in place of 10.0. That alone costs 6 % of perplexity, so the rows
-# are compared with a base that had such batches too. The measure was named before: perplexity of the
-# last checkpoint, corrected for all comparisons of the table. "Falls" marks a row whose own curve falls, in its last fifth, by
-# more than its difference: of that, 6.2's rule says, a longer run may say otherwise. Beside it stand the averages of five checkpoints.
+# Base, the sum and a seed of rotary ran on CPUs, the other 14 runs on a GPU, where lengths are rounded up to multiples of
+# 8: a batch of 512 tokens then holds less text, and 12,500 steps are 8.7 epochs in place of 10.0. That alone costs 6 % of
+# perplexity, so the rows are compared with a base that had such batches too. The measure was named before: perplexity of
+# the last checkpoint, corrected for all comparisons of the table. A row that "falls" still gained more in its last fifth
+# than its difference, so that by 6.2's rule a longer run may decide otherwise; WSD falls by its decay. The averages are
+# those of the last five checkpoints.
 
 # %%
 found = {one.row: one for one in compare(
@@ -134,9 +136,9 @@ variations_pictures.since_rates(128, noam, stable)
 #   likely reason: rotary positions enter every layer's scores anew, where sinusoids are added once and must survive each
 #   layer. Why a gate helps is open.
 # - **WSD waits.** For 10,000 steps its rate stays at the peak, several times that of equation 3, and it neither wins nor
-#   loses. Then the rate falls to 0 and perplexity with it: equation 3 may end too high. Averaging lowers base's perplexity by 3 %,
-#   WSD's not at all. Its seeds (12, 18 and 20 %) lie further apart than any other row's: all rows share one noise; from
-#   its own seeds alone, the interval would be far wider.
+#   loses. Then the rate falls to 0 and perplexity with it: equation 3 may end too high. Averaging lowers base's
+#   perplexity by 3 %, WSD's not at all. Its seeds gain 12, 18 and 20 %, further apart than any other row's: the interval,
+#   whose noise is shared by all rows, would be far wider from its own seeds alone.
 # - **QK norm** leads by a little throughout. What it is used for today, runs that would break off without it, does not occur
 #   here.
 #
@@ -170,7 +172,7 @@ print(f"their ratio {math.exp(gap):.2f} ({math.exp(gap - half):.2f} to "
 #
 # - **The rate.** Every row has the rate that was chosen for base. A change that would like another is tested at the wrong
 #   one: a test of a change is also a test of the rate.
-# - **The schedule.** All rows but two have equation 3, and a test under it is one of a rate that ends high.
+# - **The schedule.** All rows but two follow equation 3, whose last rate may be too high for some.
 # - **The size.** These models have 1.6 million parameters and 29,000 sentences.
 # - **Muon**, whose steps take longest, has not been run to the end.
 
