@@ -3,6 +3,7 @@ written to book/results/gpu.json.
 
     python benchmarks/gpu.py                     on a GPU, about a quarter of an hour
     python benchmarks/gpu.py --max-tokens 4096   on a GPU with little memory
+    python benchmarks/gpu.py --measures training waiting big   what compiles, alone
 
 and, as a rehearsal that measures nothing of worth,
 
@@ -59,15 +60,17 @@ KERNELS = {
     "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
 }
+PRECISIONS = ("bf16", "tf32", "fp32")
+MEASURES = ("first-epoch", "batching", "attention", "training", "waiting", "big")
 PAPERS_STEPS = {"base": 100_000, "big": 300_000}
 Record = dict[str, Any]
 
 
-def products(bench: Bench) -> dict[str, Work]:
+def products(bench: Bench, precisions: Iterable[str]) -> dict[str, Work]:
     """A square matrix product for each precision."""
     return {
         f"product {precision}": product(bench.device, precision, product_size(bench))
-        for precision in FLOAT32_PRODUCTS
+        for precision in precisions
     }
 
 
@@ -135,7 +138,7 @@ def measure_training(
     config: ModelConfig,
     name: str,
     max_tokens: int,
-    precisions: tuple[str, ...] = tuple(FLOAT32_PRODUCTS),
+    precisions: tuple[str, ...],
 ) -> list[Record]:
     """Steps of the package's own training loop on eight batches of eight shapes;
     padding counts for nothing.
@@ -147,7 +150,7 @@ def measure_training(
     batches = list(batches_of_training(pairs, max_tokens))[: 2 if bench.small else 8]
     tokens = sum(batch.n_tokens for batch in batches)
     count = step_operations(config, real_lengths(batches))
-    variants, names = products(bench), {}
+    variants, names = products(bench, precisions), {}
     compilation = (False,) if bench.small else (False, True)
     for compiled, precision, packed in product_of(compilation, precisions, (False, True)):
         if packed and (
@@ -163,7 +166,7 @@ def measure_training(
     times = bench.in_turns(variants)
     machine = {
         p: 10 * 2.0 * product_size(bench) ** 3 / times[f"product {p}"]["seconds"]
-        for p in FLOAT32_PRODUCTS
+        for p in precisions
     }
     records = [
         {
@@ -340,6 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--max-tokens", type=int, help="tokens a batch and side (default 25000, the paper's)"
     )
+    parser.add_argument("--measures", nargs="+", choices=MEASURES, help="default all")
     parser.add_argument("--repetitions", type=int, help="default 7; with --small 2")
     args = parser.parse_args(arguments)
     if args.device == "cuda" and not torch.cuda.is_available():
@@ -356,13 +360,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return partial(measure, bench, config, name, max_tokens, *more)
 
     # What needs no compiler comes first: an hour that ends early has most of the figures.
-    measures = [of_model(measure_first_epoch), of_model(measure_batching)]
-    measures += [partial(measure_attention, bench)]
-    measures += [of_model(measure_training), of_model(measure_waiting)]
+    measures = {
+        "first-epoch": [of_model(measure_first_epoch)],
+        "batching": [of_model(measure_batching)],
+        "attention": [partial(measure_attention, bench)],
+        "training": [of_model(measure_training, (precision,)) for precision in PRECISIONS],
+        "waiting": [of_model(measure_waiting)],
+    }
     if not args.small:
         big = ModelConfig.big(37_000)
-        measures.append(partial(measure_training, bench, big, "big", max_tokens, ("bf16",)))
-    for measure in measures:
+        of_big = partial(measure_training, bench, big, "big", max_tokens, ("bf16",))
+        measures["big"] = [of_big]
+    for measure in (one for name in args.measures or measures for one in measures[name]):
         found = or_out_of_memory(measure)
         print(*map(as_text, found), sep="\n", flush=True)
         records += found

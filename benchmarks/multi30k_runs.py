@@ -99,7 +99,7 @@ LONG = (
     Stage(SHARED | JOINED, seeds=3, taught=True),
 )
 # As the published run: 8,192 tokens a step, a peak rate of 5e-3, a checkpoint about every epoch.
-BATCHES = dict(max_tokens=4096, accumulate=2, checkpoint_every=50, validate_every=1000)
+BATCHES = dict(max_tokens=4096, accumulate=2, checkpoint_every=50, precision="fp32")
 PEAK = dict(initialization="glorot", lr_factor=2.53, warmup_steps=2000, train_steps=8000)
 SHORT = (Stage(SCALED | dict(train_steps=4000)),)
 

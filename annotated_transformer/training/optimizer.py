@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor, _foreach_add_, _foreach_mul_, nn
 
 from annotated_transformer.config import TrainConfig
 from annotated_transformer.errors import require
@@ -133,7 +133,7 @@ def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
     return len(shape) == 2 and name.startswith(("encoder.", "decoder."))
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(torch.optim.AdamW):
     """Muon for the stacks' matrices, AdamW for the embedding, norms and biases (Jordan 2024).
 
         M <- mu M + G;  W <- (1 - rate * weight_decay) W - rate * 0.2 sqrt(max(n, m)) O
@@ -144,53 +144,55 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, momentum: float = 0.95) -> None:
-        named = list(model.named_parameters())
-        self.matrices = {p for name, p in named if is_hidden_matrix(name, p.shape)}
-        self.config = config
+        betas, decay = (config.beta1, config.beta2), config.weight_decay
+        super().__init__(model.parameters(), 0.0, betas, config.adam_eps, decay, fused=True)
+        # Else a gradient scaler leaves it to the fused kernel to skip a step, which Muon would not.
+        self._step_supports_amp_scaling = False
         self.momentum = momentum
-        super().__init__([p for _, p in named], {"lr": 0.0})
+        self.by_shape: dict[torch.Size, list[Tensor]] = {}
+        for name, parameter in model.named_parameters():
+            if is_hidden_matrix(name, parameter.shape):
+                self.by_shape.setdefault(parameter.shape, []).append(parameter)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["step"] = torch.zeros((), device=parameter.device)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    if parameter not in self.matrices:
-                        state["exp_avg_sq"] = torch.zeros_like(parameter)
-                state["step"] += 1
-                is_matrix = parameter in self.matrices
-                update = self._muon if is_matrix else self._adam
-                parameter.mul_(1 - group["lr"] * self.config.weight_decay)
-                parameter.sub_(group["lr"] * update(parameter.grad, state))
+        (group,) = self.param_groups
+        for shape, matrices in self.by_shape.items():
+            gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+            states = [self._state_of(matrix) for matrix in matrices]
+            moving = [state["exp_avg"] for state in states]
+            _foreach_add_([state["step"] for state in states], 1)
+            _foreach_mul_(moving, self.momentum)
+            _foreach_add_(moving, gradients)
+            update = orthogonalised(torch.stack(gradients) + self.momentum * torch.stack(moving))
+            _foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+            size = 0.2 * max(shape) ** 0.5
+            _foreach_add_(matrices, update.unbind(), alpha=-group["lr"] * size)
+            for matrix in matrices:
+                matrix.grad = None  # AdamW steps over what has no gradient
+        super().step()
 
-    def _muon(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        moving = state["exp_avg"].mul_(self.momentum).add_(gradient)
-        size = 0.2 * max(gradient.shape) ** 0.5
-        return size * orthogonalised(gradient + self.momentum * moving)
-
-    def _adam(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        beta1, beta2 = self.config.beta1, self.config.beta2
-        mean = state["exp_avg"].lerp_(gradient, 1 - beta1) / (1 - beta1 ** state["step"])
-        square = state["exp_avg_sq"].lerp_(gradient**2, 1 - beta2) / (1 - beta2 ** state["step"])
-        return mean / (square.sqrt() + self.config.adam_eps)
+    def _state_of(self, matrix: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[matrix]
+        if not state:
+            state["step"] = torch.zeros((), device=matrix.device)
+            state["exp_avg"] = torch.zeros_like(matrix)
+        return state
 
 
-def orthogonalised(matrix: Float[Tensor, "O I"], n_iterations: int = 5) -> Float[Tensor, "O I"]:
+def orthogonalised(
+    matrix: Float[Tensor, "*n O I"], n_iterations: int = 5
+) -> Float[Tensor, "*n O I"]:
     """U V^T of the matrix's singular value decomposition U S V^T, roughly, from products alone.
 
     Each Newton-Schulz iteration X <- a X + (b X X^T + c (X X^T)^2) X keeps the singular vectors and
     moves each singular value towards 1; with these a, b and c it lands near 0.7 to 1.2.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    is_tall = matrix.size(0) > matrix.size(1)
-    x = matrix.T if is_tall else matrix
-    x = x / (x.norm() + 1e-7)
+    is_tall = matrix.size(-2) > matrix.size(-1)
+    x = matrix.mT if is_tall else matrix
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(n_iterations):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.T if is_tall else x
+    return x.mT if is_tall else x
