@@ -220,7 +220,7 @@ def test_what_came_later_and_the_search_for_a_rate_have_files_of_their_own():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["table_3", "table_3_to_the_end", "table_3_since"])
+@pytest.mark.parametrize("table", ["table_3", "table_3_to_the_end", "table_3_since", "table_3_rates"])
 def test_the_stored_tables_are_those_of_the_stored_scores(table, tmp_path):
     """Of the runs that a table names: scores that came later may wait for the next table."""
     stored = read_result(RESULTS / f"{table}.json")
@@ -247,7 +247,7 @@ def test_the_stored_tables_are_those_of_the_stored_scores(table, tmp_path):
     against = {"base": records["base"]} | some
     ids = [row["id"] for row in stored["summary"]]
     again = [row for row in summarize(against, n_samples=2) if row["id"] in ids]
-    assert measured(again) == measured(stored["summary"]) and len(ids) > 6
+    assert measured(again) == measured(stored["summary"]) and len(ids) >= 6
 
 
 @pytest.mark.slow

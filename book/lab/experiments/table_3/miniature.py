@@ -160,9 +160,10 @@ SINCE = (
     _since("adamw", "AdamW, warm-up-stable-decay", train={"optimizer": "adamw", **_STABLE}),
     _since("muon", "Muon, warm-up-stable-decay", train=_MUON),
     _since("sum", "rotary, SwiGLU, QK norm, WSD", model=_SUM, train=_STABLE),
+    _since("sum-muon", "the same with Muon", model=_SUM, train=_MUON),
     OF_GPU,
 )
-"""What came after the paper, each alone, and the sum of those that helped; trained to the end, at
+"""What came after the paper, each alone, and the sums of those that helped; trained to the end, at
 base's rate. `adamw` has no weight decay, so it is Adam, with another schedule. Most were
 trained on a GPU, whose batches have lengths in multiples of 8, and so less text a step: all of them
 have such batches, and base has, to be compared with.
