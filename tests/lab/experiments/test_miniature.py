@@ -220,7 +220,9 @@ def test_what_came_later_and_the_search_for_a_rate_have_files_of_their_own():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["table_3", "table_3_to_the_end", "table_3_since", "table_3_rates"])
+@pytest.mark.parametrize(
+    "table", ["table_3", "table_3_to_the_end", "table_3_since", "table_3_rates"]
+)
 def test_the_stored_tables_are_those_of_the_stored_scores(table, tmp_path):
     """Of the runs that a table names: scores that came later may wait for the next table."""
     stored = read_result(RESULTS / f"{table}.json")
