@@ -153,13 +153,15 @@ class Muon(torch.optim.AdamW):
         for name, parameter in model.named_parameters():
             if is_hidden_matrix(name, parameter.shape):
                 self.by_shape.setdefault(parameter.shape, []).append(parameter)
+                step = torch.zeros((), device=parameter.device)
+                self.state[parameter] = {"step": step, "exp_avg": torch.zeros_like(parameter)}
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         (group,) = self.param_groups
         for shape, matrices in self.by_shape.items():
             gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
-            states = [self._state_of(matrix) for matrix in matrices]
+            states = [self.state[matrix] for matrix in matrices]
             moving = [state["exp_avg"] for state in states]
             _foreach_add_([state["step"] for state in states], 1)
             _foreach_mul_(moving, self.momentum)
@@ -171,13 +173,6 @@ class Muon(torch.optim.AdamW):
             for matrix in matrices:
                 matrix.grad = None  # AdamW steps over what has no gradient
         super().step()
-
-    def _state_of(self, matrix: Tensor) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[matrix]
-        if not state:
-            state["step"] = torch.zeros((), device=matrix.device)
-            state["exp_avg"] = torch.zeros_like(matrix)
-        return state
 
 
 def orthogonalised(
