@@ -463,9 +463,10 @@ assert all(abs(w - (1 - 5e-4) ** 500) < 0.02 for w in adamw) and adam[0] > adam[
 # %% [markdown]
 # ### Muon: a step for the matrix
 #
-# Adam treats a matrix as a heap of single numbers. **Muon** {cite}`jordan2024muon` keeps a running mean $M$ of the
-# gradient as a matrix and steps by the nearest matrix whose singular values are all 1: no direction is left behind because
-# the gradient in it happens to be small. A singular value decomposition would be slow on a GPU, so five iterations do it
+# Adam treats a matrix as a heap of single numbers. **Muon** {cite}`jordan2024muon` keeps a decaying sum of gradients,
+# $M \leftarrow 0.95\,M + G$, and steps by the matrix nearest to $G + 0.95\,M$ whose singular values are all 1: no direction
+# is left behind because the gradient in it happens to be small. A factor of $0.2\,\sqrt{\max(D, E)}$ gives the step Adam's
+# size {cite}`liu2025muon`, so that one rate serves both. A singular value decomposition would be slow on a GPU, so five iterations do it
 # roughly:
 
 # %%

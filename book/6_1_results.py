@@ -551,7 +551,7 @@ assert theirs["BLEU"] < ours["score"] < theirs["BLEU"] + ours["half_interval"]
 assert f"{stages[1]['test']['score']:.1f} {test:.1f}" == "40.7 41.9"
 
 # %% [markdown]
-# The last stage, which they did not have, takes us from 40.7 to 41.9. Now with their batches, rate and steps, in one stage:
+# The later stages, which they did not have, end at 41.9. Now with their batches, rate and steps, in one stage:
 
 # %%
 plain = read_result("results/multi30k_tiny_published.json")["records"]
@@ -560,8 +560,7 @@ print("three seeds:", *(f"{score:.2f}" for score in scores))
 assert scores[0] < theirs["BLEU"] < scores[-1]
 
 # %% [markdown]
-# So we find the published score again, and it lies within the interval of 41.9 too: on 1,000 captions these models cannot
-# be told apart.
+# So we find the published score again. The interval of 41.9 has room for all four: 1,000 captions do not tell them apart.
 #
 # :::{dropdown} Where this is
 # `TABLE_2`, `RUNS`, `training_cost`, `training_time` in `annotated_transformer/tables/table_2.py`; `bleu` and

@@ -5,8 +5,8 @@
 # {cite:t}`vaswani2017attention`). How our model runs on one GPU and on eight, and how to run this book on one.*
 #
 # In this chapter we make a training step fast on one GPU, and then on eight. We count operations and bytes, and check
-# that every fast way computes what the plain one does. **No time in this chapter was measured by us on a GPU**: what a
-# maker says of its GPU is cited as the *vendor's figure*, and all cells run without one.
+# that every fast way computes what the plain one does. Only {ref}`one section <section-gpu-measured>` has times that we
+# measured on a GPU: what a maker says is cited as the *vendor's figure*, and all cells run without one.
 
 # %% tags=["hide-cell"]
 import json
@@ -133,8 +133,6 @@ for name, gpu in GPUS.items():
 #
 # One token alone, $n = 1$, has $I < 1$: decoding a single sentence is memory-bound on every GPU, so we translate many
 # at once. A ReLU or a LayerNorm does a few operations per number moved and is memory-bound for every $n$.
-
-# Let us write down operations and bytes of each kind of operation in a step of base.
 
 # %%
 base, n, h100 = ModelConfig.base(vocab_size=37_000), 25_000, GPUS["H100 SXM"]
@@ -518,7 +516,7 @@ assert_close(gradients, [expected] * 4)
 # %% [markdown]
 # So each GPU sends $2\,(K-1)/K$ times the gradient's size, less than twice, whatever $K$ is. For base on eight GPUs
 # that is 0.44 GB per step. Over PCIe 3.0 at 16 GB/s it takes 28 ms, 7 percent of the paper's 0.4 s, and PyTorch starts
-# it while the backward pass still runs {cite}`li2020pytorch`. (How the paper's GPUs were joined is unknown.)
+# it while the backward pass still runs {cite}`li2020pytorch`.
 #
 # In plain PyTorch, `torchrun --nproc-per-node 8 file.py` starts the same program eight times and tells each process its
 # number (`RANK`, `LOCAL_RANK`) and how many there are (`WORLD_SIZE`). `DistributedDataParallel` wraps a module that
@@ -629,13 +627,13 @@ gpu_pictures.gpu_attention(of["attention"])
 # %% [markdown]
 # - **Similar lengths matter most**: random batches are three quarters padding, and train 2.6 times slower. Reading the loss
 #   after every step costs a tenth, the arrows of the first figure.
-# - **Short sentences hide the kernel.** Up to 256 tokens all fused kernels take about 0.7 ms, which is the time of their
+# - **Short sentences hide the kernel.** Up to 256 tokens all fused kernels take about 0.7 ms, most likely the time of their
 #   launches; at 8,192 the fastest is 4.9 times as fast as equation 1, with a seventieth of its memory. At the lengths of
-#   translation, attention is not what a faster kernel would speed up.
-# - **Packing brings nothing here**: with 25,000 tokens a batch, grouping has already removed most padding.
-# - **A shape is dear once**: the first epoch takes 1.3 times as long as the same batches again.
+#   translation a faster one would save little.
+# - **Packing brings nothing here.** Grouping has left 20 % of padding.
+# - **A shape is dear once**: the very first epoch takes 1.3 times as long as the same batches again, the packed one 1.2.
 #
-# And compiled, with tf32 beside bfloat16:
+# And compiled, with tf32 beside bfloat16, on other batches with less padding:
 
 # %%
 result = json.loads(Path("results/gpu_compiled.json").read_text())
@@ -648,12 +646,12 @@ for (precision, packed, compiled), one in found.items():
           f"the paper's 100,000 steps in {one['hours']:.1f} hours")
 
 # %% [markdown]
-# **Compiled, a step is 1.6 times as fast in bfloat16**, where eager steps reach 15 % of the rate of products, and 1.2
-# times in tf32; packed it is slower. Nobody has run the paper's hour and a half, and *big* is not measured.
+# **Compiled, a step is 1.55 times as fast in bfloat16**, where the eager one reaches 15 % of the rate of products, and 1.2
+# times in tf32. Packed, compiling brings nothing that we can see. We have not run the 1.4 hours, nor measured *big*.
 
 # %% tags=["hide-cell"]
-gain = {key[:2]: round(one["tokens_per_s"] / found[*key[:2], False]["tokens_per_s"], 1) for key, one in found.items() if key[2]}
-assert gain == {("bf16", False): 1.6, ("bf16", True): 0.9, ("tf32", False): 1.2} and 1.3 < found["bf16", False, True]["hours"] < 1.5
+gain = {key[:2]: round(one["tokens_per_s"] / found[*key[:2], False]["tokens_per_s"], 2) for key, one in found.items() if key[2]}
+assert gain == {("bf16", False): 1.55, ("bf16", True): 0.9, ("tf32", False): 1.2} and 1.3 < found["bf16", False, True]["hours"] < 1.5
 assert found["bf16", False, False]["share_of_product"] < 0.2
 
 # %% [markdown]
