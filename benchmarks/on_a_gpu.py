@@ -9,8 +9,8 @@ in float16, as on a T4), `multi30k` (a model of 60 epochs, scored), `table_3` an
 to the end, eight runs side by side). What a part prints is in PART.log, what it measured in the
 folder, and parts.json says how each ended and how long it took. A part that fails stops no other.
 What is known of the time: on an H200 with 16 cores fifteen rows of `since` took 6 to 7 minutes side
-by side, with CUDA's multi-process service, and `multi30k` 7 in that company; `gpu` had not finished
-compiling after 4 (LOG.md, "A quarter of an hour on a GPU").
+by side, with CUDA's multi-process service, and `multi30k` 7 in that company; `gpu` takes 2 for
+what compiles nothing and over 5 for the rest (LOG.md, "A quarter of an hour on a GPU").
 """
 
 from __future__ import annotations
