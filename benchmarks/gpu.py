@@ -354,6 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = (
         ModelConfig.tiny(500, N=1, d_model=32, d_ff=64) if args.small else ModelConfig.base(37_000)
     )
+    big = config if args.small else ModelConfig.big(37_000)
     records: list[Record] = []
 
     def of_model(measure: Any, *more: Any) -> Any:
@@ -366,11 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "attention": [partial(measure_attention, bench)],
         "training": [of_model(measure_training, (precision,)) for precision in PRECISIONS],
         "waiting": [of_model(measure_waiting)],
+        "big": [partial(measure_training, bench, big, "big", max_tokens, ("bf16",))],
     }
-    if not args.small:
-        big = ModelConfig.big(37_000)
-        of_big = partial(measure_training, bench, big, "big", max_tokens, ("bf16",))
-        measures["big"] = [of_big]
     for measure in (one for name in args.measures or measures for one in measures[name]):
         found = or_out_of_memory(measure)
         print(*map(as_text, found), sep="\n", flush=True)

@@ -484,7 +484,7 @@ for name, matrix in (("before", M), ("after", orthogonalised(M))):
 # Embeddings, norms and biases stay with AdamW. {cite:t}`liu2025muon` report about half of AdamW's training operations for
 # the same loss, and trained a model of 16 billion parameters with it; Kimi K2 {cite}`kimi2025k2`, of a thousand billion,
 # adds a bound on the queries and keys. The package has `optimizer=adamw` and `muon`; [Table 3,
-# continued](6_2_since_2017.ipynb) trains a translator with each.
+# continued](6_2_since_2017.ipynb) trains a translator with Muon.
 #
 # ### Schedules
 #

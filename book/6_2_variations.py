@@ -433,8 +433,8 @@ Table(("", "row", "paper", "here", "95 %", "corrected"), lines)
 #   paper's base saw its pairs some 19 times ({ref}`an exercise <data-ex-epochs>`). Nothing is learned by heart so soon,
 #   so dropout has little to prevent, and a deep or wide model is still on its way.
 #
-# We looked twice, since with three seeds the effect of a single head was not significant; with every p doubled for it, the
-# same differences are.
+# We looked twice, since with three seeds the effect of a single head was not significant. With every p doubled for that, the
+# same nine count.
 
 # %% tags=["row-X5", "hide-cell"]
 assert all(measured[row]["n_seeds"] == 6 for row in ("base", *TEN)) and len(table_3["records"]) >= 66

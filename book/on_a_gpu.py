@@ -469,7 +469,7 @@ print("fixed shapes:", graphs_for(range(11, 17), False),
 # Decoding has another bottleneck: each step needs the token of the step before, so the host synchronizes at every step,
 # and with few rows the launches take longer than the arithmetic. A **CUDA graph** replays a recorded list of launches
 # with one call; `torch.compile(mode="reduce-overhead")` makes such graphs. The package does not use them. On a GPU a
-# `Translator` computes in float16, which halves the bytes of the weights, unless `dtype="float32"`. 200 of 200 translations
+# `Translator` computes in float16, which halves the bytes of the weights, unless `dtype="float32"`; 200 of 200 translations
 # stay the same
 # ([LOG.md](https://github.com/annotated-transformer/annotated-transformer/blob/main/LOG.md)).
 
