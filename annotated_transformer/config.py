@@ -175,6 +175,35 @@ class ModelConfig(Settings):
 PRESETS = ("tiny", "small", "base", "big")
 
 
+def count_parameters(config: ModelConfig) -> int:
+    """The number of weights of `Transformer(config)`, from its sizes alone.
+
+    With D = d_model: V D for the embedding, which three places share; h D (2 d_k + 2 d_v) for an
+    attention; 2 D d_ff + d_ff + D for a feed-forward network; 2 D for a LayerNorm. An encoder layer
+    has 1, 1 and 2 of the last three, a decoder layer 2, 1 and 3. The options add max_len D (learned
+    positions), attention's biases, V (output_bias), a final norm for each stack (pre-norm or
+    final_norm), a gain for queries and one for keys (qk_norm), and another D d_ff + d_ff (SwiGLU);
+    RMSNorm has D.
+    """
+    D, h = config.d_model, config.h
+    d_k, d_v = config.d_k or D // h, config.d_v or D // h
+    attention = h * D * (2 * d_k + 2 * d_v)
+    if config.bias:
+        attention += h * (2 * d_k + d_v) + D
+    if config.qk_norm:
+        attention += 2 * d_k
+    feed_forward = 2 * D * config.d_ff + config.d_ff + D
+    if config.activation == "swiglu":
+        feed_forward += D * config.d_ff + config.d_ff
+    layer_norm = D if config.rms_norm else 2 * D
+    encoder_layer = attention + feed_forward + 2 * layer_norm
+    decoder_layer = 2 * attention + feed_forward + 3 * layer_norm
+    embedding = config.vocab_size * (D + config.output_bias)
+    positions = config.max_len * D if config.positions == "learned" else 0
+    final_norms = 2 * layer_norm * (config.norm == "pre" or config.final_norm)
+    return embedding + positions + config.N * (encoder_layer + decoder_layer) + final_norms
+
+
 @dataclass(frozen=True)
 class TrainConfig(Settings):
     """How to train. The defaults are section 5's, save the number of steps.
@@ -276,7 +305,6 @@ class DecodeSettings(TypedDict, total=False):
     n_best: int
     max_extra: int
     back: bool
-    by_score: bool
 
 
 @dataclass(frozen=True)
@@ -284,12 +312,11 @@ class DecodeConfig(Settings):
     """How to search (section 6.1): beam 4, alpha 0.6, at most source length + 50 tokens.
 
     With `back` a model that learned both ways translates from the language of its targets into that
-    of its sources. `Translator` searches again where a number or a name is lost; with `by_score` it
-    takes the best score, as the paper does. Bounds keep a slip of the keyboard from taking the
-    machine's memory, or a score from being no number.
+    of its sources. Bounds keep a slip of the keyboard from taking the machine's memory, or a score
+    from being no number.
 
     >>> DecodeConfig(beam_size=8).replace(alpha=1.0)
-    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False, by_score=False)
+    DecodeConfig(beam_size=8, alpha=1.0, n_best=1, max_extra=50, back=False)
     """
 
     beam_size: int = 4
@@ -297,7 +324,6 @@ class DecodeConfig(Settings):
     n_best: int = 1
     max_extra: int = 50
     back: bool = False
-    by_score: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

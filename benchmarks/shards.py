@@ -38,10 +38,11 @@ from typing import Any
 import torch
 
 from annotated_transformer import TrainConfig
-from annotated_transformer.text.batching import Batch, plan
-from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import MANIFEST, TOKENIZER, Shards, file_names
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.checkpoint.directory import SHARDS_MANIFEST
+from annotated_transformer.data.batching import Batch, plan
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.extras.shards.reading import TOKENIZER, Shards, file_names
+from annotated_transformer.extras.shards.writing import encode
 from annotated_transformer.training.epochs import TrainingPairs
 from annotated_transformer.training.run import TrainingRun
 from benchmarks.growth import texts
@@ -112,7 +113,7 @@ def measure_encoding(folder: Path, n_pairs: int, jobs: int, small: bool) -> dict
 def shards_of(folder: Path, size: int) -> Path:
     """A directory of `size` pairs: the first encoded shard again and again, or pairs anew."""
     encoded, directory = folder / "encoded", folder / str(size)
-    stored = json.loads((encoded / MANIFEST).read_text())
+    stored = json.loads((encoded / SHARDS_MANIFEST).read_text())
     entry = stored["shards"][0]
     if size % entry["pairs"]:
         tokenizer = Tokenizer.load(folder / TOKENIZER)
@@ -120,7 +121,7 @@ def shards_of(folder: Path, size: int) -> Path:
         return directory
     directory.mkdir()
     times = size // entry["pairs"]
-    (directory / MANIFEST).write_text(json.dumps({**stored, "shards": [entry] * times}))
+    (directory / SHARDS_MANIFEST).write_text(json.dumps({**stored, "shards": [entry] * times}))
     os.link(encoded / TOKENIZER, directory / TOKENIZER)
     for number in range(times):
         for first, name in zip(file_names(0), file_names(number), strict=True):

@@ -34,16 +34,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from annotated_transformer.checkpoint.directory import read_config
+from annotated_transformer.data import corpus
+from annotated_transformer.decoding.translator import Translator
 from annotated_transformer.errors import require, say
-from annotated_transformer.files import write_text
-from annotated_transformer.text import corpus
-from annotated_transformer.translation.doubt import (
+from annotated_transformer.extras.visitors.doubt import (
     SPELT_OUT,
     Doubt,
     lost_words,
     translated_words,
 )
-from annotated_transformer.translation.translator import Translation, Translator
+from annotated_transformer.extras.visitors.typed_lines import (
+    TypedLines,
+    TypedTranslation,
+    for_visitors,
+)
+from annotated_transformer.files import write_text
 from benchmarks.timing import ROOT, as_text, out_path, write
 from tools.arguments import parser_of, run_main
 
@@ -71,7 +76,7 @@ class Judged(NamedTuple):
     held_out: bool
     faults: list[str]
     right: bool | None
-    found: Translation
+    found: TypedTranslation
 
 
 def swapped(generator: random.Random, pair: Pair) -> Pair | None:
@@ -217,7 +222,7 @@ def figures(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return records
 
 
-def of_judged(translator: Translator, threshold: float) -> dict[str, Any]:
+def of_judged(translator: TypedLines, threshold: float) -> dict[str, Any]:
     """What the probability alone says of the translations that were judged by reading them.
 
     Raises ConfigError where they are no longer those that were judged.
@@ -261,8 +266,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     require(is_known, f"{args.directory} names no corpus of two languages")
     pairs = corpus.load(config["corpus"], "valid")[: 40 if args.small else None]
     doubt = config.get("doubt", {}) if args.small else known_from(config["corpus"])
-    translator = Translator.from_checkpoint(args.directory)
-    _, languages, translated = translator.doubt = Doubt.of({**config, "doubt": doubt})
+    rules = Doubt.of({**config, "doubt": doubt})
+    translator = for_visitors(Translator.from_checkpoint(args.directory), rules)
+    _, languages, translated = rules
     cases = as_visitors_type(pairs, languages)
     say(f"{len(cases)} sentences are translated")
     found = translator.n_best([source for _, _, (source, _) in cases], n_best=1)

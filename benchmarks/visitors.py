@@ -4,7 +4,7 @@
     python benchmarks/visitors.py book/model --sentences visitors.jsonl    a file of cases, too
     python benchmarks/visitors.py book/model --back runs/back              another model for German
                                                                            to English
-    python benchmarks/visitors.py book/model --by-score                    as the paper searches
+    python benchmarks/visitors.py book/model --model-alone                 as the paper searches
 
 A row each, and one JSON object with --json: BLEU and brevity penalty on the test split, in both
 directions where the model has learned both; the same in capitals; numbers and names of the pairs
@@ -30,12 +30,14 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from annotated_transformer.text import corpus
-from annotated_transformer.text.augmentation import DIGITS, WORD, Augmentation
-from annotated_transformer.text.parallel_text import Pair
-from annotated_transformer.text.tokenizer import BACK
-from annotated_transformer.translation import evaluation
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.data import corpus
+from annotated_transformer.data.corpus import DIGITS, WORD
+from annotated_transformer.data.parallel_text import Pair
+from annotated_transformer.data.tokenizer import BACK
+from annotated_transformer.decoding import evaluation
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.extras.visitors.augmentation import Augmentation
+from annotated_transformer.extras.visitors.typed_lines import for_visitors
 from tools.arguments import parser_of, run_main
 
 PARTS = "tatoeba-large-en-de", "tatoeba-en-de"
@@ -147,22 +149,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--sentences", type=Path, help="cases, one JSON object a line")
     parser.add_argument("--back", type=Path, help="the model of the other direction")
-    parser.add_argument("--by-score", action="store_true", help="whatever the best score has lost")
+    parser.add_argument("--model-alone", action="store_true", help="without the rules of the page")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
     translator = Translator.from_checkpoint(args.model)
-    translate: Translate = partial(translator.translate, by_score=args.by_score)
+    rules = (lambda plain: plain) if args.model_alone else for_visitors
+    translate: Translate = rules(translator).translate
     test = corpus.load("tatoeba-en-de", "test", args.data_dir)
     rows = bleu_rows(translate, test, "English to German")
     backwards = [(target, source) for source, target in test]
     if args.back:
         back = Translator.from_checkpoint(args.back)
-        rows |= bleu_rows(
-            partial(back.translate, by_score=args.by_score), backwards, "German to English"
-        )
+        rows |= bleu_rows(rules(back).translate, backwards, "German to English")
     elif BACK in translator.tokenizer.pieces(range(translator.tokenizer.vocab_size)):
-        turned: Translate = partial(translator.translate, by_score=args.by_score, back=True)
+        turned: Translate = partial(rules(translator).translate, back=True)
         rows |= bleu_rows(turned, backwards, "German to English")
     parts = (corpus.load(name, "train", args.data_dir) for name in PARTS)
     kept_aside = corpus.set_aside(list(dict.fromkeys(chain.from_iterable(parts))))

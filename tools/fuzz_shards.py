@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from annotated_transformer.checkpoint.directory import SHARDS_MANIFEST
+from annotated_transformer.data.tokenizer import Tokenizer
 from annotated_transformer.errors import ConfigError
-from annotated_transformer.text.shard_writing import encode
-from annotated_transformer.text.shards import MANIFEST, Shards, file_names
-from annotated_transformer.text.tokenizer import Tokenizer
+from annotated_transformer.extras.shards.reading import Shards, file_names
+from annotated_transformer.extras.shards.writing import encode
 
-FILES = (MANIFEST, *file_names(1))
+FILES = (SHARDS_MANIFEST, *file_names(1))
 WORDS = (
     b"'<u2'", b"'|O'", b"(9,)", b"(-1,)", b"[" * 99, b"{}", b"null", b"-1", b"1e999", b"NaN",
     b"99999999999999999999", b"true", b"{[]:1}#", b'"shards": []', b"\x93NUMPY\x01\0v\0", b"\x02\0",

@@ -30,14 +30,15 @@ from annotated_transformer.config import SPECIAL_IDS, ModelConfig, TrainConfig
 from annotated_transformer.errors import ConfigError, require
 from annotated_transformer.model.embedding import positions_of
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.shards import MANIFEST
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
 STATE_FILES = "training.safetensors", "training.previous.safetensors"
 CHECKPOINT_FILES = "config.json", "tokenizer.model", "model.safetensors"
 MAX_CONFIG_BYTES = 2**20
+SHARDS_MANIFEST = "shards.json"
+"""What marks a directory of shards (`prepare --encode`), in which no run may begin."""
 
 
 def write_directory(
@@ -73,6 +74,12 @@ def read_config(directory: str | Path) -> dict[str, Any]:
     require("model" in config, f"{path} does not describe a model: it has no entry model")
     require(isinstance(config.get("corpus", ""), str), f"{path}: corpus must be a name")
     return config
+
+
+def corpus_languages(config: Mapping[str, Any]) -> tuple[str, str]:
+    """The languages that a corpus is named for, "tatoeba-en-de"; two empty strings if it is not."""
+    match = re.search(r"-([a-z]{2})-([a-z]{2})(?![a-z])", str(config.get("corpus", "")))
+    return (match[1], match[2]) if match else ("", "")
 
 
 def read_model_config(directory: str | Path) -> ModelConfig:
@@ -115,7 +122,7 @@ def require_same_vocabulary(
     If a directory is given and has a tokenizer, it must be the same one.
     """
     require_vocabulary(tokenizer, config)
-    from annotated_transformer.text.vocabulary_file import MAX_MODEL_BYTES
+    from annotated_transformer.data.vocabulary_file import MAX_MODEL_BYTES
 
     stored = Path(directory or "") / "tokenizer.model"
     if directory is not None and stored.exists():
@@ -136,7 +143,7 @@ def load_model(
     >>> model.config.vocab_size == tokenizer.vocab_size
     True
     """
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
     directory = Path(directory)
     config = read_model_config(directory)
@@ -222,7 +229,7 @@ def require_room_for_run(directory: str | Path) -> None:
             "remove it, or name another directory",
         )
         files.require_room(path, ("config.json", "tokenizer.model", "log.jsonl"))
-    files.require_room(path, [MANIFEST])
+    files.require_room(path, [SHARDS_MANIFEST])
 
 
 def begin_run(directory: str | Path) -> None:

@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     verbs = top.add_subparsers(required=True, metavar="VERB")
-    learning = (_prepare, _train, _average, _translate, _evaluate, _inspect, _variations)
+    learning = (_prepare, _train, _average, _translate, _evaluate, _inspect)
     for add in (*learning, _export, _import, _export_page, _new):
         add(verbs)
     return top
@@ -109,6 +109,8 @@ def _translate(verbs: Any) -> None:
     add("--n-best", type=int, default=1, help=what)
     what = "cut longer lines after N tokens, with a warning (default 1024)"
     add("--max-source", type=int, default=1024, metavar="N", help=what)
+    what = "read lines as people type them: capitals, numbers, and a wider beam for lost words"
+    add("--for-visitors", action="store_true", help=what)
     what = "lines to hold at a time (default 512; 1 at a terminal)"
     add("--window", type=count, metavar="N", help=what)
     _add_device(verb, "mps")
@@ -143,14 +145,6 @@ def _inspect(verbs: Any) -> None:
     add("--json", action="store_true", help="print one JSON object")
     _add_data_directory(verb)
     _add_device(verb)  # MPS has no float64, in which it counts
-
-
-def _variations(verbs: Any) -> None:
-    summary = "Table 3's rows and their parameters"
-    verb = _verb(verbs, commands.variations, summary, "--vocab-size 37000")
-    add = verb.add_argument
-    what = "tokens of the vocabulary (default: what the printed parameters imply)"
-    add("--vocab-size", type=int, metavar="V", help=what)
 
 
 def _export(verbs: Any) -> None:
@@ -228,5 +222,3 @@ def _add_decoding(verb: argparse.ArgumentParser) -> None:
     add("--max-extra", type=int, default=default.max_extra, help=what)
     what = "into the language of the sources, with a model that learned both ways"
     add("--back", action="store_true", help=what)
-    what = "the best score, as in the paper, whatever numbers and names it has lost"
-    add("--by-score", action="store_true", help=what)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from annotated_transformer.command_line.options import count, given, require_none
+from annotated_transformer.data.parallel_text import VOCABULARY_SAMPLE, sample, stream_files
 from annotated_transformer.errors import require, say
 from annotated_transformer.files import require_writable
-from annotated_transformer.text.parallel_text import VOCABULARY_SAMPLE, sample, stream_files
 
 LEARNING = ("model_type", "sample")
 """The options that say how a vocabulary is learned."""
@@ -42,11 +42,12 @@ def add_encode(verb: argparse.ArgumentParser) -> None:
 
 def encode_corpus(args: Namespace) -> dict[str, Any]:
     """Encode the text that the arguments name into shards; the counts of what was written."""
-    from annotated_transformer.text import corpus, shards
-    from annotated_transformer.text.shard_writing import encode
+    from annotated_transformer.checkpoint.directory import SHARDS_MANIFEST
+    from annotated_transformer.data import corpus
+    from annotated_transformer.extras.shards.writing import encode
 
     require(bool(args.out), "--encode needs --out DIR, the directory of shards to write")
-    require_writable(Path(args.out) / shards.MANIFEST)
+    require_writable(Path(args.out) / SHARDS_MANIFEST)
     if args.train:
         require_none(args, ("split", "data_dir"), "--train names files")
         require(not args.corpus, "give a corpus, or two files with --train, not both")
@@ -79,7 +80,7 @@ def encode_corpus(args: Namespace) -> dict[str, Any]:
 
 
 def _text(args: Namespace) -> Iterator[tuple[str, str]]:
-    from annotated_transformer.text import corpus
+    from annotated_transformer.data import corpus
 
     if args.train:
         return stream_files(*args.train)
@@ -88,13 +89,14 @@ def _text(args: Namespace) -> Iterator[tuple[str, str]]:
 
 def _tokenizer(args: Namespace) -> Any:
     """The tokenizer that --tokenizer names, that of the shards in --out, or a new one."""
-    from annotated_transformer.text.shards import MANIFEST, TOKENIZER
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.checkpoint.directory import SHARDS_MANIFEST
+    from annotated_transformer.data.tokenizer import Tokenizer
+    from annotated_transformer.extras.shards.reading import TOKENIZER
 
     out = Path(args.out)
     if args.tokenizer:
         require_none(args, LEARNING, "--tokenizer names a vocabulary")
-    if args.tokenizer or (out / MANIFEST).exists():
+    if args.tokenizer or (out / SHARDS_MANIFEST).exists():
         path = Path(args.tokenizer or out)
         tokenizer = Tokenizer.load(path / TOKENIZER if path.is_dir() else path)
         require(

@@ -11,11 +11,12 @@ import logging
 import math
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from annotated_transformer.command_line import train_verb
 from annotated_transformer.command_line.encode_verb import ENCODING, encode_corpus
@@ -25,7 +26,7 @@ from annotated_transformer.errors import PROGRAM, require
 from annotated_transformer.files import require_writable
 
 if TYPE_CHECKING:
-    from annotated_transformer.translation.translator import Translator
+    from annotated_transformer.decoding.translator import Translator
 
 EXPORTS: dict[str, tuple[str, ...]] = {
     "argos": ("dtype",),
@@ -33,12 +34,13 @@ EXPORTS: dict[str, tuple[str, ...]] = {
     "huggingface": ("dtype", "notes"),
     "onnx": ("notes",),
 }
-"""Other programs' forms: modules of `interop`, and the options of their `export_checkpoint`."""
+"""Other programs' forms: modules of `extras.formats`, and the options of their
+`export_checkpoint`."""
 
 
 def prepare(args: Namespace) -> None:
     """Fetch and check a corpus, or write it as shards; print what it is."""
-    from annotated_transformer.text import corpus
+    from annotated_transformer.data import corpus
 
     if args.encode:
         print(json.dumps(encode_corpus(args)))
@@ -71,7 +73,7 @@ def average(args: Namespace) -> None:
 
 def translate(args: Namespace) -> None:
     """Translate standard input, a line at a time, to standard output."""
-    from annotated_transformer.text.parallel_text import decoded_lines
+    from annotated_transformer.data.parallel_text import decoded_lines
 
     search = _search(args)
     if args.output != "-":
@@ -86,7 +88,14 @@ def translate(args: Namespace) -> None:
         # One bad byte in a long stream costs a character, not the lines behind it.
         name = "standard input" if args.input == "-" else args.input
         sentences = decoded_lines(source, name, strict=False)
-        stream = translator.n_best_stream(sentences, window, search)
+        if args.for_visitors:
+            from annotated_transformer.extras.visitors.typed_lines import for_visitors
+
+            stream: Iterator[Any] = for_visitors(translator).n_best_stream(
+                sentences, window, search
+            )
+        else:
+            stream = translator.n_best_stream(sentences, window, search)
         for number, found in enumerate(stream, 1):
             if search.n_best == 1:
                 lines = [f"{found[0].text}\n"]
@@ -114,8 +123,8 @@ def evaluate(args: Namespace) -> None:
     """Translate a split or two files; print BLEU with its signature, and perplexity."""
     from tqdm import tqdm
 
-    from annotated_transformer.text import parallel_text
-    from annotated_transformer.translation import evaluation
+    from annotated_transformer.data import parallel_text
+    from annotated_transformer.decoding import evaluation
 
     search = _search(args)
     files = args.source, args.reference
@@ -178,7 +187,7 @@ def evaluate(args: Namespace) -> None:
 def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
     """The pairs of --corpus and --split, by default the test split of the model's own corpus."""
     from annotated_transformer.checkpoint.directory import read_config
-    from annotated_transformer.text import corpus
+    from annotated_transformer.data import corpus
 
     name = args.corpus or read_config(args.directory).get("corpus", "")
     is_known = bool(args.corpus) or name in corpus.names()
@@ -189,7 +198,7 @@ def _split(args: Namespace, advice: str) -> list[tuple[str, str]]:
 def inspect(args: Namespace) -> None:
     """Print what each layer's attention does, and what is lost without it."""
     from annotated_transformer.checkpoint.directory import load_model
-    from annotated_transformer.looking.report import as_table, attention_report
+    from annotated_transformer.extras.attention_views.report import as_table, attention_report
 
     options = "beam_size", "alpha"
     if args.no_bleu:
@@ -201,46 +210,43 @@ def inspect(args: Namespace) -> None:
     print(json.dumps(report) if args.json else as_table(report))
 
 
-def variations(args: Namespace) -> None:
-    """Table 3 as printed, and the vocabulary that its parameters imply."""
-    from annotated_transformer.tables.table_3 import TABLE_3, table, vocabulary_interval
-
-    print(table(vocab_size=args.vocab_size))
-    for rows, label in ((TABLE_3[:-1], "base to (E)"), (TABLE_3[-1:], "big")):
-        low, high = vocabulary_interval(rows)
-        print(f"{label}: the printed parameters mean a vocabulary of {low:,} to {high:,} tokens")
-
-
 def export(args: Namespace) -> None:
     """Write a checkpoint to give away, in our own form or in another program's."""
     options = {name: vars(args)[name] for name in ("dtype", "notes") if given(args, [name])}
     if args.to:
         unused = [name for name in options if name not in EXPORTS[args.to]]
         require_none(args, unused, f"an export to {args.to} does not take it")
-    module = import_module(f"annotated_transformer.interop.{args.to or 'our_own'}")
-    print(module.export_checkpoint(args.directory, args.out, **options))
+    formats = "annotated_transformer.extras.formats"
+    name = f"{formats}.{args.to}" if args.to else "annotated_transformer.checkpoint.export"
+    print(import_module(name).export_checkpoint(args.directory, args.out, **options))
 
 
 def import_(args: Namespace) -> None:
     """Write another program's model as a checkpoint."""
-    from annotated_transformer.interop.importing import import_checkpoint
+    from annotated_transformer.extras.formats.importing import import_checkpoint
 
     print(import_checkpoint(args.directory, args.out))
 
 
 def export_page(args: Namespace) -> None:
     """Write a checkpoint's translator as a page that needs no server."""
-    from annotated_transformer.page.writing import write_page
+    from annotated_transformer.extras.page.writing import write_page
 
     print(write_page(args.directory, args.out, book=args.book or ""))
 
 
 def new(args: Namespace) -> None:
     """Make a translator, a report and a page of a file of pairs, and print where they are."""
-    from annotated_transformer.from_pairs.making import make
+    from functools import partial
 
-    made = make(args.pairs, args.out, progress=not args.quiet, book=args.book or "", half=args.half)
-    print(*made, sep="\n")
+    from annotated_transformer.extras.from_pairs.making import make
+    from annotated_transformer.extras.page.writing import write_page
+    from annotated_transformer.extras.visitors.augmentation import Augmentation
+
+    page = partial(write_page, book=args.book or "")
+    progress = not args.quiet
+    paths = make(args.pairs, args.out, page, Augmentation, progress=progress, half=args.half)
+    print(*paths, sep="\n")
 
 
 def device_of(name: str) -> str:
@@ -261,20 +267,19 @@ def _search(args: Namespace) -> DecodeConfig:
 
 def _translator(args: Namespace, max_source: int = 1024) -> Translator:
     from annotated_transformer.checkpoint.directory import load_model, read_config
-    from annotated_transformer.translation.doubt import Doubt
-    from annotated_transformer.translation.translator import Translator
+    from annotated_transformer.decoding.translator import Translator
 
     logging.basicConfig(format=f"{PROGRAM}: warning: %(message)s", level=logging.WARNING)
     device = "cpu" if args.int8 and args.device == "auto" else device_of(args.device)
     if args.engine:
-        from annotated_transformer.interop.ctranslate2 import CTranslate2Engine
+        from annotated_transformer.extras.formats.ctranslate2 import CTranslate2Engine
 
         model, tokenizer = load_model(args.directory)
         dtype = "int8" if args.int8 else args.dtype or "float32"
         engine = CTranslate2Engine(model, tokenizer, dtype, device)
-        doubt = Doubt.of(read_config(args.directory))
-        translator = Translator(model, tokenizer, max_source=max_source, engine=engine, doubt=doubt)
+        translator = Translator(model, tokenizer, max_source=max_source, engine=engine)
         translator.dtype = dtype
+        translator.about = read_config(args.directory)
         return translator
     return Translator.from_checkpoint(
         args.directory, device, max_source, args.int8, dtype=args.dtype

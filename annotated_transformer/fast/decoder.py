@@ -20,9 +20,27 @@ from annotated_transformer.model.stacks import DecoderLayer, EncoderLayer
 from annotated_transformer.model.transformer import Transformer
 
 
-def has_fast_steps(config: ModelConfig) -> bool:
-    """Whether a `FastDecoder` knows such a model. It knows all options but two."""
-    return config.positions != "rotary" and not config.qk_norm
+def search_model_for(
+    model: Transformer, dtype: torch.dtype | None = None, keep_float16_copy: bool = False
+) -> FastDecoder | Transformer:
+    """What searches soonest with `model`: a `FastDecoder`, or the model itself, in float32.
+
+    The model itself where it has an option that the `FastDecoder` does not know, and neither 8 nor
+    16 bits are asked for; those raise ConfigError then. `dtype` is by default float16 for a
+    `FastDecoder` on a GPU, else float32.
+    """
+    is_int8 = isinstance(model.embedding, Int8Embedding)
+    if unknown_options(model.config) and not is_int8 and dtype in (None, torch.float32):
+        return model
+    on_gpu = model.embedding.weight.device.type == "cuda"
+    default = torch.float16 if on_gpu else None
+    return FastDecoder(model, keep_float16_copy, dtype or default)
+
+
+def unknown_options(config: ModelConfig) -> list[str]:
+    """The options of the model that a `FastDecoder` does not know."""
+    rotary = ["positions"] if config.positions == "rotary" else []
+    return rotary + (["qk_norm"] if config.qk_norm else [])
 
 
 class FastDecoder:
@@ -50,8 +68,9 @@ class FastDecoder:
     def __init__(
         self, model: Transformer, keep_float16_copy: bool = False, dtype: torch.dtype | None = None
     ) -> None:
-        message = "rotary positions and qk_norm are decoded by the model itself: in float32"
-        require(has_fast_steps(model.config), message)
+        unknown = ", ".join(unknown_options(model.config))
+        rule = "search with the model itself, in float32"
+        require(not unknown, f"FastDecoder does not know this model's {unknown}: {rule}")
         is_int8 = isinstance(model.embedding, Int8Embedding)
         is_float32 = dtype in (None, torch.float32)
         require(is_float32 or not is_int8, f"a model in 8 bits cannot be in {dtype} as well")

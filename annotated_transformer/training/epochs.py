@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from annotated_transformer.config import TrainConfig
-from annotated_transformer.errors import require, say
-from annotated_transformer.text.augmentation import Augmentation
-from annotated_transformer.text.batching import (
+from annotated_transformer.data.batching import (
+    MAX_ENCODED_TOKENS,
+    EncodedCorpus,
     JoinedPairs,
     PairsInMemory,
     PairStore,
@@ -18,35 +19,49 @@ from annotated_transformer.text.batching import (
     encode_pairs,
     n_fitting,
 )
-from annotated_transformer.text.parallel_text import pairs_sha256
-from annotated_transformer.text.shards import MAX_SENTENCE_TOKENS, Shards
-from annotated_transformer.training.distributed.processes import ALONE, Processes
+from annotated_transformer.data.parallel_text import pairs_sha256
+from annotated_transformer.errors import ConfigError, require, say
+from annotated_transformer.training.processes import ALONE, Processes
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
+
+
+class AugmentedPairs(Protocol):
+    """Text pairs that differ from epoch to epoch."""
+
+    def epoch(self, seed: str) -> TextPairs:
+        """The pairs of one epoch, the same for the same seed."""
+
+
+Augment = Callable[[TextPairs], AugmentedPairs]
+"""What makes them of a corpus, such as `extras.visitors.augmentation.Augmentation`."""
 
 
 class TrainingPairs:
-    """Text pairs or shards as a run reads them; a call with an epoch returns its pairs.
+    """Text pairs or an encoded corpus as a run reads them; a call with an epoch returns its pairs.
 
-    Shards and a list of the same text pairs give the same batches. Raises ConfigError for
-    damaged shards, for those of another vocabulary, and for `bpe_dropout`, `augment` and
-    `both_ways` with shards, which hold no text. One process of each machine verifies all shards.
+    An encoded corpus and a list of the same text pairs give the same batches. With `augment` in the
+    settings, `augmentation` changes the pairs in every epoch. Raises ConfigError where that is
+    missing, for a corpus that is damaged or of another vocabulary, and for `bpe_dropout`, `augment`
+    and `both_ways` with an encoded corpus, which holds no text. One process of each machine
+    verifies it.
     """
 
     def __init__(
         self,
         config: TrainConfig,
         tokenizer: Tokenizer,
-        pairs: TextPairs | Shards,
+        pairs: TextPairs | EncodedCorpus,
         processes: Processes = ALONE,
+        augmentation: Augment | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.pairs = pairs
         self.is_to_say_left_out = processes.is_first
         self.encoded: PairStore = PairsInMemory([])
         self.encoded_back: PairStore = PairsInMemory([])
-        if isinstance(pairs, Shards):
+        if isinstance(pairs, EncodedCorpus):
             for name, off in (("bpe_dropout", 0), ("augment", False), ("both_ways", False)):
                 rule = f"{name} needs the text, which shards do not hold: it must be {off}"
                 is_off = not getattr(config, name)
@@ -59,16 +74,30 @@ class TrainingPairs:
             self.encoded = pairs
         else:
             back = [(y, x) for x, y in pairs] if config.both_ways else []
-            self.forward = Augmentation(pairs) if config.augment else pairs
-            self.back = Augmentation(back) if config.augment and back else back
+            self.forward = self._texts(config, pairs, augmentation)
+            self.back = self._texts(config, back, augmentation)
         self.config = config
-        self.fingerprint = pairs.pairs_sha256 if isinstance(pairs, Shards) else pairs_sha256(pairs)
+        if isinstance(pairs, EncodedCorpus):
+            self.fingerprint = pairs.pairs_sha256
+        else:
+            self.fingerprint = pairs_sha256(pairs)
+
+    @staticmethod
+    def _texts(
+        config: TrainConfig, pairs: TextPairs, augmentation: Augment | None
+    ) -> Callable[[str], TextPairs]:
+        """The text pairs of an epoch, by its seed."""
+        if not (config.augment and pairs):
+            return lambda seed: pairs
+        if augmentation is None:
+            raise ConfigError("augment=true needs the rules: give train(..., augmentation=...)")
+        return augmentation(pairs).epoch
 
     def __call__(self, epoch: int) -> PairStore:
         config = self.config
         seed = config.seed * 100_003 + epoch  # more than the epochs of a run: no two seeds meet
         is_new = not len(self.encoded) or config.bpe_dropout or config.augment
-        if not isinstance(self.pairs, Shards) and is_new:
+        if not isinstance(self.pairs, EncodedCorpus) and is_new:
             self.encoded = self._encoded(self.forward, seed)
             self.encoded_back = self._encoded(self.back, seed)
         require(len(self.encoded) > 0, nothing_to_train_on(config))
@@ -83,9 +112,9 @@ class TrainingPairs:
         marker = self.tokenizer.back_id
         return PairsInMemory(there + [(array("i", [marker, *x]), y) for x, y in again])
 
-    def _encoded(self, source: Augmentation | TextPairs, seed: int) -> PairsInMemory:
-        pairs = source.epoch(str(seed)) if isinstance(source, Augmentation) else source
-        longest = MAX_SENTENCE_TOKENS + 1  # as shards hold them: the same pairs are joined
+    def _encoded(self, texts: Callable[[str], TextPairs], seed: int) -> PairsInMemory:
+        pairs = texts(str(seed))
+        longest = MAX_ENCODED_TOKENS + 1  # as shards hold them: the same pairs are joined
         dropout = self.config.bpe_dropout
         return PairsInMemory(encode_pairs(self.tokenizer, pairs, longest, dropout, seed))
 

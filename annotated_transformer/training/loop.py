@@ -16,20 +16,19 @@ from filelock import FileLock, Timeout
 from annotated_transformer.checkpoint import directory as checkpoint
 from annotated_transformer.checkpoint.weights import load_weights, tensor_shapes, without_weights
 from annotated_transformer.config import ModelConfig, TrainConfig
+from annotated_transformer.data.batching import EncodedCorpus, TextPairs
 from annotated_transformer.errors import ConfigError, Terminated, require
 from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TextPairs
-from annotated_transformer.text.shards import Shards
 from annotated_transformer.training import state
-from annotated_transformer.training.distributed.processes import ALONE, Processes
-from annotated_transformer.training.epochs import TrainingPairs
+from annotated_transformer.training.epochs import Augment, TrainingPairs
 from annotated_transformer.training.log import TrainingLog
 from annotated_transformer.training.optimizer import require_hardware
+from annotated_transformer.training.processes import ALONE, Processes
 from annotated_transformer.training.run import TrainingRun
 from annotated_transformer.training.validation import Validation
 
 if TYPE_CHECKING:
-    from annotated_transformer.text.tokenizer import Tokenizer
+    from annotated_transformer.data.tokenizer import Tokenizer
 
 Validate = Callable[[Transformer], dict[str, float]]
 """A function that measures a model in training and leaves it unchanged; it returns numbers by
@@ -40,7 +39,7 @@ def train(
     model_config: ModelConfig,
     train_config: TrainConfig,
     tokenizer: Tokenizer,
-    train_pairs: TextPairs | Shards,
+    train_pairs: TextPairs | EncodedCorpus,
     valid_pairs: TextPairs,
     out: str | Path,
     *,
@@ -53,8 +52,9 @@ def train(
     corpus: str = "",
     multiple_of: int | None = None,
     processes: Processes = ALONE,
+    augmentation: Augment | None = None,
 ) -> Transformer:
-    """Train a model on text pairs, or on shards of them, and return it, ready to decode.
+    """Train a model on text pairs, or on an encoded corpus, and return it, ready to decode.
 
     The checkpoint directory `out` is written on the way. Every `log_every` steps a line goes to
     `out`/log.jsonl: step, loss and nll (nats per real target token), rate, tokens_per_s (real
@@ -77,7 +77,10 @@ def train(
     `log.MAX_SKIPPED` steps in a row had to be skipped. A state that is damaged, unreadable or of
     another model is skipped with a message, and the one before it is used.
 
-    `processes` are those that `distributed.processes.joined` gives under torchrun: each calls this
+    With `train_config.augment`, the pairs of each epoch are those that `augmentation` makes
+    (`extras.visitors.augmentation.Augmentation`).
+
+    `processes` are those that `training.processes.joined` gives under torchrun: each calls this
     with the same arguments, and the run is that of one process, save for what dropout drops. They
     stop together, whichever gets a signal; rank 0 writes; each validates a part of the pairs. A
     `validate` that is passed in is called by every process.
@@ -106,7 +109,7 @@ def train(
         initial = checkpoint.trained_weights(init, before, tokenizer)
     if not resume:
         require_hardware(train_config.precision, torch.device(device))
-    pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes)
+    pairs = TrainingPairs(train_config, tokenizer, train_pairs, processes, augmentation)
     run = TrainingRun(model_config, train_config, device, processes=processes)
     run.multiple_of = multiple_of or run.multiple_of
     train_config = run.config

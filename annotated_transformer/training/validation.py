@@ -5,12 +5,9 @@ from __future__ import annotations
 import torch
 
 from annotated_transformer.config import ModelConfig
-from annotated_transformer.fast.decoder import FastDecoder
-from annotated_transformer.model.transformer import Transformer
-from annotated_transformer.text.batching import TextPairs
-from annotated_transformer.text.tokenizer import Tokenizer
-from annotated_transformer.training.distributed.processes import ALONE, Processes
-from annotated_transformer.translation.evaluation import (
+from annotated_transformer.data.batching import TextPairs
+from annotated_transformer.data.tokenizer import Tokenizer
+from annotated_transformer.decoding.evaluation import (
     bleu_counts,
     bleu_from_counts,
     evaluation_mode,
@@ -18,7 +15,10 @@ from annotated_transformer.translation.evaluation import (
     mean_nll,
     scorable,
 )
-from annotated_transformer.translation.translator import Translator
+from annotated_transformer.decoding.translator import Translator
+from annotated_transformer.fast.decoder import search_model_for
+from annotated_transformer.model.transformer import Transformer
+from annotated_transformer.training.processes import ALONE, Processes
 
 
 class Validation:
@@ -62,6 +62,8 @@ class Validation:
         sources, references = map(list, zip(*self.pairs, strict=True))
         device = self.device or model.embedding.weight.device
         with evaluation_mode(model):
-            search_model = FastDecoder(model) if device.type == "cuda" else None
+            # A CPU would spend more time on the copies of the weights than it saves.
+            on_gpu = device.type == "cuda"
+            search_model = search_model_for(model, torch.float32) if on_gpu else None
             translator = Translator(model, self.tokenizer, device, search_model=search_model)
             return translator.translate(sources, beam_size=1), references

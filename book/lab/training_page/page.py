@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from annotated_transformer.errors import require
+from annotated_transformer.extras.page.writing import require_room_for_page
 from annotated_transformer.files import write_text
-from annotated_transformer.page.writing import require_room_for_page
 
 ENGINE = ("words.js", "products.js", "operations.js", "model.js", "trainer.js", "session.js")
 """The sources of engine.js, in this order."""
@@ -62,7 +62,7 @@ def write_training_page(
     written = {
         "engine.js": training_engine(),
         "reference.js": f"var trainingReference = {json.dumps(reference)};\n",
-        **{name: _read("annotated_transformer.page", name) for name in SHARED},
+        **{name: _read("annotated_transformer.extras.page", name) for name in SHARED},
         **{name: _read(__package__, name) for name in COPIED},
     }
     for name, text in written.items():

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from annotated_transformer.config import ModelConfig
+from annotated_transformer.config import ModelConfig, count_parameters
 from annotated_transformer.errors import require
-from annotated_transformer.tables.table_3 import TABLE_3, count_parameters
 from lab.experiments.significance import (
     Metric,
     SentenceScores,
@@ -36,6 +35,7 @@ from lab.experiments.table_3.miniature import (
     VARIATIONS,
     read_scores,
 )
+from lab.tables.table_3 import TABLE_3
 
 Records = dict[str, dict[int, dict[str, Any]]]
 PRINTED = {row.id: row for row in TABLE_3}

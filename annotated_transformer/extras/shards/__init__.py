@@ -1,0 +1,1 @@
+"""Corpora larger than memory: token ids in shards on disk."""
