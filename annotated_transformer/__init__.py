@@ -1,10 +1,11 @@
 """The Transformer of *Attention Is All You Need*: model, data, training, search, evaluation.
 
-Folders are named after the paper's parts: `model` (section 3), `text` (5.1), `training` (5.2 to
-5.4), `translation` (6.1), `parsing` (6.3), `tables` (4, 6.1 and 6.2), `looking` (the appendix).
-What only makes it sooner is in `fast`. The names below are public; anything else may change from
-one release to the next. Each is loaded when it is first used, so that importing the package costs
-no more than a few milliseconds. Type checkers read the imports, and see classes and functions.
+Folders are named after the paper's parts: `model` (section 3), `data` (5.1), `training` (5.2 to
+5.4), `decoding` (6.1). What only makes it faster is in `fast`, and what serves a particular user
+is in `extras`, which nothing outside it needs. The names below are public; anything else may
+change from one release to the next. Each is loaded when it is first used, so that importing the
+package costs no more than a few milliseconds. Type checkers read the imports, and see classes and
+functions.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name == "corpus":  # the registry of corpora, a module
-        return import_module(f"{__name__}.text.corpus")
+        return import_module(f"{__name__}.data.corpus")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

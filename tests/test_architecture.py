@@ -1,6 +1,11 @@
 """The house rules that a program can read: who may import whom, and how long a file may be."""
 
 import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -12,13 +17,13 @@ LAB = ROOT / "book" / "lab"
 # Lower first: a folder, or a module of the root, imports from what stands before its own level; a
 # comma ends a level. `lab` is the book's own, which is in no wheel.
 LEVELS = (
-    "errors, files, views, settings, config, model text tables parsing, fast, checkpoint, interop, "
-    "translation, training looking page, from_pairs, command_line, __main__, lab"
+    "errors, files views, settings, config, model data, fast checkpoint, decoding, training, "
+    "extras, command_line, __main__, lab"
 )
 LEVEL = {name: n for n, names in enumerate(LEVELS.split(", ")) for name in names.split()}
 PICTURES = {f"lab.pictures.{path.stem}" for path in (LAB / "pictures").glob("[!_]*.py")}
 ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module that needs it
-    "matplotlib": {"extras.attention_views.record", "lab.display", *PICTURES},
+    "matplotlib": {"lab.attention_map", "lab.display", *PICTURES},
     "sentencepiece": {"data.tokenizer"},
     "sacrebleu": {"decoding.evaluation"},
     "safetensors": {"checkpoint.weights"},
@@ -30,6 +35,8 @@ ONLY_IN = {  # heavy or optional libraries, each loaded inside the one module th
     "onnx": {"extras.formats.onnx"},
 }
 SOURCES = sorted([*PACKAGE.rglob("*.py"), *LAB.rglob("*.py")])
+CORE = ("model", "data", "fast", "checkpoint", "decoding", "training", "command_line")
+CORE_ALONE = "not slow and not with_extras"
 MAX_LINES = 300
 SHORT_FILES = [path for name in ("model", "training") for path in (PACKAGE / name).rglob("*.py")]
 MAX_MODULES = 13
@@ -95,12 +102,83 @@ def test_modules_import_modules_not_the_front_door(name: str) -> None:
     assert ours(MODULES[name]) - doors <= set(MODULES), "imports a name from a folder"
 
 
-def test_only_training_and_translation_open_the_fast_folder() -> None:
+def extra(name: str) -> str:
+    """The folder of extras that a module is in: page, for extras.page.writing."""
+    return name.split(".")[1] if name.startswith("extras.") else ""
+
+
+def mentions_of_extras(path: Path) -> list[str]:
+    """Imports of extras, and strings that are the dotted name of one or of its folder."""
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    pattern = r"(?:annotated_transformer\.)?extras(?:\.\w+)*"
+    names = [text for text in strings if re.fullmatch(pattern, text)]
+    return names + [name for name in ours(path) if top(name) == "extras"]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if top(name) not in ("extras", "lab")])
+def test_the_core_knows_nothing_of_extras(name: str) -> None:
+    """But a verb of the command line, which loads its extra when it is called."""
+    path = MODULES[name]
+    mentioned = mentions_of_extras(path)
+    if top(name) != "command_line":
+        assert mentioned == []
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    at_the_top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not [node for node in at_the_top if "extras" in ast.unparse(node)]
+
+
+def test_the_front_door_names_one_extra() -> None:
+    assert mentions_of_extras(PACKAGE / "__init__.py") == [
+        "extras.attention_views.record",
+        "extras.attention_views.record",
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if extra(name)])
+def test_extras_do_not_import_one_another(name: str) -> None:
+    others = {extra(other) for other in ours(MODULES[name]) if top(other) == "extras"}
+    assert others <= {extra(name), ""}
+
+
+@pytest.mark.slow
+def test_the_core_passes_its_quick_tests_without_any_extra(tmp_path: Path) -> None:
+    """In a copy whose extras, and their tests, are deleted."""
+    ignored = shutil.ignore_patterns("__pycache__", "extras", "lab", "readers", "attacks")
+    shutil.copytree(PACKAGE, tmp_path / "annotated_transformer", ignore=ignored)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=ignored)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=ignored)
+    shutil.copytree(ROOT / "book" / "model", tmp_path / "book" / "model")
+    for file in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    folders = [f"tests/{name}" for name in CORE if (ROOT / "tests" / name).is_dir()]
+    call = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:xdist",
+        "-m",
+        CORE_ALONE,
+        *folders,
+    ]
+    paths = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(call, cwd=tmp_path, env=paths, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 300
+
+
+def test_only_training_and_decoding_open_the_fast_folder() -> None:
     """And Table 1, which times, and what saves or scores what they made.
     The model knows nothing of it."""
     opened = {name: {top(other) for other in ours(path)} for name, path in MODULES.items()}
     users = {top(name) for name, others in opened.items() if "fast" in others}
-    assert users - {"fast"} <= {"training", "translation", "lab"}
+    assert users - {"fast"} <= {"training", "decoding", "lab"}
 
 
 def test_only_the_timing_of_table_1_keeps_freed_memory() -> None:

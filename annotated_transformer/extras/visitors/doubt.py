@@ -19,7 +19,22 @@ SPELT_OUT = {
     "de": "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
 }
 """The numbers that people write as words, by target language."""
-WORD = re.compile(r"\w+(?:[.:,@/+-]+\w+)*")
+MULTIPLE = "(?:mal)?"
+"""Three times is dreimal."""
+INFLECTED = {
+    "ein": "ein(?:s|e|en|em|er|es|mal)?",
+    "one": "one|once",
+    "two": "two|twice",
+}
+"""The forms of numbers that have several."""
+MINUS = "-\u2212"
+MIN_IN_COMPOUND = 5  # letters of a name
+WORD = re.compile(rf"(?:(?<!\w)[{MINUS}](?=[0-9]))?\w+(?:[.:,@/+-]+\w+)*")
+ADDRESS = re.compile(
+    r"[^\W0-9]\.(?:com|org|net|info|edu|gov|eu|io|uk|us|de|at|ch|fr|es|pdf|txt|html|jpg|png)\b",
+    re.IGNORECASE,
+)
+"""An end of an address or of a file's name; a full stop without a space behind it is none."""
 THOUSANDS = re.compile(r"(?<=[0-9])[.,](?=[0-9]{3}(?![0-9]))")
 LETTERS = re.compile(r"[^\W\d_]{3,}")
 
@@ -86,25 +101,45 @@ def lost_words(
     >>> lost_words("I met Priya in Turkey at 7:45.", "Ich traf Pyriya um 75.", "de", ["Turkey"])
     ('Priya', '7:45')
     """
-    source, said = (THOUSANDS.sub("", text) for text in (source, translation.lower()))
-    digits = Counter(re.findall(r"[0-9]+", said))
+    source, target = (THOUSANDS.sub("", text) for text in (source, translation.lower()))
+    digits = Counter(re.findall(r"[0-9]+", target))
     in_words = SPELT_OUT.get(to, "").split()
 
     def keeps(number: str) -> bool:
         digits[number] -= 1
         if digits[number] >= 0:
             return True
-        small = number in map(str, range(13))
-        return small and (not in_words or in_words[int(number)] in said)
+        is_small = number in map(str, range(13))
+        return is_small and (not in_words or has_number_word(target, to, int(number)))
 
     def is_kept(word: str) -> bool:
-        if "@" in word or re.search(r"[^\W0-9]\.\w{2,}", word):
-            return word.lower() in said
+        if "@" in word or ADDRESS.search(word):
+            return word.lower() in target
         if numbers := re.findall(r"[0-9]+", word):
+            is_negative = word[0] in MINUS
+            if is_negative and not re.search(rf"(?:[{MINUS}]|minus )\s?{numbers[0]}\b", target):
+                return False
             return False not in [keeps(number) for number in numbers]
         capitalised = [part for part in LETTERS.findall(word) if part[0].isupper() and translated]
-        return all(part in translated or part.lower() in said for part in capitalised)
+        return all(part in translated or has_name(target, part.lower()) for part in capitalised)
 
     # Small letters alone, as most words are, lose nothing; to look closer takes ten times as long.
-    closer = (one for one in WORD.findall(source) if not (one.isalpha() and one.islower()))
-    return tuple(one for one in closer if not is_kept(one))
+    words = (word for word in WORD.findall(source) if not (word.isalpha() and word.islower()))
+    return tuple(word for word in words if not is_kept(word))
+
+
+def has_number_word(text: str, language: str, number: int) -> bool:
+    """Whether a text in small letters has a number up to 12 as a word of its own."""
+    word = SPELT_OUT[language].split()[number]
+    return re.search(rf"\b{INFLECTED.get(word, word + MULTIPLE)}\b", text) is not None
+
+
+def has_name(text: str, name: str) -> bool:
+    """Whether a text in small letters has a name: as a word, with an s, or in a compound.
+
+    In a compound, Südkorea, only a name of five letters or more: "ann" is in "kann" too.
+    """
+    name = re.escape(name)
+    if re.search(rf"\b{name}(?:['’]?s|es)?\b", text):
+        return True
+    return len(name) >= MIN_IN_COMPOUND and re.search(rf"\b{name}|{name}\b", text) is not None

@@ -8,8 +8,8 @@ which differ in one or two settings: the peak of the learning rate, the warm-up,
 clipping, dropout of the weights, joined pairs. At every validation the model is taken apart
 (`extras.attention_views.report`): for each layer of the encoder the entropy of its heads, the
 spread of its scores, and the nats that are lost on held-out text without it. At the end sentences
-are translated with and without the encoder's self-attention, and the loss is divided by the length of the source
-and by its construction.
+are translated with and without the encoder's self-attention, and the loss is divided by the length
+of the source and by its construction.
 A run that is finished is not run again, and one that was stopped goes on from its last checkpoint.
 
 With `--checkpoint` nothing is trained: the loss of that model is divided so, without the encoder's

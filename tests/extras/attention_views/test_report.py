@@ -28,7 +28,7 @@ from annotated_transformer.extras.attention_views.report import (
 )
 from toys import random_pairs, small_model, text_pairs, toy_tokenizer
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 
 
 def test_statistics_are_means_over_the_real_queries_of_a_padded_batch() -> None:

@@ -11,7 +11,7 @@ from annotated_transformer.errors import ConfigError
 from annotated_transformer.extras.formats import argos, ctranslate2, onnx
 from toys import small_checkpoint
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 
 
 @pytest.mark.parametrize("name", ["ctranslate2", "onnx"])

@@ -18,7 +18,7 @@ from annotated_transformer.extras.page.writing import write_page
 from tools.page_engine import NODE, run_engine
 from toys import OPTIONS, SHAPES, small_checkpoint, text_pairs, toy_tokenizer
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 NONE = {"positions": True, "without": []}
 pytestmark = pytest.mark.skipif(not NODE, reason="no node on this machine")
 

@@ -30,7 +30,7 @@ from tools import kernels
 from tools.page_engine import NODE, run_engine
 from toys import OPTIONS, SHAPES, small_checkpoint
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 WHOLE = {"positions": True, "without": []}
 needs_node = pytest.mark.skipif(not NODE, reason="no node on this machine")
 

@@ -15,7 +15,7 @@ from annotated_transformer.extras.page.writing import write_page
 from annotated_transformer.extras.visitors.doubt import Doubt, lost_words
 from tools.page_engine import NODE, run_engine
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 TEXTS = [
     "I have a dog.", "I have 77777 books and 444444 pens.", "I work at Siemens.", "",
     "WHERE IS IT?", "Write to anna@example.org, please.", "I haven't seen Tom since 1988.",

@@ -14,7 +14,7 @@ from annotated_transformer.extras.page.writing import write_page
 from exported_page import IN_CHROMIUM, open_page
 from tools.browser import served
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 SENTENCE = "I would like to know why she did not come to the party."
 
 pytestmark = IN_CHROMIUM

@@ -13,7 +13,7 @@ from benchmarks.page import ids_in_python, same, searches
 from exported_page import open_page
 from tools.browser import CHROMIUM
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 EVERY = 10  # the beam takes five times as long as greedy search: every tenth sentence has its turn
 # The page's own engine, from the text that is typed to the ids.
 SEARCH = """async ([texts, every]) => {

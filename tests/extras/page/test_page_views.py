@@ -8,7 +8,7 @@ import pytest
 from annotated_transformer.extras.page.writing import write_page
 from tools.page_engine import NODE, run_engine
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 needs_node = pytest.mark.skipif(not NODE, reason="no node on this machine")
 
 

@@ -14,7 +14,7 @@ from lab.training_page.page import write_training_page
 from tools.browser import served
 from tools.firefox import FIREFOX, FirefoxPage, firefox_page
 
-BOOK_MODEL = Path(__file__).parents[2] / "book" / "model"
+BOOK_MODEL = Path(__file__).parents[3] / "book" / "model"
 SENTENCE = "I would like to know why she did not come to the party."
 READY = "document.documentElement.dataset.ready !== undefined"
 TAB = "\ue004"  # WebDriver's name for the key
